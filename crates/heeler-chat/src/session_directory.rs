@@ -90,7 +90,7 @@ pub enum SessionDirectoryError {
 #[derive(Debug, Clone)]
 pub struct SessionDirectory {
     /// Heeler's directory.
-    own: Utf8PathBuf,
+    heeler_folder: Utf8PathBuf,
     /// Directories of other programs.
     foreign: Vec<Utf8PathBuf>,
     disk: Arc<dyn DiskBackend>,
@@ -173,8 +173,8 @@ pub struct OpenedSessionFile {
 impl SessionDirectory {
     /// Creates a view of Heeler's directory, which need not exist yet, and of read-only
     /// directories.
-    pub fn new(own: Utf8PathBuf, foreign: Vec<Utf8PathBuf>) -> SessionDirectory {
-        SessionDirectory { own, foreign, disk: Arc::new(OsDisk) }
+    pub fn new(heeler_folder: Utf8PathBuf, foreign: Vec<Utf8PathBuf>) -> SessionDirectory {
+        SessionDirectory { heeler_folder, foreign, disk: Arc::new(OsDisk) }
     }
 
     /// Uses another disk, for tests.
@@ -209,7 +209,7 @@ impl SessionDirectory {
 
     /// Summarizes a session from the beginning and end of its files.
     pub fn summarize(&self, named: &SessionFileEntry) -> SessionFileSummary {
-        summary::summarize(&self.own, named)
+        summary::summarize(&self.heeler_folder, named)
     }
 
     /// Returns the insights of the last session with an agent in a directory.
@@ -223,21 +223,22 @@ impl SessionDirectory {
             let id = name.strip_suffix(INSIGHTS_SUFFIX).map(str::to_owned);
             files.extend(id.map(|id| (modified_at(entry), id)));
         };
-        for_each_file(&self.own, each).ok()?;
+        for_each_file(&self.heeler_folder, each).ok()?;
         files.sort_unstable_by(|a, b| b.cmp(a));
         let is_alike = |id: &str| {
-            let (id, folder_of) = (id.to_owned(), self.own.clone());
+            let (id, folder_of) = (id.to_owned(), self.heeler_folder.clone());
             let found = SessionFileRef { id, is_foreign: false, folder: folder_of };
-            let sheet = read_metadata(&found).1.ok();
-            sheet.is_some_and(|sheet| {
-                let about = &sheet.state;
+            let metadata = read_metadata(&found).1.ok();
+            metadata.is_some_and(|metadata| {
+                let about = &metadata.state;
                 about.agent.as_deref() == agent && about.folder.as_deref() == folder
             })
         };
         let alike = files.iter().take(INSIGHTS_SESSIONS_MAX).filter(|(_, id)| is_alike(id));
         let read = |id: &str| {
             let mut text = Vec::new();
-            let path = resolve_inside(&self.own, &format!("{id}{INSIGHTS_SUFFIX}")).ok()?;
+            let path =
+                resolve_inside(&self.heeler_folder, &format!("{id}{INSIGHTS_SUFFIX}")).ok()?;
             let file = heeler_transcript::untrusted_file::open(&path).ok()?;
             file.take(INSIGHTS_BYTES_MAX).read_to_end(&mut text).ok()?;
             let text = String::from_utf8_lossy(&text).into_owned();
@@ -274,7 +275,7 @@ impl SessionDirectory {
     /// Finds a session by its complete ID. Heeler's copy hides the original.
     fn find_exact(&self, id: &str) -> Option<SessionFileRef> {
         let foreign = self.foreign.iter().map(|folder| (folder, true));
-        let mut folders = std::iter::once((&self.own, false)).chain(foreign);
+        let mut folders = std::iter::once((&self.heeler_folder, false)).chain(foreign);
         let is_there =
             |folder: &Utf8Path| folder.join(format!("{id}{JSON}")).symlink_metadata().is_ok();
         let (folder, is_foreign) = folders.find(|(folder, _)| is_there(folder))?;
@@ -287,16 +288,16 @@ impl SessionDirectory {
         &self,
         job: &JobId,
     ) -> Result<Option<ConversationState>, SessionDirectoryError> {
-        let own = self.all_sessions()?.into_values().filter(|found| !found.is_foreign);
+        let sessions = self.all_sessions()?.into_values().filter(|found| !found.is_foreign);
         let written = |found: &SessionFileRef| {
             let path = found.folder.join(format!("{}{JSON}", found.id));
             path.symlink_metadata().and_then(|meta| meta.modified()).ok()
         };
-        let mut own: Vec<_> = own.map(|found| (written(&found), found)).collect();
-        own.sort_by(|(one, _), (other, _)| other.cmp(one));
-        let newest = own.iter().take(JOB_LOOKUP_SESSIONS_MAX);
-        let mut abouts = newest.filter_map(|(_, found)| Some(read_metadata(found).1.ok()?.state));
-        Ok(abouts.find(|about| about.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
+        let mut sessions: Vec<_> = sessions.map(|found| (written(&found), found)).collect();
+        sessions.sort_by(|(one, _), (other, _)| other.cmp(one));
+        let newest = sessions.iter().take(JOB_LOOKUP_SESSIONS_MAX);
+        let mut states = newest.filter_map(|(_, found)| Some(read_metadata(found).1.ok()?.state));
+        Ok(states.find(|state| state.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
     }
 
     /// Creates a session.
@@ -305,13 +306,19 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, mut sheet, lock) = self.reserve_session(new, now)?;
-        let bytes = sheet.write(Some(0), InlineTranscriptUpdate::Clear);
-        let path = self.own.join(format!("{}{JSON}", place.id));
+        let (place, mut metadata, lock) = self.reserve_session(new, now)?;
+        let bytes = metadata.write(Some(0), InlineTranscriptUpdate::Clear);
+        let path = self.heeler_folder.join(format!("{}{JSON}", place.id));
         write_new_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
             .map_err(SessionFileError::Disk)?;
-        Ok(SessionFile::open(place, sheet, lock, Arc::clone(&self.disk), OldFormatPolicy::Migrate)?
-            .session_file)
+        Ok(SessionFile::open(
+            place,
+            metadata,
+            lock,
+            Arc::clone(&self.disk),
+            OldFormatPolicy::Migrate,
+        )?
+        .session_file)
     }
 
     /// Creates a draft: it becomes a session when it is saved, so that content written before is
@@ -321,9 +328,15 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, sheet, lock) = self.reserve_session(new, now)?;
-        Ok(SessionFile::open(place, sheet, lock, Arc::clone(&self.disk), OldFormatPolicy::Migrate)?
-            .session_file)
+        let (place, metadata, lock) = self.reserve_session(new, now)?;
+        Ok(SessionFile::open(
+            place,
+            metadata,
+            lock,
+            Arc::clone(&self.disk),
+            OldFormatPolicy::Migrate,
+        )?
+        .session_file)
     }
 
     fn reserve_session(
@@ -331,7 +344,7 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<(SessionFileLocation, SessionMetadata, LockFile), SessionDirectoryError> {
-        create_folder(self.disk.as_ref(), &self.own).map_err(SessionFileError::Disk)?;
+        create_folder(self.disk.as_ref(), &self.heeler_folder).map_err(SessionFileError::Disk)?;
         let about = ConversationState { created_at: new.created_at.or(Some(now)), ..new };
         for _ in 0..IDS_MAX {
             let (random, ..) = Uuid::new_v4().as_fields();
@@ -341,16 +354,24 @@ impl SessionDirectory {
                 continue;
             }
             let lock = self.lock(&id, now)?;
-            let sheet = SessionMetadata::new(&id, about);
+            let metadata = SessionMetadata::new(&id, about);
             return Ok((
-                SessionFileLocation { id, own: self.own.clone(), foreign: None },
-                sheet,
+                SessionFileLocation {
+                    id,
+                    heeler_folder: self.heeler_folder.clone(),
+                    foreign: None,
+                },
+                metadata,
                 lock,
             ));
         }
         let source = std::io::Error::other("no id is free");
-        Err(SessionFileError::Disk(DiskError { action: "add to", path: self.own.clone(), source })
-            .into())
+        Err(SessionFileError::Disk(DiskError {
+            action: "add to",
+            path: self.heeler_folder.clone(),
+            source,
+        })
+        .into())
     }
 
     /// Opens a session for reading and writing, by its ID or a unique prefix.
@@ -361,19 +382,19 @@ impl SessionDirectory {
         older: OldFormatPolicy,
     ) -> Result<OpenedSessionFile, SessionDirectoryError> {
         let id = self.find(id)?.id;
-        create_folder(self.disk.as_ref(), &self.own).map_err(SessionFileError::Disk)?;
+        create_folder(self.disk.as_ref(), &self.heeler_folder).map_err(SessionFileError::Disk)?;
         let lock = self.lock(&id, now)?;
         // The previous holder of the lock may have copied the session to Heeler's directory.
         let found = self.find(&id)?;
         let (path, read) = read_metadata(&found);
-        let sheet = read.map_err(|reason| SessionDirectoryError::Faulty { path, reason })?;
+        let metadata = read.map_err(|reason| SessionDirectoryError::Faulty { path, reason })?;
         let foreign = found.is_foreign.then_some(found.folder);
-        let place = SessionFileLocation { id, own: self.own.clone(), foreign };
-        Ok(SessionFile::open(place, sheet, lock, Arc::clone(&self.disk), older)?)
+        let place = SessionFileLocation { id, heeler_folder: self.heeler_folder.clone(), foreign };
+        Ok(SessionFile::open(place, metadata, lock, Arc::clone(&self.disk), older)?)
     }
 
     fn lock(&self, id: &str, now: Timestamp) -> Result<LockFile, SessionDirectoryError> {
-        let path = self.own.join(lock_name(id));
+        let path = self.heeler_folder.join(lock_name(id));
         let acquired = LockFile::acquire(&path, &LockHolder::this_process("chat", now), LOCK_WAIT);
         acquired.map_err(|error| match error {
             LockError::Held { holder, .. } => {
@@ -386,7 +407,7 @@ impl SessionDirectory {
 
     fn is_id_taken(&self, id: &str) -> bool {
         let names = [JSON, TRANSCRIPT, ".workers"];
-        let folders = self.foreign.iter().chain([&self.own]);
+        let folders = self.foreign.iter().chain([&self.heeler_folder]);
         folders.into_iter().any(|folder| {
             names.iter().any(|name| folder.join(format!("{id}{name}")).symlink_metadata().is_ok())
         })
@@ -407,7 +428,7 @@ impl SessionDirectory {
     /// Returns the directories; the flag marks those of other programs. Later ones hide earlier
     /// ones.
     fn folders(&self) -> impl Iterator<Item = (&Utf8PathBuf, bool)> {
-        self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.own, false)])
+        self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.heeler_folder, false)])
     }
 }
 

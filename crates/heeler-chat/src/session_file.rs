@@ -72,7 +72,7 @@ pub enum SessionFileError {
 pub(crate) struct SessionFileLocation {
     pub(crate) id: String,
     /// Heeler's directory.
-    pub(crate) own: Utf8PathBuf,
+    pub(crate) heeler_folder: Utf8PathBuf,
     /// Directory of another program that contains the session, until it is copied.
     pub(crate) foreign: Option<Utf8PathBuf>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct SessionFileLocation {
 impl SessionFileLocation {
     /// Returns the directory that contains the session.
     fn folder(&self) -> &Utf8Path {
-        self.foreign.as_deref().unwrap_or(&self.own)
+        self.foreign.as_deref().unwrap_or(&self.heeler_folder)
     }
 
     /// Returns the path of a worker's transcript, relative to the directory.
@@ -130,14 +130,14 @@ pub struct SessionFile {
 impl SessionFile {
     pub(crate) fn open(
         place: SessionFileLocation,
-        sheet: SessionMetadata,
+        metadata: SessionMetadata,
         lock: LockFile,
         disk: Arc<dyn DiskBackend>,
         older: OldFormatPolicy,
     ) -> Result<OpenedSessionFile, SessionFileError> {
-        let mut book = SessionFile {
+        let mut session_file = SessionFile {
             location: place,
-            metadata: sheet,
+            metadata,
             disk,
             is_mirrored: false,
             is_writable: false,
@@ -153,18 +153,19 @@ impl SessionFile {
             counting: None,
             _lock: lock,
         };
-        let mut warnings = std::mem::take(&mut book.metadata.warnings);
-        book.check_workers(&mut warnings)?;
-        let transcript = book.transcript_path()?;
+        let mut warnings = std::mem::take(&mut session_file.metadata.warnings);
+        session_file.check_workers(&mut warnings)?;
+        let transcript = session_file.transcript_path()?;
         let is_empty = transcript.metadata().map_or(true, |found| found.len() == 0);
-        if book.location.foreign.is_none() && !is_empty {
-            warnings.extend(book.open_log()?);
+        if session_file.location.foreign.is_none() && !is_empty {
+            warnings.extend(session_file.open_log()?);
         }
-        book.is_mirrored =
-            older == OldFormatPolicy::Keep && (is_empty || !book.metadata.inline.is_empty());
-        book.inline_boundary = find_inline_boundary(&transcript, &book.metadata)?;
-        book.is_writable = book.location.foreign.is_none() && book.inline_boundary.is_none();
-        Ok(OpenedSessionFile { session_file: book, warnings })
+        session_file.is_mirrored = older == OldFormatPolicy::Keep
+            && (is_empty || !session_file.metadata.inline.is_empty());
+        session_file.inline_boundary = find_inline_boundary(&transcript, &session_file.metadata)?;
+        session_file.is_writable =
+            session_file.location.foreign.is_none() && session_file.inline_boundary.is_none();
+        Ok(OpenedSessionFile { session_file, warnings })
     }
 
     pub fn id(&self) -> &str {
@@ -293,13 +294,13 @@ impl SessionFile {
 
     /// Removes workers whose files are links, and adds those whose files a crash left unlisted.
     fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
-        let (place, sheet) = (&self.location, &mut self.metadata);
-        for at in (0..sheet.state.workers.len()).rev() {
-            let worker = &sheet.state.workers[at];
+        let (place, metadata) = (&self.location, &mut self.metadata);
+        for at in (0..metadata.state.workers.len()).rev() {
+            let worker = &metadata.state.workers[at];
             match resolve_inside(place.folder(), &place.worker_file_path(&worker.file)) {
                 Err(error) => {
                     warnings.push(format!("worker `{}`: {error}", worker.name));
-                    sheet.skip_worker(at);
+                    metadata.skip_worker(at);
                 }
                 // Heeler's own workers are listed before their first message.
                 Ok(path) if worker.jobs.is_empty() && !path.exists() => {
@@ -310,7 +311,7 @@ impl SessionFile {
         }
         for file in worker_files(place, place.folder())? {
             let name = file.strip_suffix(NDJSON_SUFFIX).unwrap_or(&file);
-            let workers = &mut sheet.state.workers;
+            let workers = &mut metadata.state.workers;
             if !workers.iter().any(|it| it.file == file || it.name == name) {
                 workers.push(RosterWorker::new(name));
             }
@@ -321,7 +322,8 @@ impl SessionFile {
     /// Opens the coordinator's transcript in Heeler's directory; returns a warning if it was
     /// repaired.
     fn open_log(&mut self) -> Result<Option<String>, SessionFileError> {
-        let (log, warning) = open_log(&self.disk, &self.location.own, &self.metadata.transcript)?;
+        let (log, warning) =
+            open_log(&self.disk, &self.location.heeler_folder, &self.metadata.transcript)?;
         self.log = Some(log);
         Ok(warning)
     }
@@ -362,10 +364,10 @@ impl SessionFile {
             }
             create_folder(
                 self.disk.as_ref(),
-                &self.location.own.join(self.location.workers_folder()),
+                &self.location.heeler_folder.join(self.location.workers_folder()),
             )?;
             let file = self.location.worker_file_path(&self.worker_file(name));
-            let (log, _) = open_log(&self.disk, &self.location.own, &file)?;
+            let (log, _) = open_log(&self.disk, &self.location.heeler_folder, &file)?;
             if !self.metadata.state.workers.iter().any(|it| it.name == name) {
                 self.metadata.state.workers.push(RosterWorker::new(name));
             }
@@ -399,7 +401,8 @@ impl SessionFile {
         self.sync()?;
         let messages = self.count_entries()?;
         let bytes = self.metadata.write(messages, inline);
-        let path = resolve_inside(&self.location.own, &format!("{}.json", self.location.id))?;
+        let path =
+            resolve_inside(&self.location.heeler_folder, &format!("{}.json", self.location.id))?;
         Ok(replace_file(self.disk.as_ref(), &path, &bytes)?)
     }
 
@@ -426,7 +429,7 @@ impl SessionFile {
     /// Returns the number of entries in the coordinator's transcript. Only new bytes are counted,
     /// and long counts run in the background; `None` until they end.
     fn count_entries(&mut self) -> Result<Option<u64>, SessionFileError> {
-        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
         if let Some(done) = self.counting.take_if(|counting| counting.is_finished()) {
             // A failed count is tried again.
             self.metadata.state.counted =
@@ -446,7 +449,7 @@ impl SessionFile {
 
     /// Returns all entries for the inline transcript, unless it would be too long.
     fn inline_lines(&self, bytes_max: u64) -> Result<InlineTranscriptUpdate, SessionFileError> {
-        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
         if path.metadata().map_or(0, |found| found.len()) > bytes_max {
             return Ok(InlineTranscriptUpdate::Keep);
         }

@@ -84,11 +84,11 @@ impl SessionMetadata {
         let about = keys.parse::<ConversationState>(HEELER_KEY)?.unwrap_or_default();
         let transcript = default_transcript_name(id);
         let (skipped, warnings) = (Vec::new(), Vec::new());
-        let mut sheet =
+        let mut metadata =
             SessionMetadata { keys, version, state: about, inline, skipped, transcript, warnings };
-        sheet.read_roster()?;
-        sheet.read_transcript_path(id)?;
-        Ok(sheet)
+        metadata.read_roster()?;
+        metadata.read_transcript_path(id)?;
+        Ok(metadata)
     }
 
     fn read_roster(&mut self) -> Result<(), String> {

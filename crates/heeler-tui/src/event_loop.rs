@@ -32,7 +32,7 @@ const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// With Ctrl: suspends the program; the shell has the terminal until `fg`.
 const SUSPEND_KEY: KeyCode = KeyCode::Char('z');
 
-/// Shows a conversation until it has ended. User actions are passed to `wish`, which must not wait:
+/// Shows a conversation until it has ended. User actions are passed to `on_action`, which must not wait:
 /// its receiver may itself be waiting to send output. `clock` returns the current time.
 ///
 /// Exit messages disappear with the screen; the caller prints them after the terminal is released.
@@ -41,7 +41,7 @@ pub fn run_screen(
     screen: &mut ChatScreen,
     shown: Receiver<ChatOutput>,
     clock: impl Fn() -> Timestamp,
-    wish: impl FnMut(UserAction),
+    on_action: impl FnMut(UserAction),
 ) {
     let tell = terminal.sender.clone();
     thread::spawn(move || {
@@ -68,7 +68,7 @@ pub fn run_screen(
         inputs: &terminal.inputs,
         screen,
         clock,
-        on_action: wish,
+        on_action,
         draw,
         is_terminal_gone: false,
     }
@@ -275,23 +275,23 @@ mod tests {
         let (tell, waiting) = sync_channel(inputs.len());
         inputs.into_iter().for_each(|input| tell.send(input).unwrap());
         drop(tell);
-        let (mut screen, mut wishes, mut frames) = (screen(), vec![], 0);
+        let (mut screen, mut actions, mut frames) = (screen(), vec![], 0);
         let draw = |_: &mut ChatScreen, _| {
             frames += 1;
             frames <= frames_max
         };
         let clock = || Timestamp::UNIX_EPOCH;
-        let wish = |wish| wishes.push(wish);
+        let on_action = |action| actions.push(action);
         ScreenLoop {
             inputs: &waiting,
             screen: &mut screen,
             clock,
-            on_action: wish,
+            on_action,
             draw,
             is_terminal_gone: false,
         }
         .run();
-        (wishes, frames)
+        (actions, frames)
     }
 
     #[test]
@@ -304,17 +304,17 @@ mod tests {
             TerminalInput::Output(Box::new(ChatOutput::Exited)),
             entry("too late"),
         ]);
-        let (wishes, frames) = run(inputs, usize::MAX);
-        assert_eq!(wishes, [UserAction::SendLine("a".to_owned())]);
+        let (actions, frames) = run(inputs, usize::MAX);
+        assert_eq!(actions, [UserAction::SendLine("a".to_owned())]);
         assert_eq!(frames, 4, "at first, for each key, at the end");
     }
 
     #[test]
     fn the_last_words_are_drawn_before_the_end() {
         let leaving = TerminalInput::Output(Box::new(ChatOutput::ExitMessage("saved".to_owned())));
-        let (wishes, frames) =
+        let (actions, frames) =
             run(vec![leaving, TerminalInput::OutputEnded, key(KeyCode::Char('a'))], 9);
-        assert_eq!((wishes, frames), (vec![], 2));
+        assert_eq!((actions, frames), (vec![], 2));
         assert_eq!(run(vec![], 9), (vec![], 2), "nobody is there to show anything");
     }
 
@@ -328,23 +328,23 @@ mod tests {
             tell.send(input).unwrap();
         }
         drop(tell);
-        let (mut screen, mut wishes, mut drawn) = (screen(), vec![], vec![]);
+        let (mut screen, mut actions, mut drawn) = (screen(), vec![], vec![]);
         let draw = |_: &mut ChatScreen, how| {
             drawn.push(how);
             true
         };
         let clock = || Timestamp::UNIX_EPOCH;
-        let wish = |wish| wishes.push(wish);
+        let on_action = |action| actions.push(action);
         ScreenLoop {
             inputs: &waiting,
             screen: &mut screen,
             clock,
-            on_action: wish,
+            on_action,
             draw,
             is_terminal_gone: false,
         }
         .run();
-        assert_eq!(wishes, [UserAction::SendLine("a".to_owned())]);
+        assert_eq!(actions, [UserAction::SendLine("a".to_owned())]);
         assert_eq!(drawn[..3], [FrameMode::Changes, FrameMode::Changes, FrameMode::AfterSuspend]);
     }
 
@@ -352,8 +352,8 @@ mod tests {
     fn a_terminal_that_is_gone_is_left_once_and_never_drawn_again() {
         let inputs =
             || vec![key(KeyCode::Char('a')), TerminalInput::HungUp, key(KeyCode::Char('b'))];
-        let (wishes, frames) = run(inputs(), 1);
-        assert_eq!((wishes, frames), (vec![UserAction::HangUp], 2));
+        let (actions, frames) = run(inputs(), 1);
+        assert_eq!((actions, frames), (vec![UserAction::HangUp], 2));
         assert_eq!(run(inputs(), 9).0, [UserAction::HangUp]);
     }
 }

@@ -213,21 +213,21 @@ impl SessionPicker {
         }
         lines.truncate(room + 1);
         if self.matches.is_empty() {
-            let told = if self.entries.is_empty() {
+            let text = if self.entries.is_empty() {
                 "  no sessions yet"
             } else {
                 "  no matching sessions"
             };
-            lines.push(Line::styled(truncate_to_width(told, columns), self.theme.dim));
+            lines.push(Line::styled(truncate_to_width(text, columns), self.theme.dim));
         }
         for (y, line) in (area.y..area.bottom()).zip(&lines) {
             frame.buffer_mut().set_line(area.x, y, line, area.width);
         }
         if area.height > 1 {
             let keys = "type to search · Enter: resume · Esc: leave";
-            let told = truncate_to_width(self.hint.as_deref().unwrap_or(keys), columns);
+            let text = truncate_to_width(self.hint.as_deref().unwrap_or(keys), columns);
             let style = if self.hint.is_some() { self.theme.bad } else { self.theme.dim };
-            frame.buffer_mut().set_stringn(area.x, area.bottom() - 1, told, columns, style);
+            frame.buffer_mut().set_stringn(area.x, area.bottom() - 1, text, columns, style);
         }
         let x = area.x + (width(&head).min(columns.saturating_sub(1)) as u16);
         frame.set_cursor_position(Position::new(x, area.y));

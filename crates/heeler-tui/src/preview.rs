@@ -47,8 +47,8 @@ pub(crate) fn preview_lines(
         other => page.push_text("", &format_value(other), Style::new()),
     }
     if page.missing > 0 {
-        let told = format!("! {} more bytes are not shown", page.missing);
-        page.lines.push(Line::styled(told, theme.bad));
+        let text = format!("! {} more bytes are not shown", page.missing);
+        page.lines.push(Line::styled(text, theme.bad));
     }
     page.lines
 }

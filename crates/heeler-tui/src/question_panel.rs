@@ -442,8 +442,8 @@ impl QuestionPanel {
         self.state.scrolled = self.state.scrolled.min(count - page);
         let from = self.state.scrolled;
         let mut lines = self.layout(columns, theme)[from..from + page].to_vec();
-        let told = format!("… {}-{} of {count} lines: PgUp PgDn Ctrl+E", from + 1, from + page);
-        lines.push(Line::styled(truncate_to_width(&told, columns), theme.bad));
+        let text = format!("… {}-{} of {count} lines: PgUp PgDn Ctrl+E", from + 1, from + page);
+        lines.push(Line::styled(truncate_to_width(&text, columns), theme.bad));
         lines.truncate(room);
         lines
     }

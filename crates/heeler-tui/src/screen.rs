@@ -208,14 +208,14 @@ impl ChatScreen {
         if (key.code, key.modifiers) == (KeyCode::Char('c'), KeyModifiers::CONTROL) {
             return self.handle_control_c(leaves);
         }
-        if let Some(wishes) = self.handle_scroll_key(key) {
-            return wishes;
+        if let Some(actions) = self.handle_scroll_key(key) {
+            return actions;
         }
         if self.question_has_focus() {
             match self.questions.handle_key(key) {
-                QuestionKeyOutcome::Answer(wish) => {
+                QuestionKeyOutcome::Answer(action) => {
                     self.focus = KeyFocus::Auto;
-                    return vec![wish];
+                    return vec![action];
                 }
                 QuestionKeyOutcome::Handled => return vec![],
                 QuestionKeyOutcome::Ignored if self.questions.is_typing() => return vec![],
@@ -358,8 +358,8 @@ impl ChatScreen {
                 Some(status_line::busy_line(what, since, self.now, self.status.queued, columns))
             }
             ChatSpeaker::Worker(name) => {
-                let told = format!("* {} is running · Esc stops it", one_line(name));
-                self.is_worker_running(name).then(|| truncate_to_width(&told, columns))
+                let text = format!("* {} is running · Esc stops it", one_line(name));
+                self.is_worker_running(name).then(|| truncate_to_width(&text, columns))
             }
         }
     }
@@ -447,26 +447,26 @@ impl ChatScreen {
             frame.buffer_mut().set_line(area.x, y, line, area.width);
         }
         if is_at_limit && area.height > 2 {
-            let told = truncate_to_width(SCROLL_LIMIT_HINT, area.width.into());
-            let told = format!("{told:<width$}", width = usize::from(area.width));
+            let text = truncate_to_width(SCROLL_LIMIT_HINT, area.width.into());
+            let text = format!("{text:<width$}", width = usize::from(area.width));
             frame.buffer_mut().set_stringn(
                 area.x,
                 area.y,
-                told,
+                text,
                 area.width.into(),
                 theme.attention,
             );
         }
         if let Some(below) = below.filter(|_| area.height > 2) {
-            let told = if below == 0 {
+            let text = if below == 0 {
                 "↓ Ctrl+End".to_owned()
             } else {
                 format!("↓ {below} new · Ctrl+End")
             };
-            let told = truncate_to_width(&format!(" {told}"), area.width.into());
-            let x = area.right() - width(&told) as u16;
+            let text = truncate_to_width(&format!(" {text}"), area.width.into());
+            let x = area.right() - width(&text) as u16;
             let y = area.bottom() - 1;
-            frame.buffer_mut().set_stringn(x, y, told, area.width.into(), theme.attention);
+            frame.buffer_mut().set_stringn(x, y, text, area.width.into(), theme.attention);
         }
     }
 
@@ -487,8 +487,8 @@ impl ChatScreen {
             return Line::styled(truncate_to_width(&hint, columns), self.theme.attention);
         }
         if self.questions.is_open() && !self.questions.is_visible() {
-            let told = truncate_to_width("? a question is open: enlarge the window", columns);
-            return Line::styled(told, self.theme.attention);
+            let text = truncate_to_width("? a question is open: enlarge the window", columns);
+            return Line::styled(text, self.theme.attention);
         }
         match &self.view {
             ChatSpeaker::Worker(name) if !has_rule => {

@@ -153,12 +153,12 @@ pub(crate) fn is_terminal_acquired() -> bool {
 fn install_panic_hook() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        let told = panic::take_hook();
+        let previous_hook = panic::take_hook();
         panic::set_hook(Box::new(move |info| {
             if is_terminal_acquired() {
                 release_terminal();
             }
-            told(info);
+            previous_hook(info);
         }));
     });
 }

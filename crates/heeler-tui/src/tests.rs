@@ -120,12 +120,12 @@ impl ScreenFixture {
 
     /// Presses keys; the screen is drawn after each.
     fn keys(&mut self, text: &str) -> Vec<UserAction> {
-        let mut wishes = vec![];
+        let mut actions = vec![];
         for event in events(text) {
             self.draw();
-            wishes.extend(self.screen.handle_event(&event));
+            actions.extend(self.screen.handle_event(&event));
         }
-        wishes
+        actions
     }
 }
 

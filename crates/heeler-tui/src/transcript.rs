@@ -496,9 +496,9 @@ mod tests {
         assert_eq!(seen(&mut transcript, 3), "n22 n23 n24");
         assert_eq!(transcript.scroll_up(4, &of, &theme), []);
         assert_eq!(seen(&mut transcript, 3), "n18 n19 n20");
-        let wishes = transcript.scroll_up(9, &of, &theme);
+        let actions = transcript.scroll_up(9, &of, &theme);
         assert_eq!(
-            wishes,
+            actions,
             [
                 UserAction::DropEntries { of: of.clone(), entries: 15 },
                 UserAction::LoadOlder { of: of.clone() }
@@ -534,8 +534,8 @@ mod tests {
         transcript.push_entry(&said("n5"), SMALL);
         assert_eq!(seen(&mut transcript, 9), "n1 n2 n3 n4  aside n5");
         let of = ChatSpeaker::Coordinator;
-        let wishes = transcript.scroll_up(1, &of, &TerminalTheme::plain());
-        assert_eq!(wishes, [UserAction::LoadOlder { of }]);
+        let actions = transcript.scroll_up(1, &of, &TerminalTheme::plain());
+        assert_eq!(actions, [UserAction::LoadOlder { of }]);
         transcript.prepend_entries(&numbered(0..1), false, SMALL);
         assert_eq!(seen(&mut transcript, 9), "n0 n1 n2 n3 n4  aside n5");
     }

@@ -23,14 +23,14 @@ pub(super) type BackgroundTask = StoppableThread<Result<String, String>>;
 impl Conversation {
     /// Searches the transcript in view.
     pub(super) fn start_search(&mut self, text: String) {
-        let is_numbered = self.view == ChatSpeaker::Coordinator;
-        self.start_background_task(&self.view.clone(), move |whole, is_stopped| {
+        let is_numbered = self.display.view == ChatSpeaker::Coordinator;
+        self.start_background_task(&self.display.view.clone(), move |whole, is_stopped| {
             search_transcript(whole, &text, is_numbered, is_stopped)
         });
     }
 
     pub(super) fn start_export(&mut self, file: Option<String>) {
-        let id = self.session_file.id().to_owned();
+        let id = self.record.session_file.id().to_owned();
         let path = self.options.folder.join(Utf8PathBuf::from(file.unwrap_or(format!("{id}.md"))));
         self.start_background_task(&ChatSpeaker::Coordinator, move |whole, is_stopped| {
             match write_markdown(whole, &id, &path, is_stopped) {
@@ -49,20 +49,20 @@ impl Conversation {
         work: impl FnOnce(&TranscriptContents, &AtomicBool) -> Result<String, String> + Send + 'static,
     ) {
         if self.background_task.is_some() {
-            return self.show_error(
+            return self.display.show_error(
                 "the previous command is still reading the transcript; Esc cancels it",
             );
         }
-        let whole = match self.session_file.contents(of) {
+        let whole = match self.record.session_file.contents(of) {
             Ok(whole) => whole,
-            Err(error) => return self.show_error(format!("{error}")),
+            Err(error) => return self.display.show_error(format!("{error}")),
         };
         let bytes = whole.len();
         self.background_task =
             Some(StoppableThread::start(move |is_stopped| work(&whole, is_stopped)));
         match bytes <= WAIT_BYTES_MAX {
             true => self.finish_background_task(),
-            false => self.show_notice(format!("reading {:.0} MB", bytes as f64 / 1e6)),
+            false => self.display.show_notice(format!("reading {:.0} MB", bytes as f64 / 1e6)),
         }
     }
 
@@ -77,14 +77,14 @@ impl Conversation {
     pub(super) fn cancel_background_task(&mut self) {
         self.poll_background_task();
         if self.background_task.take().is_some() {
-            self.show_notice("cancelled");
+            self.display.show_notice("cancelled");
         }
     }
 
     fn finish_background_task(&mut self) {
         match self.background_task.take().map(StoppableThread::join) {
-            Some(Ok(text)) => self.show_notice(text),
-            Some(Err(why)) => self.show_error(why),
+            Some(Ok(text)) => self.display.show_notice(text),
+            Some(Err(why)) => self.display.show_error(why),
             None => {}
         }
     }

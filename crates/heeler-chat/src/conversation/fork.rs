@@ -5,12 +5,14 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Conversation;
-use super::commands::{entry_uuid, truncate_line};
+use super::commands::truncate_line;
+use super::turn_phase::TurnEvent;
+use super::undo::entry_uuid;
+use super::workers::WorkerList;
 use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
 use crate::{
-    ChatOutput, ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole,
-    SessionFile,
+    ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole, SessionFile,
 };
 
 /// Most messages that an error suggests as fork points.
@@ -24,38 +26,42 @@ pub(super) struct ConversationFork {
     work: StoppableThread<Result<Option<ConversationEntry>, String>>,
 }
 
+impl ConversationFork {
+    pub(super) fn is_done(&self) -> bool {
+        self.work.is_done()
+    }
+}
+
 impl Conversation {
     /// Continues in a copy of the session, up to a message if one is given.
     pub(super) fn fork(&mut self, at: Option<u64>) {
-        if self.pending_fork.is_some() {
-            return self.show_error("the session is being copied; Esc cancels it");
-        }
-        if self.turn.is_some() || self.pending_turn.is_some() {
-            return self.show_error("a turn is in progress; Esc interrupts it");
+        if let Some(conflict) = self.turn.conflict() {
+            return self.display.show_error(conflict);
         }
         match self.start_fork(at) {
-            Ok((forking, bytes)) if bytes <= WAIT_BYTES_MAX => self.finish_fork(forking),
-            Ok((forking, bytes)) => {
+            Ok((copy, bytes)) if bytes <= WAIT_BYTES_MAX => self.finish_fork(copy),
+            Ok((copy, bytes)) => {
                 let size = bytes as f64 / 1e6;
-                self.show_notice(format!(
+                self.display.show_notice(format!(
                     "copying {size:.0} MB, then continuing in the copy; Esc cancels it"
                 ));
-                self.pending_fork = Some(forking);
+                self.apply_turn_event(TurnEvent::CopyStarted(Box::new(copy)));
             }
-            Err(why) => self.show_error(why),
+            Err(why) => self.display.show_error(why),
         }
     }
 
     /// Starts to copy. Also returns the number of bytes.
     fn start_fork(&mut self, at: Option<u64>) -> Result<(ConversationFork, u64), String> {
         let whole = self
+            .record
             .session_file
             .contents(&ChatSpeaker::Coordinator)
             .map_err(|error| error.to_string())?;
-        let about = self.session_file.state();
+        let state = self.state();
         // The copy knows the turns, but their jobs belong to the original.
-        let turns = about.turns.iter().map(|asked| ConversationTurn {
-            turn: asked.turn,
+        let turns = state.turns.iter().map(|turn| ConversationTurn {
+            turn: turn.turn,
             job: None,
             by_loop: None,
             task: None,
@@ -67,7 +73,7 @@ impl Conversation {
             loops: Vec::new(),
             workers: Vec::new(),
             insights: None,
-            ..about.clone()
+            ..state.clone()
         };
         let copy = self.directory.create_draft(new, self.now).map_err(|error| error.to_string())?;
         let (to, disk) = copy.draft_target().map_err(|error| error.to_string())?;
@@ -84,66 +90,47 @@ impl Conversation {
         Ok((ConversationFork { copy, work }, bytes))
     }
 
-    /// Continues in a copy that was finished in the background.
-    pub(super) fn poll_fork(&mut self) {
-        if let Some(forking) = self.pending_fork.take_if(|forking| forking.work.is_done()) {
-            self.finish_fork(forking);
-        }
-    }
-
     /// Stops a copy in progress and removes it.
-    pub(super) fn cancel_fork(&mut self) {
-        let Some(ConversationFork { copy, work }) = self.pending_fork.take() else { return };
+    pub(super) fn discard_fork(&mut self, ConversationFork { copy, work }: ConversationFork) {
         drop(work);
         match copy.discard() {
-            Ok(()) => self.show_notice("the copy was cancelled"),
-            Err(error) => self.show_error(format!("the copy was cancelled; {error}")),
+            Ok(()) => self.display.show_notice("the copy was cancelled"),
+            Err(error) => self.display.show_error(format!("the copy was cancelled; {error}")),
         }
     }
 
-    fn finish_fork(&mut self, ConversationFork { mut copy, work }: ConversationFork) {
+    /// Waits for the copy, then continues in it.
+    pub(super) fn finish_fork(&mut self, ConversationFork { mut copy, work }: ConversationFork) {
         let made = work.join().and_then(|message| {
             let from = message.map(|entry| (self.session_of_entry(&entry), entry_uuid(&entry)));
             // Saved last: an interrupted copy is not a session.
-            let saved = copy.save(|about| {
+            let saved = copy.save(|state| {
                 if let Some((session, cut)) = from {
-                    about.session = session.or(about.session.take());
-                    about.cut = cut;
+                    state.session = session.or(state.session.take());
+                    state.cut = cut;
                 }
             });
             saved.map_err(|error| error.to_string())
         });
         if let Err(why) = made {
             let left = copy.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
-            self.show_error(format!("{why}{left}"));
+            self.display.show_error(format!("{why}{left}"));
             return self.return_held_lines();
         }
-        let from = self.session_file.id().to_owned();
-        std::mem::swap(&mut self.session_file, &mut copy);
-        if let Err(error) = copy.close() {
-            self.show_error(format!("{error}"));
+        let from = self.record.session_file.id().to_owned();
+        if let Err(error) = self.record.replace_session(copy).close() {
+            self.display.show_error(format!("{error}"));
         }
-        let workers = match self.workers.iter().any(super::ConversationWorker::has_live_jobs) {
-            true => " Its workers keep running.",
-            false => "",
+        let workers = match self.workers.live_count() {
+            0 => "",
+            _ => " Its workers keep running.",
         };
-        self.detach_jobs();
-        self.cursors.clear();
-        self.view = ChatSpeaker::Coordinator;
-        self.outputs.push(ChatOutput::SessionReplaced);
-        self.show_older(&ChatSpeaker::Coordinator);
-        self.append_notice(format!("Forked from {from}, which is unchanged.{workers}"));
-    }
-
-    /// Ignores rows, questions and costs of the previous session's jobs from now on.
-    fn detach_jobs(&mut self) {
-        self.detached_jobs.extend(self.speakers.drain().map(|(job, _)| job));
-        self.next_rows.clear();
-        self.costs.clear();
-        self.questions.clear();
-        self.workers.clear();
-        self.messages = 0;
+        // Rows, questions and costs of the previous session's jobs are ignored from now on.
+        self.jobs.detach_all();
+        self.workers = WorkerList::default();
         self.fleet.watch_workers(&[]);
+        self.display.replace_session(&self.record.session_file);
+        self.append_notice(format!("Forked from {from}, which is unchanged.{workers}"));
     }
 }
 

@@ -4,7 +4,7 @@ use heeler_model::JobId;
 use heeler_model::job_row::{JobRow, JobRowKind};
 
 use super::Conversation;
-use super::turns::TurnInitiator;
+use super::turn_phase::TurnInitiator;
 use crate::tasks::{GOAL_REACHED, LOOPS_MAX, TASK_DONE, TASKS_MAX, has_marker_line};
 use crate::{ConversationLoop, ConversationState, ConversationTask, EntrySource};
 
@@ -15,104 +15,89 @@ const TASK_FINISHED: &str = "task_finished";
 impl Conversation {
     /// Offers to restart the loops of a resumed session, or restarts them if the options say so.
     pub(super) fn resume_loops(&mut self) {
-        if self.session_file.state().loops.is_empty() {
+        if self.state().loops.is_empty() {
             return;
         }
         // Due times of the previous session do not apply.
-        self.save_state(|about| about.loops.iter_mut().for_each(|one| one.next_at = None));
+        self.save_state(|state| state.loops.iter_mut().for_each(|one| one.next_at = None));
         if self.options.restart_loops {
             return self.restart_loops(None);
         }
-        let count = self.session_file.state().loops.len();
+        let count = self.state().loops.len();
         let loops =
             if count == 1 { "A loop was".to_owned() } else { format!("{count} loops were") };
-        self.show_notice(format!("{loops} active here: /loops lists, /restart restarts."));
+        self.display.show_notice(format!("{loops} active here: /loops lists, /restart restarts."));
     }
 
     pub(super) fn add_loop(&mut self, one: ConversationLoop) {
-        if self.session_file.state().loops.len() >= LOOPS_MAX {
-            return self.show_error(format!(
+        if self.state().loops.len() >= LOOPS_MAX {
+            return self.display.show_error(format!(
                 "there are {LOOPS_MAX} loops, which is the limit; /stop ends some"
             ));
         }
-        if one.goal.is_none() && !self.session_file.state().tasks.iter().any(|task| !task.done) {
-            return self.show_error("no task is open; /tasks add TEXT adds one");
+        if one.goal.is_none() && !self.state().tasks.iter().any(|task| !task.done) {
+            return self.display.show_error("no task is open; /tasks add TEXT adds one");
         }
         let gist = one.describe();
-        self.save_state(|about| about.loops.push(one));
-        self.show_notice(format!(
-            "loop {}: {gist}; /stop ends it",
-            self.session_file.state().loops.len()
-        ));
+        self.save_state(|state| state.loops.push(one));
+        self.display
+            .show_notice(format!("loop {}: {gist}; /stop ends it", self.state().loops.len()));
         self.start_due_loop();
     }
 
     pub(super) fn stop_loops(&mut self, which: Option<usize>) {
-        let count = self.session_file.state().loops.len();
+        let count = self.state().loops.len();
         match which {
-            _ if count == 0 => self.show_notice("there are no loops"),
+            _ if count == 0 => self.display.show_notice("there are no loops"),
             Some(number) if number > count => {
-                self.show_error(format!("there is no loop {number}; /loops lists them"));
+                self.display.show_error(format!("there is no loop {number}; /loops lists them"));
             }
             Some(number) => {
-                self.save_state(|about| drop(about.loops.remove(number - 1)));
-                self.show_notice(format!("loop {number} has ended"));
+                self.save_state(|state| drop(state.loops.remove(number - 1)));
+                self.display.show_notice(format!("loop {number} has ended"));
             }
             None => {
-                self.save_state(|about| about.loops.clear());
-                self.show_notice(if count == 1 {
+                self.save_state(|state| state.loops.clear());
+                self.display.show_notice(if count == 1 {
                     "the loop has ended"
                 } else {
                     "all loops have ended"
                 });
             }
         }
-        self.renumber_turn_loop(which);
-    }
-
-    /// Updates the loop number of the running turn after loops were removed.
-    fn renumber_turn_loop(&mut self, gone: Option<usize>) {
-        let Some(turn) = &mut self.turn else { return };
-        let TurnInitiator::Loop(at) = turn.initiator else { return };
-        turn.initiator = match gone {
-            Some(number) if at + 1 > number => TurnInitiator::Loop(at - 1),
-            Some(number) if at + 1 < number => TurnInitiator::Loop(at),
-            _ => TurnInitiator::User,
-        };
-        let by = turn.initiator;
-        self.save_state(|about| {
-            about.turns.last_mut().into_iter().for_each(|asked| {
-                asked.by_loop = match by {
-                    TurnInitiator::Loop(at) => Some(at),
-                    TurnInitiator::User => None,
-                };
+        if let Some(initiator) = self.turn.renumber_loop(which) {
+            self.save_state(|state| {
+                let last = state.turns.last_mut();
+                last.into_iter().for_each(|turn| turn.by_loop = initiator.loop_index());
             });
-        });
+        }
     }
 
     pub(super) fn restart_loops(&mut self, which: Option<usize>) {
-        let (now, count) = (self.now, self.session_file.state().loops.len());
+        let (now, count) = (self.now, self.state().loops.len());
         if let Some(number) = which.filter(|number| *number > count) {
-            return self.show_error(format!("there is no loop {number}; /loops lists them"));
+            return self
+                .display
+                .show_error(format!("there is no loop {number}; /loops lists them"));
         }
-        self.save_state(|about| {
+        self.save_state(|state| {
             let is_meant = |at: usize| which.is_none_or(|number| number == at + 1);
-            let resting = about.loops.iter_mut().enumerate();
+            let resting = state.loops.iter_mut().enumerate();
             for (_, one) in resting.filter(|(at, one)| is_meant(*at) && one.next_at.is_none()) {
                 one.next_at = Some(now);
             }
         });
-        self.show_notice(if count == 0 { "there are no loops" } else { "restarted" });
+        self.display.show_notice(if count == 0 { "there are no loops" } else { "restarted" });
         self.start_due_loop();
     }
 
     pub(super) fn list_loops(&mut self) {
-        let lines = self.session_file.state().loops.iter().enumerate().map(|(at, one)| {
+        let lines = self.state().loops.iter().enumerate().map(|(at, one)| {
             let state = if one.next_at.is_some() { "" } else { "  (paused: /restart)" };
             format!("{}  {}{state}", at + 1, one.describe())
         });
         let lines: Vec<String> = lines.collect();
-        self.show_notice(match lines.is_empty() {
+        self.display.show_notice(match lines.is_empty() {
             true => "no loops; /loop \"GOAL\" INTERVAL starts one, /start works through the tasks"
                 .to_owned(),
             false => lines.join("\n"),
@@ -121,73 +106,69 @@ impl Conversation {
 
     /// Starts the turn of a due loop, if nothing else is in progress.
     pub(super) fn start_due_loop(&mut self) {
-        if self.turn.is_some()
-            || !self.queue.is_empty()
+        if !self.turn.is_idle()
+            || self.outbox.queued() > 0
             || self.has_unwritten_entries()
-            || self.pending_fork.is_some()
-            || self.exit.is_some()
+            || !self.phase.is_open()
         {
             return;
         }
-        let about = self.session_file.state();
+        let state = self.state();
         let is_due = |one: &ConversationLoop| one.next_at.is_some_and(|at| at <= self.now);
-        let Some(at) = about.loops.iter().position(is_due) else { return };
-        match about.loops[at].prompt(&about.tasks) {
+        let Some(at) = state.loops.iter().position(is_due) else { return };
+        match state.loops[at].prompt(&state.tasks) {
             Some(prompt) => {
-                let is_of_tasks = about.loops[at].goal.is_none();
-                let open = about.tasks.iter().find(|task| !task.done && is_of_tasks);
-                self.asked_task = open.map(|task| task.text.clone());
-                self.save_state(|about| about.loops[at].turns += 1);
-                self.start_turn(&prompt, TurnInitiator::Loop(at));
+                let is_of_tasks = state.loops[at].goal.is_none();
+                let open = state.tasks.iter().find(|task| !task.done && is_of_tasks);
+                let task = open.map(|task| task.text.clone());
+                self.save_state(|state| state.loops[at].turns += 1);
+                self.start_turn(&prompt, TurnInitiator::Loop { index: at, task });
             }
             None => self.end_tasks_loop(at),
         }
     }
 
     /// Schedules the next turn of a loop, or ends the loop if the agent reports that it is done.
-    pub(super) fn loop_turn_ended(&mut self, at: usize, is_done: bool) {
-        if !is_done {
-            return self.loop_failed(at);
-        }
-        let Some(one) = self.session_file.state().loops.get(at) else { return };
+    pub(super) fn loop_turn_ended(&mut self, at: usize, task: Option<&str>, reply: &str) {
+        let Some(one) = self.state().loops.get(at) else { return };
         let next_at = one.next_due_at(self.now);
-        if one.goal.is_some() && has_marker_line(&self.last_reply, GOAL_REACHED) {
-            self.save_state(|about| {
-                about.loops.remove(at);
-                clear_turn_loop(about);
+        if one.goal.is_some() && has_marker_line(reply, GOAL_REACHED) {
+            self.save_state(|state| {
+                state.loops.remove(at);
+                clear_turn_loop(state);
             });
             return self.append_notice("The goal is reached: the loop has ended.");
         }
         let is_of_tasks = one.goal.is_none();
         // The agent may have marked the task already; then no other one is marked.
-        let done = self.asked_task.take().filter(|_| has_marker_line(&self.last_reply, TASK_DONE));
-        self.save_state(|about| {
+        let done = task.filter(|_| has_marker_line(reply, TASK_DONE));
+        self.save_state(|state| {
             let is_it =
-                |task: &&mut ConversationTask| !task.done && Some(&task.text) == done.as_ref();
-            about.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
-            clear_turn_loop(about);
+                |task: &&mut ConversationTask| !task.done && Some(task.text.as_str()) == done;
+            state.tasks.iter_mut().find(is_it).into_iter().for_each(|task| task.done = true);
+            clear_turn_loop(state);
             // A loop that is paused since the session was resumed stays paused.
-            let next = &mut about.loops[at].next_at;
+            let next = &mut state.loops[at].next_at;
             *next = next.map(|_| next_at);
         });
-        if is_of_tasks && self.session_file.state().tasks.iter().all(|task| task.done) {
+        if is_of_tasks && self.state().tasks.iter().all(|task| task.done) {
             self.end_tasks_loop(at);
         }
     }
 
     fn end_tasks_loop(&mut self, at: usize) {
-        self.save_state(|about| drop(about.loops.remove(at)));
+        self.save_state(|state| drop(state.loops.remove(at)));
         self.append_notice("All tasks are done: the loop has ended.");
     }
 
     /// Pauses a loop after a failed turn until a person restarts it: it would fail again.
     pub(super) fn loop_failed(&mut self, at: usize) {
-        if self.session_file.state().loops.get(at).is_none() {
+        if self.state().loops.get(at).is_none() {
             return;
         }
-        self.save_state(|about| {
-            about.loops[at].next_at = None;
-            clear_turn_loop(about);
+        self.save_state(|state| {
+            state.loops[at].next_at = None;
+            clear_turn_loop(state);
         });
         self.append_notice(format!(
             "Loop {} is paused, because its turn failed; /restart continues it.",
@@ -201,7 +182,7 @@ impl Conversation {
         let source = EntrySource { job: job.clone(), row: at };
         if subtype == TASKS_ADDED {
             let is_known = |task: &ConversationTask| task.added_by.as_ref() == Some(&source);
-            if self.session_file.state().tasks.iter().any(is_known) {
+            if self.state().tasks.iter().any(is_known) {
                 return;
             }
             let texts: Vec<String> = row.texts("tasks").map(str::to_owned).collect();
@@ -209,35 +190,35 @@ impl Conversation {
         } else if subtype == TASK_FINISHED {
             let number = row.number("number").and_then(|it| usize::try_from(it).ok());
             let text = row.text("description");
-            self.save_state(|about| {
+            self.save_state(|state| {
                 let place =
-                    number.and_then(|number| finished_task_index(&about.tasks, number, text));
-                place.into_iter().for_each(|place| about.tasks[place].done = true);
+                    number.and_then(|number| finished_task_index(&state.tasks, number, text));
+                place.into_iter().for_each(|place| state.tasks[place].done = true);
             });
         } else {
             return;
         }
-        self.is_unsaved = !self.session_file.is_saved();
+        self.record.save_state_before_entries();
     }
 
     pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<EntrySource>) {
-        let room = TASKS_MAX.saturating_sub(self.session_file.state().tasks.len());
+        let room = TASKS_MAX.saturating_sub(self.state().tasks.len());
         if texts.len() > room {
-            self.show_error(format!(
+            self.display.show_error(format!(
                 "only {room} of {} tasks are kept: {TASKS_MAX} is the limit",
                 texts.len()
             ));
         }
         let task = |text| ConversationTask { text, done: false, added_by: added_by.clone() };
         let tasks: Vec<ConversationTask> = texts.into_iter().take(room).map(task).collect();
-        self.save_state(|about| about.tasks.extend(tasks));
+        self.save_state(|state| state.tasks.extend(tasks));
     }
 }
 
 /// Detaches the last turn from its loop, so that its result is not counted again when the session
 /// is resumed.
-fn clear_turn_loop(about: &mut ConversationState) {
-    about.turns.last_mut().into_iter().for_each(|asked| asked.by_loop = None);
+fn clear_turn_loop(state: &mut ConversationState) {
+    state.turns.last_mut().into_iter().for_each(|turn| turn.by_loop = None);
 }
 
 /// Returns the index of the task that an agent finished: the one with its number, or, if the list

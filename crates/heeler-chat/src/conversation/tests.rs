@@ -16,6 +16,8 @@ mod disk;
 mod forks;
 mod leaving;
 mod loops;
+mod model;
+mod phases;
 mod undo;
 
 use super::*;
@@ -142,7 +144,7 @@ struct ConversationFixture {
     temp: tempfile::TempDir,
     disk: Arc<HookedDisk<disk::FillableDisk>>,
     stage: FakeChatFleet,
-    talk: Option<Conversation>,
+    conversation: Option<Conversation>,
     now: Timestamp,
 }
 
@@ -150,12 +152,17 @@ impl ConversationFixture {
     fn new() -> ConversationFixture {
         let temp = tempfile::tempdir().unwrap();
         let (disk, stage) = (Arc::default(), FakeChatFleet::default());
-        let mut rig =
-            ConversationFixture { temp, disk, stage, talk: None, now: Timestamp::UNIX_EPOCH };
-        let about =
+        let mut rig = ConversationFixture {
+            temp,
+            disk,
+            stage,
+            conversation: None,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let state =
             ConversationState { agent: Some("boss".to_owned()), ..ConversationState::default() };
-        let book = rig.shelf().create(about, rig.now).unwrap();
-        rig.begin(book, |_| {});
+        let session_file = rig.directory().create(state, rig.now).unwrap();
+        rig.begin(session_file, |_| {});
         rig
     }
 
@@ -163,13 +170,13 @@ impl ConversationFixture {
         Utf8PathBuf::from_path_buf(self.temp.path().to_owned()).unwrap()
     }
 
-    fn shelf(&self) -> SessionDirectory {
+    fn directory(&self) -> SessionDirectory {
         SessionDirectory::new(self.folder().join("sessions"), Vec::new())
             .with_disk(self.disk.clone())
     }
 
-    fn begin(&mut self, book: SessionFile, change: impl FnOnce(&mut ConversationOptions)) {
-        let mut manner = ConversationOptions {
+    fn begin(&mut self, session_file: SessionFile, change: impl FnOnce(&mut ConversationOptions)) {
+        let mut options = ConversationOptions {
             attended: true,
             worker_exit_policy: WorkerExitPolicy::Ask,
             insights: false,
@@ -178,36 +185,41 @@ impl ConversationFixture {
             folder: self.folder(),
             keys: &[("Ctrl+X", "does nothing")],
         };
-        change(&mut manner);
+        change(&mut options);
         let fleet = Box::new(self.stage.clone());
-        self.talk = Some(Conversation::begin(self.shelf(), book, fleet, manner, self.now).unwrap());
+        self.conversation = Some(
+            Conversation::begin(self.directory(), session_file, fleet, options, self.now).unwrap(),
+        );
     }
 
     /// Drops the conversation like a killed process, and resumes from disk.
     fn crash(&mut self) {
-        let id = self.talk.take().unwrap().id().to_owned();
-        let book =
-            self.shelf().open(&id, self.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
-        self.begin(book, |_| {});
+        let id = self.conversation.take().unwrap().id().to_owned();
+        let session_file = self
+            .directory()
+            .open(&id, self.now, crate::OldFormatPolicy::Migrate)
+            .unwrap()
+            .session_file;
+        self.begin(session_file, |_| {});
     }
 
-    fn talk(&mut self) -> &mut Conversation {
-        self.talk.as_mut().unwrap()
+    fn conversation(&mut self) -> &mut Conversation {
+        self.conversation.as_mut().unwrap()
     }
 
     fn say(&mut self, line: &str) {
         let now = self.now;
-        self.talk().handle_action(UserAction::SendLine(line.to_owned()), now);
+        self.conversation().handle_action(UserAction::SendLine(line.to_owned()), now);
     }
 
     fn leave(&mut self) {
         let now = self.now;
-        self.talk().handle_action(UserAction::Exit, now);
+        self.conversation().handle_action(UserAction::Exit, now);
     }
 
     fn row(&mut self, number: usize, at: u64, row: Json) {
         let now = self.now;
-        self.talk().handle_fleet_event(
+        self.conversation().handle_fleet_event(
             ChatFleetEvent::Row { job: job(number), at, row: JobRow::new(row) },
             now,
         );
@@ -222,13 +234,13 @@ impl ConversationFixture {
         let now = self.now;
         let reason = (state == ChatJobState::Failed).then(|| "no login".to_owned());
         let facts = ChatJobInfo { state, reason, ..self.stage.facts_of(number) };
-        self.talk().handle_fleet_event(ChatFleetEvent::Job(facts), now);
+        self.conversation().handle_fleet_event(ChatFleetEvent::Job(facts), now);
     }
 
     fn pass(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
         let now = self.now;
-        self.talk().tick(now);
+        self.conversation().tick(now);
     }
 
     /// Returns the output, without the status line.
@@ -237,7 +249,7 @@ impl ConversationFixture {
             Some(name) => format!("{:?} {name}", entry.role),
             None => format!("{:?} {}", entry.role, entry.text()),
         };
-        let shown = self.talk().take_output();
+        let shown = self.conversation().take_output();
         shown
             .iter()
             .filter_map(|shown| match shown {
@@ -282,14 +294,14 @@ fn words_that_are_heard_after_their_entry_was_read_from_the_log_do_not_stay() {
     let mut rig = ConversationFixture::new();
     rig.say("hello");
     rig.said(1, 1, "Hi.");
-    rig.talk().take_output();
+    rig.conversation().take_output();
     let now = rig.now;
-    rig.talk()
+    rig.conversation()
         .handle_fleet_event(ChatFleetEvent::Delta { job: job(1), text: "Hi.".to_owned() }, now);
     rig.said(1, 1, "Hi.");
     let of = ChatSpeaker::Coordinator;
     let delta = ChatOutput::Delta { of: of.clone(), text: "Hi.".to_owned() };
-    assert_eq!(rig.talk().take_output(), [delta, ChatOutput::DeltaEnded { of }]);
+    assert_eq!(rig.conversation().take_output(), [delta, ChatOutput::DeltaEnded { of }]);
 }
 
 #[test]
@@ -335,10 +347,10 @@ fn another_agent_that_goes_on_with_a_session_gets_a_conversation_of_its_own() {
     let mut rig = ConversationFixture::new();
     rig.say("one");
     rig.is(1, ChatJobState::Done);
-    let take_over = |about: &mut ConversationState| {
-        (about.agent, about.session) = (Some("other".to_owned()), None);
+    let take_over = |state: &mut ConversationState| {
+        (state.agent, state.session) = (Some("other".to_owned()), None);
     };
-    rig.talk().session_file.save(take_over).unwrap();
+    rig.conversation().record.session_file.save(take_over).unwrap();
     rig.crash();
     rig.is(1, ChatJobState::Done);
     rig.say("two");
@@ -355,7 +367,7 @@ fn words_that_were_kept_and_not_sent_are_offered_again() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.conversation().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.shown();
     rig.crash();
     let shown = rig.shown();
@@ -380,7 +392,7 @@ fn words_that_were_not_sent_and_are_changed_are_other_words() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.conversation().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.crash();
     rig.shown();
     rig.say("lost");
@@ -406,7 +418,7 @@ fn words_that_a_fleet_has_forgotten_are_not_taken_for_unsent() {
         turn: Some(Uuid::from_u128(9)),
         ..ConversationEntry::new(EntryRole::User, "lost?", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.conversation().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.now += TURN_LOOKUP_WINDOW * 2;
     rig.crash();
     let shown = rig.shown();
@@ -421,7 +433,7 @@ fn a_job_that_was_asked_for_just_before_a_crash_is_found_by_its_turn() {
         turn: Some(id),
         ..ConversationEntry::new(EntryRole::User, "go", rig.now)
     };
-    rig.talk().session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
+    rig.conversation().record.session_file.append(&ChatSpeaker::Coordinator, &entry).unwrap();
     rig.stage.with(|played| played.turns.push((id, job(1))));
     rig.crash();
     assert_eq!(rig.stage.calls(), ["follow job-2026-01-02-aaaa01 0"]);
@@ -452,8 +464,8 @@ fn words_for_an_agent_at_work_reach_it_and_an_interrupt_gives_back_what_waits() 
     rig.say("three");
     rig.stage.calls();
     let now = rig.now;
-    rig.talk().handle_action(UserAction::Interrupt, now);
-    rig.talk().handle_action(UserAction::Interrupt, now);
+    rig.conversation().handle_action(UserAction::Interrupt, now);
+    rig.conversation().handle_action(UserAction::Interrupt, now);
     let job = job(1);
     assert_eq!(rig.stage.calls(), [format!("cancel {job} false"), format!("cancel {job} true")]);
     rig.is(1, ChatJobState::Failed);

@@ -6,9 +6,10 @@ use heeler_model::{AgentSessionId, JobId};
 use uuid::Uuid;
 
 use super::Conversation;
+use super::phase::ConversationPhaseEvent;
 use crate::{
-    ChatJobInfo, ChatJobState, ChatOutput, ChatSpeaker, ChatWorkerInfo, MessageDeliveryError,
-    TurnRequest, TurnSessionChoice,
+    ChatJobInfo, ChatJobState, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerInfo,
+    ChatWorkerStatus, MessageDeliveryError, TurnRequest, TurnSessionChoice,
 };
 
 /// Worker of the conversation.
@@ -19,9 +20,21 @@ pub(super) struct ConversationWorker {
     recorded_jobs: HashSet<JobId>,
     /// Jobs that were cancelled because the person leaves.
     stopped_jobs: HashSet<JobId>,
+    /// Open questions of its jobs.
+    pub(super) questions: Vec<ChatQuestion>,
 }
 
 impl ConversationWorker {
+    fn new(facts: ChatWorkerInfo, recorded_jobs: HashSet<JobId>) -> ConversationWorker {
+        ConversationWorker {
+            facts,
+            unseen: 0,
+            recorded_jobs,
+            stopped_jobs: HashSet::new(),
+            questions: Vec::new(),
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.facts.name
     }
@@ -43,8 +56,19 @@ impl ConversationWorker {
         self.current_job().map_or(ChatJobState::Waiting, |job| job.state)
     }
 
-    pub(super) fn has_live_jobs(&self) -> bool {
+    fn has_live_jobs(&self) -> bool {
         self.live_jobs().next().is_some()
+    }
+
+    /// Returns true if a job has ended and all its rows are in the transcript.
+    pub(super) fn has_recorded(&self, job: &JobId) -> bool {
+        self.recorded_jobs.contains(job)
+    }
+
+    /// Returns its part of the status line.
+    pub(super) fn status(&self) -> ChatWorkerStatus {
+        let name = self.name().to_owned();
+        ChatWorkerStatus { name, state: self.state(), unseen: self.unseen }
     }
 
     /// Returns the native session; a waiting job has none yet.
@@ -67,33 +91,68 @@ impl ConversationWorker {
     }
 }
 
+/// Workers of the conversation, in the order in which they were started.
+#[derive(Default)]
+pub(super) struct WorkerList(Vec<ConversationWorker>);
+
+impl WorkerList {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ConversationWorker> {
+        self.0.iter()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ConversationWorker> {
+        self.0.iter_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&self, name: &str) -> Option<&ConversationWorker> {
+        self.iter().find(|worker| worker.name() == name)
+    }
+
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut ConversationWorker> {
+        self.iter_mut().find(|worker| worker.name() == name)
+    }
+
+    fn live(&self) -> impl Iterator<Item = &ConversationWorker> {
+        self.iter().filter(|worker| worker.has_live_jobs())
+    }
+
+    /// Returns the number of workers with a job that has not ended.
+    pub(super) fn live_count(&self) -> usize {
+        self.live().count()
+    }
+
+    pub(super) fn live_names(&self) -> Vec<String> {
+        self.live().map(|worker| worker.name().to_owned()).collect()
+    }
+}
+
 impl Conversation {
     /// Updates the list of workers, and follows their new jobs.
     pub(super) fn update_workers(&mut self, workers: Vec<ChatWorkerInfo>) {
         for facts in workers {
-            if facts.jobs.iter().any(|job| self.detached_jobs.contains(&job.job)) {
+            if facts.jobs.iter().any(|job| self.jobs.is_detached(&job.job)) {
                 continue;
             }
-            let costs = facts.jobs.iter().filter_map(|job| Some((job.job.clone(), job.cost_usd?)));
-            self.costs.extend(costs);
+            for job in &facts.jobs {
+                job.cost_usd.into_iter().for_each(|cost| self.jobs.set_cost(job.job.clone(), cost));
+            }
             let name = facts.name.clone();
-            match self.workers.iter_mut().find(|known| known.facts.name == name) {
+            match self.workers.get_mut(&name) {
                 Some(known) => known.facts = facts,
                 None => {
                     self.register_worker(&facts);
-                    let told = self.find_recorded_jobs(&facts);
-                    self.workers.push(ConversationWorker {
-                        facts,
-                        unseen: 0,
-                        recorded_jobs: told,
-                        stopped_jobs: HashSet::new(),
-                    });
+                    let recorded = self.find_recorded_jobs(&facts);
+                    self.workers.0.push(ConversationWorker::new(facts, recorded));
                 }
             }
             self.follow_worker(&name);
         }
         // The agent may have started one just before it was interrupted.
-        if self.stops_workers() {
+        if self.phase.stops_workers() {
             self.stop_workers();
         }
     }
@@ -104,7 +163,7 @@ impl Conversation {
         let of = ChatSpeaker::Worker(facts.name.clone());
         // A job whose lookup fails is followed, and the error is shown then.
         let is_in = |job: &ChatJobInfo| {
-            matches!(self.session_file.last_recorded_row(&of, &job.job), Ok(Some(_)))
+            matches!(self.record.session_file.last_recorded_row(&of, &job.job), Ok(Some(_)))
         };
         let last = facts.jobs.iter().rposition(is_in).unwrap_or(0);
         facts.jobs[..last].iter().map(|job| job.job.clone()).collect()
@@ -112,53 +171,49 @@ impl Conversation {
 
     /// Adds a worker to the session's roster.
     fn register_worker(&mut self, facts: &ChatWorkerInfo) {
-        if self.session_file.state().workers.iter().any(|known| known.name == facts.name) {
+        if self.state().workers.iter().any(|known| known.name == facts.name) {
             return;
         }
         let mut worker = crate::RosterWorker::new(&facts.name);
         worker.task = Some(facts.task.clone());
         worker.jobs = facts.jobs.iter().map(|job| job.job.clone()).collect();
-        self.save_state(|about| about.workers.push(worker));
+        self.save_state(|state| state.workers.push(worker));
     }
 
     /// Follows a worker's jobs one after the other, so that its transcript has them in order.
     fn follow_worker(&mut self, name: &str) {
-        let Some(worker) = self.workers.iter().find(|worker| worker.name() == name) else { return };
+        let Some(worker) = self.workers.get(name) else { return };
         let next = worker.facts.jobs.iter().find(|job| !worker.recorded_jobs.contains(&job.job));
         let Some(job) = next.map(|job| job.job.clone()) else { return };
-        if self.speakers.contains_key(&job) {
+        if self.jobs.contains(&job) {
             return;
         }
         let of = ChatSpeaker::Worker(name.to_owned());
-        let from = match self.session_file.last_recorded_row(&of, &job) {
+        let from = match self.record.session_file.last_recorded_row(&of, &job) {
             Ok(last) => last.map_or(0, |row| row + 1),
-            Err(error) => return self.show_error(format!("{error}")),
+            Err(error) => return self.display.show_error(format!("{error}")),
         };
-        self.speakers.insert(job.clone(), of);
-        self.next_rows.insert(job.clone(), from);
+        self.jobs.insert(job.clone(), of, from);
         self.fleet.follow_job(&job, from);
     }
 
     /// Handles a state change of a worker's job.
     pub(super) fn handle_worker_job(&mut self, facts: &ChatJobInfo) {
-        let Some(of @ ChatSpeaker::Worker(name)) = self.speakers.get(&facts.job) else { return };
-        let (of, name) = (of.clone(), name.clone());
-        let Some(worker) = self.workers.iter_mut().find(|worker| worker.name() == name) else {
-            return;
-        };
+        let Some(of) = self.jobs.speaker(&facts.job) else { return };
+        let ChatSpeaker::Worker(name) = &of else { return };
+        let name = name.clone();
+        let Some(worker) = self.workers.get_mut(&name) else { return };
         match worker.facts.jobs.iter_mut().find(|job| job.job == facts.job) {
             Some(known) => known.clone_from(facts),
             None => worker.facts.jobs.push(facts.clone()),
         }
         if matches!(facts.state, ChatJobState::Done | ChatJobState::Failed) {
             worker.recorded_jobs.insert(facts.job.clone());
-            self.questions.retain(|question| question.job != facts.job);
-            self.outputs.push(ChatOutput::DeltaEnded { of });
+            worker.questions.retain(|question| question.job != facts.job);
+            self.display.push(ChatOutput::DeltaEnded { of });
             self.follow_worker(&name);
         }
-        if self.exit.is_some() {
-            self.advance_exit();
-        }
+        self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
     }
 
     /// Sends a message to a worker. The worker's rows will contain it.
@@ -166,10 +221,10 @@ impl Conversation {
         match self.deliver_to_worker(name, text) {
             Ok(()) => {}
             Err(MessageDeliveryError::Refused(why)) => {
-                self.show_error(format!("{name}: {why}"));
-                self.outputs.push(ChatOutput::SuggestedInput(text.to_owned()));
+                self.display.show_error(format!("{name}: {why}"));
+                self.display.suggest_input(text);
             }
-            Err(MessageDeliveryError::Unconfirmed(why)) => self.show_error(format!(
+            Err(MessageDeliveryError::Unconfirmed(why)) => self.display.show_error(format!(
                 "{name}: it is not known if this arrived; it is shown if it did: {text} ({why})"
             )),
         }
@@ -178,8 +233,8 @@ impl Conversation {
     /// Delivers to a running worker, or continues the session of an idle one with a new job.
     fn deliver_to_worker(&mut self, name: &str, text: &str) -> Result<(), MessageDeliveryError> {
         let refused = |why: &str| MessageDeliveryError::Refused(why.to_owned());
-        let known = self.workers.iter_mut().find(|worker| worker.name() == name);
-        let worker = known.ok_or_else(|| refused("this worker no longer exists"))?;
+        let worker =
+            self.workers.get_mut(name).ok_or_else(|| refused("this worker no longer exists"))?;
         let current = worker.current_job().cloned();
         let current = current.ok_or_else(|| refused("it has no job"))?;
         if current.state == ChatJobState::Running {
@@ -204,21 +259,20 @@ impl Conversation {
     }
 
     pub(super) fn stop_worker(&mut self, name: &str) {
-        let worker = self.workers.iter().find(|worker| worker.name() == name);
-        for job in worker.iter().flat_map(|worker| worker.live_jobs()) {
+        for job in self.workers.get(name).iter().flat_map(|worker| worker.live_jobs()) {
             if let Err(why) = self.fleet.cancel_job(&job.job, false) {
-                self.outputs.push(ChatOutput::Error(format!("{name}: {why}")));
+                self.display.push(ChatOutput::Error(format!("{name}: {why}")));
             }
         }
     }
 
     /// Cancels all live jobs of workers, each once.
     pub(super) fn stop_workers(&mut self) {
-        for worker in &mut self.workers {
+        for worker in self.workers.iter_mut() {
             let live: Vec<JobId> = worker.live_jobs().map(|job| job.job.clone()).collect();
             for job in live.into_iter().filter(|job| worker.stopped_jobs.insert(job.clone())) {
                 if let Err(why) = self.fleet.cancel_job(&job, false) {
-                    self.outputs.push(ChatOutput::Error(format!("{}: {why}", worker.facts.name)));
+                    self.display.push(ChatOutput::Error(format!("{}: {why}", worker.facts.name)));
                 }
             }
         }

@@ -30,7 +30,7 @@ const TAIL_BYTES: usize = 64 << 10;
 /// Characters of a message in a list.
 const EXCERPT_CHARS_MAX: usize = 200;
 
-pub(super) fn summarize(own: &Utf8Path, named: &SessionFileEntry) -> SessionFileSummary {
+pub(super) fn summarize(heeler_folder: &Utf8Path, named: &SessionFileEntry) -> SessionFileSummary {
     let found = &named.file;
     let mut listed = SessionFileSummary {
         id: found.id.clone(),
@@ -42,7 +42,7 @@ pub(super) fn summarize(own: &Utf8Path, named: &SessionFileEntry) -> SessionFile
         first_message: None,
         last_message: None,
         is_foreign: found.is_foreign,
-        opened_by: lock_holder(own, &found.id),
+        opened_by: lock_holder(heeler_folder, &found.id),
         fault: None,
     };
     if let Err(fault) = fill_summary(found, &mut listed) {
@@ -57,22 +57,24 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() > METADATA_BYTES_MAX) {
         return Ok(());
     }
-    let (_, sheet) = super::read_metadata(found);
-    let sheet = sheet?;
+    let (_, metadata) = super::read_metadata(found);
+    let metadata = metadata?;
     listed.agent =
-        sheet.state.agent.clone().or_else(|| foreign_text(&sheet, &["agent", "agentName"]));
-    let folder = || foreign_text(&sheet, &["cwd", "workingDirectory", "projectRoot", "workspace"]);
-    listed.folder = sheet.state.folder.clone().or_else(|| folder().map(Into::into));
+        metadata.state.agent.clone().or_else(|| foreign_text(&metadata, &["agent", "agentName"]));
+    let folder =
+        || foreign_text(&metadata, &["cwd", "workingDirectory", "projectRoot", "workspace"]);
+    listed.folder = metadata.state.folder.clone().or_else(|| folder().map(Into::into));
     let created =
-        || parse_timestamp(&sheet.foreign_value(&["createdAt", "created_at", "startedAt"])?);
-    listed.created = sheet.state.created_at.or_else(created);
-    let path = resolve_inside(&found.folder, &sheet.transcript).map_err(|error| words(&error))?;
-    let seam = find_inline_boundary(&path, &sheet).map_err(|error| words(&error))?;
+        || parse_timestamp(&metadata.foreign_value(&["createdAt", "created_at", "startedAt"])?);
+    listed.created = metadata.state.created_at.or_else(created);
+    let path =
+        resolve_inside(&found.folder, &metadata.transcript).map_err(|error| words(&error))?;
+    let seam = find_inline_boundary(&path, &metadata).map_err(|error| words(&error))?;
     let until = seam.map_or(u64::MAX, |seam| seam.bytes);
-    let counted = sheet.state.counted.unwrap_or_default();
+    let counted = metadata.state.counted.unwrap_or_default();
     let counted = count_entries_from(&path, counted, until, COUNT_BYTES_MAX)
         .map_err(|error| words(&error))?;
-    let inline = seam.map_or(&[][..], |seam| &sheet.inline[seam.entries..]);
+    let inline = seam.map_or(&[][..], |seam| &metadata.inline[seam.entries..]);
     // An entry that lacks only its newline counts: opening the session adds the newline.
     let is_longer = |it: &EntryCount| path.metadata().is_ok_and(|found| found.len() > it.bytes);
     let is_unended = inline.is_empty()
@@ -166,8 +168,8 @@ pub(super) fn modified_at(meta: &std::fs::Metadata) -> Timestamp {
     at.unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn foreign_text(sheet: &SessionMetadata, keys: &[&str]) -> Option<String> {
-    sheet.foreign_value(keys)?.as_str().map(str::to_owned)
+fn foreign_text(metadata: &SessionMetadata, keys: &[&str]) -> Option<String> {
+    metadata.foreign_value(keys)?.as_str().map(str::to_owned)
 }
 
 /// Parses a time: ISO text, or milliseconds since 1970.
@@ -179,7 +181,7 @@ fn parse_timestamp(value: &Json) -> Option<Timestamp> {
     }
 }
 
-fn lock_holder(own: &Utf8Path, id: &str) -> Option<String> {
-    let state = LockFile::probe(&own.join(lock_name(id))).ok()??;
+fn lock_holder(heeler_folder: &Utf8Path, id: &str) -> Option<String> {
+    let state = LockFile::probe(&heeler_folder.join(lock_name(id))).ok()??;
     Some(state.holder.map_or("another process".to_owned(), |holder| holder.to_string()))
 }

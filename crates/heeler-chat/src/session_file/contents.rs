@@ -94,7 +94,7 @@ impl SessionFile {
     /// Writes insights next to the session, for later sessions.
     pub fn save_insights(&mut self, text: &str) -> Result<(), SessionFileError> {
         let name = format!("{}{INSIGHTS_SUFFIX}", self.id());
-        replace_file(self.disk.as_ref(), &self.location.own.join(&name), text.as_bytes())
+        replace_file(self.disk.as_ref(), &self.location.heeler_folder.join(&name), text.as_bytes())
             .map_err(SessionFileError::Disk)?;
         self.save(|about| about.insights = Some(name))
     }

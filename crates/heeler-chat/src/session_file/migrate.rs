@@ -44,7 +44,7 @@ impl SessionFile {
                 }
                 self.open_log()?;
             }
-            let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+            let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
             self.inline_boundary = find_inline_boundary(&path, &self.metadata)?;
         }
         if let Some(seam) = self.inline_boundary {
@@ -89,22 +89,22 @@ impl SessionFile {
         &self,
         foreign: &Utf8Path,
     ) -> Result<Vec<(Utf8PathBuf, Utf8PathBuf)>, SessionFileError> {
-        let own = &self.location.own;
+        let heeler_folder = &self.location.heeler_folder;
         let workers = worker_files(&self.location, foreign)?;
         if !workers.is_empty() {
-            create_folder(self.disk.as_ref(), &own.join(self.location.workers_folder()))?;
+            create_folder(self.disk.as_ref(), &heeler_folder.join(self.location.workers_folder()))?;
         }
         let names = workers.iter().map(|file| self.location.worker_file_path(file));
         let names = std::iter::once(self.metadata.transcript.clone()).chain(names);
         let both = |name: String| -> Result<_, SessionFileError> {
-            Ok((resolve_inside(foreign, &name)?, resolve_inside(own, &name)?))
+            Ok((resolve_inside(foreign, &name)?, resolve_inside(heeler_folder, &name)?))
         };
         names.map(both).collect()
     }
 
     /// Moves the entries that only the inline transcript has to the transcript file.
     fn migrate_inline_entries(&mut self, seam: InlineBoundary) -> Result<(), SessionFileError> {
-        let path = resolve_inside(&self.location.own, &self.metadata.transcript)?;
+        let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
         let lines = self.metadata.inline[seam.entries..].to_vec();
         if seam.bytes == 0 {
             // The replacement is atomic, so there is no partial state.
@@ -168,13 +168,13 @@ impl SessionFile {
 /// of the file.
 pub(crate) fn find_inline_boundary(
     path: &Utf8Path,
-    sheet: &SessionMetadata,
+    metadata: &SessionMetadata,
 ) -> Result<Option<InlineBoundary>, DiskError> {
-    let inline = &sheet.inline;
+    let inline = &metadata.inline;
     if inline.is_empty() {
         return Ok(None);
     }
-    if let Some(begun) = sheet.state.adopting
+    if let Some(begun) = metadata.state.adopting
         && begun.entries < inline.len()
         && is_line_start(path, begun.bytes)?
     {

@@ -50,7 +50,7 @@ impl SessionFile {
     ) -> Result<EntryPage, SessionFileError> {
         let path = self.transcript_path_of(of)?;
         let inline = self.inline_entries(of);
-        let at = match before.map(|mark| self.resolve_cursor(of, mark)) {
+        let at = match before.map(|cursor| self.resolve_cursor(of, cursor)) {
             Some(EntryPosition::Offset(offset)) => {
                 return self.page_from_file(&path, Some(offset), count);
             }
@@ -77,8 +77,8 @@ impl SessionFile {
 
     /// Returns the current position of a cursor: inline entries may have moved to the transcript
     /// file.
-    fn resolve_cursor(&self, of: &ChatSpeaker, mark: EntryCursor) -> EntryPosition {
-        match mark {
+    fn resolve_cursor(&self, of: &ChatSpeaker, cursor: EntryCursor) -> EntryPosition {
+        match cursor {
             EntryCursor(EntryPosition::Inline(at)) if self.inline_entries(of).is_empty() => {
                 let end = self.adopted_offsets.last().copied().unwrap_or(u64::MAX);
                 EntryPosition::Offset(self.adopted_offsets.get(at).copied().unwrap_or(end))
@@ -99,10 +99,10 @@ impl SessionFile {
     pub fn cursor_after(
         &self,
         of: &ChatSpeaker,
-        mark: EntryCursor,
+        cursor: EntryCursor,
         entries: usize,
     ) -> Result<EntryCursor, SessionFileError> {
-        let mut end = match self.resolve_cursor(of, mark) {
+        let mut end = match self.resolve_cursor(of, cursor) {
             EntryPosition::Inline(at) => {
                 return Ok(EntryCursor(EntryPosition::Inline(at + entries)));
             }

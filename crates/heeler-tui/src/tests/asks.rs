@@ -334,10 +334,10 @@ fn an_own_answer_and_a_step_back_are_possible() {
         {"question": "One?", "options": options}, {"question": "Two?", "options": options},
     ]});
     rig.ask("1", ChatSpeaker::Coordinator, "question", "AskUserQuestion", input.clone());
-    let wishes = rig.keys("1<Left>3my own<Enter>2");
+    let actions = rig.keys("1<Left>3my own<Enter>2");
     let mut answered = input;
     answered["answers"] = json!({"One?": "my own", "Two?": "b"});
-    assert_eq!(wishes, [answer("1", QuestionAnswer::Allow { input: Some(answered) })]);
+    assert_eq!(actions, [answer("1", QuestionAnswer::Allow { input: Some(answered) })]);
 }
 
 #[test]

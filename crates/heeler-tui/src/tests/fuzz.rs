@@ -164,7 +164,7 @@ fn no_answer_is_given_twice_whatever_is_pressed() {
                     rig.draw();
                 }
                 answered.extend(rig.screen.handle_event(&key(&mut rng)).into_iter().filter_map(
-                    |wish| match wish {
+                    |action| match action {
                         UserAction::Answer { ask, .. } => Some(ask),
                         _ => None,
                     },

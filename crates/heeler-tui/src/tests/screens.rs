@@ -195,8 +195,8 @@ fn what_is_suggested_comes_before_what_is_typed() {
     rig.screen.handle_output(ChatOutput::SuggestedInput("first".to_owned()));
     rig.keys(" words");
     rig.screen.handle_output(ChatOutput::SuggestedInput("not sent".to_owned()));
-    let wishes = rig.keys("!<Enter>");
-    assert_eq!(wishes, [UserAction::SendLine("not sent\nfirst words!".to_owned())]);
+    let actions = rig.keys("!<Enter>");
+    assert_eq!(actions, [UserAction::SendLine("not sent\nfirst words!".to_owned())]);
 }
 
 #[test]
@@ -252,13 +252,13 @@ fn whoever_is_looked_at_is_the_one_that_esc_is_said_to_be_for() {
         ..status()
     }))));
     assert!(rig.draw().contains("* Bash 0s · Esc interrupts"));
-    for (worker, told) in [("coder-1", true), ("coder-2", false)] {
+    for (worker, is_running) in [("coder-1", true), ("coder-2", false)] {
         rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker(worker.to_owned())));
         let shown = rig.draw();
         assert!(!shown.contains("Esc interrupts"), "{shown}");
         assert_eq!(
             shown.contains(&format!("* {worker} is running · Esc stops it")),
-            told,
+            is_running,
             "{shown}"
         );
     }
@@ -469,17 +469,17 @@ fn no_theme_tells_anything_by_colour_alone() {
 
 #[test]
 fn a_second_column_goes_on_below_itself_or_gets_lines_of_its_own() {
-    let told = "/cost      what this session has cost\n/undo      take the last turn back\nid  a short one";
+    let text = "/cost      what this session has cost\n/undo      take the last turn back\nid  a short one";
     let mut rig = ScreenFixture::new(40, 12);
-    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
+    rig.screen.handle_output(ChatOutput::Notice(text.to_owned()));
     let seen = rig.draw();
     assert!(seen.contains("  /cost      what this session has cost\n"), "{seen}");
     let mut rig = ScreenFixture::new(36, 12);
-    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
+    rig.screen.handle_output(ChatOutput::Notice(text.to_owned()));
     let seen = rig.draw();
     assert!(seen.contains("  /cost      what this session has\n             cost\n"), "{seen}");
     let mut rig = ScreenFixture::new(24, 12);
-    rig.screen.handle_output(ChatOutput::Notice(told.to_owned()));
+    rig.screen.handle_output(ChatOutput::Notice(text.to_owned()));
     let seen = rig.draw();
     assert!(
         seen.contains("  /undo\n      take the last turn\n      back\n  id  a short one\n"),

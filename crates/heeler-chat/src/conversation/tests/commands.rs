@@ -7,9 +7,9 @@ use super::*;
 fn help_tells_the_commands_and_the_keys_that_there_are() {
     let mut rig = ConversationFixture::new();
     rig.say("/help");
-    let told = rig.shown().pop().unwrap();
-    assert!(told.contains("\n/undo                            take the last turn back"), "{told}");
-    assert!(told.ends_with("\nCtrl+X                           does nothing"), "{told}");
+    let text = rig.shown().pop().unwrap();
+    assert!(text.contains("\n/undo                            take the last turn back"), "{text}");
+    assert!(text.ends_with("\nCtrl+X                           does nothing"), "{text}");
 }
 
 #[test]
@@ -18,8 +18,8 @@ fn permissions_tell_the_rules_and_what_waits_for_an_answer() {
     rig.say("/permissions");
     let nothing = "waiting  no open questions";
     assert_eq!(rig.shown(), [format!("boss may do anything, attended: true\n{nothing}")]);
-    let book = rig.talk.take().unwrap().session_file;
-    rig.begin(book, |manner| manner.attended = false);
+    let session_file = rig.conversation.take().unwrap().record.session_file;
+    rig.begin(session_file, |options| options.attended = false);
     rig.say("/permissions");
     assert_eq!(rig.shown(), [format!("boss may do anything, attended: false\n{nothing}")]);
 }
@@ -29,17 +29,17 @@ fn an_agent_that_asks_is_said_to_wait_until_it_is_answered() {
     let mut rig = ConversationFixture::new();
     rig.say("go");
     rig.row(1, 0, json!({"type": "assistant", "content": "May I?"}));
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("thinking"));
     let ask = json!({"protocol": 1, "id": "a1", "at": rig.now, "kind": "permission", "tool": "Bash",
         "input": {"command": "make"}});
     let (ask, now) = (serde_json::from_value(ask).unwrap(), rig.now);
-    rig.talk().handle_fleet_event(ChatFleetEvent::QuestionAsked { job: job(1), ask }, now);
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("waiting for an answer"));
-    rig.talk().handle_fleet_event(
+    rig.conversation().handle_fleet_event(ChatFleetEvent::QuestionAsked { job: job(1), ask }, now);
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("waiting for an answer"));
+    rig.conversation().handle_fleet_event(
         ChatFleetEvent::QuestionClosed { job: job(1), ask: "a1".to_owned() },
         now,
     );
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("thinking"));
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("thinking"));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn workers_are_listed_in_columns_with_what_they_cost() {
     let mut rig = ConversationFixture::new();
     rig.say("go");
     let now = rig.now;
-    rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.shown();
     rig.say("/workers");
     assert_eq!(rig.shown(), ["coder-1  running  $0.0000  Fix it."]);
@@ -61,11 +61,11 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     std::fs::write(theirs.join("old.json"), r#"{"schemaVersion":3}"#).unwrap();
     let line = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(10_000));
     std::fs::write(theirs.join("old.transcript.ndjson"), line.repeat(2000)).unwrap();
-    let shelf = SessionDirectory::new(rig.folder().join("sessions"), vec![theirs]);
-    let mut book =
-        shelf.open("old", rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
-    book.save_or_defer(|about| about.agent = Some("boss".to_owned())).unwrap();
-    rig.begin(book, |_| {});
+    let directory = SessionDirectory::new(rig.folder().join("sessions"), vec![theirs]);
+    let mut session_file =
+        directory.open("old", rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
+    session_file.save_or_defer(|about| about.agent = Some("boss".to_owned())).unwrap();
+    rig.begin(session_file, |_| {});
     rig.shown();
     rig.say("/cost");
     assert_eq!(rig.shown(), ["no cost yet: no turn has reported its cost"]);
@@ -76,9 +76,9 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
             "this session belongs to another program: its 20 MB are copied, then your message is sent"
         ]
     );
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("copying the session"));
     rig.say("/tasks add more");
-    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+    while rig.conversation().display.status.busy.as_deref() == Some("copying the session") {
         rig.pass(1);
     }
     assert_eq!(rig.stage.calls()[..1], ["ask hello"]);

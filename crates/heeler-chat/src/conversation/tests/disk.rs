@@ -25,7 +25,7 @@ pub(super) struct FillableDisk {
 }
 
 impl FillableDisk {
-    fn has(&self, trouble: Option<FillableDiskFault>) {
+    pub(super) fn has(&self, trouble: Option<FillableDiskFault>) {
         *self.trouble.lock().unwrap() = trouble;
     }
 
@@ -52,7 +52,7 @@ fn words_are_sent_when_they_are_on_disk_and_not_before() {
     let mut rig = ConversationFixture::new();
     rig.disk.has(Some(FillableDiskFault::Full));
     rig.say("one");
-    assert!(rig.talk().has_unwritten_entries());
+    assert!(rig.conversation().has_unwritten_entries());
     assert_eq!(rig.stage.calls(), [""; 0]);
     rig.pass(1);
     assert_eq!(rig.stage.calls(), [""; 0]);
@@ -65,19 +65,19 @@ fn words_are_sent_when_they_are_on_disk_and_not_before() {
 #[test]
 fn a_conversation_whose_disk_takes_nothing_can_be_left() {
     let mut rig = ConversationFixture::new();
-    rig.talk().options.insights = true;
+    rig.conversation().options.insights = true;
     rig.say("one");
     rig.is(1, ChatJobState::Running);
     let now = rig.now;
-    rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.disk.has(Some(FillableDiskFault::Full));
     rig.said(1, 1, "Hi.");
-    assert!(rig.talk().has_unwritten_entries());
+    assert!(rig.conversation().has_unwritten_entries());
     rig.shown();
     rig.say("/exit");
-    assert!(!rig.talk().has_ended(), "the turn is waited for");
+    assert!(!rig.conversation().has_ended(), "the turn is waited for");
     rig.pass(5);
-    assert!(rig.talk().has_ended());
+    assert!(rig.conversation().has_ended());
     let shown = rig.shown();
     assert!(shown[1].starts_with("The last entries could not be written."), "{shown:?}");
 
@@ -89,15 +89,15 @@ fn a_conversation_whose_disk_takes_nothing_can_be_left() {
 
 #[test]
 fn wishes_to_leave_are_told_from_others() {
-    for wish in [UserAction::Exit, UserAction::HangUp, UserAction::SendLine("/q".to_owned())] {
-        assert!(wish.is_exit(), "{wish:?}");
+    for action in [UserAction::Exit, UserAction::HangUp, UserAction::SendLine("/q".to_owned())] {
+        assert!(action.is_exit(), "{action:?}");
     }
-    for wish in [
+    for action in [
         UserAction::Interrupt,
         UserAction::SendLine("/exti".to_owned()),
         UserAction::SendLine("q".to_owned()),
     ] {
-        assert!(!wish.is_exit(), "{wish:?}");
+        assert!(!action.is_exit(), "{action:?}");
     }
 }
 
@@ -107,7 +107,7 @@ fn a_fork_that_the_disk_does_not_take_leaves_no_session_behind() {
     rig.say("one");
     rig.said(1, 1, "Hi.");
     rig.is(1, ChatJobState::Done);
-    let before = rig.shelf().list().unwrap().len();
+    let before = rig.directory().list().unwrap().len();
     let transcripts = |rig: &ConversationFixture| {
         let names = std::fs::read_dir(rig.folder().join("sessions")).unwrap();
         let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
@@ -119,11 +119,11 @@ fn a_fork_that_the_disk_does_not_take_leaves_no_session_behind() {
         rig.say("/fork");
         assert!(!rig.shown().is_empty(), "it is told");
         rig.disk.has(None);
-        assert_eq!(rig.shelf().list().unwrap().len(), before);
+        assert_eq!(rig.directory().list().unwrap().len(), before);
         assert_eq!(transcripts(&rig), 1);
     }
     rig.say("/fork");
-    assert_eq!(rig.shelf().list().unwrap().len(), before + 1);
+    assert_eq!(rig.directory().list().unwrap().len(), before + 1);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn tasks_that_could_not_be_saved_before_a_crash_are_taken_from_their_row() {
         rig.shown();
         rig.disk.has(Some(FillableDiskFault::NoFiles));
         rig.row(1, 1, added());
-        assert!(rig.talk().has_unwritten_entries());
+        assert!(rig.conversation().has_unwritten_entries());
         rig.disk.has(None);
         if is_killed {
             rig.crash();

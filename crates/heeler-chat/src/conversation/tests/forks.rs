@@ -10,14 +10,14 @@ use crate::conversation::fork::find_fork_message;
 /// Conversation of two turns with a transcript too long to process in the foreground.
 fn long() -> ConversationFixture {
     let mut rig = ConversationFixture::new();
-    let id = rig.talk.take().unwrap().id().to_owned();
+    let id = rig.conversation.take().unwrap().id().to_owned();
     let words = format!("{{\"role\":\"user\",\"content\":\"{}\"}}\n", "x".repeat(4000));
     let lines = WAIT_BYTES_MAX as usize / words.len() + 1;
     let path = rig.folder().join(format!("sessions/{id}.transcript.ndjson"));
     std::fs::write(path, words.repeat(lines)).unwrap();
-    let book =
-        rig.shelf().open(&id, rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
-    rig.begin(book, |_| {});
+    let session_file =
+        rig.directory().open(&id, rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
+    rig.begin(session_file, |_| {});
     two_turns(&mut rig);
     rig
 }
@@ -33,7 +33,7 @@ fn two_turns(rig: &mut ConversationFixture) {
 
 /// Waits until no background operation runs.
 fn settled(rig: &mut ConversationFixture) {
-    while rig.talk().status.busy.is_some() {
+    while rig.conversation().display.status.busy.is_some() {
         std::thread::yield_now();
         rig.pass(1);
     }
@@ -73,7 +73,7 @@ fn search_tells_the_numbers_that_fork_takes_and_fork_those_that_it_takes_instead
 fn whoever_gives_up_does_not_wait_until_a_message_is_found() {
     let mut rig = ConversationFixture::new();
     two_turns(&mut rig);
-    let whole = rig.talk().session_file.contents(&ChatSpeaker::Coordinator).unwrap();
+    let whole = rig.conversation().record.session_file.contents(&ChatSpeaker::Coordinator).unwrap();
     let found = |is_stopped| find_fork_message(&whole, 4, &AtomicBool::new(is_stopped));
     assert_eq!(found(false).unwrap().0.text(), "said 2");
     found(true).expect_err("it was stopped at the first entry");
@@ -84,32 +84,32 @@ fn where_the_agent_has_said_nothing_there_is_nothing_to_fork_from() {
     let mut rig = ConversationFixture::new();
     rig.say("/fork 1");
     assert_eq!(rig.shown(), ["no message of the agent can be forked from"]);
-    assert_eq!(rig.shelf().list().unwrap().len(), 1);
+    assert_eq!(rig.directory().list().unwrap().len(), 1);
 }
 
 #[test]
 fn a_long_session_is_copied_beside_and_what_is_said_meanwhile_is_said_in_the_copy() {
     let mut rig = long();
-    let before = rig.talk().id().to_owned();
+    let before = rig.conversation().id().to_owned();
     rig.stage.calls();
     rig.say("/fork");
     assert!(rig.shown()[0].contains("MB, then continuing in the copy"));
-    assert_eq!(rig.talk().status.busy.as_deref(), Some("copying the session"));
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("copying the session"));
     rig.say("three");
     rig.say("/fork");
     assert_eq!(rig.shown(), ["the session is being copied; Esc cancels it"]);
     assert_eq!(rig.stage.calls(), [""; 0]);
-    while rig.talk().status.busy.as_deref() == Some("copying the session") {
+    while rig.conversation().display.status.busy.as_deref() == Some("copying the session") {
         std::thread::yield_now();
         rig.pass(1);
     }
-    assert_ne!(rig.talk().id(), before);
+    assert_ne!(rig.conversation().id(), before);
     assert_eq!(rig.stage.calls()[..1], ["ask three"]);
     assert_eq!(rig.shown().last().unwrap(), "User three");
     let read = |id: &str| {
         std::fs::read(rig.folder().join(format!("sessions/{id}.transcript.ndjson"))).unwrap()
     };
-    let (old, new) = (read(&before), read(rig.talk.as_ref().unwrap().id()));
+    let (old, new) = (read(&before), read(rig.conversation.as_ref().unwrap().id()));
     assert!(new.starts_with(&old) && new.len() > old.len());
 }
 
@@ -118,13 +118,13 @@ fn a_long_copy_that_is_given_up_left_or_cut_off_leaves_nothing() {
     let given_up: [fn(&mut ConversationFixture); 3] = [
         |rig| {
             let now = rig.now;
-            rig.talk().handle_action(UserAction::Interrupt, now);
+            rig.conversation().handle_action(UserAction::Interrupt, now);
             assert_eq!(rig.shown(), ["the copy was cancelled", "suggested: three"]);
             assert_eq!(transcripts(rig), 1);
         },
         |rig| {
             rig.leave();
-            assert!(rig.talk().has_ended());
+            assert!(rig.conversation().has_ended());
             assert!(rig.shown().contains(&"not sent: three".to_owned()));
             assert_eq!(transcripts(rig), 1);
         },
@@ -132,13 +132,13 @@ fn a_long_copy_that_is_given_up_left_or_cut_off_leaves_nothing() {
     ];
     for give_up in given_up {
         let mut rig = long();
-        let before = rig.talk().id().to_owned();
+        let before = rig.conversation().id().to_owned();
         rig.say("/fork");
         rig.say("three");
         rig.shown();
         give_up(&mut rig);
-        assert_eq!(rig.talk().id(), before);
-        assert_eq!(rig.shelf().list().unwrap().len(), 1);
+        assert_eq!(rig.conversation().id(), before);
+        assert_eq!(rig.directory().list().unwrap().len(), 1);
     }
 }
 
@@ -150,7 +150,7 @@ fn a_loop_waits_for_a_long_copy() {
     rig.stage.calls();
     rig.say("/fork");
     rig.now += SignedDuration::from_secs(60);
-    rig.talk().start_due_loop();
+    rig.conversation().start_due_loop();
     assert_eq!(rig.stage.calls(), [""; 0]);
     settled(&mut rig);
     assert_eq!(rig.stage.calls(), [""; 0], "the copy has no loops");
@@ -174,7 +174,7 @@ fn a_long_transcript_is_searched_and_written_out_beside() {
 
     let now = rig.now;
     rig.say("/export again.md");
-    rig.talk().handle_action(UserAction::Interrupt, now);
+    rig.conversation().handle_action(UserAction::Interrupt, now);
     let is_given_up = rig.shown()[1] == "cancelled";
     let is_there = rig.folder().join("again.md").exists();
     assert_ne!(is_there, is_given_up, "half of it is no export");
@@ -185,15 +185,15 @@ fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
     let mut rig = ConversationFixture::new();
     rig.say("go");
     let now = rig.now;
-    rig.talk().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.said(50, 3, "Fixing.");
     rig.is(1, ChatJobState::Done);
     rig.say("/fork");
-    let told = rig.shown().pop().unwrap();
-    assert!(told.ends_with("which is unchanged. Its workers keep running."), "{told}");
+    let text = rig.shown().pop().unwrap();
+    assert!(text.ends_with("which is unchanged. Its workers keep running."), "{text}");
 
     rig.said(50, 4, "Fixed.");
-    rig.talk().handle_fleet_event(worker(ChatJobState::Done), now);
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Done), now);
     rig.said(50, 5, "Done.");
     rig.is(50, ChatJobState::Done);
     rig.is(1, ChatJobState::Done);
@@ -201,6 +201,6 @@ fn a_fork_leaves_the_workers_requests_and_costs_to_the_session_before() {
     rig.say("/cost");
     let nothing = "no cost yet: no turn has reported its cost";
     assert_eq!(rig.shown(), ["no workers yet: the agent starts them", nothing]);
-    let fork = rig.talk().id().to_owned();
+    let fork = rig.conversation().id().to_owned();
     assert!(!rig.folder().join(format!("sessions/{fork}.workers")).exists());
 }

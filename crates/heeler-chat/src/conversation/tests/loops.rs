@@ -45,7 +45,15 @@ fn a_loops_turn_that_a_crash_cut_off_counts_once() {
     for _ in 0..2 {
         rig.crash();
         rig.is(1, ChatJobState::Done);
-        let done = rig.talk().session_file.state().tasks.iter().filter(|task| task.done).count();
+        let done = rig
+            .conversation()
+            .record
+            .session_file
+            .state()
+            .tasks
+            .iter()
+            .filter(|task| task.done)
+            .count();
         assert_eq!(done, 1);
     }
     rig.pass(600);

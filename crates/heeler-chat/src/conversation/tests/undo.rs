@@ -31,9 +31,9 @@ fn undo_goes_on_from_before_the_last_turn() {
     rig.say("/undo");
     rig.say("/undo");
     let why = "was taken back: the next one continues from before it. Files are unchanged.";
-    let told = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
-    assert_eq!(rig.shown(), told);
-    assert!(rig.talk().session_file.state().session.is_none());
+    let text = ["say 2", "say 1"].map(|turn| format!("System The turn `{turn}` {why}"));
+    assert_eq!(rig.shown(), text);
+    assert!(rig.conversation().record.session_file.state().session.is_none());
     rig.say("/undo");
     assert_eq!(rig.shown().last().unwrap(), "there is nothing to take back");
     rig.say("again");

@@ -21,8 +21,12 @@ const CASES: [CrashCase; 6] = [
     CrashCase {
         name: "ours",
         prepare: |root| {
-            own(root, "a.json", r#"{"schemaVersion":3,"transcript":[]}"#);
-            own(root, "a.transcript.ndjson", "{\"role\":\"user\",\"content\":\"x\"}\n{\"to");
+            heeler_folder(root, "a.json", r#"{"schemaVersion":3,"transcript":[]}"#);
+            heeler_folder(
+                root,
+                "a.transcript.ndjson",
+                "{\"role\":\"user\",\"content\":\"x\"}\n{\"to",
+            );
         },
         id: "a",
         older: OldFormatPolicy::Migrate,
@@ -48,7 +52,7 @@ const CASES: [CrashCase; 6] = [
             inline(root);
             let lines =
                 "{\"role\":\"user\",\"content\":\"v\"}\n{\"role\":\"user\",\"content\":\"w\"}\n";
-            own(root, "a.transcript.ndjson", lines);
+            heeler_folder(root, "a.transcript.ndjson", lines);
         },
         id: "a",
         older: OldFormatPolicy::Migrate,
@@ -67,9 +71,9 @@ const CASES: [CrashCase; 6] = [
     CrashCase {
         name: "another program's, version 3, with a worker",
         prepare: |root| {
-            own(root, "a.json", r#"{"schemaVersion":3,"transcript":[]}"#);
-            own(root, "a.transcript.ndjson", "{\"role\":\"user\",\"content\":\"x\"}\n");
-            own(root, "a.workers/w.ndjson", "{\"role\":\"user\",\"content\":\"w\"}\n");
+            heeler_folder(root, "a.json", r#"{"schemaVersion":3,"transcript":[]}"#);
+            heeler_folder(root, "a.transcript.ndjson", "{\"role\":\"user\",\"content\":\"x\"}\n");
+            heeler_folder(root, "a.workers/w.ndjson", "{\"role\":\"user\",\"content\":\"w\"}\n");
             std::fs::rename(root.join("heeler"), root.join("fleet")).unwrap();
         },
         id: "a",
@@ -78,7 +82,7 @@ const CASES: [CrashCase; 6] = [
     },
 ];
 
-fn own(root: &Utf8Path, name: &str, text: &str) {
+fn heeler_folder(root: &Utf8Path, name: &str, text: &str) {
     let path = root.join("heeler/sessions").join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
@@ -86,31 +90,32 @@ fn own(root: &Utf8Path, name: &str, text: &str) {
 
 fn inline(root: &Utf8Path) {
     let entries = r#"[{"role":"user","content":"x"},{"role":"user","content":"y"}]"#;
-    own(root, "a.json", &format!("{{\"keep\":1.50,\"transcript\":{entries}}}"));
+    heeler_folder(root, "a.json", &format!("{{\"keep\":1.50,\"transcript\":{entries}}}"));
 }
 
 /// Appends entries until a failure; returns the acknowledged ones. Entries that must survive a
 /// power loss are marked.
-fn talk(
+fn conversation(
     root: &Utf8Path,
     disk: &Arc<SimDisk>,
     case: &CrashCase,
 ) -> Result<Vec<String>, Vec<String>> {
     let mut said = Vec::new();
-    let shelf = shelf(root).with_disk(Arc::clone(disk) as _);
-    let Ok(opened) = shelf.open(case.id, NOW, case.older) else { return Err(said) };
-    let mut book = opened.session_file;
+    let directory = directory(root).with_disk(Arc::clone(disk) as _);
+    let Ok(opened) = directory.open(case.id, NOW, case.older) else { return Err(said) };
+    let mut session_file = opened.session_file;
     for n in 0..2 {
-        if book.append(&ALL, &entry(&n.to_string())).is_err() {
+        if session_file.append(&ALL, &entry(&n.to_string())).is_err() {
             return Err(said);
         }
         said.push(n.to_string());
     }
-    if book.save(|about| about.model = Some("m".to_owned())).is_err() {
+    if session_file.save(|about| about.model = Some("m".to_owned())).is_err() {
         return Err(said);
     }
     disk.mark(2);
-    if book.append(&worker("w"), &entry("from w")).is_err() || book.close().is_err() {
+    if session_file.append(&worker("w"), &entry("from w")).is_err() || session_file.close().is_err()
+    {
         return Err(said);
     }
     disk.mark(3);
@@ -121,14 +126,14 @@ fn talk(
 /// in order.
 fn check(root: &Utf8Path, case: &CrashCase, said: &[String], context: &str) {
     // Syncing to the real disk would prove nothing here.
-    let shelf = shelf(root).with_disk(Arc::new(SimDisk::new(root)));
-    let listed = shelf.list().unwrap();
+    let directory = directory(root).with_disk(Arc::new(SimDisk::new(root)));
+    let listed = directory.list().unwrap();
     let listed = listed.iter().find(|it| it.id == case.id);
     let listed = listed.unwrap_or_else(|| panic!("{context}: it is not listed"));
     assert_eq!(listed.fault, None, "{context}");
-    let opened = shelf.open(case.id, NOW, case.older);
-    let mut book = opened.unwrap_or_else(|error| panic!("{context}: {error}")).session_file;
-    let found = super::said(&book, &ALL);
+    let opened = directory.open(case.id, NOW, case.older);
+    let mut session_file = opened.unwrap_or_else(|error| panic!("{context}: {error}")).session_file;
+    let found = super::said(&session_file, &ALL);
     let mut promised: Vec<String> = case.before.iter().map(|&text| text.to_owned()).collect();
     promised.extend_from_slice(said);
     assert!(found.starts_with(&promised), "{context}: {found:?}");
@@ -137,10 +142,14 @@ fn check(root: &Utf8Path, case: &CrashCase, said: &[String], context: &str) {
     let is_new = rest.iter().all(|text| !said.iter().any(|it| it == text));
     assert!(may_be.contains(&&rest[..]) && is_new, "{context}: {found:?}");
     assert_eq!(listed.messages, Some(found.len() as u64), "{context}");
-    book.append(&ALL, &entry("next")).unwrap();
-    book.close().unwrap();
-    let book = shelf.open(case.id, NOW, OldFormatPolicy::Migrate).unwrap().session_file;
-    assert_eq!(super::said(&book, &ALL), [&found[..], &["next".to_owned()]].concat(), "{context}");
+    session_file.append(&ALL, &entry("next")).unwrap();
+    session_file.close().unwrap();
+    let session_file = directory.open(case.id, NOW, OldFormatPolicy::Migrate).unwrap().session_file;
+    assert_eq!(
+        super::said(&session_file, &ALL),
+        [&found[..], &["next".to_owned()]].concat(),
+        "{context}"
+    );
     let json = root.join("heeler/sessions/a.json");
     let json: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
     let inline = json["transcript"].as_array().unwrap().len();
@@ -188,7 +197,7 @@ fn kill_at_every_write(case: &CrashCase) {
         let disk = Arc::new(SimDisk::new(&home.root));
         // Later writes do not reach the disk, as after a kill.
         disk.fail_from(call, SimulatedFault::Torn);
-        let result = talk(&home.root, &disk, case);
+        let result = conversation(&home.root, &disk, case);
         let is_over = disk.calls() <= call;
         assert_eq!(result.is_ok(), is_over, "{}: call {call}", case.name);
         let context = format!("{}: killed at call {call}", case.name);
@@ -204,14 +213,15 @@ fn lose_power_at_every_moment(case: &CrashCase) {
     let home = SessionHomeFixture::new();
     (case.prepare)(&home.root);
     let disk = Arc::new(SimDisk::new(&home.root));
-    talk(&home.root, &disk, case).unwrap();
+    conversation(&home.root, &disk, case).unwrap();
     let states = disk.crashes(&mut |crash| {
         let saved = crash.marks.contains(&2);
         let said = if saved { vec!["0".to_owned(), "1".to_owned()] } else { Vec::new() };
         let context = format!("{}: power lost after {}", case.name, crash.after);
         if crash.marks.contains(&3) {
-            let book = shelf(&crash.root).open(case.id, NOW, case.older).unwrap().session_file;
-            let last = super::said(&book, &worker("w")).pop();
+            let session_file =
+                directory(&crash.root).open(case.id, NOW, case.older).unwrap().session_file;
+            let last = super::said(&session_file, &worker("w")).pop();
             assert_eq!(last.as_deref(), Some("from w"), "{context}");
         }
         check(&crash.root, case, &said, &context);
@@ -227,19 +237,19 @@ fn fail_at_every_call(case: &CrashCase) {
             let disk = Arc::new(SimDisk::new(&home.root));
             disk.fail_at(call, trouble);
             let context = format!("{}: {trouble:?} at call {call}", case.name);
-            let shelf = shelf(&home.root).with_disk(Arc::clone(&disk) as _);
-            let open = || shelf.open(case.id, NOW, case.older);
-            let mut book = open().or_else(|_| open()).unwrap().session_file;
+            let directory = directory(&home.root).with_disk(Arc::clone(&disk) as _);
+            let open = || directory.open(case.id, NOW, case.older);
+            let mut session_file = open().or_else(|_| open()).unwrap().session_file;
             for n in ["0", "1"] {
                 // A failed append is repeated, although its bytes may be in the file.
-                if book.append(&ALL, &entry(n)).is_err() {
-                    book.append(&ALL, &entry(n)).unwrap();
+                if session_file.append(&ALL, &entry(n)).is_err() {
+                    session_file.append(&ALL, &entry(n)).unwrap();
                 }
             }
-            if book.save(|_| ()).is_err() {
-                book.save(|_| ()).unwrap();
+            if session_file.save(|_| ()).is_err() {
+                session_file.save(|_| ()).unwrap();
             }
-            drop(book);
+            drop(session_file);
             let said = ["0".to_owned(), "1".to_owned()];
             check(&home.root, case, &said, &context);
             if disk.calls() <= call {
@@ -253,27 +263,27 @@ fn fail_at_every_call(case: &CrashCase) {
 fn proof_a_power_loss_while_a_session_begins_leaves_it_whole_or_not_at_all() {
     let home = SessionHomeFixture::new();
     let disk = Arc::new(SimDisk::new(&home.root));
-    let shelf = home.shelf().with_disk(Arc::clone(&disk) as _);
-    let mut book = shelf.create(ConversationState::default(), NOW).unwrap();
+    let directory = home.directory().with_disk(Arc::clone(&disk) as _);
+    let mut session_file = directory.create(ConversationState::default(), NOW).unwrap();
     disk.mark(0);
-    let id = book.id().to_owned();
-    book.append(&ALL, &entry("0")).unwrap();
-    book.append(&worker("w"), &entry("w")).unwrap();
-    book.close().unwrap();
+    let id = session_file.id().to_owned();
+    session_file.append(&ALL, &entry("0")).unwrap();
+    session_file.append(&worker("w"), &entry("w")).unwrap();
+    session_file.close().unwrap();
     disk.mark(1);
     let states = disk.crashes(&mut |crash| {
-        let shelf = super::shelf(&crash.root);
-        let listed = shelf.list().unwrap();
+        let directory = super::directory(&crash.root);
+        let listed = directory.list().unwrap();
         assert!(listed.iter().all(|it| it.fault.is_none()), "{listed:?}");
         assert!(!listed.is_empty() || crash.marks.is_empty(), "after {}", crash.after);
         if listed.is_empty() {
             return;
         }
-        let book = shelf.open(&id, NOW, OldFormatPolicy::Migrate).unwrap().session_file;
-        let found = super::said(&book, &ALL);
+        let session_file = directory.open(&id, NOW, OldFormatPolicy::Migrate).unwrap().session_file;
+        let found = super::said(&session_file, &ALL);
         assert!(found == ["0"] || found.is_empty() && !crash.marks.contains(&1), "{found:?}");
         if crash.marks.contains(&1) {
-            assert_eq!(super::said(&book, &worker("w")), ["w"], "after {}", crash.after);
+            assert_eq!(super::said(&session_file, &worker("w")), ["w"], "after {}", crash.after);
         }
     });
     assert!(states > 10, "only {states} states");

@@ -54,7 +54,7 @@ impl OldSession {
 fn old_program_says(home: &SessionHomeFixture, id: &str, text: &str) {
     let mut json = home.json(&format!("{id}.json"));
     json["transcript"].as_array_mut().unwrap().push(entry_json(text));
-    std::fs::write(home.own().join(format!("{id}.json")), json.to_string()).unwrap();
+    std::fs::write(home.heeler_folder().join(format!("{id}.json")), json.to_string()).unwrap();
 }
 
 fn entry_json(text: &str) -> Json {
@@ -64,14 +64,14 @@ fn entry_json(text: &str) -> Json {
 #[test]
 fn a_session_that_is_only_looked_at_stays_as_it_is() {
     let home = SessionHomeFixture::with_own();
-    let before = snapshot(&home.own());
+    let before = snapshot(&home.heeler_folder());
     for id in ["one", "two", "four"] {
-        let book = home.open(id);
-        said(&book, &ALL);
-        book.close().unwrap();
+        let session_file = home.open(id);
+        said(&session_file, &ALL);
+        session_file.close().unwrap();
     }
     for (path, file) in before.iter().filter(|(path, _)| path.is_file()) {
-        assert_eq!(&snapshot(&home.own())[path], file, "{path}");
+        assert_eq!(&snapshot(&home.heeler_folder())[path], file, "{path}");
     }
 }
 
@@ -79,12 +79,12 @@ fn a_session_that_is_only_looked_at_stays_as_it_is() {
 fn version_1_is_read_and_raised_with_every_field_as_it_was() {
     let home = SessionHomeFixture::with_own();
     let before = home.json("one.json");
-    let mut book = home.open("one");
-    assert_eq!(said(&book, &ALL), ONE);
-    book.append(&ALL, &entry("more")).unwrap();
+    let mut session_file = home.open("one");
+    assert_eq!(said(&session_file, &ALL), ONE);
+    session_file.append(&ALL, &entry("more")).unwrap();
     let all: Vec<&str> = ONE.into_iter().chain(["more"]).collect();
-    assert_eq!(said(&book, &ALL), all);
-    book.close().unwrap();
+    assert_eq!(said(&session_file, &ALL), all);
+    session_file.close().unwrap();
     let lines = home.read("one.transcript.ndjson");
     let lines: Vec<&str> = lines.lines().collect();
     assert_eq!(
@@ -115,9 +115,9 @@ fn version_1_is_read_and_raised_with_every_field_as_it_was() {
 fn version_2_keeps_workers_and_skips_those_whose_files_could_be_anywhere() {
     let home = SessionHomeFixture::with_own();
     let roster = home.json("two.json")["workers"].as_array().unwrap().clone();
-    let OpenedSessionFile { session_file: mut book, warnings } =
-        home.shelf().open("two", NOW, OldFormatPolicy::Migrate).unwrap();
-    let path = home.own().join("two.workers/lost.ndjson");
+    let OpenedSessionFile { mut session_file, warnings } =
+        home.directory().open("two", NOW, OldFormatPolicy::Migrate).unwrap();
+    let path = home.heeler_folder().join("two.workers/lost.ndjson");
     assert_eq!(
         warnings,
         [
@@ -129,15 +129,15 @@ fn version_2_keeps_workers_and_skips_those_whose_files_could_be_anywhere() {
             &format!("worker `lost`: {path} is missing"),
         ]
     );
-    let names: Vec<&str> = book.state().workers.iter().map(|it| it.name.as_str()).collect();
+    let names: Vec<&str> = session_file.state().workers.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["scout", "builder", "lost"]);
-    assert_eq!(said(&book, &ALL), ["go", "ok"]);
-    assert_eq!(said(&book, &worker("scout")), ["Worker spawned", "Reading src/index.ts…"]);
-    assert_eq!(said(&book, &worker("lost")), [""; 0]);
+    assert_eq!(said(&session_file, &ALL), ["go", "ok"]);
+    assert_eq!(said(&session_file, &worker("scout")), ["Worker spawned", "Reading src/index.ts…"]);
+    assert_eq!(said(&session_file, &worker("lost")), [""; 0]);
     for name in ["scout", "builder", "lost"] {
-        book.append(&worker(name), &entry("again")).unwrap();
+        session_file.append(&worker(name), &entry("again")).unwrap();
     }
-    book.close().unwrap();
+    session_file.close().unwrap();
     let after = home.json("two.json")["workers"].as_array().unwrap().clone();
     assert_eq!(after.len(), roster.len());
     for entry in &roster {
@@ -149,23 +149,23 @@ fn version_2_keeps_workers_and_skips_those_whose_files_could_be_anywhere() {
     let torn = scout.len() - scout.lines().last().unwrap().len() - 1;
     let torn = home.read(&format!("two.workers/scout.ndjson.torn.{torn}"));
     assert_eq!(torn, r#"{"role":"tool","name":"vi"#);
-    let book = home.open("two");
-    assert_eq!(said(&book, &worker("builder")), ["Worker spawned", "built", "again"]);
+    let session_file = home.open("two");
+    assert_eq!(said(&session_file, &worker("builder")), ["Worker spawned", "built", "again"]);
     assert_eq!(OldSession::read(&home, "two").workers.len(), 8);
 }
 
 #[test]
 fn version_3_is_read_from_its_file_and_its_torn_tail_is_kept_beside() {
     let home = SessionHomeFixture::with_own();
-    let OpenedSessionFile { session_file: mut book, warnings } =
-        home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
+    let OpenedSessionFile { mut session_file, warnings } =
+        home.directory().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("28 bytes of an incomplete entry"), "{warnings:?}");
     let texts = ["first", r#"[{"type":"text","text":"parts"}]"#, "nobody said it", "last words"];
-    assert_eq!(said(&book, &ALL), texts);
-    assert_eq!(said(&book, &worker("unlisted")), ["nobody lists me"]);
-    book.append(&ALL, &entry("next")).unwrap();
-    book.close().unwrap();
+    assert_eq!(said(&session_file, &ALL), texts);
+    assert_eq!(said(&session_file, &worker("unlisted")), ["nobody lists me"]);
+    session_file.append(&ALL, &entry("next")).unwrap();
+    session_file.close().unwrap();
     let json = home.json("three.json");
     assert_eq!((&json["msgCount"], &json["theme"]), (&5.into(), &"dark".into()));
     assert_eq!(json["workers"][0]["agentId"], "unlisted");
@@ -176,10 +176,10 @@ fn version_3_is_read_from_its_file_and_its_torn_tail_is_kept_beside() {
 #[test]
 fn version_3_may_still_have_its_transcript_inline() {
     let home = SessionHomeFixture::with_own();
-    let mut book = home.open("four");
-    assert_eq!(said(&book, &ALL), ["still inline"]);
-    book.append(&ALL, &entry("next")).unwrap();
-    drop(book);
+    let mut session_file = home.open("four");
+    assert_eq!(said(&session_file, &ALL), ["still inline"]);
+    session_file.append(&ALL, &entry("next")).unwrap();
+    drop(session_file);
     assert_eq!(said(&home.open("four"), &ALL), ["still inline", "next"]);
 }
 
@@ -187,15 +187,15 @@ fn version_3_may_still_have_its_transcript_inline() {
 fn an_array_that_an_import_has_copied_is_not_there_twice() {
     let home = SessionHomeFixture::with_own();
     let line = "{\"content\": \"still inline\", \"role\": \"user\"}\n";
-    std::fs::write(home.own().join("four.transcript.ndjson"), line).unwrap();
+    std::fs::write(home.heeler_folder().join("four.transcript.ndjson"), line).unwrap();
     assert_eq!(
-        home.shelf().list().unwrap().iter().find(|it| it.id == "four").unwrap().messages,
+        home.directory().list().unwrap().iter().find(|it| it.id == "four").unwrap().messages,
         Some(1)
     );
-    let mut book = home.open("four");
-    assert_eq!(said(&book, &ALL), ["still inline"]);
-    book.append(&ALL, &entry("next")).unwrap();
-    book.close().unwrap();
+    let mut session_file = home.open("four");
+    assert_eq!(said(&session_file, &ALL), ["still inline"]);
+    session_file.append(&ALL, &entry("next")).unwrap();
+    session_file.close().unwrap();
     assert_eq!(said(&home.open("four"), &ALL), ["still inline", "next"]);
     assert_eq!(home.json("four.json")["transcript"], Json::Array(Vec::new()));
 }
@@ -206,15 +206,15 @@ fn what_an_older_program_said_afterwards_comes_after() {
     home.open("four").save(|_| ()).unwrap();
     old_program_says(&home, "four", "old");
     old_program_says(&home, "four", "older");
-    let listed = home.shelf().list().unwrap();
+    let listed = home.directory().list().unwrap();
     let listed = listed.iter().find(|it| it.id == "four").unwrap();
     assert_eq!((listed.messages, listed.last_message.as_deref()), (Some(3), Some("older")));
-    let mut book = home.open("four");
-    assert_eq!(said(&book, &ALL), ["still inline", "old", "older"]);
+    let mut session_file = home.open("four");
+    assert_eq!(said(&session_file, &ALL), ["still inline", "old", "older"]);
     // A cursor from before the migration stays valid.
-    let tail = book.entries_before(&ALL, None, 1).unwrap();
-    book.append(&ALL, &entry("new")).unwrap();
-    let before: Vec<String> = book
+    let tail = session_file.entries_before(&ALL, None, 1).unwrap();
+    session_file.append(&ALL, &entry("new")).unwrap();
+    let before: Vec<String> = session_file
         .entries_before(&ALL, Some(tail.cursor), 5)
         .unwrap()
         .entries
@@ -222,8 +222,8 @@ fn what_an_older_program_said_afterwards_comes_after() {
         .map(ConversationEntry::text)
         .collect();
     assert_eq!(before, ["still inline", "old"]);
-    assert_eq!(said(&book, &ALL), ["still inline", "old", "older", "new"]);
-    book.close().unwrap();
+    assert_eq!(said(&session_file, &ALL), ["still inline", "old", "older", "new"]);
+    session_file.close().unwrap();
     assert_eq!(said(&home.open("four"), &ALL), ["still inline", "old", "older", "new"]);
 }
 
@@ -235,59 +235,62 @@ fn marks_and_walks_go_over_the_seam_between_file_and_array() {
         old_program_says(&home, "four", text);
     }
     let all = ["still inline", "b", "c", "d"];
-    let mut book = home.open("four");
+    let mut session_file = home.open("four");
     // Killed during the migration: a part of the array is in the file, and counts once.
-    let path = home.own().join("four.transcript.ndjson");
-    let seam = book.inline_boundary.unwrap();
-    book.metadata.state.adopting = Some(seam);
-    book.write_metadata_with(InlineTranscriptUpdate::Keep).unwrap();
-    drop(book);
+    let path = home.heeler_folder().join("four.transcript.ndjson");
+    let seam = session_file.inline_boundary.unwrap();
+    session_file.metadata.state.adopting = Some(seam);
+    session_file.write_metadata_with(InlineTranscriptUpdate::Keep).unwrap();
+    drop(session_file);
     let part = format!("{}{}\n", home.read("four.transcript.ndjson"), entry_json("b"));
     std::fs::write(&path, part).unwrap();
-    let mut book = home.open("four");
-    let check = |book: &SessionFile, all: &[&str]| {
+    let mut session_file = home.open("four");
+    let check = |session_file: &SessionFile, all: &[&str]| {
         let mut walked = Vec::new();
         let walk = |entry: ConversationEntry, _| {
             walked.push(entry.text());
             true
         };
-        book.contents(&ALL).unwrap().for_each_entry(walk).unwrap();
+        session_file.contents(&ALL).unwrap().for_each_entry(walk).unwrap();
         assert_eq!(walked, all);
-        assert_eq!(said(book, &ALL), all);
+        assert_eq!(said(session_file, &ALL), all);
     };
-    let texts = |book: &SessionFile, mark: EntryCursor| {
-        let page = book.entries_before(&ALL, Some(mark), 9).unwrap();
+    let texts = |session_file: &SessionFile, cursor: EntryCursor| {
+        let page = session_file.entries_before(&ALL, Some(cursor), 9).unwrap();
         page.entries.iter().map(ConversationEntry::text).collect::<Vec<_>>()
     };
-    check(&book, &all);
-    let start = book.entries_before(&ALL, None, 9).unwrap().cursor;
+    check(&session_file, &all);
+    let start = session_file.entries_before(&ALL, None, 9).unwrap().cursor;
     let marks: Vec<EntryCursor> =
-        (0..=4).map(|n| book.cursor_after(&ALL, start, n).unwrap()).collect();
-    for (n, mark) in marks.iter().enumerate() {
-        assert_eq!(texts(&book, *mark), all[..n], "{n}");
+        (0..=4).map(|n| session_file.cursor_after(&ALL, start, n).unwrap()).collect();
+    for (n, cursor) in marks.iter().enumerate() {
+        assert_eq!(texts(&session_file, *cursor), all[..n], "{n}");
     }
-    let listed = home.shelf().list().unwrap();
+    let listed = home.directory().list().unwrap();
     assert_eq!(listed.iter().find(|it| it.id == "four").unwrap().messages, Some(4));
-    book.append(&ALL, &entry("e")).unwrap();
-    check(&book, &["still inline", "b", "c", "d", "e"]);
-    for (n, mark) in marks.iter().enumerate() {
-        assert_eq!(texts(&book, *mark), all[..n], "{n}, after it moved");
-        assert_eq!(texts(&book, book.cursor_after(&ALL, *mark, 1).unwrap()).len(), n + 1);
+    session_file.append(&ALL, &entry("e")).unwrap();
+    check(&session_file, &["still inline", "b", "c", "d", "e"]);
+    for (n, cursor) in marks.iter().enumerate() {
+        assert_eq!(texts(&session_file, *cursor), all[..n], "{n}, after it moved");
+        assert_eq!(
+            texts(&session_file, session_file.cursor_after(&ALL, *cursor, 1).unwrap()).len(),
+            n + 1
+        );
     }
 }
 
 #[test]
 fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
     let home = SessionHomeFixture::with_own();
-    let keep = || home.shelf().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
-    let mut book = keep();
-    book.append(&ALL, &entry("from here")).unwrap();
-    drop(book);
+    let keep = || home.directory().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
+    let mut session_file = keep();
+    session_file.append(&ALL, &entry("from here")).unwrap();
+    drop(session_file);
     // Nothing was saved: the array is behind, but nothing is lost.
     assert_eq!(said(&keep(), &ALL).len(), 5);
-    let mut book = keep();
-    book.append(&ALL, &entry("from here again")).unwrap();
-    book.close().unwrap();
+    let mut session_file = keep();
+    session_file.append(&ALL, &entry("from here again")).unwrap();
+    session_file.close().unwrap();
     let json = home.json("one.json");
     assert_eq!(json.get("schemaVersion"), None);
     assert_eq!(json.get("msgCount"), None);
@@ -296,10 +299,10 @@ fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
         old.transcript.iter().filter_map(|entry| entry.content.as_str()).collect();
     assert_eq!(texts[2..], ["Done.", "from here", "from here again"]);
     old_program_says(&home, "one", "from there");
-    let mut book = keep();
-    assert_eq!(said(&book, &ALL)[5..], ["from here again", "from there"]);
-    book.append(&ALL, &entry("last")).unwrap();
-    book.close().unwrap();
+    let mut session_file = keep();
+    assert_eq!(said(&session_file, &ALL)[5..], ["from here again", "from there"]);
+    session_file.append(&ALL, &entry("last")).unwrap();
+    session_file.close().unwrap();
     assert_eq!(OldSession::read(&home, "one").transcript.len(), 8);
     // Once migration is allowed, it happens.
     home.open("one").save(|_| ()).unwrap();
@@ -315,26 +318,29 @@ fn a_session_that_is_to_keep_its_form_goes_on_in_older_programs_and_here() {
 fn another_programs_session_is_copied_with_the_first_thing_written_and_never_touched() {
     let home = SessionHomeFixture::with_foreign();
     let before = snapshot(&home.foreign());
-    let listed = home.shelf().list().unwrap();
+    let listed = home.directory().list().unwrap();
     assert_eq!(listed.len(), 4);
     assert!(listed.iter().all(|it| it.is_foreign && it.fault.is_none()), "{listed:?}");
     for id in ["one", "two", "three", "four"] {
-        let mut book = home.open(id);
-        let (texts, scout) = (said(&book, &ALL), said(&book, &worker("scout")));
-        assert!(!home.own().join(format!("{id}.json")).exists(), "{id} was only looked at");
-        book.append(&ALL, &entry("mine")).unwrap();
-        drop(book);
-        let book = home.open(id);
+        let mut session_file = home.open(id);
+        let (texts, scout) = (said(&session_file, &ALL), said(&session_file, &worker("scout")));
+        assert!(
+            !home.heeler_folder().join(format!("{id}.json")).exists(),
+            "{id} was only looked at"
+        );
+        session_file.append(&ALL, &entry("mine")).unwrap();
+        drop(session_file);
+        let session_file = home.open(id);
         let all: Vec<String> = texts.into_iter().chain(["mine".to_owned()]).collect();
-        assert_eq!(said(&book, &ALL), all, "{id}");
-        assert_eq!(said(&book, &worker("scout")), scout, "{id}");
-        for path in snapshot(&home.own()).keys() {
+        assert_eq!(said(&session_file, &ALL), all, "{id}");
+        assert_eq!(said(&session_file, &worker("scout")), scout, "{id}");
+        for path in snapshot(&home.heeler_folder()).keys() {
             let expected = if path.is_dir() { 0o700 } else { 0o600 };
             assert_eq!(mode(path), expected, "{path}");
         }
     }
     assert_eq!(snapshot(&home.foreign()), before);
-    assert!(home.shelf().list().unwrap().iter().all(|it| !it.is_foreign));
+    assert!(home.directory().list().unwrap().iter().all(|it| !it.is_foreign));
     let saved = home.json("two.json");
     assert_eq!((&saved["goal"], saved["workers"].as_array().unwrap().len()), (&"tidy".into(), 8));
 }
@@ -344,25 +350,26 @@ fn the_last_entry_of_another_program_is_shown_though_it_lacks_its_newline() {
     let home = SessionHomeFixture::with_foreign();
     let path = home.foreign().join("three.transcript.ndjson");
     std::fs::write(&path, "{\"role\":\"user\",\"content\":\"whole\"}").unwrap();
-    let mut book = home.open("three");
-    assert_eq!(said(&book, &ALL), ["whole"]);
-    book.append(&ALL, &entry("mine")).unwrap();
-    assert_eq!(said(&book, &ALL), ["whole", "mine"]);
+    let mut session_file = home.open("three");
+    assert_eq!(said(&session_file, &ALL), ["whole"]);
+    session_file.append(&ALL, &entry("mine")).unwrap();
+    assert_eq!(said(&session_file, &ALL), ["whole", "mine"]);
 }
 
 #[test]
 fn what_a_copy_that_was_cut_off_left_is_used_or_kept() {
     let home = SessionHomeFixture::with_foreign();
-    std::fs::create_dir_all(home.own()).unwrap();
-    let copy = home.own().join("three.transcript.ndjson");
+    std::fs::create_dir_all(home.heeler_folder()).unwrap();
+    let copy = home.heeler_folder().join("three.transcript.ndjson");
     std::fs::copy(home.foreign().join("three.transcript.ndjson"), &copy).unwrap();
-    std::fs::create_dir_all(home.own().join("three.workers")).unwrap();
-    std::fs::write(home.own().join("three.workers/unlisted.ndjson"), "{\"other\":1}\n").unwrap();
-    let mut book = home.open("three");
-    book.append(&ALL, &entry("mine")).unwrap();
-    assert_eq!(said(&book, &ALL).len(), 5);
-    assert_eq!(said(&book, &worker("unlisted")), ["nobody lists me"]);
-    assert!(!home.own().join("three.transcript.ndjson.left.1").exists());
+    std::fs::create_dir_all(home.heeler_folder().join("three.workers")).unwrap();
+    std::fs::write(home.heeler_folder().join("three.workers/unlisted.ndjson"), "{\"other\":1}\n")
+        .unwrap();
+    let mut session_file = home.open("three");
+    session_file.append(&ALL, &entry("mine")).unwrap();
+    assert_eq!(said(&session_file, &ALL).len(), 5);
+    assert_eq!(said(&session_file, &worker("unlisted")), ["nobody lists me"]);
+    assert!(!home.heeler_folder().join("three.transcript.ndjson.left.1").exists());
     assert_eq!(home.read("three.workers/unlisted.ndjson.left.1"), "{\"other\":1}\n");
 }
 
@@ -376,36 +383,40 @@ fn a_transcript_path_that_is_not_the_sessions_own_is_not_used() {
         ("three.json", "it does not end in `.ndjson`"),
     ] {
         let text = format!("{{\"schemaVersion\":3,\"transcriptPath\":\"{path}\"}}");
-        std::fs::write(home.own().join("three.json"), text).unwrap();
-        let OpenedSessionFile { session_file: book, warnings } =
-            home.shelf().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
+        std::fs::write(home.heeler_folder().join("three.json"), text).unwrap();
+        let OpenedSessionFile { session_file, warnings } =
+            home.directory().open("three", NOW, OldFormatPolicy::Migrate).unwrap();
         let warning = format!("transcriptPath `{path}` is not used: {reason}");
         assert!(warnings.contains(&warning), "{warnings:?}");
-        assert_eq!(said(&book, &ALL).len(), 4);
+        assert_eq!(said(&session_file, &ALL).len(), 4);
     }
-    std::fs::rename(home.own().join("three.transcript.ndjson"), home.own().join("three.b.ndjson"))
-        .unwrap();
+    std::fs::rename(
+        home.heeler_folder().join("three.transcript.ndjson"),
+        home.heeler_folder().join("three.b.ndjson"),
+    )
+    .unwrap();
     let text = "{\"schemaVersion\":3,\"transcriptPath\":\"three.b.ndjson\"}";
-    std::fs::write(home.own().join("three.json"), text).unwrap();
-    let mut book = home.open("three");
-    book.append(&ALL, &entry("more")).unwrap();
-    assert_eq!(said(&book, &ALL).len(), 5);
-    assert!(!home.own().join("three.transcript.ndjson").exists());
+    std::fs::write(home.heeler_folder().join("three.json"), text).unwrap();
+    let mut session_file = home.open("three");
+    session_file.append(&ALL, &entry("more")).unwrap();
+    assert_eq!(said(&session_file, &ALL).len(), 5);
+    assert!(!home.heeler_folder().join("three.transcript.ndjson").exists());
 }
 
 #[test]
 fn an_array_that_would_be_too_long_stays_as_it_is() {
     let home = SessionHomeFixture::with_own();
-    let mut book = home.shelf().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
-    book.append(&ALL, &entry("more")).unwrap();
-    let len = home.own().join("one.transcript.ndjson").metadata().unwrap().len();
+    let mut session_file =
+        home.directory().open("one", NOW, OldFormatPolicy::Keep).unwrap().session_file;
+    session_file.append(&ALL, &entry("more")).unwrap();
+    let len = home.heeler_folder().join("one.transcript.ndjson").metadata().unwrap().len();
     assert!(
-        matches!(book.inline_lines(len).unwrap(), InlineTranscriptUpdate::Replace(lines) if lines.len() == 5)
+        matches!(session_file.inline_lines(len).unwrap(), InlineTranscriptUpdate::Replace(lines) if lines.len() == 5)
     );
-    let inline = book.inline_lines(len - 1).unwrap();
+    let inline = session_file.inline_lines(len - 1).unwrap();
     assert!(matches!(inline, InlineTranscriptUpdate::Keep));
-    book.write_metadata_with(inline).unwrap();
-    drop(book);
+    session_file.write_metadata_with(inline).unwrap();
+    drop(session_file);
     assert_eq!(OldSession::read(&home, "one").transcript.len(), 4);
     assert_eq!(said(&home.open("one"), &ALL).len(), 5);
 }

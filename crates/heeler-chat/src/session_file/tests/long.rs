@@ -12,8 +12,8 @@ fn lengthen(path: &Utf8Path, bytes: u64) -> u64 {
 }
 
 /// Waits until the session can be written.
-fn prepared(book: &mut SessionFile) {
-    while book.prepare_writing().unwrap().is_some() {
+fn prepared(session_file: &mut SessionFile) {
+    while session_file.prepare_writing().unwrap().is_some() {
         std::thread::yield_now();
     }
 }
@@ -21,19 +21,19 @@ fn prepared(book: &mut SessionFile) {
 #[test]
 fn a_long_transcript_is_counted_beside_and_the_file_keeps_its_count_until_then() {
     let home = SessionHomeFixture::with_own();
-    let lines = lengthen(&home.own().join("three.transcript.ndjson"), COUNT_BYTES_MAX);
+    let lines = lengthen(&home.heeler_folder().join("three.transcript.ndjson"), COUNT_BYTES_MAX);
     let claimed = home.json("three.json")["msgCount"].clone();
-    let mut book = home.open("three");
-    book.append(&ALL, &entry("more")).unwrap();
-    book.save(|_| ()).unwrap();
-    let counting = book.counting.take().unwrap();
+    let mut session_file = home.open("three");
+    session_file.append(&ALL, &entry("more")).unwrap();
+    session_file.save(|_| ()).unwrap();
+    let counting = session_file.counting.take().unwrap();
     assert_eq!(home.json("three.json")["msgCount"], claimed);
-    book.counting = Some(counting);
-    while !book.counting.as_ref().unwrap().is_finished() {
+    session_file.counting = Some(counting);
+    while !session_file.counting.as_ref().unwrap().is_finished() {
         std::thread::yield_now();
     }
-    book.append(&ALL, &entry("and more")).unwrap();
-    book.close().unwrap();
+    session_file.append(&ALL, &entry("and more")).unwrap();
+    session_file.close().unwrap();
     assert_eq!(home.json("three.json")["msgCount"], lines + 2);
 }
 
@@ -43,39 +43,40 @@ fn a_large_session_of_another_program_is_copied_beside_and_then_written() {
     let path = home.foreign().join("three.transcript.ndjson");
     lengthen(&path, WAIT_BYTES_MAX);
     let before = std::fs::read(&path).unwrap();
-    let mut book = home.open("three");
-    assert!(book.prepare_writing().unwrap() > Some(WAIT_BYTES_MAX));
-    prepared(&mut book);
-    assert_eq!(book.prepare_writing().unwrap(), None);
-    book.append(&ALL, &entry("mine")).unwrap();
-    let ours = std::fs::read(home.own().join("three.transcript.ndjson")).unwrap();
+    let mut session_file = home.open("three");
+    assert!(session_file.prepare_writing().unwrap() > Some(WAIT_BYTES_MAX));
+    prepared(&mut session_file);
+    assert_eq!(session_file.prepare_writing().unwrap(), None);
+    session_file.append(&ALL, &entry("mine")).unwrap();
+    let ours = std::fs::read(home.heeler_folder().join("three.transcript.ndjson")).unwrap();
     assert!(ours.starts_with(&before) && ours.len() > before.len());
     assert_eq!(std::fs::read(&path).unwrap(), before);
-    let last = book.entries_before(&ALL, None, 1).unwrap().entries.remove(0);
+    let last = session_file.entries_before(&ALL, None, 1).unwrap().entries.remove(0);
     assert_eq!(last.text(), "mine");
 }
 
 #[test]
 fn a_small_session_of_another_program_needs_no_preparing() {
     let home = SessionHomeFixture::with_foreign();
-    let mut book = home.open("three");
-    assert_eq!(book.prepare_writing().unwrap(), None);
-    assert!(!home.own().join("three.transcript.ndjson").exists(), "nothing was written");
+    let mut session_file = home.open("three");
+    assert_eq!(session_file.prepare_writing().unwrap(), None);
+    assert!(!home.heeler_folder().join("three.transcript.ndjson").exists(), "nothing was written");
 }
 
 #[test]
 fn whoever_leaves_while_it_is_copied_leaves_no_half_copy_and_comes_back_to_the_same() {
     let home = SessionHomeFixture::with_foreign();
     lengthen(&home.foreign().join("three.transcript.ndjson"), WAIT_BYTES_MAX);
-    let mut book = home.open("three");
-    book.prepare_writing().unwrap();
-    book.close().unwrap();
-    let names = home.own().read_dir_utf8().unwrap().map(|it| it.unwrap().file_name().to_owned());
+    let mut session_file = home.open("three");
+    session_file.prepare_writing().unwrap();
+    session_file.close().unwrap();
+    let names =
+        home.heeler_folder().read_dir_utf8().unwrap().map(|it| it.unwrap().file_name().to_owned());
     let left: Vec<String> = names.filter(|name| name.starts_with('.')).collect();
     assert_eq!(left, Vec::<String>::new());
-    assert!(!home.own().join("three.json").exists(), "it is the other program's still");
-    let mut book = home.open("three");
-    prepared(&mut book);
-    book.append(&ALL, &entry("mine")).unwrap();
-    assert_eq!(book.entries_before(&ALL, None, 1).unwrap().entries[0].text(), "mine");
+    assert!(!home.heeler_folder().join("three.json").exists(), "it is the other program's still");
+    let mut session_file = home.open("three");
+    prepared(&mut session_file);
+    session_file.append(&ALL, &entry("mine")).unwrap();
+    assert_eq!(session_file.entries_before(&ALL, None, 1).unwrap().entries[0].text(), "mine");
 }
