@@ -138,7 +138,7 @@ fn block(block: ContentBlock<'_>) -> Markup {
             }
         },
         ContentBlock::ToolCall { tool, input, .. } => tool_call(tool, input),
-        ContentBlock::ToolResult { failed, content } => {
+        ContentBlock::ToolResult { failed, content, .. } => {
             collapsible_result(failed, &block_text(content))
         }
         ContentBlock::Other(kind) => html! { p.muted { "[" (one_line(kind)) "]" } },
