@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{ConfigDuration, LogRotation};
-use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis};
+use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis, one_line};
 use heeler_transcript::untrusted_file;
 use jiff::Timestamp;
 
@@ -57,7 +57,7 @@ impl AgentLogs {
     /// Appends a line. A failure is reported in the daemon's log.
     pub fn append_line(&self, agent: &AgentName, now: Timestamp, text: &str) {
         let path = self.path(agent);
-        let line = format!("{} {}\n", iso_millis(now), one_line(text));
+        let line = format!("{} {}\n", iso_millis(now), first_line_chars(text));
         // Opened for each line: a fleet may have more agents than the limit of open files.
         let written =
             RotatingLog::open(&path, self.limits).and_then(|mut log| log.append(line.as_bytes()));
@@ -97,10 +97,9 @@ pub fn job_end_line(job: &JobHead, error: Option<&str>) -> String {
     text
 }
 
-/// Puts a text on one line and removes terminal control characters.
-fn one_line(text: &str) -> String {
-    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
+/// Returns the beginning of a text as one line.
+fn first_line_chars(text: &str) -> String {
+    let line = one_line(text);
     match line.char_indices().nth(TEXT_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

@@ -78,6 +78,7 @@ pub enum ContentBlock<'r> {
         input: &'r Json,
     },
     ToolResult {
+        call: Option<&'r str>,
         failed: bool,
         content: &'r Json,
     },
@@ -221,6 +222,18 @@ impl JobRow {
         self.text("parent_tool_use_id")
     }
 
+    /// Says whether the row is apart from the main conversation: of a sub-agent, or an error of the
+    /// model's service in the form of a message.
+    pub fn is_aside(&self) -> bool {
+        let is_true = |key: &str| self.0[key] == Json::Bool(true);
+        is_true("isSidechain") || is_true("isApiErrorMessage") || self.sub_agent_call().is_some()
+    }
+
+    /// Says whether the row is a message in Claude's envelope.
+    pub fn has_envelope(&self) -> bool {
+        self.0["message"].is_object()
+    }
+
     /// Says whether the row is a prompt of the main agent: the words of a person or of a job.
     pub fn is_prompt(&self) -> bool {
         matches!(self.kind(), JobRowKind::System { subtype: "user_input" })
@@ -274,6 +287,7 @@ impl ContentBlock<'_> {
                 input: &block["input"],
             },
             Some("tool_result") => ContentBlock::ToolResult {
+                call: block["tool_use_id"].as_str(),
                 failed: block["is_error"] == Json::Bool(true),
                 content: &block["content"],
             },
@@ -316,6 +330,20 @@ pub fn value_text(value: &Json) -> String {
         Json::Null => String::new(),
         other => other.to_string(),
     }
+}
+
+/// Returns the content of a message in Claude's envelope.
+pub fn envelope_content(row: &Json) -> &Json {
+    &row["message"]["content"]
+}
+
+/// Returns the results of tools in a message's content, with the IDs of their calls. Tools of the
+/// model's service have blocks of their own types.
+pub fn tool_results(content: &Json) -> impl Iterator<Item = (&str, &Json, bool)> {
+    content.as_array().into_iter().flatten().filter_map(|block| {
+        let failed = block["is_error"] == Json::Bool(true);
+        Some((block["tool_use_id"].as_str()?, &block["content"], failed))
+    })
 }
 
 /// Returns the blocks of a message's content; a text is one block.

@@ -56,6 +56,6 @@ pub use session::{
     ApprovalMode, NativeSessionPosition, PendingFork, Session, SessionEvent, SessionMode,
     SessionStatus,
 };
-pub use text::{error_chain, is_terminal_control};
+pub use text::{error_chain, is_terminal_control, one_line, sanitize};
 pub use time::{iso_millis, parse_foreign_time, parse_iso};
 pub use words::UnknownWordError;

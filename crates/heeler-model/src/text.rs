@@ -1,4 +1,4 @@
-//! Text for people: error chains, and detection of control characters in untrusted text.
+//! Text for people: error chains, and untrusted text without control characters.
 
 use std::error::Error;
 
@@ -26,6 +26,19 @@ pub fn is_terminal_control(c: char) -> bool {
     }
 }
 
+/// Removes everything that could control a terminal: escape sequences, and the characters of
+/// [`is_terminal_control`]. Agents print untrusted text.
+pub fn sanitize(text: &str) -> String {
+    let stripped = anstream::adapter::strip_str(text).to_string();
+    stripped.chars().filter(|c| !is_terminal_control(*c)).collect()
+}
+
+/// Sanitizes the text and joins it to one line.
+pub fn one_line(text: &str) -> String {
+    // Carriage returns separate words too, though a terminal must not get them.
+    sanitize(&text.replace('\r', "\n")).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt;
@@ -45,6 +58,15 @@ mod tests {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|cause| cause as _)
         }
+    }
+
+    #[test]
+    fn text_of_an_agent_cannot_control_a_terminal() {
+        assert_eq!(
+            sanitize("\x1b[31mred\x1b[0m\x1b]0;title\x07\u{9b}2J\u{202e}\tx\r\ny"),
+            "red2J\tx\ny"
+        );
+        assert_eq!(one_line(" a\n\tb\rc\u{7} "), "a b c");
     }
 
     #[test]

@@ -197,7 +197,7 @@ fn rows_say_who_did_what() {
     let row = r#"{"type":"tool_result","tool_use_id":"t1","result":"one\ntwo","success":true}"#;
     assert_eq!(shown(row), "tool 3 result one two 2 lines one two");
     let row = r#"{"type":"tool_result","subtype":"success","num_turns":1,"duration_ms":1500,"total_cost_usd":0.25}"#;
-    assert_eq!(shown(row), "end of turn 3 success · 1 turn · 1.5 s · $0.25");
+    assert_eq!(shown(row), "end of turn 3 success · 1 turn · 1.5s · $0.25");
     assert_eq!(row_summary(row.as_bytes()), "");
     assert_eq!(shown("{"), "unreadable 3 {");
     assert!(row_html(3, r#"{"type":"tool_use","id":"t1"}"#).contains(r#"data-call="t1""#));

@@ -5,13 +5,13 @@
 
 use heeler_model::job_row::{
     ContentBlock, JobRow, JobRowKind, RowSpeaker, TurnResultRow, block_text, content_blocks,
-    summarize_tool_input, value_text,
+    format_duration, summarize_tool_input, value_text,
 };
 use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::components::{format_duration, format_usd, one_line};
+use crate::components::{format_usd, one_line};
 use crate::markdown::{markdown, markdown_line};
 
 /// Bytes of a tool's input or result that a page shows; the transcript has the rest.
@@ -138,7 +138,7 @@ fn block(block: ContentBlock<'_>) -> Markup {
             }
         },
         ContentBlock::ToolCall { tool, input, .. } => tool_call(tool, input),
-        ContentBlock::ToolResult { failed, content } => {
+        ContentBlock::ToolResult { failed, content, .. } => {
             collapsible_result(failed, &block_text(content))
         }
         ContentBlock::Other(kind) => html! { p.muted { "[" (one_line(kind)) "]" } },
@@ -211,7 +211,7 @@ fn turn_result(turn: &TurnResultRow<'_>) -> Markup {
         p {
             @if turn.error.is_some() { span.failed { "failed" } } @else { (one_line(turn.subtype)) }
             @if let Some(turns) = turn.turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
-            @if let Some(took) = turn.duration_ms { " · " (format_duration(took as f64 / 1_000.0)) }
+            @if let Some(took) = turn.duration_ms { " · " (format_duration(took)) }
             @if let Some(cost) = turn.cost_usd { " · " (format_usd(cost)) }
         }
         @if let Some(error) = turn.error { p.failed { (clip_text(error)) } }

@@ -17,6 +17,7 @@ pub mod export;
 pub mod fleet;
 mod fleet_reader;
 pub mod health;
+pub mod job_feed;
 pub mod jobs;
 pub mod live_updates;
 pub mod messages;

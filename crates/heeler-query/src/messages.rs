@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
+use heeler_model::job_row::envelope_content;
 use heeler_model::recorder::EXTERNAL_KEY;
 use heeler_model::{Session, SessionStatus, iso_millis};
 use heeler_store::history::{
@@ -88,7 +89,7 @@ impl MessageDetails {
 
     /// Creates the details of a message.
     pub fn of(message: &HistoryMessage) -> MessageDetails {
-        let content = message.rows.iter().flat_map(|row| match &row["message"]["content"] {
+        let content = message.rows.iter().flat_map(|row| match envelope_content(row) {
             Value::Array(blocks) => blocks.clone(),
             text => vec![json!({ "type": "text", "text": text })],
         });

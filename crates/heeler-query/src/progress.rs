@@ -10,7 +10,7 @@ use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{
     JournalEntry, PartOutcome, PhaseOutcome, PhasePart, Workflow, WorkflowRun, WorkflowRunStatus,
 };
-use heeler_model::{Approval, ApprovalKind, ApprovalStatus, JobStatus, WorkflowRunId};
+use heeler_model::{Approval, ApprovalKind, ApprovalStatus, JobStatus, WorkflowRunId, one_line};
 use heeler_store::{ApprovalFilter, DatabaseError, StoreReader, WorkflowPartRow, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -270,8 +270,7 @@ impl WorkflowPhaseProgress {
         let items = self.items.as_deref().unwrap_or_default();
         let item = (number as usize).checked_sub(1).and_then(|at| items.get(at));
         let text = item.and_then(Json::as_str).unwrap_or_default();
-        let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-        let name = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let name = one_line(text);
         match name.char_indices().nth(ITEM_NAME_CHARS_MAX) {
             _ if name.is_empty() => format!("item {number}"),
             Some((at, _)) => format!("{}…", &name[..at]),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{expired_sessions, has_expired};
 use heeler_model::config::RuntimeType;
+use heeler_model::job_row::JobRow;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, ApprovalMode, Session, SessionId, SessionMode, SessionStatus};
 use heeler_store::history::{HistoryMessage, load_history};
@@ -444,10 +445,7 @@ fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
 
 /// Returns the number of the last message that a job's rows share with its session.
 fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
-    let uuid = |text: &str| {
-        let row: serde_json::Value = serde_json::from_str(text).ok()?;
-        row["uuid"].as_str()?.parse().ok()
-    };
+    let uuid = |text: &str| JobRow::parse(text.as_bytes()).ok()?.uuid();
     let rows = read_tail(job, JOB_ROWS)?.records;
     let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
     let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));

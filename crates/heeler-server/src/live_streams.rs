@@ -29,13 +29,14 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{Stream, unfold};
 use heeler_engine::FleetMonitor;
+use heeler_query::job_feed::RowPosition;
 use serde::Deserialize;
 use tokio::sync::watch;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::event::{RowFormat, RowPosition};
+use self::event::RowFormat;
 use self::fleet_stats::{FleetStatsPublisher, FleetStatsSubscriber};
 use self::hub::StreamHub;
 use self::hub_feeder::FollowTarget;

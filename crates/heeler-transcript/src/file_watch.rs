@@ -13,7 +13,8 @@ pub(crate) use inotify::FileWatch;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use polling::FileWatch;
 
-/// Signal that one follower waits on: files that may have changed, and the stop request.
+/// Signal that one follower waits on: files that may have changed, the request to return, and the
+/// stop request.
 #[derive(Debug, Default)]
 pub(crate) struct WakeSignal {
     state: Mutex<WakeState>,
@@ -23,6 +24,7 @@ pub(crate) struct WakeSignal {
 #[derive(Debug, Default)]
 struct WakeState {
     files: BTreeSet<usize>,
+    interrupted: bool,
     stopped: bool,
 }
 
@@ -30,6 +32,17 @@ impl WakeSignal {
     pub(crate) fn wake(&self, file: usize) {
         self.lock().files.insert(file);
         self.changed.notify_all();
+    }
+
+    /// Ends the current wait, or the next one.
+    pub(crate) fn interrupt(&self) {
+        self.lock().interrupted = true;
+        self.changed.notify_all();
+    }
+
+    /// Returns true if `interrupt` was called since the last call.
+    pub(crate) fn take_interrupt(&self) -> bool {
+        std::mem::take(&mut self.lock().interrupted)
     }
 
     pub(crate) fn stop(&self) {
@@ -46,10 +59,11 @@ impl WakeSignal {
         std::mem::take(&mut self.lock().files)
     }
 
-    /// Sleeps until a file is signalled, the follower is stopped, or the time is reached.
+    /// Sleeps until a file is signalled, the follower is interrupted or stopped, or the time is
+    /// reached.
     pub(crate) fn wait(&self, until: Option<Instant>) {
         let mut rung = self.lock();
-        while rung.files.is_empty() && !rung.stopped {
+        while rung.files.is_empty() && !rung.interrupted && !rung.stopped {
             rung = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => self.changed.wait(rung).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return,

@@ -80,6 +80,17 @@ impl FollowStopper {
     }
 }
 
+/// Makes a [`TranscriptFollower`] that waits return, from another thread.
+#[derive(Debug, Clone)]
+pub struct FollowWaker(Arc<WakeSignal>);
+
+impl FollowWaker {
+    /// Makes the follower's current or next wait end, so that its caller can look elsewhere.
+    pub fn wake(&self) {
+        self.0.interrupt();
+    }
+}
+
 impl TranscriptFollower {
     pub fn new() -> Self {
         Self::default()
@@ -100,11 +111,21 @@ impl TranscriptFollower {
         FollowStopper(Arc::clone(&self.signal))
     }
 
+    /// Returns a handle that ends a wait of this follower from another thread.
+    pub fn waker(&self) -> FollowWaker {
+        FollowWaker(Arc::clone(&self.signal))
+    }
+
+    /// Makes the next calls of `next` read every file to its present end, even without an event.
+    pub fn check_files(&self) {
+        (0..self.files.len()).for_each(|number| self.signal.wake(number));
+    }
+
     pub fn is_stopped(&self) -> bool {
         self.signal.is_stopped()
     }
 
-    /// Returns the next update; `None` if there is none within `timeout`, or when stopped.
+    /// Returns the next update; `None` if there is none within `timeout`, or when woken or stopped.
     ///
     /// An error is reported once; that file is tried again, and the others continue.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<FollowUpdate>, DiskError> {
@@ -123,6 +144,9 @@ impl TranscriptFollower {
             }
             if !self.updates.is_empty() {
                 continue;
+            }
+            if self.signal.take_interrupt() {
+                return Ok(None);
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
@@ -243,6 +267,10 @@ impl FollowedFile {
             // of the old file.
             let replaced = open.is_replaced(&self.path)?;
             if open.read(turn)? == FollowReadEnd::BatchEnd {
+                // A batch of blank lines has no update.
+                if turn.updates.is_empty() {
+                    continue;
+                }
                 turn.signal.wake(turn.number);
                 return Ok(());
             }

@@ -35,7 +35,7 @@ pub use disk::{
     sync_file_system, temp_name, write_new_file,
 };
 pub use follow::{
-    FollowRestartReason, FollowStart, FollowStopper, FollowUpdate, TranscriptFollower,
+    FollowRestartReason, FollowStart, FollowStopper, FollowUpdate, FollowWaker, TranscriptFollower,
 };
 pub use lock::{LockError, LockFile, LockHolder, LockState};
 pub use numbered_lines::{NumberedLine, NumberedLineReader};

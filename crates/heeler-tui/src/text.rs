@@ -1,6 +1,7 @@
 //! Untrusted text: sanitizing, and fitting to a width.
 
 use heeler_model::is_terminal_control;
+pub(crate) use heeler_model::one_line;
 use ratatui::buffer::CellWidth as _;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -12,21 +13,7 @@ const TAB: &str = "    ";
 /// Returns text without terminal control characters; tabs become spaces.
 pub(crate) fn sanitize(text: &str) -> String {
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
-    let stripped = anstream::adapter::strip_str(&lines).to_string();
-    let mut shown = String::with_capacity(stripped.len());
-    for c in stripped.chars() {
-        match c {
-            '\t' => shown.push_str(TAB),
-            c if is_terminal_control(c) => {}
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Returns sanitized text on one line.
-pub(crate) fn one_line(text: &str) -> String {
-    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
+    heeler_model::sanitize(&lines).replace('\t', TAB)
 }
 
 /// Returns text with hidden characters escaped: a person must see exactly what they allow.

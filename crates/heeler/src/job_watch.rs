@@ -5,10 +5,8 @@
 //! twice. The run does not depend on this process, and continues if it dies. Start at [`watch`].
 
 mod full_text;
-pub(crate) mod job_state;
 mod keyboard;
 mod question_prompter;
-pub(crate) mod run_feed;
 mod screen;
 mod tool_calls;
 
@@ -19,13 +17,11 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{CommandReply, DaemonCommand, EngineContext};
-use heeler_model::job_row;
 use heeler_model::job_row::{JobRow, JobRowKind, TurnResultRow};
-use heeler_model::run::{AgentQuestion, RunState};
-use heeler_model::{JobId, RunId};
+use heeler_model::{JobId, job_row};
+use heeler_query::job_feed::{FeedEnd, JobFeed, JobFeedEvent, JobFeedHandle};
 
 use self::full_text::FullTextReader;
-use self::job_state::WatchedJobState;
 pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
 use self::question_prompter::QuestionPrompter;
 pub(crate) use self::screen::OutputMode;
@@ -37,38 +33,20 @@ use crate::failure::CommandResult;
 use crate::output::{self, one_line};
 
 /// Events that may wait to be shown. Beyond this, the threads that send events wait. The run never
-/// waits: it skips rows, which are then read from its transcript.
+/// waits: a feed reads the rows from its transcript.
 pub(crate) const QUEUED_EVENTS_MAX: usize = 1024;
 /// Indentation of tool calls below messages.
 const TOOLS_MARGIN: usize = 2;
 /// Interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
-/// Time to wait for the last rows of a job after its result is recorded.
-const LAST_ROWS_WAIT: Duration = Duration::from_secs(2);
 
 /// Event of a watched job.
 pub(crate) enum JobWatchEvent {
-    /// A row of the job's transcript with its number, in order.
-    Row(u64, JobRow),
-    /// A piece of text; its row follows.
-    Delta(String),
-    /// Pieces were lost; the next rows hold the text so far.
-    Lagged,
-    Question(AgentQuestion),
-    /// A question was answered or withdrawn: its ID.
-    QuestionSettled(String),
-    /// The disk rejects writes (with the reason), or accepts them again (`None`).
-    DiskStatus(Option<String>),
-    /// State report of the run.
-    RunState(Box<RunState>),
-    /// The run of this folder has written its last row.
-    RunEnded(Utf8PathBuf),
+    Feed(JobFeedEvent),
     /// Answer of the daemon.
     DaemonAnswer(CommandResult<CommandReply>),
     /// No daemon has the job, and none could be started: the reason.
     Unattended(String),
-    /// Change of the job's state.
-    JobState(WatchedJobState),
     Interrupt,
     /// A cancel request failed: the reason.
     CancelFailed(String),
@@ -178,8 +156,10 @@ pub(crate) fn watch(
     listener: JobEventListener,
 ) -> CommandResult<JobWatchOutcome> {
     let JobEventListener { sender: tell, events, interrupted } = listener;
-    job_state::follow_job(watch.fleet.dir.clone(), watch.job.clone(), tell.clone());
-    let mut live = JobWatcher::new(watch, tell);
+    let feed = JobFeed::new(watch.fleet.dir.clone(), watch.job.clone(), 0);
+    let mut live = JobWatcher::new(watch, tell.clone(), feed.handle());
+    // The watch ends before its receiver is dropped.
+    std::thread::spawn(move || feed.forward(|event| tell.send(JobWatchEvent::Feed(event)).is_ok()));
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     if let Some(reason) = &watch.wait_reason {
         live.screen.remark(&format!("queued: {}", one_line(reason)))?;
@@ -202,22 +182,21 @@ struct JobWatcher<'w> {
     outcome: JobWatchOutcome,
     /// Folder of the followed run; before the first run, a folder that does not exist.
     folder: Utf8PathBuf,
-    feed: run_feed::RunFeedHandle,
-    /// Number of rows of the job's transcript that were shown.
-    rows: u64,
+    feed: JobFeedHandle,
     full_text: FullTextReader,
     /// Row with the agent's last message, and the key of its text.
     answer: Option<(JobRow, &'static str)>,
     cost: Option<f64>,
     clock: RunClock,
-    run_ended: bool,
-    has_run: bool,
-    /// Time at which the result was recorded or the job was found unattended.
-    done: Option<Instant>,
+    is_done: bool,
 }
 
 impl<'w> JobWatcher<'w> {
-    fn new(watch: &'w JobWatchOptions<'w>, tell: SyncSender<JobWatchEvent>) -> JobWatcher<'w> {
+    fn new(
+        watch: &'w JobWatchOptions<'w>,
+        tell: SyncSender<JobWatchEvent>,
+        feed: JobFeedHandle,
+    ) -> JobWatcher<'w> {
         JobWatcher {
             watch,
             questions: QuestionPrompter::new(
@@ -230,28 +209,13 @@ impl<'w> JobWatcher<'w> {
             tools: ToolCallTracker::new(TOOLS_MARGIN),
             outcome: JobWatchOutcome::default(),
             folder: watch.fleet.dir.root().join("runs/none"),
-            feed: run_feed::RunFeedHandle::default(),
-            rows: 0,
+            feed,
             full_text: FullTextReader::default(),
             answer: None,
             cost: None,
             clock: RunClock::Waiting(Instant::now()),
-            run_ended: false,
-            has_run: false,
-            done: None,
+            is_done: false,
         }
-    }
-
-    fn follow_run(&mut self, run: RunId) {
-        self.folder = self.watch.fleet.dir.run(run);
-        tracing::info!("the run's folder is {}", self.folder);
-        self.run_ended = false;
-        self.has_run = true;
-        self.clock = RunClock::Waiting(Instant::now());
-        let log = self.watch.fleet.dir.job_transcript(&self.watch.job);
-        let feed = run_feed::start(self.folder.clone(), log, self.rows, self.events.clone());
-        std::mem::replace(&mut self.feed, feed).stop();
-        run_feed::poll_run_state(self.folder.clone(), self.events.clone(), self.feed.clone());
     }
 
     fn run(&mut self, events: &Receiver<JobWatchEvent>) -> CommandResult<JobWatchOutcome> {
@@ -261,9 +225,7 @@ impl<'w> JobWatcher<'w> {
                 Err(RecvTimeoutError::Timeout) => self.draw_status(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            let is_late = |at: Instant| self.outcome.recorded && at.elapsed() > LAST_ROWS_WAIT;
-            let is_told = self.run_ended || !self.has_run || self.done.is_some_and(is_late);
-            if self.done.is_some() && is_told || self.outcome.interrupts > 2 {
+            if self.is_done || self.outcome.interrupts > 2 {
                 break;
             }
         }
@@ -278,31 +240,12 @@ impl<'w> JobWatcher<'w> {
 
     fn handle_event(&mut self, event: JobWatchEvent) -> CommandResult {
         match event {
-            // An earlier run's feed may have sent this row already.
-            JobWatchEvent::Row(number, _) if number < self.rows => {}
-            JobWatchEvent::Row(number, row) => {
-                self.rows = number + 1;
-                self.handle_row(&row)?;
-            }
-            JobWatchEvent::Delta(text) => self.screen.print_piece(&text)?,
-            JobWatchEvent::Lagged => self.screen.discard_pieces(),
-            JobWatchEvent::Question(ask) => {
-                self.questions.add(ask, &self.folder, &mut self.screen)?;
-            }
-            JobWatchEvent::QuestionSettled(id) => self.questions.withdraw(&id, &mut self.screen)?,
-            JobWatchEvent::DiskStatus(trouble) => self.handle_disk_status(trouble)?,
-            JobWatchEvent::RunState(state) => self.handle_run_state(*state)?,
-            JobWatchEvent::RunEnded(folder) => {
-                self.run_ended |= folder == self.folder;
-                self.clock.stop();
-            }
+            JobWatchEvent::Feed(event) => self.handle_feed_event(event)?,
             JobWatchEvent::DaemonAnswer(_) => {}
             JobWatchEvent::Unattended(why) => {
                 self.screen.remark(&why)?;
-                self.feed.set_unattended();
-                self.done.get_or_insert_with(Instant::now);
+                self.feed.abandon();
             }
-            JobWatchEvent::JobState(course) => self.handle_job_state(course)?,
             JobWatchEvent::Interrupt => self.handle_interrupt()?,
             JobWatchEvent::CancelFailed(why) => {
                 self.screen.remark(&format!("not cancelled: {why}"))?;
@@ -313,6 +256,47 @@ impl<'w> JobWatcher<'w> {
         }
         self.draw_status();
         Ok(())
+    }
+
+    fn handle_feed_event(&mut self, event: JobFeedEvent) -> CommandResult {
+        match event {
+            JobFeedEvent::Row(_, row) => self.handle_row(&row)?,
+            JobFeedEvent::Delta(text) => self.screen.print_piece(&text)?,
+            JobFeedEvent::Lagged | JobFeedEvent::RepeatedRow(..) => self.screen.discard_pieces(),
+            JobFeedEvent::QuestionAsked(ask) => {
+                self.questions.add(ask, &self.folder, &mut self.screen)?;
+            }
+            JobFeedEvent::QuestionSettled(id) => self.questions.withdraw(&id, &mut self.screen)?,
+            JobFeedEvent::DiskStatus(trouble) => self.handle_disk_status(trouble)?,
+            JobFeedEvent::Cost(cost) => self.cost = Some(cost),
+            JobFeedEvent::RunStarted(folder) => {
+                tracing::info!("the run's folder is {folder}");
+                (self.folder, self.clock) = (folder, RunClock::Waiting(Instant::now()));
+            }
+            JobFeedEvent::RunEnded => self.clock.stop(),
+            JobFeedEvent::Delayed { reason, at } => {
+                let now = context::now();
+                let when = (at > now).then(|| format!(", {}", output::due_text(at, now)));
+                let when = when.unwrap_or_default();
+                self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
+            }
+            JobFeedEvent::Unattended => self.revive(),
+            JobFeedEvent::Ended(end) => {
+                self.outcome.recorded = end == FeedEnd::Recorded;
+                self.is_done = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn revive(&self) {
+        let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
+        std::thread::spawn(move || {
+            if let Err(why) = revive() {
+                // Fails only if the watch has ended.
+                let _told = tell.send(JobWatchEvent::Unattended(why));
+            }
+        });
     }
 
     fn handle_row(&mut self, row: &JobRow) -> CommandResult {
@@ -372,41 +356,6 @@ impl<'w> JobWatcher<'w> {
             }
             None => "the disk accepts writes again; the run continues".to_owned(),
         })
-    }
-
-    fn handle_run_state(&mut self, state: RunState) -> CommandResult {
-        self.cost = state.cost_usd.or(self.cost);
-        for ask in state.asks {
-            self.questions.add(ask, &self.folder, &mut self.screen)?;
-        }
-        Ok(())
-    }
-
-    fn handle_job_state(&mut self, course: WatchedJobState) -> CommandResult {
-        match course {
-            WatchedJobState::Running(run) => self.follow_run(run),
-            WatchedJobState::Delayed { reason, at } => {
-                let now = context::now();
-                let when = (at > now).then(|| format!(", {}", output::due_text(at, now)));
-                let when = when.unwrap_or_default();
-                self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
-            }
-            WatchedJobState::Ended => {
-                self.outcome.recorded = true;
-                self.feed.set_unattended();
-                self.done = Some(Instant::now());
-            }
-            WatchedJobState::Unattended => {
-                let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
-                std::thread::spawn(move || {
-                    if let Err(why) = revive() {
-                        // Fails only if the watch has ended.
-                        let _told = tell.send(JobWatchEvent::Unattended(why));
-                    }
-                });
-            }
-        }
-        Ok(())
     }
 
     fn handle_interrupt(&mut self) -> CommandResult {

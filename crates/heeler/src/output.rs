@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::Style;
 use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
+use heeler_model::JobStatus;
 use heeler_model::config::{self, ConfigFaults};
-use heeler_model::{JobStatus, is_terminal_control};
+pub(crate) use heeler_model::{one_line, sanitize};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -424,17 +425,6 @@ pub(crate) fn group_thousands(number: u64) -> String {
 pub(crate) fn pluralize(number: u64, word: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {word}{plural}", group_thousands(number))
-}
-
-/// Removes everything that could control a terminal. Agents print untrusted text.
-pub(crate) fn sanitize(text: &str) -> String {
-    let stripped = anstream::adapter::strip_str(text).to_string();
-    stripped.chars().filter(|c| !is_terminal_control(*c)).collect()
-}
-
-/// Sanitizes the text and joins it to one line.
-pub(crate) fn one_line(text: &str) -> String {
-    sanitize(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -16,6 +16,26 @@ const SHARED_NAMES: [(&str, &str); 2] = [
     ("ProcessHandle", "one for Linux and one for other systems; only one is compiled"),
 ];
 
+/// Keys of transcript rows. Only `heeler_model::job_row` knows what they mean.
+const ROW_KEYS: [&str; 6] =
+    ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
+
+/// Files and folders that may read such keys, each with the reason.
+const ROW_KEY_READERS: [(&str, &str); 12] = [
+    ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),
+    ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
+    ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
+    ("crates/heeler-runner/src/native_session.rs", "parses Claude's session files"),
+    ("crates/heeler-runner/src/session.rs", "replays recorded messages of Claude's stream"),
+    ("crates/heeler-runner/src/settle/report.rs", "replays recorded messages of Claude's stream"),
+    ("crates/heeler-runner/src/run/fork.rs", "reads the runner's own row about a fork"),
+    ("crates/heeler-runner/src/event_loop.rs", "reads a message of Claude's stream"),
+    ("crates/heeler-store/src/native", "parses Claude's session files"),
+    ("crates/heeler-store/src/history/native_chain.rs", "parses Claude's session files"),
+    ("crates/heeler-engine/src/sessions/adoption.rs", "copies Claude's session files"),
+    ("crates/heeler-pages/src/api_docs.rs", "reads an OpenAPI document"),
+];
+
 #[test]
 fn crate_edges_are_those_that_the_architecture_lists() {
     let root = workspace_root().unwrap();
@@ -86,6 +106,27 @@ fn a_job_status_is_assigned_in_one_place() {
         let is_clean = !file.shipped_lines().any(assigns);
         assert!(is_allowed || is_clean, "{}: use Job::apply", file.path.display());
     }
+}
+
+/// Eight crates once read rows by key, and the rules about turns drifted apart.
+#[test]
+fn only_the_model_reads_rows_by_key() {
+    let is_read = |line: &str, key: &&str| {
+        line.contains(&format!("[\"{key}\"]")) || line.contains(&format!(".get(\"{key}\")"))
+    };
+    let mut used = BTreeSet::new();
+    for file in sources().unwrap() {
+        let reads = file.shipped_lines().find(|line| ROW_KEYS.iter().any(|key| is_read(line, key)));
+        let Some(line) = reads else { continue };
+        let allowed = ROW_KEY_READERS.iter().find(|(path, _)| file.path.starts_with(path));
+        let path = file.path.display();
+        let (reader, _) = allowed.unwrap_or_else(|| {
+            panic!("{path} reads a row by key, use heeler_model::job_row: {}", line.trim())
+        });
+        used.insert(*reader);
+    }
+    let unused: Vec<_> = ROW_KEY_READERS.iter().filter(|(path, _)| !used.contains(path)).collect();
+    assert!(unused.is_empty(), "read no row by key, remove from the list: {unused:?}");
 }
 
 /// A reader who jumps to a type by its name must find one type.

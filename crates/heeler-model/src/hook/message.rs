@@ -6,6 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::HookContext;
 use crate::config::HookEvent;
+use crate::job_row::format_duration;
 use crate::parse_iso;
 
 /// Longest output in a Slack message.
@@ -127,17 +128,6 @@ fn color(event: HookEvent) -> u32 {
         HookEvent::Failed => 0x00d7_3a49,
         HookEvent::Timeout => 0x00e3_8b16,
         HookEvent::Cancelled => 0x006e_7681,
-    }
-}
-
-/// Formats a duration in its two largest units.
-fn format_duration(ms: i64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        ..1 => format!("{ms} ms"),
-        1..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
     }
 }
 

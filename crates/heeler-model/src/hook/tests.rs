@@ -190,7 +190,7 @@ fn a_slack_message_fits_and_can_neither_call_people_nor_link() {
     let fields = attachment["fields"].as_array().unwrap();
     let titles: Vec<&Json> = fields.iter().map(|it| &it["title"]).collect();
     assert_eq!(titles, ["Agent", "Job", "Duration", "Schedule", "Error", "Metadata"]);
-    assert_eq!(fields[2]["value"], "1 min 30 s");
+    assert_eq!(fields[2]["value"], "1m 30s");
     assert_eq!(units(&fields[4]["value"]), FIELD_MAX + "```\n\n```".len());
     assert!(fields[5]["value"].as_str().unwrap().contains("&lt;@U1&gt;"));
     assert_eq!(

@@ -1,10 +1,9 @@
-//! Encoding of server-sent events, and positions in a stream.
+//! Encoding of server-sent events.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::OnceLock;
 
 use axum::body::Bytes;
+use heeler_query::job_feed::RowPosition;
 
 /// Longest row that is sent. Of a longer row, only number and length are sent; clients read it
 /// through the rows route.
@@ -15,57 +14,6 @@ pub(super) const HEARTBEAT: Bytes = Bytes::from_static(b":\n\n");
 
 /// First bytes of a stream: the time after which a browser reconnects.
 pub(super) const RETRY_DIRECTIVE: Bytes = Bytes::from_static(b"retry: 1000\n\n");
-
-/// Position of a row: its line, and its index in the line, in case a lost newline has joined
-/// several records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) struct RowPosition {
-    pub(crate) line: u64,
-    /// Index of the record in the line.
-    pub(crate) record: u32,
-}
-
-impl RowPosition {
-    pub(crate) fn line_start(line: u64) -> RowPosition {
-        RowPosition { line, record: 0 }
-    }
-
-    /// Returns the next possible position. Positions are only compared; there need not be a row at
-    /// this one.
-    pub(crate) fn after(self) -> RowPosition {
-        RowPosition { line: self.line, record: self.record.saturating_add(1) }
-    }
-}
-
-impl fmt::Display for RowPosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.record {
-            0 => write!(f, "{}", self.line),
-            part => write!(f, "{}.{part}", self.line),
-        }
-    }
-}
-
-/// Text is not a valid event ID.
-#[derive(Debug, PartialEq)]
-pub(crate) struct RowPositionParseError;
-
-impl FromStr for RowPosition {
-    type Err = RowPositionParseError;
-
-    fn from_str(text: &str) -> Result<RowPosition, RowPositionParseError> {
-        let (line, part) = text.split_once('.').unwrap_or((text, "0"));
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if !is_number(line) || !is_number(part) {
-            return Err(RowPositionParseError);
-        }
-        let (line, part) = (line.parse(), part.parse());
-        Ok(RowPosition {
-            line: line.map_err(|_| RowPositionParseError)?,
-            record: part.map_err(|_| RowPositionParseError)?,
-        })
-    }
-}
 
 /// Encodes an event. Each line of the data becomes a `data:` line.
 pub(super) fn encode_event(id: Option<&str>, name: &str, data: &str) -> Bytes {
@@ -164,20 +112,5 @@ mod tests {
             format!("id: 2.1\nevent: large\ndata: {{\"line\":2,\"bytes\":{}}}\n\n", text.len());
         assert_eq!(row.encoded(RowFormat::Json), told);
         assert_eq!(row.encoded(RowFormat::Html), told);
-    }
-
-    #[test]
-    fn places_are_written_and_read_and_stand_in_order() {
-        for (text, place) in [("0", (0, 0)), ("12", (12, 0)), ("12.3", (12, 3))] {
-            let place = RowPosition { line: place.0, record: place.1 };
-            assert_eq!(text.parse(), Ok(place));
-            assert_eq!(place.to_string(), text);
-        }
-        for text in ["", "-1", "1.", ".1", "1.x", "+1", "99999999999999999999", "1.2.3"] {
-            assert_eq!(text.parse::<RowPosition>(), Err(RowPositionParseError), "{text}");
-        }
-        let places = ["3", "3.1", "4"].map(|text| text.parse::<RowPosition>().unwrap());
-        assert!(places.is_sorted());
-        assert!(places[0].after() <= places[1] && places[1].after() <= places[2]);
     }
 }

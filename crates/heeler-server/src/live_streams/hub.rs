@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use axum::body::Bytes;
 use camino::Utf8PathBuf;
+use heeler_query::job_feed::RowPosition;
 use heeler_query::{FleetReader, QueryError};
 use heeler_transcript::{DiskError, NumberedLineReader};
 use tokio::sync::{Semaphore, broadcast, watch};
 
-use super::event::{RowFormat, RowPosition, StreamRow, encode_event};
+use super::event::{RowFormat, StreamRow, encode_event};
 
 /// Most rows in a hub's buffer.
 pub(super) const BUFFER_ROWS_MAX: usize = 1024;

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use heeler_model::error_chain;
+use heeler_query::job_feed::RowPosition;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::StreamCountGuard;
-use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, RowPosition, StreamRow, encode_event};
+use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{HubUpdate, RowChunk, StreamEnd, StreamHub, TextDelta, encode_chunk};
 
 /// Longest silence of a connection.

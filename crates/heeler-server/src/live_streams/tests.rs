@@ -7,12 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_query::job_feed::RowPosition;
 use tokio::sync::watch;
 
 use super::StreamCountGuard;
-use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, RowPosition, StreamRow, encode_event};
+use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{BUFFER_BYTES_MAX, BUFFER_ROWS_MAX, RowSource, StreamHub, TextDelta};
-use super::hub_feeder::RowFollower;
+use super::hub_feeder::HubSource;
 use super::subscriber::{HEARTBEAT_EVERY, StreamSubscriber};
 
 /// Transcript and its follower.
@@ -20,7 +21,7 @@ struct StreamFixture {
     _temp: tempfile::TempDir,
     path: Utf8PathBuf,
     hub: Arc<StreamHub>,
-    rows: RowFollower,
+    source: HubSource,
     ending: watch::Sender<bool>,
     clients: Arc<AtomicUsize>,
 }
@@ -32,10 +33,10 @@ impl StreamFixture {
         let path = Utf8Path::from_path(temp.path()).unwrap().join("job.jsonl");
         std::fs::write(&path, text).unwrap();
         let hub = Arc::new(StreamHub::new(RowSource::File(OnceLock::new())));
-        let mut rows = RowFollower::default();
-        rows.open_file(&hub, Some(&path));
+        let mut source = HubSource::default();
+        source.open_file(&hub, Some(&path));
         let (ending, clients) = (watch::Sender::new(false), Arc::default());
-        StreamFixture { _temp: temp, path, hub, rows, ending, clients }
+        StreamFixture { _temp: temp, path, hub, source, ending, clients }
     }
 
     fn append(&self, text: &str) {
@@ -44,7 +45,7 @@ impl StreamFixture {
     }
 
     fn follow(&mut self) {
-        self.rows.read_to_end(&self.hub);
+        self.source.read_to_end(&self.hub).unwrap();
     }
 
     fn client(&self, from: RowPosition) -> TestSubscriber {
@@ -150,11 +151,10 @@ async fn rows_that_a_follower_tells_and_rows_that_are_read_are_told_once() {
     let hub = Arc::downgrade(&rig.hub);
     let mut read = Vec::new();
     while read.len() < 3 {
-        assert!(rig.rows.wait_for_row(&hub));
+        rig.source.forward_next(&hub).unwrap();
         read.extend(client.read().await);
     }
     rig.follow();
-    assert!(rig.rows.add_pending(&rig.hub).is_ok());
     read.extend(client.read().await);
     let ids: Vec<&str> = read.iter().map(|row| row.split_once(' ').unwrap().0).collect();
     assert_eq!(ids, ["1", "1.1", "2", "3", "4", "5", "6", "7", "8"]);
@@ -197,7 +197,7 @@ async fn a_file_that_is_replaced_ends_the_streams() {
     let other = rig.path.with_extension("new");
     std::fs::write(&other, rows(5..6)).unwrap();
     std::fs::rename(&other, &rig.path).unwrap();
-    while rig.rows.wait_for_row(&Arc::downgrade(&rig.hub)) {}
+    while rig.source.forward_next(&Arc::downgrade(&rig.hub)).is_ok() {}
     rig.hub.mark_broken();
     assert_eq!(client.0.next().await, None);
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use camino::Utf8Path;
+use heeler_model::job_row::{ContentBlock, content_blocks, envelope_content, tool_results};
 use heeler_model::message::parse_row;
 use heeler_model::parse_iso;
 use heeler_transcript::{DiskError, TranscriptEntry, TranscriptRecord, TranscriptScanner};
@@ -88,11 +89,12 @@ impl<'m> HistoryMessageBuilder<'m> {
     fn add_message_row(&mut self, row: Json) {
         let at = row["timestamp"].as_str().and_then(parse_iso);
         self.message.at = self.message.at.or(at);
-        for block in blocks(&row).iter().filter(|block| block["type"] == "tool_use") {
+        for block in content_blocks(envelope_content(&row)) {
+            let ContentBlock::ToolCall { id, tool, input } = block else { continue };
             self.message.tools.push(ToolCall {
-                id: block["id"].as_str().map(str::to_owned),
-                name: block["name"].as_str().unwrap_or_default().to_owned(),
-                input: block["input"].clone(),
+                id: id.map(str::to_owned),
+                name: tool.to_owned(),
+                input: input.clone(),
                 result: None,
             });
         }
@@ -101,11 +103,8 @@ impl<'m> HistoryMessageBuilder<'m> {
 
     /// Adds the tool results of a row.
     fn tools(&mut self, row: &Json) {
-        for block in blocks(row) {
-            let Some(call) = block["tool_use_id"].as_str() else { continue };
-            let is_error = block["is_error"] == Json::Bool(true);
-            let result = ToolResult { content: block["content"].clone(), is_error };
-            self.results.insert(call.to_owned(), result);
+        for (call, content, is_error) in tool_results(envelope_content(row)) {
+            self.results.insert(call.to_owned(), ToolResult { content: content.clone(), is_error });
         }
     }
 
@@ -115,10 +114,6 @@ impl<'m> HistoryMessageBuilder<'m> {
         }
         self.message
     }
-}
-
-fn blocks(row: &Json) -> &[Json] {
-    row["message"]["content"].as_array().map_or(&[], Vec::as_slice)
 }
 
 /// Known messages around a page.

@@ -5,6 +5,7 @@
 //! [`TranscriptSegments`].
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::job_row::{ContentBlock, JobRow, JobRowKind, content_blocks, envelope_content};
 use heeler_model::message::parse_row;
 use heeler_model::recorder::{BEGINNING_KEY, MessageCounter, PRIOR_COUNTS_KEY, parse_prior_counts};
 use heeler_transcript::{
@@ -226,8 +227,8 @@ struct SegmentParser {
 
 impl SegmentParser {
     fn record(&mut self, record: &TranscriptRecord) {
-        let Some(row) = parse_selected(record.text.as_bytes(), &ROW) else { return };
-        if self.count.count_row(&row) {
+        let Some(row) = snapshot_row(&record.text) else { return };
+        if self.count.count_row(row.as_json()) {
             self.begin(record, &row);
             return;
         }
@@ -241,13 +242,13 @@ impl SegmentParser {
         }
     }
 
-    fn begin(&mut self, record: &TranscriptRecord, row: &Json) {
-        let is_user = row["type"] == "user";
+    fn begin(&mut self, record: &TranscriptRecord, row: &JobRow) {
+        let is_user = row.kind() == JobRowKind::User;
         let mut mark = MessagePosition {
             number: self.count.messages(),
             role: if is_user { HistoryRole::User } else { HistoryRole::Assistant },
             start: record.offset,
-            first: uuid(&row["uuid"]),
+            first: row.uuid(),
             uuid: None,
             end: record.next,
             rows_end: record.next,
@@ -260,13 +261,13 @@ impl SegmentParser {
         self.positions.push(mark);
     }
 
-    fn snapshot(&mut self, record: &TranscriptRecord, row: &Json) {
+    fn snapshot(&mut self, record: &TranscriptRecord, row: &JobRow) {
         // The snapshot before the first turn belongs to no message.
         if is_initial_snapshot(row) {
             return;
         }
-        let Some(note) = read_snapshot(&row["snapshot"]) else { return };
-        let named = uuid(&row["messageUuid"]);
+        let Some(note) = read_snapshot(&row.as_json()["snapshot"]) else { return };
+        let named = uuid(&row.as_json()["messageUuid"]);
         let recent = self.positions.len().saturating_sub(SNAPSHOT_LATE_MAX);
         let mut recent = self.positions[recent..].iter_mut().rev().enumerate();
         let found = recent.find(|(_, mark)| named.is_none() || mark.uuid == named);
@@ -280,13 +281,13 @@ impl SegmentParser {
 
 impl MessagePosition {
     /// Adds a row of the message.
-    fn add_row(&mut self, record: &TranscriptRecord, row: &Json) {
+    fn add_row(&mut self, record: &TranscriptRecord, row: &JobRow) {
         self.grows(record);
-        self.uuid = uuid(&row["uuid"]);
+        self.uuid = row.uuid();
         self.end = record.next;
         self.ends_turn = false;
-        let blocks = row["message"]["content"].as_array().map_or(&[][..], Vec::as_slice);
-        self.calls_tools |= blocks.iter().any(|block| block["type"] == "tool_use");
+        let blocks = content_blocks(envelope_content(row.as_json()));
+        self.calls_tools |= blocks.iter().any(|it| matches!(it, ContentBlock::ToolCall { .. }));
     }
 
     fn grows(&mut self, record: &TranscriptRecord) {
@@ -296,14 +297,13 @@ impl MessagePosition {
 }
 
 /// Parses the fields that are needed of a row.
-pub(super) fn snapshot_row(text: &str) -> Option<Json> {
-    parse_selected(text.as_bytes(), &ROW)
+pub(super) fn snapshot_row(text: &str) -> Option<JobRow> {
+    parse_selected(text.as_bytes(), &ROW).map(JobRow::new)
 }
 
 /// Classifies a row that does not begin a message.
 pub(super) fn row_relation(text: &str) -> RowRelation {
-    parse_selected(text.as_bytes(), &ROW)
-        .map_or(RowRelation::Unrelated, |row| RowRelation::read(&row))
+    snapshot_row(text).map_or(RowRelation::Unrelated, |row| RowRelation::read(&row))
 }
 
 /// Relation of a row that does not begin a message to the message before it.
@@ -321,27 +321,21 @@ pub(super) enum RowRelation {
 }
 
 impl RowRelation {
-    pub(super) fn read(row: &Json) -> RowRelation {
-        let is_apart = |key: &str| row[key] == Json::Bool(true);
-        if is_apart("isSidechain")
-            || is_apart("isApiErrorMessage")
-            || !row["parent_tool_use_id"].is_null()
-        {
-            return RowRelation::Unrelated;
-        }
-        match (row["type"].as_str(), row["subtype"].as_str()) {
-            (Some("assistant"), _) if row["message"].is_object() => RowRelation::Message,
-            (Some("user"), _) => RowRelation::ToolResults,
-            (Some("result"), _) => RowRelation::TurnEnd,
-            (Some("system"), Some("snapshot")) => RowRelation::Snapshot,
+    pub(super) fn read(row: &JobRow) -> RowRelation {
+        match row.kind() {
+            _ if row.is_aside() => RowRelation::Unrelated,
+            JobRowKind::Assistant if row.has_envelope() => RowRelation::Message,
+            JobRowKind::User => RowRelation::ToolResults,
+            JobRowKind::TurnResult(_) => RowRelation::TurnEnd,
+            JobRowKind::System { subtype: "snapshot" } => RowRelation::Snapshot,
             _ => RowRelation::Unrelated,
         }
     }
 }
 
 /// Returns true if a snapshot shows the files before the first turn.
-pub(super) fn is_initial_snapshot(row: &Json) -> bool {
-    row["snapshot"][BEGINNING_KEY] == Json::Bool(true)
+pub(super) fn is_initial_snapshot(row: &JobRow) -> bool {
+    row.as_json()["snapshot"][BEGINNING_KEY] == Json::Bool(true)
 }
 
 /// A snapshot in the format of a transcript row.

@@ -35,9 +35,9 @@ pub fn snapshots(log: &Utf8Path) -> Result<Vec<TranscriptSnapshotEntry>, History
         if !matches!(RowRelation::read(&row), RowRelation::Snapshot) {
             continue;
         }
-        let begins = row["sessionId"].as_str().and_then(|id| id.parse().ok());
+        let begins = row.text("sessionId").and_then(|id| id.parse().ok());
         let begins = begins.filter(|_| is_initial_snapshot(&row));
-        let note = read_snapshot(&row["snapshot"]);
+        let note = read_snapshot(&row.as_json()["snapshot"]);
         found.extend(
             note.map(|note| TranscriptSnapshotEntry { snapshot: note, initial_session: begins }),
         );

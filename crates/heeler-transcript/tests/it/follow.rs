@@ -227,6 +227,23 @@ fn another_thread_can_stop_it() {
 }
 
 #[test]
+fn another_thread_can_end_a_wait_and_the_follower_goes_on() {
+    let (_temp, folder) = folder();
+    let path = folder.join("a.jsonl");
+    let mut follower = follow(&path, FollowStart::Beginning);
+    let waker = follower.waker();
+    std::thread::scope(|scope| {
+        scope.spawn(|| waker.wake());
+        assert_eq!(follower.next(Duration::MAX).unwrap(), None);
+    });
+    append(&path, "{\"n\":1}\n");
+    follower.check_files();
+    waker.wake();
+    assert!(follower.next(NOW).unwrap().is_some(), "records come before the end of the wait");
+    assert_eq!(follower.next(NOW).unwrap(), None);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_told_once_and_the_others_go_on() {
     let (_temp, folder) = folder();
     // A path through a file can never be opened, not even by root.

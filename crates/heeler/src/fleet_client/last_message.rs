@@ -2,8 +2,8 @@
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_transcript::{PageBoundary, read_range};
-use serde_json::Value as Json;
 
 /// Rows that are read at a time.
 const PAGE_ROWS: usize = 100;
@@ -30,11 +30,11 @@ pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
 
 /// Returns the text of a row if it is a message of the agent itself.
 fn message_text(row: &str) -> Option<String> {
-    let row: Json = serde_json::from_str(row).ok()?;
-    let is_said = row["type"] == "assistant"
-        && row["parent_tool_use_id"].is_null()
-        && row["failure"].is_null();
-    let text = row["content"].as_str().filter(|text| is_said && !text.trim().is_empty())?;
+    let row = JobRow::parse(row.as_bytes()).ok()?;
+    let is_said = row.kind() == JobRowKind::Assistant
+        && row.sub_agent_call().is_none()
+        && row.as_json()["failure"].is_null();
+    let text = row.text("content").filter(|text| is_said && !text.trim().is_empty())?;
     Some(text.to_owned())
 }
 

@@ -4,7 +4,9 @@
 use std::io;
 
 use anstyle::{AnsiColor, Style};
-use heeler_model::job_row::summarize_tool_input;
+use heeler_model::job_row::{
+    ContentBlock, content_blocks, envelope_content, summarize_tool_input, value_text,
+};
 use heeler_query::messages::{is_external, is_pending};
 use heeler_store::history::{ForkSafety, HistoryMessage, HistoryPage, HistoryRole, ToolCall};
 use jiff::tz::TimeZone;
@@ -179,20 +181,15 @@ enum HistoryBlock {
 }
 
 fn blocks(row: &Value) -> Vec<HistoryBlock> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let block = |block: &Value| match block["type"].as_str() {
-        Some("text") => HistoryBlock::Text(text(&block["text"])),
-        Some("thinking") => {
-            HistoryBlock::Thinking(format!("(thinking) {}", text(&block["thinking"])))
-        }
-        Some("tool_use") => HistoryBlock::Tool,
-        Some(other) => HistoryBlock::Thinking(format!("[{other}]")),
-        None => HistoryBlock::Text(block.as_str().map_or_else(|| block.to_string(), str::to_owned)),
+    let block = |block: ContentBlock<'_>| match block {
+        ContentBlock::Text(text) => HistoryBlock::Text(text.to_owned()),
+        ContentBlock::Thinking(text) => HistoryBlock::Thinking(format!("(thinking) {text}")),
+        ContentBlock::ToolCall { .. } => HistoryBlock::Tool,
+        ContentBlock::ToolResult { .. } => HistoryBlock::Thinking("[tool_result]".to_owned()),
+        ContentBlock::Other(kind) => HistoryBlock::Thinking(format!("[{kind}]")),
+        ContentBlock::Plain(value) => HistoryBlock::Text(value_text(value)),
     };
-    match &row["message"]["content"] {
-        Value::Array(items) => items.iter().map(block).collect(),
-        content => vec![HistoryBlock::Text(text(content))],
-    }
+    content_blocks(envelope_content(row)).into_iter().map(block).collect()
 }
 
 /// Returns the line of a tool call, and its error, if any.

@@ -115,8 +115,7 @@ impl AgentActivityReader {
         let page = read_tail(&path, ROWS_LOOKED_AT);
         let records = page.map(|page| page.records).unwrap_or_default();
         let rows = records.iter().rev().map(|record| DisplayRow::read(record.text.as_bytes()));
-        let told =
-            rows.filter(|row| matches!(row.speaker.as_str(), "assistant" | "tool" | "error"));
+        let told = rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
         let text =
             told.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
         let text = text.unwrap_or_default();
