@@ -408,7 +408,12 @@ impl Dispatcher {
             .map(|asked| asked.row.job.clone())
             .collect();
         let mut admitted = Vec::new();
+        // The others are admitted in a later turn: each prepared job begins one.
+        let free = self.executor.free_preparations();
         for job in waiting {
+            if admitted.len() >= free {
+                break;
+            }
             let Some(asked) = board.unfinished_jobs.get(&job) else { continue };
             let setup = Arc::clone(&board.setup);
             let Ok(agent) = setup.agent_for(&asked.request) else { continue };

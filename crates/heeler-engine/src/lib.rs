@@ -40,6 +40,7 @@ mod setup;
 mod socket_folder;
 mod thread_pool;
 mod watchdog;
+mod work_limits;
 mod workflows;
 
 pub use access::{
