@@ -127,11 +127,9 @@ impl DispatchTransaction<'_, '_> {
         let reason = match begun {
             Ok(begun) if begun.is_new => {
                 tracing::info!(schedule = %key, due = iso_millis(due.due), run = %begun.run, "due");
-                let run = begun.run.as_str();
-                let run = run.parse().expect("the id of a run is a plain word, as that of a job");
                 return self
                     .tx
-                    .add_occurrence(&key.agent, &key.schedule, due.due, &run)
+                    .add_occurrence(&key.agent, &key.schedule, due.due, &begun.run)
                     .map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
