@@ -326,19 +326,6 @@ impl EffectExecutor {
     }
 }
 
-#[cfg(test)]
-impl EffectExecutor {
-    /// Keeps all starters busy until the returned guard is dropped.
-    pub(crate) fn hold_starters(&self) -> std::sync::mpsc::SyncSender<()> {
-        self.starters.hold()
-    }
-
-    /// Keeps the logger busy until the returned guard is dropped.
-    pub(crate) fn hold_logger(&self) -> std::sync::mpsc::SyncSender<()> {
-        self.logger.hold()
-    }
-}
-
 impl ExecutorContext {
     fn setup(&self) -> Arc<DaemonSetup> {
         Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
@@ -482,4 +469,17 @@ fn is_attended(folder: &Utf8Path) -> bool {
 fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
     let own = Arc::clone(shared);
     shared.collectors.submit(move || own.report_run_exit(run, None));
+}
+
+#[cfg(test)]
+impl EffectExecutor {
+    /// Keeps all starters busy until the returned guard is dropped.
+    pub(crate) fn hold_starters(&self) -> std::sync::mpsc::SyncSender<()> {
+        self.starters.hold()
+    }
+
+    /// Keeps the logger busy until the returned guard is dropped.
+    pub(crate) fn hold_logger(&self) -> std::sync::mpsc::SyncSender<()> {
+        self.logger.hold()
+    }
 }
