@@ -283,8 +283,9 @@ impl DaemonHandle {
         (DaemonHandle { inputs: sender, caller: Caller::Person }, receiver)
     }
 
-    /// Creates a handle that passes every command to a function on a separate thread. For tests of
-    /// code that sends commands.
+    /// Creates a handle that passes every command to a function on a separate thread, which ends
+    /// with the last handle. For tests of code that sends commands.
+    #[cfg(any(test, feature = "fault-points"))]
     pub fn scripted(
         mut each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static,
     ) -> DaemonHandle {

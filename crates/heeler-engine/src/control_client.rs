@@ -6,13 +6,16 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{
     ControlEvent, ControlOperation, ControlReply, ControlReplyBody, ControlRequest, PROTOCOL,
     PROTOCOL_MIN, RunStartRecord, file, is_readable_protocol,
 };
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -20,10 +23,10 @@ use crate::run_file::RunFileReadError;
 
 /// Maximum length of a line from a runner. It exceeds the size of all questions that can be open at
 /// once.
-const TOLD_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const TOLD_BYTES_MAX: u64 = 64 << 20;
 
 /// Time limit of a reply.
-const REPLY_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const REPLY_WAIT: Duration = Duration::from_secs(10);
 
 /// Failure to talk to a run.
 #[derive(Debug, Error)]
@@ -76,6 +79,8 @@ pub struct ControlClient {
     socket: Utf8PathBuf,
     stream: BufReader<UnixStream>,
     last_request_id: u64,
+    /// Time limit of one request. Each read and write has it too.
+    reply_timeout: Duration,
     /// Protocol version of the runner, which may be of the previous release.
     protocol: u32,
 }
@@ -89,16 +94,18 @@ impl ControlClient {
 
     /// Connects to a socket after checking the protocol version.
     fn connect(socket: &Utf8Path, protocol: u32) -> Result<ControlClient, ControlError> {
-        let stream = UnixStream::connect(socket)
-            .map_err(|source| ControlError::Gone { socket: socket.to_owned(), source })?;
+        let stream = connect_to_socket(socket, SocketFlags::CLOEXEC, REPLY_WAIT)?;
         let (socket, stream) = (socket.to_owned(), BufReader::new(stream));
-        let mut control = ControlClient { socket, stream, last_request_id: 0, protocol };
+        let (last_request_id, reply_timeout) = (0, REPLY_WAIT);
+        let mut control =
+            ControlClient { socket, stream, last_request_id, reply_timeout, protocol };
         control.set_reply_timeout(REPLY_WAIT)?;
         Ok(control)
     }
 
     /// Sets the time limit of replies.
     pub fn set_reply_timeout(&mut self, wait: Duration) -> Result<(), ControlError> {
+        self.reply_timeout = wait;
         let stream = self.stream.get_ref();
         stream
             .set_read_timeout(Some(wait))
@@ -109,20 +116,17 @@ impl ControlClient {
     /// Sends a request and returns the reply.
     pub fn request(&mut self, op: ControlOperation) -> Result<ControlReplyBody, ControlError> {
         self.last_request_id += 1;
-        let request = ControlRequest { protocol: self.protocol, id: self.last_request_id, op };
-        let mut line = serde_json::to_vec(&request).expect("a request is JSON");
-        line.push(b'\n');
+        let deadline = Instant::now() + self.reply_timeout;
+        let line = request_line(self.protocol, self.last_request_id, op);
         self.stream.get_mut().write_all(&line).map_err(|source| self.io_error("ask", source))?;
         loop {
             let line = self.read_line()?;
-            // Other lines are events, or messages of a later version.
-            let Ok(reply) = serde_json::from_slice::<ControlReply>(&line) else { continue };
-            if !is_readable_protocol(reply.protocol) {
-                let (socket, found) = (self.socket.clone(), reply.protocol);
-                return Err(ControlError::Protocol { socket, found });
+            if let Some(reply) = parse_reply(&line, self.last_request_id, &self.socket) {
+                return reply;
             }
-            if reply.id == self.last_request_id {
-                return Ok(reply.body);
+            // Each line has the whole time, so lines without end must not extend it.
+            if Instant::now() > deadline {
+                return Err(self.io_error("hear", io::ErrorKind::TimedOut.into()));
             }
         }
     }
@@ -154,6 +158,54 @@ impl ControlClient {
     fn io_error(&self, attempt: &'static str, source: io::Error) -> ControlError {
         ControlError::Io { attempt, socket: self.socket.clone(), source }
     }
+}
+
+/// Connects to a control socket. A runner that hangs accepts nothing: once its backlog is full, the
+/// attempt fails with [`ControlError::Io`] after `wait`, or at once if the socket does not block.
+pub(crate) fn connect_to_socket(
+    socket: &Utf8Path,
+    flags: SocketFlags,
+    wait: Duration,
+) -> Result<UnixStream, ControlError> {
+    let connected = SocketAddrUnix::new(socket.as_std_path()).and_then(|address| {
+        let stream =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        // It limits the time of `connect` too.
+        set_socket_timeout(&stream, Timeout::Send, Some(wait))?;
+        rustix::net::connect(&stream, &address)?;
+        Ok(stream)
+    });
+    let socket = socket.to_owned();
+    match connected {
+        Ok(stream) => Ok(UnixStream::from(stream)),
+        Err(error @ Errno::AGAIN) => {
+            Err(ControlError::Io { attempt: "reach", socket, source: error.into() })
+        }
+        Err(error) => Err(ControlError::Gone { socket, source: error.into() }),
+    }
+}
+
+/// Returns the line of a request.
+pub(crate) fn request_line(protocol: u32, id: u64, op: ControlOperation) -> Vec<u8> {
+    let request = ControlRequest { protocol, id, op };
+    let mut line = serde_json::to_vec(&request).expect("a request is JSON");
+    line.push(b'\n');
+    line
+}
+
+/// Returns the reply to request `id`, or `None` if the line is something else: an event, or a
+/// message of a later version.
+pub(crate) fn parse_reply(
+    line: &[u8],
+    id: u64,
+    socket: &Utf8Path,
+) -> Option<Result<ControlReplyBody, ControlError>> {
+    let reply = serde_json::from_slice::<ControlReply>(line).ok()?;
+    if !is_readable_protocol(reply.protocol) {
+        let (socket, found) = (socket.to_owned(), reply.protocol);
+        return Some(Err(ControlError::Protocol { socket, found }));
+    }
+    (reply.id == id).then_some(Ok(reply.body))
 }
 
 /// Live events of a run. The stream ends with the run.

@@ -401,7 +401,10 @@ impl Dispatcher {
             return;
         }
         let now = (self.fleet.now)();
-        let step = self.state().fleet.step(FleetEvent::StartsAllowed, now);
+        // The others are admitted in a later turn: each prepared job begins one.
+        let preparations_max = self.executor.free_preparations();
+        let event = FleetEvent::StartsAllowed { preparations_max };
+        let step = self.state().fleet.step(event, now);
         for effect in step.effects {
             if let FleetEffect::PrepareJob { job, request } = effect {
                 self.executor.prepare_job(Some(job), *request, None);

@@ -5,56 +5,44 @@
 //! to the dispatcher as [`DispatchInput`]. Start at [`EffectExecutor`].
 
 mod answers;
+mod cancels;
+mod control_loop;
+mod limits;
+mod messages;
+mod preparation;
 
-use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{
-    ControlOperation, ControlReplyBody, QuestionPolicy, RunEnd, RunResult, RunSpec, file,
-};
-use heeler_model::session_choice::SessionChoice;
-use heeler_model::{
-    AgentName, ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId, Session, SessionId,
-    error_chain,
-};
+use heeler_model::run::{QuestionPolicy, RunEnd, RunResult, RunSpec, file};
+use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
-use crate::cancel::{self, RunnerKillError};
-use crate::checkout::{ensure_checkout, needs_clone};
-use crate::command::{
-    CommandReply, DaemonCommandError, DaemonCommandErrorKind, DaemonHandle, DispatchInput,
-    PendingReply, ReplyCallback, RunExit,
-};
-use crate::control_client::{ControlClient, ControlError};
-use crate::dispatch::{PreparedJob, job_not_running};
+use self::control_loop::{ControlLoop, ControlQueue};
+use crate::command::{DaemonHandle, DispatchInput, ReplyCallback, RunExit};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::hooks;
 use crate::launch;
 use crate::logs::AgentLogs;
-use crate::prepare::{PrepareError, environment};
+use crate::prepare::environment;
 use crate::recovery;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::retention;
 use crate::run_questions::RunQuestionFiles;
 use crate::run_start::{self, StartedRun};
 use crate::runner_watcher::RunnerWatcher;
-use crate::sessions::{self, SessionMoveLocks, SessionOperation};
+use crate::sessions::{self, SessionMoveLocks};
 use crate::setup::DaemonSetup;
-use crate::thread_pool::ThreadPool;
-
-/// Number of runners that are prepared and started concurrently.
-const STARTERS: usize = 4;
+use crate::thread_pool::{PoolQueue, PoolShutdown, ThreadPool};
+use crate::work_limits::{WorkKeys, WorkSlots};
 
 /// Number of dead runs that one process settles.
 const SETTLE_BATCH_SIZE: usize = 64;
-
-/// Number of threads that collect results and settle dead runs.
-const COLLECTORS: usize = 4;
 
 /// Delay before checking a run again that is alive but cannot be watched: its runner is just taking
 /// its lock, or another process is settling it.
@@ -63,20 +51,19 @@ const RECHECK_DELAY: Duration = Duration::from_millis(200);
 /// Delay before trying again to settle a run.
 const SETTLE_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// First delay between attempts to reach a run that must end.
-const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
-
-/// Longest delay between attempts to reach a run that must end.
-const CANCEL_RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
-
-/// Time limit for a runner's reply to an immediate cancellation. After it the runner is killed.
-const FORCED_CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Threads that execute the dispatcher's effects.
+///
+/// The fields are dropped in this order: first no request is sent to runs any more, then the pools
+/// finish their work, which may use the pools below them.
 #[derive(Debug)]
 pub(crate) struct EffectExecutor {
     shared: Arc<ExecutorContext>,
+    _control: ControlLoop,
+    _deliverers: ThreadPool,
     starters: ThreadPool,
+    session_preparers: ThreadPool,
+    _cloners: ThreadPool,
+    _collectors: ThreadPool,
     logger: ThreadPool,
     mover: ThreadPool,
 }
@@ -85,12 +72,54 @@ pub(crate) struct EffectExecutor {
 struct ExecutorContext {
     fleet: EngineContext,
     dispatcher: DaemonHandle,
-    collectors: ThreadPool,
+    control: ControlQueue,
+    deliverers: PoolQueue,
+    collectors: PoolQueue,
+    cloners: PoolQueue,
+    limits: WorkLimits,
     /// The current config.
     setup: Mutex<Arc<DaemonSetup>>,
     watcher: OnceLock<RunnerWatcher>,
     /// Sessions with files that are being moved to the trash or back.
     move_locks: SessionMoveLocks,
+}
+
+/// Limits of the work that is queued or active.
+#[derive(Debug)]
+struct WorkLimits {
+    preparations: WorkSlots,
+    clones: WorkSlots,
+    session_changes: WorkSlots,
+    messages: WorkSlots,
+    messages_of_run: WorkKeys<RunId>,
+    /// A run has one cancellation of each kind: graceful and immediate.
+    cancels: WorkKeys<(RunId, bool)>,
+    answers: WorkKeys<ApprovalId>,
+    question_reads: WorkKeys<RunId>,
+    retention: WorkSlots,
+    move_requests: WorkSlots,
+    log_lines: WorkSlots,
+    /// Log lines that were lost at the limit and are not reported yet.
+    lost_log_lines: AtomicUsize,
+}
+
+impl WorkLimits {
+    fn new() -> WorkLimits {
+        WorkLimits {
+            preparations: WorkSlots::new(limits::PREPARATIONS_MAX),
+            clones: WorkSlots::new(limits::CLONES_MAX),
+            session_changes: WorkSlots::new(limits::SESSION_CHANGES_MAX),
+            messages: WorkSlots::new(limits::MESSAGES_MAX),
+            messages_of_run: WorkKeys::new(limits::MESSAGES_PER_RUN_MAX),
+            cancels: WorkKeys::new(1),
+            answers: WorkKeys::new(1),
+            question_reads: WorkKeys::new(1),
+            retention: WorkSlots::new(1),
+            move_requests: WorkSlots::new(1),
+            log_lines: WorkSlots::new(limits::LOG_LINES_MAX),
+            lost_log_lines: AtomicUsize::new(0),
+        }
+    }
 }
 
 impl EffectExecutor {
@@ -100,37 +129,44 @@ impl EffectExecutor {
         inbox: DaemonHandle,
         setup: Arc<DaemonSetup>,
     ) -> io::Result<EffectExecutor> {
-        let starters = ThreadPool::new("heeler-start", STARTERS)?;
+        let finish = PoolShutdown::Finish;
+        let starters = ThreadPool::new("heeler-start", limits::STARTERS, finish)?;
         // One thread, so that lines keep their order and rotation does not race with writing.
-        let logger = ThreadPool::new("heeler-log", 1)?;
+        let logger = ThreadPool::new("heeler-log", 1, finish)?;
         // One thread, so that files are moved in the order of the requests.
-        let mover = ThreadPool::new("heeler-move", 1)?;
-        let collectors = ThreadPool::new("heeler-collect", COLLECTORS)?;
-        let setup = Mutex::new(setup);
-        let watcher = OnceLock::new();
+        let mover = ThreadPool::new("heeler-move", 1, finish)?;
+        let collectors = ThreadPool::new("heeler-collect", limits::COLLECTORS, finish)?;
+        let deliverers = ThreadPool::new("heeler-deliver", limits::DELIVERERS, finish)?;
+        // A clone or a worktree may take minutes. The daemon's exit does not wait for it.
+        let abandon = PoolShutdown::Abandon;
+        let cloners = ThreadPool::new("heeler-clone", limits::CLONERS, abandon)?;
+        let session_preparers =
+            ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
+        let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             fleet,
             dispatcher: inbox,
-            collectors,
-            setup,
-            watcher,
+            control: control.queue(),
+            deliverers: deliverers.queue(),
+            collectors: collectors.queue(),
+            cloners: cloners.queue(),
+            limits: WorkLimits::new(),
+            setup: Mutex::new(setup),
+            watcher: OnceLock::new(),
             move_locks: SessionMoveLocks::default(),
         });
-        let weak = Arc::downgrade(&shared);
-        let asking = Weak::clone(&weak);
-        let ended = move |run| {
-            if let Some(shared) = weak.upgrade() {
-                collect_run_exit(&shared, run);
-            }
-        };
-        let asked = move |run| {
-            if let Some(shared) = asking.upgrade() {
-                shared.read_questions(run);
-            }
-        };
-        let watcher = RunnerWatcher::start(ended, asked)?;
-        shared.watcher.get_or_init(|| watcher);
-        Ok(EffectExecutor { shared, starters, logger, mover })
+        shared.start_watcher()?;
+        Ok(EffectExecutor {
+            shared,
+            _control: control,
+            _deliverers: deliverers,
+            starters,
+            session_preparers,
+            _cloners: cloners,
+            _collectors: collectors,
+            logger,
+            mover,
+        })
     }
 
     pub(crate) fn dispatcher(&self) -> &DaemonHandle {
@@ -140,39 +176,6 @@ impl EffectExecutor {
     /// Replaces the config.
     pub(crate) fn replace_setup(&self, setup: Arc<DaemonSetup>) {
         *self.shared.setup.lock().unwrap_or_else(PoisonError::into_inner) = setup;
-    }
-
-    /// Resolves everything that a run of the job needs, and reports it as
-    /// [`DispatchInput::JobPrepared`].
-    pub(crate) fn prepare_job(
-        &self,
-        job: Option<JobId>,
-        wanted: JobRequest,
-        owed: Option<PendingReply>,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        self.starters.submit(move || {
-            let setup = shared.setup();
-            let missing = setup.find_agent(wanted.agent.as_str()).is_ok_and(needs_clone)
-                || session_with_own_directory(&shared.fleet, &wanted).is_ok_and(|session| {
-                    session.is_some_and(|it| sessions::is_worktree_missing(&it))
-                });
-            let prepare = move || {
-                let request = resolve_request(&shared.fleet, &setup, &wanted);
-                let prepared =
-                    Box::new(PreparedJob { job, job_request: wanted, resolved: request });
-                shared.send_input(DispatchInput::JobPrepared { prepared, pending: owed });
-            };
-            if !missing {
-                return prepare();
-            }
-            // A clone or a worktree may take minutes. Neither other starts nor the daemon's exit
-            // wait for it.
-            let thread = std::thread::Builder::new().name("heeler-clone".to_owned());
-            if let Err(error) = thread.spawn(prepare) {
-                tracing::error!(%error, "cannot start a clone");
-            }
-        });
     }
 
     /// Starts the runner of a recorded run.
@@ -225,10 +228,22 @@ impl EffectExecutor {
         }
     }
 
-    /// Appends a line to an agent's log.
+    /// Appends a line to an agent's log. A line beyond the limit is lost and counted.
     pub(crate) fn append_log(&self, agent: String, text: String) {
         let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.log_lines.claim() else {
+            shared.limits.lost_log_lines.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         self.logger.submit(move || {
+            let _claim = claim;
+            let lines = shared.limits.lost_log_lines.swap(0, Ordering::Relaxed);
+            if lines > 0 {
+                tracing::warn!(
+                    lines,
+                    "lines of agent logs were lost, because the disk is too slow"
+                );
+            }
             let Ok(agent) = agent.parse::<AgentName>() else { return };
             if let Some(fleet) = shared.setup().root() {
                 AgentLogs::new(&shared.fleet.dir.logs(), fleet.logs).append_line(
@@ -240,10 +255,13 @@ impl EffectExecutor {
         });
     }
 
-    /// Moves files of old jobs to the trash, if the config asks for it.
+    /// Moves files of old jobs to the trash, if the config asks for it. Does nothing while that is
+    /// being done.
     pub(crate) fn apply_retention(&self) {
         let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.retention.claim() else { return };
         self.shared.collectors.submit(move || {
+            let _claim = claim;
             let setup = shared.setup();
             let Some(retention) = setup.root().and_then(|fleet| fleet.retention.as_ref()) else {
                 return;
@@ -274,40 +292,6 @@ impl EffectExecutor {
         });
     }
 
-    /// Prepares the files for a session operation, on a separate thread because creating a worktree
-    /// may take long.
-    pub(crate) fn prepare_session_change(
-        &self,
-        order: SessionOperation,
-        by: String,
-        owed: PendingReply,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let work = move || {
-            let owed = match &order {
-                SessionOperation::Restore { session } => {
-                    owed.map_callback(|reply| shared.lock_session_files(session, reply))
-                }
-                _ => owed,
-            };
-            match sessions::prepare_change(&shared.fleet, &shared.setup(), order) {
-                Ok(change) => shared.send_input(DispatchInput::SessionChange {
-                    change: Box::new(change),
-                    by,
-                    pending: owed,
-                }),
-                Err(refused) => owed.send(Err(refused)),
-            }
-        };
-        if let Err(error) =
-            std::thread::Builder::new().name("heeler-session".to_owned()).spawn(work)
-        {
-            // Dropping the closure drops the reply, which then reports that the command was not
-            // executed.
-            tracing::error!(%error, "cannot start a thread");
-        }
-    }
-
     /// Wraps a reply so that a stored answer is first delivered to its run.
     pub(crate) fn reply_after_delivery(
         &self,
@@ -322,10 +306,13 @@ impl EffectExecutor {
         })
     }
 
-    /// Moves session files to the places that the database specifies.
+    /// Moves session files to the places that the database specifies. One queued request is enough,
+    /// because it reads the database when it starts.
     pub(crate) fn move_sessions(&self) {
         let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.move_requests.claim() else { return };
         self.mover.submit(move || {
+            drop(claim);
             let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
             let reader = StoreReader::open(dir).map_err(|error| error_chain(&error));
             let now = (shared.fleet.now)();
@@ -337,55 +324,6 @@ impl EffectExecutor {
             }
         });
     }
-
-    /// Asks a run to end, repeatedly until it has received the request or has ended.
-    pub(crate) fn cancel_run(&self, run: RunId, now: bool, by: String) {
-        let shared = Arc::clone(&self.shared);
-        let work = move || request_cancel(&shared.fleet, run, now, &by);
-        if let Err(error) = std::thread::Builder::new().name("heeler-cancel".to_owned()).spawn(work)
-        {
-            tracing::error!(%run, %error, "cannot ask a run to end");
-        }
-    }
-
-    /// Sends a message to the agent of a run, on a separate thread because the runner may be slow.
-    pub(crate) fn send_message(
-        &self,
-        run: RunId,
-        job: JobId,
-        text: String,
-        by: String,
-        reply: ReplyCallback,
-    ) {
-        let shared = Arc::clone(&self.shared);
-        let work = move || {
-            let folder = shared.fleet.dir.run(run);
-            let said = ControlClient::connect_to_run(&folder)
-                .and_then(|mut control| control.request(ControlOperation::Message { text }));
-            reply(match said {
-                Ok(ControlReplyBody::Refused { reason }) => Err(DaemonCommandError::new(
-                    DaemonCommandErrorKind::Busy,
-                    format!("{job}: {reason}"),
-                )),
-                Ok(_) => {
-                    tracing::info!(%job, by, "message sent");
-                    Ok(CommandReply::Done { message: format!("the message was sent to {job}") })
-                }
-                Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {
-                    Err(job_not_running(&job))
-                }
-                Err(error) => Err(DaemonCommandError::new(
-                    DaemonCommandErrorKind::Trouble,
-                    error_chain(&error),
-                )),
-            });
-        };
-        if let Err(error) = std::thread::Builder::new().name("heeler-say".to_owned()).spawn(work) {
-            // Dropping the closure drops the reply, which then reports that the command was not
-            // executed.
-            tracing::error!(%run, %error, "cannot start a thread");
-        }
-    }
 }
 
 impl ExecutorContext {
@@ -393,25 +331,23 @@ impl ExecutorContext {
         Arc::clone(&self.setup.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until no other thread moves the session's files, and locks them until the operation's
-    /// reply is sent.
-    fn lock_session_files(
-        self: &Arc<Self>,
-        session: &SessionId,
-        reply: ReplyCallback,
-    ) -> ReplyCallback {
-        let (shared, session) = (Arc::clone(self), session.clone());
-        while !shared.lock_moving_sessions().insert(session.clone()) {
-            std::thread::sleep(CANCEL_RETRY_DELAY);
-        }
-        Box::new(move |answer| {
-            shared.lock_moving_sessions().remove(&session);
-            reply(answer);
-        })
-    }
-
-    fn lock_moving_sessions(&self) -> MutexGuard<'_, HashSet<SessionId>> {
-        self.move_locks.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Starts to watch runners. The watcher does not keep this alive.
+    fn start_watcher(self: &Arc<Self>) -> io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let asking = Weak::clone(&weak);
+        let ended = move |run| {
+            if let Some(shared) = weak.upgrade() {
+                collect_run_exit(&shared, run);
+            }
+        };
+        let asked = move |run| {
+            if let Some(shared) = asking.upgrade() {
+                shared.read_questions(run);
+            }
+        };
+        let watcher = RunnerWatcher::start(ended, asked)?;
+        self.watcher.get_or_init(|| watcher);
+        Ok(())
     }
 
     /// Sends an input to the dispatcher. If the dispatcher has ended, the next daemon finds out on
@@ -535,87 +471,15 @@ fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
     shared.collectors.submit(move || own.report_run_exit(run, None));
 }
 
-fn resolve_request(
-    fleet: &EngineContext,
-    setup: &DaemonSetup,
-    wanted: &JobRequest,
-) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
-    let agent = &*setup.agent_for(wanted)?;
-    ensure_checkout(agent, &setup.env, (fleet.now)()).map_err(|error| {
-        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
-    })?;
-    let session = session_with_own_directory(fleet, wanted)?;
-    let note = match session.as_ref().filter(|session| sessions::is_worktree_missing(session)) {
-        Some(session) => Some(sessions::recreate_worktree(fleet, &setup.home, session)?),
-        None => None,
-    };
-    let directory = session.and_then(|session| session.working_directory);
-    let mut request =
-        setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
-            let kind = match &error {
-                PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
-                PrepareError::Isolation { .. } => DaemonCommandErrorKind::NotAllowed,
-                _ => DaemonCommandErrorKind::Usage,
-            };
-            DaemonCommandError::new(kind, error_chain(&error))
-        })?;
-    request.note = note;
-    Ok(Box::new(request))
-}
+#[cfg(test)]
+impl EffectExecutor {
+    /// Keeps all starters busy until the returned guard is dropped.
+    pub(crate) fn hold_starters(&self) -> std::sync::mpsc::SyncSender<()> {
+        self.starters.hold()
+    }
 
-/// Returns the requested session if it has its own working directory: a worktree, or the directory
-/// in which it was used before Heeler adopted it.
-fn session_with_own_directory(
-    fleet: &EngineContext,
-    wanted: &JobRequest,
-) -> Result<Option<Session>, DaemonCommandError> {
-    let (SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. }) = &wanted.session
-    else {
-        return Ok(None);
-    };
-    let trouble = |error: &dyn std::error::Error| {
-        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
-    };
-    let reader = StoreReader::open(&fleet.dir).map_err(|error| trouble(&error))?;
-    let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;
-    Ok(session.filter(sessions::has_own_directory))
-}
-
-fn request_cancel(fleet: &EngineContext, run: RunId, now: bool, by: &str) {
-    let folder = fleet.dir.run(run);
-    let mut wait = CANCEL_RETRY_DELAY;
-    while !folder.join(file::RESULT).exists() {
-        let asked = ControlClient::connect_to_run(&folder).and_then(|mut control| {
-            if now {
-                control.set_reply_timeout(FORCED_CANCEL_TIMEOUT)?;
-            }
-            control.request(ControlOperation::Cancel { now, by: by.to_owned() })
-        });
-        match asked {
-            Ok(ControlReplyBody::Refused { reason }) => {
-                tracing::warn!(%run, reason, "a run refused to end");
-                return;
-            }
-            Ok(_) => return,
-            // The run is starting, or is ending on its own.
-            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {}
-            Err(error) if now => {
-                tracing::warn!(%run, reason = error_chain(&error), "a runner does not reply and is killed");
-                match cancel::kill_runner(&folder) {
-                    Ok(_) | Err(RunnerKillError::Gone(_)) => return,
-                    Err(error) => {
-                        tracing::warn!(%run, reason = error_chain(&error), "cannot kill it");
-                    }
-                }
-            }
-            Err(error) => {
-                tracing::debug!(%run, reason = error_chain(&error), "a runner does not reply");
-            }
-        }
-        if !is_run_alive(&folder) && folder.join(file::STARTED).exists() {
-            return;
-        }
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(CANCEL_RETRY_DELAY_MAX);
+    /// Keeps the logger busy until the returned guard is dropped.
+    pub(crate) fn hold_logger(&self) -> std::sync::mpsc::SyncSender<()> {
+        self.logger.hold()
     }
 }

@@ -1,16 +1,13 @@
-//! Fault injection: points at which a daemon kills itself as with `kill -9`, so that tests can
-//! check the next daemon's recovery.
+//! Fault points: places at which a daemon kills itself as with `kill -9`, so that tests can check
+//! the next daemon's recovery.
 //!
-//! Nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A new
-//! point is one line below and one call of `reach`. The test under live runs covers each point of
+//! Without the feature `fault-points` nothing of this is compiled but the names of the variants. With
+//! it, nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A
+//! new point is one line below and one call of `reach`. The test under live runs covers each point of
 //! [`FaultPoint::AT_WORK`]; those of [`FaultPoint::APART`] have their own tests.
 
-use std::str::FromStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use rustix::process::{Signal, getpid, kill_process};
-use thiserror::Error;
+#[cfg(feature = "fault-points")]
+pub use self::injection::{FaultInjection, FaultParseError, arm};
 
 /// Declares the points with their names.
 macro_rules! points {
@@ -22,6 +19,7 @@ macro_rules! points {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum FaultPoint { $($(#[$meta])* $point,)+ $($(#[$apart_meta])* $apart,)+ }
 
+        #[cfg(feature = "fault-points")]
         impl FaultPoint {
             /// Points that every daemon with jobs, hooks and due times reaches.
             pub const AT_WORK: &[FaultPoint] = &[$(FaultPoint::$point,)+];
@@ -107,64 +105,70 @@ apart: {
 }
 }
 
-/// Death of the process at a fault point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FaultInjection {
-    pub point: FaultPoint,
-    /// Number of the visit at which the process dies, starting at 1.
-    pub nth: u32,
-}
-
-/// The text does not describe a fault.
-#[derive(Debug, Error)]
-#[error("`{0}` is no point with a number from one, such as before-commit:3")]
-pub struct FaultParseError(String);
-
-impl FromStr for FaultInjection {
-    type Err = FaultParseError;
-
-    fn from_str(text: &str) -> Result<FaultInjection, FaultParseError> {
-        let unknown = || FaultParseError(text.to_owned());
-        let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
-        let mut all = FaultPoint::AT_WORK.iter().chain(FaultPoint::APART);
-        let point = all.find(|point| point.name() == name);
-        let nth: u32 = nth.parse().map_err(|_| unknown())?;
-        match point {
-            Some(&point) if nth > 0 => Ok(FaultInjection { point, nth }),
-            _ => Err(unknown()),
-        }
-    }
-}
-
-static ARMED: OnceLock<(FaultPoint, AtomicU32)> = OnceLock::new();
-
-/// Arms a fault for this process. Only the first call has an effect.
-pub fn arm(fault: FaultInjection) {
-    ARMED.get_or_init(|| (fault.point, AtomicU32::new(fault.nth)));
-}
-
 /// Runs `deed` if this process is about to die at the point.
+#[cfg(feature = "fault-points")]
 pub(crate) fn run_before_fault(point: FaultPoint, deed: impl FnOnce()) {
-    if let Some((armed, left)) = ARMED.get()
-        && *armed == point
-        && left.load(Ordering::SeqCst) == 1
-    {
+    if heeler_transcript::fault::is_next(point.name()) {
         deed();
     }
 }
 
 /// Marks that a point is reached.
+#[cfg(feature = "fault-points")]
 pub(crate) fn reach(point: FaultPoint) {
-    if let Some((armed, left)) = ARMED.get()
-        && *armed == point
-        && left.fetch_sub(1, Ordering::SeqCst) == 1
-    {
-        // This does not return.
-        let _sent = kill_process(getpid(), Signal::KILL);
+    heeler_transcript::fault::reach(point.name());
+}
+
+#[cfg(not(feature = "fault-points"))]
+pub(crate) fn run_before_fault(_: FaultPoint, _: impl FnOnce()) {}
+
+#[cfg(not(feature = "fault-points"))]
+pub(crate) fn reach(_: FaultPoint) {}
+
+#[cfg(feature = "fault-points")]
+mod injection {
+    use std::str::FromStr;
+
+    use thiserror::Error;
+
+    use super::FaultPoint;
+
+    /// Death of the process at a fault point.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FaultInjection {
+        pub point: FaultPoint,
+        /// Number of the visit at which the process dies, starting at 1.
+        pub nth: u32,
+    }
+
+    /// The text does not describe a fault.
+    #[derive(Debug, Error)]
+    #[error("`{0}` is no point with a number from one, such as before-commit:3")]
+    pub struct FaultParseError(String);
+
+    impl FromStr for FaultInjection {
+        type Err = FaultParseError;
+
+        fn from_str(text: &str) -> Result<FaultInjection, FaultParseError> {
+            let unknown = || FaultParseError(text.to_owned());
+            let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
+            let mut all = FaultPoint::AT_WORK.iter().chain(FaultPoint::APART);
+            let point = all.find(|point| point.name() == name);
+            let nth: u32 = nth.parse().map_err(|_| unknown())?;
+            match point {
+                Some(&point) if nth > 0 => Ok(FaultInjection { point, nth }),
+                _ => Err(unknown()),
+            }
+        }
+    }
+
+    /// Arms a fault for this process. Only the first call has an effect.
+    pub fn arm(fault: FaultInjection) {
+        heeler_transcript::fault::arm(fault.point.name(), fault.nth);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "fault-points"))]
 mod tests {
     use super::*;
 

@@ -17,7 +17,11 @@ mod daemon;
 mod daemon_file;
 mod dispatch;
 mod executor;
+#[cfg(feature = "fault-points")]
 pub mod fault;
+#[cfg(not(feature = "fault-points"))]
+#[expect(unreachable_pub, reason = "the feature makes this module public")]
+mod fault;
 mod file_watcher;
 mod fleet;
 mod fleet_environment;
@@ -40,6 +44,7 @@ mod setup;
 mod socket_folder;
 mod thread_pool;
 mod watchdog;
+mod work_limits;
 mod workflows;
 
 pub use access::{

@@ -2,20 +2,17 @@
 //!
 //! An open question is `asks/<id>.json`; `asks/<id>.closed` holds its outcome. An answer is stored
 //! before it is delivered, and delivered again, also by later daemons, until the run reports the
-//! outcome or has ended. Start at [`RunQuestionFiles::read`] and [`deliver_until_taken`].
-
-use std::time::Duration;
+//! outcome or has ended. Start at [`RunQuestionFiles::read`] and [`delivery_outcome`].
 
 use camino::Utf8Path;
 use heeler_model::run::{
-    AgentQuestion, ClosedQuestion, ControlOperation, ControlReplyBody, QuestionAnswer as RunAnswer,
-    file,
+    AgentQuestion, ClosedQuestion, ControlReplyBody, QuestionAnswer as RunAnswer, file,
 };
 use heeler_model::{Approval, ApprovalStatus, error_chain, question};
 use heeler_store::is_run_alive;
 use serde_json::Value as Json;
 
-use crate::control_client::{ControlClient, ControlError};
+use crate::control_client::ControlError;
 use crate::fault::{self, FaultPoint};
 
 /// Subdirectory of a run directory that holds its questions.
@@ -23,12 +20,6 @@ pub(crate) const QUESTIONS_FOLDER: &str = "asks";
 
 /// Maximum number of question files read at a time. A run cannot have that many open ones.
 const READ_MAX: usize = 1024;
-
-/// First delay before an answer is delivered again.
-const RETRY_DELAY: Duration = Duration::from_millis(20);
-
-/// Longest delay between two attempts.
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Open and closed questions of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -103,16 +94,13 @@ pub(crate) enum DeliveryOutcome {
     Unavailable,
 }
 
-/// Tries once to deliver an answer to a run.
-pub(crate) fn try_to_deliver(
+/// Returns the outcome of an attempt to deliver an answer.
+pub(crate) fn delivery_outcome(
     folder: &Utf8Path,
     ask: &str,
-    answer: &RunAnswer,
-    by: &str,
+    reply: Result<ControlReplyBody, ControlError>,
 ) -> DeliveryOutcome {
-    let op =
-        ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by: by.to_owned() };
-    match ControlClient::connect_to_run(folder).and_then(|mut control| control.request(op)) {
+    match reply {
         Ok(ControlReplyBody::Refused { reason }) => {
             let is_open = folder.join(format!("{QUESTIONS_FOLDER}/{ask}.json")).exists();
             if is_open { DeliveryOutcome::Unavailable } else { DeliveryOutcome::TooLate(reason) }
@@ -132,28 +120,10 @@ pub(crate) fn try_to_deliver(
     }
 }
 
-/// Delivers an answer to a run until the run has received it or has ended. `first` receives the
-/// outcome of the first attempt.
-pub(crate) fn deliver_until_taken(
-    folder: &Utf8Path,
-    ask: &str,
-    answer: &RunAnswer,
-    by: &str,
-    first: impl FnOnce(&DeliveryOutcome),
-) -> DeliveryOutcome {
-    fault::reach(FaultPoint::BeforeDelivery);
-    let mut came = try_to_deliver(folder, ask, answer, by);
-    first(&came);
-    let mut wait = RETRY_DELAY;
-    while came == DeliveryOutcome::Unavailable
-        && !folder.join(file::RESULT).exists()
+/// Returns true if the run has not ended.
+pub(crate) fn may_receive_answers(folder: &Utf8Path) -> bool {
+    !folder.join(file::RESULT).exists()
         && (is_run_alive(folder) || !folder.join(file::STARTED).exists())
-    {
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(RETRY_DELAY_MAX);
-        came = try_to_deliver(folder, ask, answer, by);
-    }
-    came
 }
 
 #[cfg(test)]

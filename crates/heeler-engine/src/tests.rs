@@ -4,6 +4,7 @@ mod access;
 mod cancels;
 mod commit_failures;
 mod daemon;
+mod executor_limits;
 mod jobs;
 mod recovery;
 mod run_without_daemon;

@@ -110,7 +110,10 @@ pub enum FleetEvent<'e> {
     /// Time has passed: queue entries expire, limits reset, reasons change.
     TimePassed,
     /// Nothing blocks new starts: choose the jobs to prepare.
-    StartsAllowed,
+    StartsAllowed {
+        /// Most jobs to choose.
+        preparations_max: usize,
+    },
 }
 
 /// Change that the caller stores.
@@ -257,7 +260,9 @@ impl FleetState {
                 None => drop(self.switched_schedules.remove(key)),
             },
             FleetEvent::TimePassed => self.apply_time(now, &mut step),
-            FleetEvent::StartsAllowed => self.admit_jobs(now, &mut step),
+            FleetEvent::StartsAllowed { preparations_max } => {
+                self.admit_jobs(preparations_max, now, &mut step);
+            }
         }
         step
     }
@@ -341,7 +346,7 @@ impl FleetState {
     }
 
     /// Chooses queued jobs that can start now.
-    fn admit_jobs(&mut self, now: Timestamp, step: &mut FleetStep) {
+    fn admit_jobs(&mut self, preparations_max: usize, now: Timestamp, step: &mut FleetStep) {
         let is_ready = |job: &&UnfinishedJob| {
             job.entry.not_before.is_none_or(|at| at <= now)
                 && !self.held_jobs.contains(&job.entry.job)
@@ -349,6 +354,9 @@ impl FleetState {
         let ready: Vec<JobId> =
             self.jobs.waiting().filter(is_ready).map(|job| job.entry.job.clone()).collect();
         for id in ready {
+            if step.effects.len() >= preparations_max {
+                break;
+            }
             let Some(job) = self.jobs.get(&id) else { continue };
             // An agent that is gone is reported by the preparation.
             if !self.rules.agents.contains_key(job.request.agent.as_str())

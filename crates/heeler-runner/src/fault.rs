@@ -2,9 +2,23 @@
 //!
 //! Outside of this crate's own tests a fault point does nothing and cannot be armed.
 
-/// Fault point between two writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RunnerFaultPoint {
+/// Declares the points; a point is named like its variant.
+macro_rules! points {
+    ($($point:ident,)+) => {
+        /// Fault point between two writes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum RunnerFaultPoint { $($point,)+ }
+
+        #[cfg(test)]
+        impl RunnerFaultPoint {
+            fn name(self) -> &'static str {
+                match self { $(RunnerFaultPoint::$point => stringify!($point),)+ }
+            }
+        }
+    };
+}
+
+points! {
     RunLocked,
     SessionLocked,
     ExternalMessagesAdded,
@@ -24,27 +38,14 @@ pub(crate) enum RunnerFaultPoint {
 #[cfg(not(test))]
 pub(crate) fn point(_: RunnerFaultPoint) {}
 
+/// Dies as if by `kill -9` if the fault point is armed.
 #[cfg(test)]
-pub(crate) use armed::{arm, point};
+pub(crate) fn point(point: RunnerFaultPoint) {
+    heeler_transcript::fault::reach(point.name());
+}
 
+/// Makes this process die at the fault point.
 #[cfg(test)]
-mod armed {
-    use std::sync::OnceLock;
-
-    use super::RunnerFaultPoint;
-
-    static ARMED: OnceLock<RunnerFaultPoint> = OnceLock::new();
-
-    /// Makes this process die at the fault point.
-    pub(crate) fn arm(point: RunnerFaultPoint) {
-        ARMED.set(point).expect("a process dies once");
-    }
-
-    /// Dies as if by `kill -9` if the fault point is armed.
-    pub(crate) fn point(point: RunnerFaultPoint) {
-        if ARMED.get() == Some(&point) {
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
-        }
-    }
+pub(crate) fn arm(point: RunnerFaultPoint) {
+    heeler_transcript::fault::arm(point.name(), 1);
 }

@@ -33,7 +33,7 @@ pub use db::meta::{STARTED_AT, STOPPED_AT};
 pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{
-    OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, SkipRecord,
+    OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId, SkipRecord,
 };
 pub use db::sessions::{SessionCursor, SessionFilter};
 pub use db::spending::DailySpendRecord;

@@ -13,6 +13,8 @@
 
 mod copy;
 mod disk;
+#[cfg(feature = "fault-points")]
+pub mod fault;
 mod file_watch;
 mod follow;
 mod line_index;

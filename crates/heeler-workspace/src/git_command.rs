@@ -180,7 +180,8 @@ fn run_child(
 ) -> io::Result<GitExit> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let group = Pid::from_child(child);
-    let (ended, wait) = mpsc::channel::<()>();
+    // Nothing is ever sent: the end of the sender is the message.
+    let (ended, wait) = mpsc::sync_channel::<()>(0);
     std::thread::scope(|scope| {
         let watchdog = scope.spawn(move || match wait.recv_timeout(limit) {
             Err(mpsc::RecvTimeoutError::Timeout) => {

@@ -11,7 +11,7 @@ mod worker_watcher;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use heeler_chat::{
@@ -31,6 +31,12 @@ use crate::output;
 /// Fleet events that may wait to be handled. Beyond this, the threads that follow runs wait; input
 /// from the user never waits.
 const QUEUED_EVENTS_MAX: usize = 1024;
+/// Requests of the user that may wait to be handled. Further ones are dropped: the conversation has
+/// not looked at its input for that many requests. The sender must not wait, because the
+/// conversation may wait for the screen.
+const QUEUED_REQUESTS_MAX: usize = 256;
+/// Requests to leave that may wait in addition, so that they are never dropped for others.
+const QUEUED_EXITS_MAX: usize = 16;
 /// Delay before a full queue is checked again.
 const QUEUE_FULL_WAIT: Duration = Duration::from_millis(2);
 /// Outputs that may wait to be drawn.
@@ -52,20 +58,66 @@ enum ChatLoopInput {
 
 /// Queue that joins all input of a conversation: user actions, signals and fleet events.
 pub(crate) struct ChatInputQueue {
-    sender: Sender<ChatLoopInput>,
+    sender: SyncSender<ChatLoopInput>,
     receiver: Receiver<ChatLoopInput>,
     /// Input that arrived while only exit requests were handled.
     deferred: VecDeque<ChatLoopInput>,
+    /// Fleet events that are not handled.
     waiting: Arc<AtomicUsize>,
+    /// Requests of the user that are not handled.
+    waiting_requests: Arc<AtomicUsize>,
+}
+
+/// Sends requests of the user to a conversation. Never waits.
+#[derive(Clone)]
+struct UserRequestSender {
+    sender: SyncSender<ChatLoopInput>,
+    waiting: Arc<AtomicUsize>,
+}
+
+/// The conversation has ended.
+struct ConversationEnded;
+
+impl UserRequestSender {
+    /// Sends a request, or drops it if too many wait.
+    fn send(&self, wish: UserAction) -> Result<(), ConversationEnded> {
+        let exits = if wish.is_exit() { QUEUED_EXITS_MAX } else { 0 };
+        let one_more = |count| (count < QUEUED_REQUESTS_MAX + exits).then_some(count + 1);
+        if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            return Ok(());
+        }
+        // The queue has room for everything that is counted.
+        self.sender.try_send(ChatLoopInput::UserRequest(wish)).map_err(|_| ConversationEnded)
+    }
 }
 
 impl ChatInputQueue {
     /// Creates the queue. Every signal that ends a process becomes an exit request.
     pub(crate) fn new() -> CommandResult<ChatInputQueue> {
-        let (tell, inputs) = channel();
-        handle_signals(tell.clone())?;
-        let (late, waiting) = (VecDeque::new(), Arc::new(AtomicUsize::new(0)));
-        Ok(ChatInputQueue { sender: tell, receiver: inputs, deferred: late, waiting })
+        let capacity = QUEUED_EVENTS_MAX + QUEUED_REQUESTS_MAX + QUEUED_EXITS_MAX;
+        let (tell, inputs) = sync_channel(capacity);
+        let inputs = ChatInputQueue {
+            sender: tell,
+            receiver: inputs,
+            deferred: VecDeque::new(),
+            waiting: Arc::default(),
+            waiting_requests: Arc::default(),
+        };
+        handle_signals(inputs.request_sender())?;
+        Ok(inputs)
+    }
+
+    fn request_sender(&self) -> UserRequestSender {
+        let (sender, waiting) = (self.sender.clone(), Arc::clone(&self.waiting_requests));
+        UserRequestSender { sender, waiting }
+    }
+
+    /// Counts an input as handled.
+    fn release(&self, input: &ChatLoopInput) {
+        match input {
+            ChatLoopInput::UserRequest(_) => self.waiting_requests.fetch_sub(1, Ordering::Relaxed),
+            ChatLoopInput::FleetEvent(_) => self.waiting.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     /// Also takes the events of a fleet, from a thread of its own.
@@ -91,7 +143,9 @@ impl ChatInputQueue {
 
     /// Returns the oldest input, waiting for up to `wait`.
     fn next(&mut self, wait: Duration) -> Option<ChatLoopInput> {
-        self.deferred.pop_front().or_else(|| self.receiver.recv_timeout(wait).ok())
+        let input = self.deferred.pop_front().or_else(|| self.receiver.recv_timeout(wait).ok())?;
+        self.release(&input);
+        Some(input)
     }
 
     /// Returns the next exit request, waiting for up to `wait`. All other input is kept for later.
@@ -99,17 +153,19 @@ impl ChatInputQueue {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.receiver.recv_timeout(left).ok()? {
+            let input = self.receiver.recv_timeout(left).ok()?;
+            match &input {
                 ChatLoopInput::UserRequest(wish) if wish.is_exit() => {
-                    return Some(ChatLoopInput::UserRequest(wish));
+                    self.release(&input);
+                    return Some(input);
                 }
-                other => self.deferred.push_back(other),
+                _ => self.deferred.push_back(input),
             }
         }
     }
 }
 
-fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
+fn handle_signals(tell: UserRequestSender) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -130,7 +186,7 @@ fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
                     // urgent request.
                     _ = hangup.recv() => UserAction::HangUp,
                 };
-                if tell.send(ChatLoopInput::UserRequest(wish)).is_err() {
+                if tell.send(wish).is_err() {
                     return;
                 }
             }
@@ -141,7 +197,7 @@ fn handle_signals(tell: Sender<ChatLoopInput>) -> std::io::Result<()> {
 
 /// Runs a conversation on plain lines until it ends.
 pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> CommandResult {
-    let mut face = PlainChatPrinter::new(inputs.sender.clone());
+    let mut face = PlainChatPrinter::new(inputs.request_sender());
     run(&mut talk, &mut inputs, &mut |talk, is_line| {
         if is_line {
             face.on_line_read();
@@ -166,7 +222,7 @@ pub(crate) fn run_on_screen(
     env: &BTreeMap<String, String>,
 ) -> CommandResult {
     let (show, shown) = sync_channel(DISPLAY_QUEUE_MAX);
-    let tell = inputs.sender.clone();
+    let tell = inputs.request_sender();
     let talking = std::thread::spawn(move || {
         let mut last_words = Vec::new();
         run(&mut talk, &mut inputs, &mut |talk, _| {
@@ -186,7 +242,7 @@ pub(crate) fn run_on_screen(
     let mut screen = ChatScreen::new(theme(env), completion, history);
     heeler_tui::run_screen(&mut terminal, &mut screen, shown, context::now, move |wish| {
         // Fails only if the conversation has ended already.
-        drop(tell.send(ChatLoopInput::UserRequest(wish)));
+        drop(tell.send(wish));
     });
     let last_words = talking.join();
     drop(terminal);
@@ -263,7 +319,6 @@ fn run(
                 is_line
             }
             Some(ChatLoopInput::FleetEvent(happened)) => {
-                inputs.waiting.fetch_sub(1, Ordering::Relaxed);
                 talk.handle_fleet_event(happened, context::now());
                 false
             }
@@ -286,7 +341,7 @@ mod tests {
         let mut inputs = ChatInputQueue::new().unwrap();
         let line = || UserAction::SendLine("hello".to_owned());
         for wish in [line(), UserAction::Interrupt, UserAction::Exit] {
-            inputs.sender.send(ChatLoopInput::UserRequest(wish)).unwrap();
+            assert!(inputs.request_sender().send(wish).is_ok());
         }
         let wish = |input| match input {
             Some(ChatLoopInput::UserRequest(wish)) => Some(wish),
@@ -296,5 +351,23 @@ mod tests {
         assert_eq!(wish(inputs.next_exit_request(Duration::ZERO)), None);
         assert_eq!(wish(inputs.next(TICK)), Some(line()), "the others are not lost");
         assert_eq!(wish(inputs.next(TICK)), Some(UserAction::Interrupt));
+    }
+
+    #[test]
+    fn requests_beyond_the_limit_are_dropped_but_not_the_wish_to_leave() {
+        let mut inputs = ChatInputQueue::new().unwrap();
+        let sender = inputs.request_sender();
+        for _ in 0..QUEUED_REQUESTS_MAX + 100 {
+            assert!(sender.send(UserAction::Interrupt).is_ok());
+        }
+        assert!(sender.send(UserAction::Exit).is_ok());
+        assert!(inputs.is_exit_requested(), "all others are kept for later");
+        assert!(sender.send(UserAction::Interrupt).is_ok());
+        let mut count = 0;
+        while inputs.next(Duration::ZERO).is_some() {
+            count += 1;
+        }
+        assert_eq!(count, QUEUED_REQUESTS_MAX);
+        assert_eq!(inputs.waiting_requests.load(Ordering::Relaxed), 0);
     }
 }

@@ -100,6 +100,7 @@ impl CommandContext {
     }
 
     /// Creates a context from a config file and an environment.
+    #[cfg(feature = "fault-points")]
     pub(crate) fn from_parts(config: Utf8PathBuf, env: BTreeMap<String, String>) -> CommandContext {
         let here = parent_dir(&config).to_owned();
         let state_dir = here.join(CONFIG_NAMES[0].1);

@@ -24,8 +24,6 @@ mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
@@ -60,13 +58,18 @@ pub fn main() -> ExitCode {
 
 /// Opens a fleet for a conversation by its config file and environment; `revive` starts a daemon if
 /// none runs. Exported for integration tests only.
+#[cfg(feature = "fault-points")]
 #[doc(hidden)]
 pub fn open_fleet(
     config: camino::Utf8PathBuf,
     env: std::collections::BTreeMap<String, String>,
     revive: impl Fn() -> Result<(), String> + Send + Sync + 'static,
-) -> Result<(Box<dyn heeler_chat::ChatFleetClient>, Receiver<heeler_chat::ChatFleetEvent>), String>
-{
+) -> Result<
+    (Box<dyn heeler_chat::ChatFleetClient>, std::sync::mpsc::Receiver<heeler_chat::ChatFleetEvent>),
+    String,
+> {
+    use std::sync::Arc;
+
     let place = context::CommandContext::from_parts(config, env);
     let opened = chat::daemon_fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
     let (fleet, happened) = opened.map_err(|failure| format!("{:#}", failure.error))?;

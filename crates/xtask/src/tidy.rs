@@ -144,3 +144,89 @@ fn no_two_types_share_a_name() {
     let unused: Vec<_> = allowed.iter().filter(|name| !places.contains_key(**name)).collect();
     assert!(unused.is_empty(), "no longer shared, remove from the list: {unused:?}");
 }
+
+/// A thread needs an owner and a name: use a pool, a scope, or `thread::Builder`. These files start
+/// bare threads, each with the reason.
+const BARE_THREADS: [(&str, &str); 16] = [
+    ("heeler-chat/src/background.rs", "the owner stops and joins it"),
+    (
+        "heeler-chat/src/session_file.rs",
+        "one for each open session file; its owner takes the result",
+    ),
+    ("heeler-engine/src/command.rs", "a handle for tests, which no shipped program has"),
+    ("heeler-runner/src/scripted.rs", "one for each process; handles signals until its end"),
+    ("heeler-runner/src/scripted/agent.rs", "one for each process; ends with standard input"),
+    ("heeler-runner/src/scripted/commands.rs", "one for each running command; ends with it"),
+    ("heeler-tui/src/event_loop.rs", "one for each screen; ends with the conversation's output"),
+    ("heeler-tui/src/terminal.rs", "one for each terminal; ends within one poll after it"),
+    ("heeler/src/chat.rs", "one for signals, one for events; the conversation's is joined"),
+    ("heeler/src/chat/job_follower.rs", "one for each followed job; ends with it"),
+    ("heeler/src/chat/plain_printer.rs", "one for each process; ends with standard input"),
+    ("heeler/src/chat/session_previews.rs", "a named limit; they end with the list"),
+    ("heeler/src/chat/worker_watcher.rs", "one for each conversation; stopped by its owner"),
+    ("heeler/src/commands/", "one request or one pipe of a command that ends with the process"),
+    ("heeler/src/job_watch", "one event source of a command that ends with the process"),
+    ("xtask/src/tidy.rs", "names what it forbids"),
+];
+
+/// Files that may have a channel without a limit, each with the reason.
+const UNBOUNDED_CHANNELS: [(&str, &str); 1] = [("xtask/src/tidy.rs", "names what it forbids")];
+
+/// Returns the places with one of the texts, except in comments, tests and the listed files.
+fn places_with(texts: &[&str], allowed: &[(&str, &str)]) -> Vec<String> {
+    let mut places = Vec::new();
+    for file in sources().unwrap() {
+        let path = file.path.to_string_lossy().into_owned();
+        if allowed.iter().any(|(part, _)| path.contains(&format!("crates/{part}"))) {
+            continue;
+        }
+        let lines: Vec<&str> = file.text.lines().collect();
+        let is_test = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1] == "mod tests {";
+        let end = lines.windows(2).position(is_test).unwrap_or(lines.len());
+        for (index, line) in lines[..end].iter().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if texts.iter().any(|text| code.contains(text)) {
+                places.push(format!("{path}:{}", index + 1));
+            }
+        }
+    }
+    places
+}
+
+#[test]
+fn no_thread_is_started_without_an_owner() {
+    let places = places_with(&["thread::spawn("], &BARE_THREADS);
+    assert!(places.is_empty(), "use a pool or a scope, or list the reason: {places:#?}");
+}
+
+#[test]
+fn no_channel_is_without_a_limit() {
+    // The last three import the sender of a channel without a limit.
+    let texts = [
+        "mpsc::channel()",
+        "mpsc::channel::<",
+        "= channel()",
+        "unbounded",
+        " Sender,",
+        "{Sender,",
+        "mpsc::Sender;",
+    ];
+    let places = places_with(&texts, &UNBOUNDED_CHANNELS);
+    assert!(places.is_empty(), "use a channel with a named limit: {places:#?}");
+}
+
+/// Tests use the program with the feature `fault-points`; a build without tests must not have it.
+#[test]
+fn the_program_ships_without_fault_points() {
+    let tree = |edges: &str| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--package", "heeler", "--offline", "--edges", edges])
+            .current_dir(workspace_root().unwrap())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(!tree("features,normal,build").contains("fault-points"));
+    assert!(tree("features,normal,dev").contains("fault-points"), "the tests need them");
+}

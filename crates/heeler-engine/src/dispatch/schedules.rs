@@ -107,9 +107,10 @@ impl DispatchTransaction<'_, '_> {
         let reason = match begun {
             Ok(begun) if begun.is_new => {
                 tracing::info!(schedule = %key, due = iso_millis(due), run = %begun.run, "due");
-                let run = begun.run.as_str();
-                let run = run.parse().expect("the id of a run is a plain word, as that of a job");
-                return self.tx.add_occurrence(&key.agent, &key.schedule, due, &run).map(|_| ());
+                return self
+                    .tx
+                    .add_occurrence(&key.agent, &key.schedule, due, &begun.run)
+                    .map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
             Err(refused) => {

@@ -3,16 +3,28 @@
 //! An answer is stored before it is delivered, so a delivery can be repeated after a crash.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use heeler_model::run::QuestionAnswer;
+use camino::Utf8PathBuf;
+use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::{Approval, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::StoreReader;
 
 use super::ExecutorContext;
+use super::control_loop::{ControlExchange, ControlLane};
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatchInput, ReplyCallback,
 };
+use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
+use crate::fault::{self, FaultPoint};
 use crate::run_questions::{self, DeliveryOutcome, RunQuestionFiles};
+use crate::work_limits::KeyClaim;
+
+/// First delay before an answer is delivered again.
+const ANSWER_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Longest delay between two attempts.
+const ANSWER_RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 
 impl ExecutorContext {
     /// Starts to watch a run's questions, and reads those that are already open.
@@ -23,10 +35,13 @@ impl ExecutorContext {
         self.read_questions(run);
     }
 
-    /// Sends a run's questions to the dispatcher.
+    /// Sends a run's questions to the dispatcher. One queued request for each run is enough, because
+    /// it reads the files when it starts.
     pub(super) fn read_questions(self: &Arc<Self>, run: RunId) {
+        let Some(claim) = self.limits.question_reads.claim(run) else { return };
         let shared = Arc::clone(self);
         self.collectors.submit(move || {
+            drop(claim);
             let asks = Box::new(RunQuestionFiles::read(&shared.fleet.dir.run(run)));
             if !asks.is_empty() {
                 shared.send_input(DispatchInput::QuestionsChanged {
@@ -57,38 +72,38 @@ impl ExecutorContext {
 
     /// Delivers a stored answer to its run until the run has received it or has ended. `spoken` is
     /// the unredacted answer; `reply` receives the outcome of the first attempt.
+    ///
+    /// There is one delivery for each answered question, and a run has a limited number of those.
     pub(super) fn deliver_answer(
         self: &Arc<Self>,
         id: ApprovalId,
         spoken: Option<ApprovalAnswer>,
         reply: Option<(ReplyCallback, CommandReply)>,
     ) {
+        // A question is answered once, so only a repeated delivery finds another one, and that has
+        // no caller.
+        let Some(claim) = self.limits.answers.claim(id.clone()) else { return };
         let shared = Arc::clone(self);
-        let work = move || {
+        self.deliverers.submit(move || {
             let approval = StoreReader::open(&shared.fleet.dir)
                 .map_err(|error| error_chain(&error))
                 .and_then(|reader| reader.approval(&id).map_err(|error| error_chain(&error)));
-            let approval = match approval {
-                Ok(Some(approval)) => approval,
-                Ok(None) => return,
+            match approval {
+                Ok(Some(approval)) => shared.deliver_to_run(approval, spoken, reply, claim),
+                Ok(None) => {}
                 Err(why) => {
                     tracing::error!(approval = %id, why, "an answer is not delivered to its run yet");
-                    return;
                 }
-            };
-            shared.deliver_to_run(approval, spoken, reply);
-        };
-        let thread = std::thread::Builder::new().name("heeler-answer".to_owned());
-        if let Err(error) = thread.spawn(work) {
-            tracing::error!(%error, "cannot start a thread");
-        }
+            }
+        });
     }
 
     fn deliver_to_run(
-        &self,
+        self: &Arc<Self>,
         mut approval: Approval,
         spoken: Option<ApprovalAnswer>,
         reply: Option<(ReplyCallback, CommandReply)>,
+        claim: KeyClaim<ApprovalId>,
     ) {
         let (Some(run), Some(ask)) = (approval.run_id, approval.ask_id.clone()) else {
             if let Some((reply, answer)) = reply {
@@ -108,24 +123,90 @@ impl ExecutorContext {
             tracing::error!(approval = %approval.id, why, "an answer cannot be used");
             QuestionAnswer::Deny { message: why, interrupt: false }
         });
-        let folder = self.fleet.dir.run(run);
-        let came = run_questions::deliver_until_taken(&folder, &ask, &answer, &by, |came| {
-            let Some((reply, answer)) = reply else { return };
-            reply(match came {
-                DeliveryOutcome::TooLate(reason) => Err(DaemonCommandError::new(
-                    DaemonCommandErrorKind::NotAllowed,
-                    format!("{}: {reason}", approval.id),
-                )),
-                DeliveryOutcome::Done | DeliveryOutcome::Unavailable => Ok(answer),
-            });
+        let (approval, folder) = (approval.id, self.fleet.dir.run(run));
+        let wait = ANSWER_RETRY_DELAY;
+        fault::reach(FaultPoint::BeforeDelivery);
+        self.attempt_delivery(AnswerDelivery {
+            approval,
+            run,
+            folder,
+            ask,
+            answer,
+            by,
+            reply,
+            wait,
+            _claim: claim,
         });
-        if came != DeliveryOutcome::Unavailable {
-            let asks = Box::new(RunQuestionFiles::read(&folder));
-            self.send_input(DispatchInput::QuestionsChanged {
+    }
+
+    fn attempt_delivery(self: &Arc<Self>, delivery: AnswerDelivery) {
+        let started = match read_started_file(&delivery.folder) {
+            Ok(started) => started,
+            Err(error) => return self.conclude_delivery(delivery, Err(error)),
+        };
+        let (ask, answer) = (delivery.ask.clone(), delivery.answer.clone());
+        let (shared, by) = (Arc::clone(self), delivery.by.clone());
+        self.control.send(ControlExchange {
+            lane: ControlLane::Answer,
+            socket: started.socket,
+            protocol: started.protocol,
+            op: ControlOperation::Answer { ask, answer, by },
+            timeout: REPLY_WAIT,
+            done: Box::new(move |outcome| shared.conclude_delivery(delivery, outcome)),
+        });
+    }
+
+    fn conclude_delivery(
+        self: &Arc<Self>,
+        mut delivery: AnswerDelivery,
+        outcome: Result<ControlReplyBody, ControlError>,
+    ) {
+        let folder = &delivery.folder;
+        let outcome = run_questions::delivery_outcome(folder, &delivery.ask, outcome);
+        delivery.answer_caller(&outcome);
+        if outcome != DeliveryOutcome::Unavailable {
+            let (run, approval) = (delivery.run, delivery.approval.clone());
+            let asks = Box::new(RunQuestionFiles::read(&delivery.folder));
+            drop(delivery);
+            return self.send_input(DispatchInput::QuestionsChanged {
                 run,
                 questions: asks,
-                delivered: Some(approval.id),
+                delivered: Some(approval),
             });
         }
+        if run_questions::may_receive_answers(&delivery.folder) {
+            let (shared, wait) = (Arc::clone(self), delivery.wait);
+            delivery.wait = (wait * 2).min(ANSWER_RETRY_DELAY_MAX);
+            self.control.submit_after(wait, move || shared.attempt_delivery(delivery));
+        }
+    }
+}
+
+/// An answer that the run has not received.
+struct AnswerDelivery {
+    approval: ApprovalId,
+    run: RunId,
+    folder: Utf8PathBuf,
+    /// ID of the question.
+    ask: String,
+    answer: QuestionAnswer,
+    by: String,
+    /// Caller that waits for the outcome of the first attempt, with its reply.
+    reply: Option<(ReplyCallback, CommandReply)>,
+    /// Delay before the next attempt.
+    wait: Duration,
+    _claim: KeyClaim<ApprovalId>,
+}
+
+impl AnswerDelivery {
+    fn answer_caller(&mut self, outcome: &DeliveryOutcome) {
+        let Some((reply, answer)) = self.reply.take() else { return };
+        reply(match outcome {
+            DeliveryOutcome::TooLate(reason) => Err(DaemonCommandError::new(
+                DaemonCommandErrorKind::NotAllowed,
+                format!("{}: {reason}", self.approval),
+            )),
+            DeliveryOutcome::Done | DeliveryOutcome::Unavailable => Ok(answer),
+        });
     }
 }

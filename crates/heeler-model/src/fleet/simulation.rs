@@ -228,7 +228,8 @@ impl FleetSimulation {
         }
         self.fire_schedules();
         self.step(FleetEvent::TimePassed);
-        self.step(FleetEvent::StartsAllowed);
+        let preparations_max = self.random.usize(1..6);
+        self.step(FleetEvent::StartsAllowed { preparations_max });
     }
 
     fn fire_schedules(&mut self) {

@@ -11,7 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use heeler_model::{AgentSessionId, JobId, JobRequest};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Calls of the fleet at a time, and so threads. Further calls wait.
+const FLEET_CALLS_MAX: usize = 16;
 
 /// Connection of a run to its fleet. Errors are messages for the agent.
 pub trait FleetClient: fmt::Debug + Send + Sync {
@@ -103,29 +106,72 @@ pub struct TaskSnapshot {
 
 /// Asynchronous wrapper around [`FleetClient`], for tools that must not block.
 #[derive(Debug, Clone)]
-pub(super) struct AsyncFleetClient(Option<Arc<dyn FleetClient>>);
+pub(super) struct AsyncFleetClient {
+    client: Option<Arc<dyn FleetClient>>,
+    free_calls: Arc<Semaphore>,
+}
 
 impl AsyncFleetClient {
     pub(super) fn new(door: Option<Arc<dyn FleetClient>>) -> AsyncFleetClient {
-        AsyncFleetClient(door)
+        AsyncFleetClient { client: door, free_calls: Arc::new(Semaphore::new(FLEET_CALLS_MAX)) }
     }
 
-    /// Calls the fleet on a thread. If the caller stops waiting, the thread ends with its reply.
+    /// Calls the fleet on a thread, after earlier calls if there are too many. If the caller stops
+    /// waiting, the thread ends with its reply. It is not a thread of the runtime, because the end
+    /// of the run must not wait for it.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&dyn FleetClient) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
-        let Some(door) = self.0.clone() else {
+        let Some(door) = self.client.clone() else {
             return Err(
                 "this run was not started by a fleet, so fleet tools are unavailable".to_owned()
             );
         };
+        let failed = || "heeler itself failed, which is no fault of yours".to_owned();
+        let turn = Arc::clone(&self.free_calls).acquire_owned().await.map_err(|_| failed())?;
         let (tell, told) = oneshot::channel();
-        let work = move || drop(tell.send(ask(door.as_ref())));
+        let work = move || {
+            let reply = ask(door.as_ref());
+            drop(turn);
+            drop(tell.send(reply));
+        };
         std::thread::Builder::new()
             .name("heeler-door".to_owned())
             .spawn(work)
             .map_err(|error| format!("the fleet cannot be asked now: {error}"))?;
-        told.await.map_err(|_| "heeler itself failed, which is no fault of yours".to_owned())?
+        told.await.map_err(|_| failed())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_call_beyond_the_limit_waits_for_another_to_end() {
+        let (_, client) = fake::FakeFleetClient::new(fake::FakeFleetState::default());
+        let (go, wait) = sync_channel::<()>(0);
+        let wait = Arc::new(Mutex::new(wait));
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..FLEET_CALLS_MAX {
+            let (client, wait) = (client.clone(), Arc::clone(&wait));
+            calls.spawn(async move {
+                client.call(move |_| wait.lock().unwrap().recv().map_err(|it| it.to_string())).await
+            });
+        }
+        while client.free_calls.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut last = Box::pin(client.call(|_| Ok(())));
+        let early = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(early, &mut last).await.is_err(), "it waits");
+        go.send(()).unwrap();
+        assert_eq!(last.await, Ok(()));
+        drop(go);
+        assert_eq!(calls.join_all().await.iter().filter(|it| it.is_ok()).count(), 1);
     }
 }

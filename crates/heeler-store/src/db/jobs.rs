@@ -89,7 +89,8 @@ sql! {
         :cache_creation_input_tokens, :cache_read_input_tokens, :output_tokens, :api_duration_ms, \
         :issue_number, :workflow_run_id, :skill, :repo, :origin, :working_directory, :trigger_id, \
         :summary, :error, :usage_json, :prompt, :output_text, :phase, :part, :seq, :decision) ON CONFLICT(id) DO NOTHING";
-    // `started_at` never changes: lists page by it.
+    // `started_at` never changes: lists page by it. It is compared with '' (which it never is) only
+    // because both statements get the same parameters, and SQLite must know each of them.
     UPDATE = "UPDATE executions SET agent = :agent, schedule = :schedule, \
         trigger_type = :trigger_type, status = :status, exit_reason = :exit_reason, \
         finished_at = :finished_at, duration_ms = :duration_ms, cost_usd = :cost_usd, \

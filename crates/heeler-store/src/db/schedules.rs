@@ -5,7 +5,7 @@
 //! of Last Light, which have names without `/`.
 
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip};
-use heeler_model::{JobId, iso_millis, parse_iso};
+use heeler_model::{JobId, WorkflowRunId, iso_millis, parse_iso};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -85,7 +85,37 @@ pub struct OccurrenceRecord {
     pub agent: String,
     pub schedule: String,
     pub due: Timestamp,
+    /// For a schedule with a workflow this is the ID of the workflow run: the row does not say which
+    /// of the two it is, and both have the same characters.
     pub job: JobId,
+}
+
+/// The work that was started at a due time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScheduledWorkId<'i> {
+    Job(&'i JobId),
+    WorkflowRun(&'i WorkflowRunId),
+}
+
+impl ScheduledWorkId<'_> {
+    fn as_str(&self) -> &str {
+        match self {
+            ScheduledWorkId::Job(job) => job.as_str(),
+            ScheduledWorkId::WorkflowRun(run) => run.as_str(),
+        }
+    }
+}
+
+impl<'i> From<&'i JobId> for ScheduledWorkId<'i> {
+    fn from(job: &'i JobId) -> ScheduledWorkId<'i> {
+        ScheduledWorkId::Job(job)
+    }
+}
+
+impl<'i> From<&'i WorkflowRunId> for ScheduledWorkId<'i> {
+    fn from(run: &'i WorkflowRunId) -> ScheduledWorkId<'i> {
+        ScheduledWorkId::WorkflowRun(run)
+    }
 }
 
 /// Consecutive due times without a job, for one reason.
@@ -247,9 +277,9 @@ pub(crate) fn add_occurrence(
     agent: &str,
     schedule: &str,
     due: Timestamp,
-    job: &JobId,
+    work: ScheduledWorkId<'_>,
 ) -> Result<bool, DatabaseError> {
-    let params = params![agent, schedule, iso_millis(due), job.as_str()];
+    let params = params![agent, schedule, iso_millis(due), work.as_str()];
     Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)
 }
 

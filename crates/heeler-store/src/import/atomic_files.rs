@@ -174,42 +174,8 @@ pub(crate) fn fault_point() -> Result<(), ImportError> {
 /// Stops a test's import at the chosen write, as a kill would.
 #[cfg(test)]
 pub(crate) fn fault_point() -> Result<(), ImportError> {
-    fault::pass()
-}
-
-#[cfg(test)]
-pub(crate) mod fault {
-    use std::cell::Cell;
-
-    use super::{ImportError, io};
-
-    thread_local! {
-        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
-    }
-
-    /// Allows `writes` writes and fails the next one.
-    pub(crate) fn after(writes: u64) {
-        LEFT.set(Some(writes));
-    }
-
-    /// Allows all writes again.
-    pub(crate) fn clear() {
-        LEFT.set(None);
-    }
-
-    pub(crate) fn pass() -> Result<(), ImportError> {
-        match LEFT.get() {
-            None => Ok(()),
-            Some(0) => Err(ImportError::Write {
-                path: "(fault)".into(),
-                source: io::Error::other("stopped here by the test"),
-            }),
-            Some(left) => {
-                LEFT.set(Some(left - 1));
-                Ok(())
-            }
-        }
-    }
+    let stopped = |source| ImportError::Write { path: "(fault)".into(), source };
+    heeler_transcript::fault::count_write().map_err(stopped)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Tests that interrupt imports and adoptions at each of their writes and then repeat them.
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_transcript::fault;
 use jiff::Timestamp;
 
-use super::atomic_files::fault;
 use super::{
     ImportError, ImportReport, adopt, import_agents_fleet, import_herdctl, import_lastlight,
     is_adoptable,
@@ -84,9 +84,9 @@ fn check(import: impl Fn(&Store) -> Result<ImportReport, ImportError>) {
     for writes in 0..WRITES_MAX {
         let cut = root.join(format!("cut-{writes}"));
         let store = open(&cut);
-        fault::after(writes);
+        fault::fail_after(writes);
         let first = import(&store);
-        fault::clear();
+        fault::never_fail();
         if first.is_err() {
             import(&store).unwrap();
         }
@@ -152,9 +152,9 @@ fn an_adoption_that_was_cut_off_leaves_no_database_or_a_whole_one() {
     for writes in 0..WRITES_MAX {
         let cut = root.join(format!("cut-{writes}"));
         fixture("herdctl", &cut);
-        fault::after(writes);
+        fault::fail_after(writes);
         let first = adopt(&cut, now());
-        fault::clear();
+        fault::never_fail();
         assert_eq!(cut.join("heeler.db").exists(), first.is_ok(), "after {writes} writes");
         assert!(!cut.join("heeler.db-wal").exists());
         if first.is_ok() {
@@ -189,9 +189,9 @@ fn a_rebuild_that_was_cut_off_leaves_the_old_database_or_is_completed() {
             reader.count_jobs(&JobFilter::default()).unwrap()
         };
         let before = jobs(&cut);
-        fault::after(writes);
+        fault::fail_after(writes);
         let first = doctor::rebuild(&cut, now());
-        fault::clear();
+        fault::never_fail();
         assert_eq!(jobs(&cut), before, "after {writes} writes");
         assert!(!cut.join("rebuild.json").exists());
         std::fs::remove_dir_all(&cut).unwrap();

@@ -8,10 +8,9 @@ use heeler_model::AgentState;
 
 use super::*;
 use crate::doctor;
-use crate::import::atomic_files::fault;
 use crate::import::{AdoptError, ImportItemKind, adopt, import_herdctl, is_adoptable};
 use crate::{JobFilter, RestoreReport, SessionFilter, backup_to_file, restore_from_file};
-use heeler_transcript::{LockFile, LockHolder};
+use heeler_transcript::{LockFile, LockHolder, fault};
 
 /// More writes than any of these needs.
 const WRITES_MAX: u64 = 400;
@@ -81,9 +80,9 @@ fn a_rebuild_that_was_cut_off_does_not_undo_a_later_restore() {
         let store = place.store();
         insert_jobs(&store, vec![job(3, "coder", JobStatus::Failed)]);
         drop(store);
-        fault::after(writes);
+        fault::fail_after(writes);
         let rebuilt = doctor::rebuild(&place.root, later(5));
-        fault::clear();
+        fault::never_fail();
         met += u32::from(place.has("rebuild.json"));
         restore(&place.dir, &file);
         is_whole(&place.dir);
@@ -171,9 +170,9 @@ fn a_restore_over_a_damaged_database_that_was_cut_off_leaves_the_old_or_the_new(
     for writes in 0..WRITES_MAX {
         let (place, file) = archived();
         damage(&place);
-        fault::after(writes);
+        fault::fail_after(writes);
         let restored = restore_from_file(&place.dir, &file, later(9), &mut |_, _| {});
-        fault::clear();
+        fault::never_fail();
         if place.has("rebuild.json") {
             // The next process completes it.
             if completed % 2 == 0 {

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 
 use super::StoreTransaction;
 use crate::db::answered_requests::AnsweredRequestRecord;
-use crate::db::schedules::{ScheduleOverrideRecord, ScheduleProgressRecord};
+use crate::db::schedules::{ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId};
 use crate::db::{DatabaseError, agents, answered_requests, effects, queue, schedules, spending};
 use crate::views::PublishedView;
 
@@ -29,15 +29,15 @@ impl StoreTransaction<'_> {
         }
     }
 
-    /// Records the job of a due time; returns false if it is already recorded.
-    pub fn add_occurrence(
+    /// Records the job or workflow run of a due time; returns false if it is already recorded.
+    pub fn add_occurrence<'i>(
         &mut self,
         agent: &str,
         schedule: &str,
         due: Timestamp,
-        job: &JobId,
+        work: impl Into<ScheduledWorkId<'i>>,
     ) -> Result<bool, DatabaseError> {
-        schedules::add_occurrence(&self.conn, agent, schedule, due, job)
+        schedules::add_occurrence(&self.conn, agent, schedule, due, work.into())
     }
 
     /// Records due times without a job. They are merged with the preceding span if that has the

@@ -3,11 +3,11 @@
 //! standard error. Start at [`PlainChatPrinter`].
 
 use std::io::BufRead as _;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{ChatOutput, ChatSpeaker, ConversationEntry, EntryRole, UserAction};
 
-use super::ChatLoopInput;
+use super::UserRequestSender;
 use crate::failure::CommandResult;
 use crate::output;
 
@@ -24,7 +24,7 @@ pub(crate) struct PlainChatPrinter {
 
 impl PlainChatPrinter {
     /// Starts the thread that reads standard input.
-    pub(crate) fn new(tell: Sender<ChatLoopInput>) -> PlainChatPrinter {
+    pub(crate) fn new(tell: UserRequestSender) -> PlainChatPrinter {
         let (ready, wanted) = sync_channel(1);
         std::thread::spawn(move || read_lines(&wanted, &tell));
         PlainChatPrinter { busy: false, ready, is_waiting: false }
@@ -92,7 +92,7 @@ impl PlainChatPrinter {
     }
 }
 
-fn read_lines(wanted: &Receiver<()>, tell: &Sender<ChatLoopInput>) {
+fn read_lines(wanted: &Receiver<()>, tell: &UserRequestSender) {
     let mut lines = std::io::stdin().lock().lines();
     while wanted.recv().is_ok() {
         let wish = match lines.next() {
@@ -100,7 +100,7 @@ fn read_lines(wanted: &Receiver<()>, tell: &Sender<ChatLoopInput>) {
             Some(Err(_)) | None => UserAction::Exit,
         };
         let is_last = wish == UserAction::Exit;
-        if tell.send(ChatLoopInput::UserRequest(wish)).is_err() || is_last {
+        if tell.send(wish).is_err() || is_last {
             return;
         }
     }

@@ -1,7 +1,7 @@
 //! Loads previews of many sessions for a list that is already on the screen, visible entries first.
 //! Start at [`SessionPreviewLoader`].
 
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heeler_chat::{SessionDirectory, SessionFileEntry, SessionFileSummary};
@@ -9,6 +9,9 @@ use heeler_tui::SessionPickerEntry;
 
 /// Most threads that load previews.
 const THREADS_MAX: usize = 8;
+
+/// Loaded previews that may wait to be shown. At the limit the threads wait for the list.
+const LOADED_MAX: usize = 64;
 
 /// Loader of session previews, with its results.
 pub(crate) struct SessionPreviewLoader {
@@ -24,7 +27,7 @@ impl SessionPreviewLoader {
         named: Vec<SessionFileEntry>,
     ) -> SessionPreviewLoader {
         let left = Arc::new(Mutex::new(PreviewQueue::new(named.len())));
-        let (tell, cards) = channel();
+        let (tell, cards) = sync_channel(LOADED_MAX);
         let named = Arc::new(named);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..threads.min(THREADS_MAX) {

@@ -12,12 +12,14 @@ use std::time::Duration;
 use camino::Utf8Path;
 use clap::Args;
 use clap::builder::FalseyValueParser;
+#[cfg(feature = "fault-points")]
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
     Daemon, DaemonExit, DaemonFile, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
     RUNNER_SILENCE_MAX, SetupLoader, StateOpenError,
 };
+#[cfg(feature = "fault-points")]
 use heeler_model::config::ConfigDuration;
 use heeler_model::error_chain;
 use heeler_query::{FleetReader, QueryContext};
@@ -85,9 +87,11 @@ pub(crate) struct StartArgs {
     #[arg(long, hide = true, conflicts_with = "detach")]
     in_background: bool,
     /// Longest silence of a runner before it is killed; for tests
+    #[cfg(feature = "fault-points")]
     #[arg(long, hide = true, value_name = "PERIOD")]
     unheard_max: Option<ConfigDuration>,
     /// Die, as by kill -9, when a fault point is reached for the Nth time; for tests
+    #[cfg(feature = "fault-points")]
     #[arg(long, hide = true, value_name = "POINT[:N]")]
     fault: Option<FaultInjection>,
     /// Act as the first process of a container, whatever the process ID
@@ -99,6 +103,16 @@ impl StartArgs {
     /// Returns true if this process becomes the daemon.
     pub(crate) fn is_daemon(&self) -> bool {
         !self.detach
+    }
+
+    #[cfg(feature = "fault-points")]
+    fn silence_max(&self) -> Duration {
+        self.unheard_max.map_or(RUNNER_SILENCE_MAX, ConfigDuration::get)
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    fn silence_max(&self) -> Duration {
+        RUNNER_SILENCE_MAX
     }
 
     fn mode(&self) -> DaemonMode {
@@ -116,6 +130,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if container_init::is_needed(args.as_init) {
         return container_init::run();
     }
+    #[cfg(feature = "fault-points")]
     args.fault.into_iter().for_each(fault::arm);
     if args.in_background {
         return run_in_background(global, args);
@@ -287,7 +302,7 @@ impl OpenDaemon {
             clients: connections.open(),
             version: VERSION.to_owned(),
             lock_timeout: patience,
-            silence_max: args.unheard_max.map_or(RUNNER_SILENCE_MAX, ConfigDuration::get),
+            silence_max: args.silence_max(),
         };
         let daemon = Daemon::open(settings).map_err(to_start_failure)?;
         if let Some(limits) = logs {

@@ -17,6 +17,10 @@ use crate::output;
 /// Server threads.
 const WORKERS: usize = 2;
 
+/// Threads for requests that wait for the disk or the dispatcher. Further ones wait for a thread;
+/// the limits of connections and of expensive reads are reached first.
+const BLOCKING_THREADS_MAX: usize = 512;
+
 /// Server of the socket and the web listener, on a thread of its own.
 pub(super) struct SocketServer {
     stop: oneshot::Sender<()>,
@@ -32,7 +36,9 @@ impl SocketServer {
     ) -> io::Result<SocketServer> {
         socket.set_nonblocking(true)?;
         // One thread for short requests and one for slow ones, whatever the number of cores.
-        let runtime = Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build()?;
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING_THREADS_MAX);
+        let runtime = builder.enable_all().build()?;
         let guard = runtime.enter();
         let socket = tokio::net::UnixListener::from_std(socket)?;
         let web = web.map(tokio::net::TcpListener::from_std).transpose()?;

@@ -1,0 +1,122 @@
+//! Asks runs to end, again and again until they have received the request or have ended.
+//!
+//! The request is stored, so the next daemon repeats it. Start at [`EffectExecutor::cancel_run`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use camino::Utf8PathBuf;
+use heeler_model::run::{ControlOperation, ControlReplyBody, file};
+use heeler_model::{RunId, error_chain};
+use heeler_store::is_run_alive;
+
+use super::control_loop::{ControlExchange, ControlLane};
+use super::{EffectExecutor, ExecutorContext};
+use crate::cancel::{self, RunnerKillError};
+use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
+use crate::work_limits::KeyClaim;
+
+/// First delay between attempts to reach a run that must end.
+const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// Longest delay between attempts to reach a run that must end.
+const CANCEL_RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Time limit for a runner's reply to an immediate cancellation. After it the runner is killed.
+const FORCED_CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A request that has not been received.
+struct CancelAttempt {
+    run: RunId,
+    folder: Utf8PathBuf,
+    now: bool,
+    by: String,
+    /// Delay before the next attempt.
+    wait: Duration,
+    _claim: KeyClaim<(RunId, bool)>,
+}
+
+/// Whether a run must be asked again.
+#[derive(Debug, PartialEq, Eq)]
+enum CancelProgress {
+    Finished,
+    Unreached,
+}
+
+impl EffectExecutor {
+    /// Asks a run to end, repeatedly until it has received the request or has ended. A request that
+    /// is already on its way is not sent twice.
+    pub(crate) fn cancel_run(&self, run: RunId, now: bool, by: String) {
+        let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.cancels.claim((run, now)) else { return };
+        let (folder, wait) = (shared.fleet.dir.run(run), CANCEL_RETRY_DELAY);
+        let attempt = CancelAttempt { run, folder, now, by, wait, _claim: claim };
+        self.shared.deliverers.submit(move || shared.attempt_cancel(attempt));
+    }
+}
+
+impl ExecutorContext {
+    fn attempt_cancel(self: &Arc<Self>, attempt: CancelAttempt) {
+        if attempt.folder.join(file::RESULT).exists() {
+            return;
+        }
+        let started = match read_started_file(&attempt.folder) {
+            Ok(started) => started,
+            Err(error) => return self.conclude_cancel(attempt, Err(error)),
+        };
+        let shared = Arc::clone(self);
+        self.control.send(ControlExchange {
+            lane: ControlLane::Cancel,
+            socket: started.socket,
+            protocol: started.protocol,
+            op: ControlOperation::Cancel { now: attempt.now, by: attempt.by.clone() },
+            timeout: if attempt.now { FORCED_CANCEL_TIMEOUT } else { REPLY_WAIT },
+            done: Box::new(move |outcome| shared.conclude_cancel(attempt, outcome)),
+        });
+    }
+
+    fn conclude_cancel(
+        self: &Arc<Self>,
+        mut attempt: CancelAttempt,
+        outcome: Result<ControlReplyBody, ControlError>,
+    ) {
+        if attempt.judge(outcome) == CancelProgress::Finished {
+            return;
+        }
+        let (shared, wait) = (Arc::clone(self), attempt.wait);
+        attempt.wait = (wait * 2).min(CANCEL_RETRY_DELAY_MAX);
+        self.control.submit_after(wait, move || shared.attempt_cancel(attempt));
+    }
+}
+
+impl CancelAttempt {
+    /// Kills a runner that does not reply to an immediate cancellation.
+    fn judge(&self, outcome: Result<ControlReplyBody, ControlError>) -> CancelProgress {
+        let run = self.run;
+        match outcome {
+            Ok(ControlReplyBody::Refused { reason }) => {
+                tracing::warn!(%run, reason, "a run refused to end");
+                return CancelProgress::Finished;
+            }
+            Ok(_) => return CancelProgress::Finished,
+            // The run is starting, or is ending on its own.
+            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {}
+            Err(error) if self.now => {
+                tracing::warn!(%run, reason = error_chain(&error), "a runner does not reply and is killed");
+                match cancel::kill_runner(&self.folder) {
+                    Ok(_) | Err(RunnerKillError::Gone(_)) => return CancelProgress::Finished,
+                    Err(error) => {
+                        tracing::warn!(%run, reason = error_chain(&error), "cannot kill it");
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::debug!(%run, reason = error_chain(&error), "a runner does not reply");
+            }
+        }
+        match !is_run_alive(&self.folder) && self.folder.join(file::STARTED).exists() {
+            true => CancelProgress::Finished,
+            false => CancelProgress::Unreached,
+        }
+    }
+}

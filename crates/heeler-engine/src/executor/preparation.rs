@@ -1,0 +1,203 @@
+//! Prepares runs of jobs and session operations. Both may have to create a clone or a worktree.
+
+use std::collections::HashSet;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{JobId, JobRequest, Session, SessionId, error_chain};
+use heeler_store::StoreReader;
+
+use super::limits::limit_error;
+use super::{EffectExecutor, ExecutorContext};
+use crate::checkout::{ensure_checkout, needs_clone};
+use crate::command::{
+    DaemonCommandError, DaemonCommandErrorKind, DispatchInput, PendingReply, ReplyCallback,
+};
+use crate::dispatch::PreparedJob;
+use crate::fleet::EngineContext;
+use crate::prepare::PrepareError;
+use crate::resolved_request::ResolvedJobRequest;
+use crate::sessions::{self, SessionOperation};
+use crate::setup::DaemonSetup;
+use crate::work_limits::SlotClaim;
+
+/// Delay before checking again whether the files of a session are still being moved.
+const MOVE_RECHECK_DELAY: Duration = Duration::from_millis(20);
+
+/// A job to prepare.
+struct JobPreparation {
+    job: Option<JobId>,
+    wanted: JobRequest,
+    owed: Option<PendingReply>,
+    /// Given back before the outcome is reported, so that the dispatcher finds a free slot.
+    claim: SlotClaim,
+}
+
+impl EffectExecutor {
+    /// Returns the number of jobs whose preparation may begin now.
+    pub(crate) fn free_preparations(&self) -> usize {
+        self.shared.limits.preparations.free()
+    }
+
+    /// Resolves everything that a run of the job needs, and reports it as
+    /// [`DispatchInput::JobPrepared`].
+    ///
+    /// A caller's request beyond the limit is refused. For a queued job the dispatcher checks
+    /// [`Self::free_preparations`] first; only the dispatcher calls this, so the slot stays free.
+    pub(crate) fn prepare_job(
+        &self,
+        job: Option<JobId>,
+        wanted: JobRequest,
+        owed: Option<PendingReply>,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.preparations.claim() else {
+            let limit = shared.limits.preparations.limit();
+            let refused = limit_error("other jobs are being prepared to start", limit);
+            return match owed {
+                Some(owed) => owed.send(Err(refused)),
+                None => tracing::error!(?job, "a queued job was prepared without a free slot"),
+            };
+        };
+        let preparation = JobPreparation { job, wanted, owed, claim };
+        self.starters.submit(move || shared.prepare_or_clone(preparation));
+    }
+
+    /// Prepares the files for a session operation, on another thread because creating a worktree
+    /// may take long. An operation beyond the limit is refused.
+    pub(crate) fn prepare_session_change(
+        &self,
+        order: SessionOperation,
+        by: String,
+        owed: PendingReply,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let Some(claim) = shared.limits.session_changes.claim() else {
+            let limit = shared.limits.session_changes.limit();
+            return owed.send(Err(limit_error("other sessions are being changed", limit)));
+        };
+        self.session_preparers.submit(move || {
+            let _claim = claim;
+            let owed = match &order {
+                SessionOperation::Restore { session } => {
+                    owed.map_callback(|reply| shared.lock_session_files(session, reply))
+                }
+                _ => owed,
+            };
+            match sessions::prepare_change(&shared.fleet, &shared.setup(), order) {
+                Ok(change) => shared.send_input(DispatchInput::SessionChange {
+                    change: Box::new(change),
+                    by,
+                    pending: owed,
+                }),
+                Err(refused) => owed.send(Err(refused)),
+            }
+        });
+    }
+}
+
+impl ExecutorContext {
+    /// Prepares a job now, or on a thread of its own kind if that needs a clone or a worktree,
+    /// because other starts must not wait for it.
+    fn prepare_or_clone(self: &Arc<Self>, preparation: JobPreparation) {
+        let wanted = &preparation.wanted;
+        let needs_worktree = || {
+            let session = session_with_own_directory(&self.fleet, wanted);
+            session
+                .is_ok_and(|session| session.is_some_and(|it| sessions::is_worktree_missing(&it)))
+        };
+        let is_missing = self.setup().find_agent(wanted.agent.as_str()).is_ok_and(needs_clone)
+            || needs_worktree();
+        if !is_missing {
+            return self.prepare(preparation);
+        }
+        let claim = self.limits.clones.claim();
+        if claim.is_none()
+            && let Some(owed) = preparation.owed
+        {
+            let limit = self.limits.clones.limit();
+            return owed.send(Err(limit_error("other jobs wait for a clone or worktree", limit)));
+        }
+        let shared = Arc::clone(self);
+        self.cloners.submit(move || {
+            let _claim = claim;
+            shared.prepare(preparation);
+        });
+    }
+
+    fn prepare(&self, preparation: JobPreparation) {
+        let JobPreparation { job, wanted, owed, claim } = preparation;
+        let request = resolve_request(&self.fleet, &self.setup(), &wanted);
+        let prepared = Box::new(PreparedJob { job, job_request: wanted, resolved: request });
+        drop(claim);
+        self.send_input(DispatchInput::JobPrepared { prepared, pending: owed });
+    }
+
+    /// Waits until no other thread moves the session's files, and locks them until the operation's
+    /// reply is sent.
+    fn lock_session_files(
+        self: &Arc<Self>,
+        session: &SessionId,
+        reply: ReplyCallback,
+    ) -> ReplyCallback {
+        let (shared, session) = (Arc::clone(self), session.clone());
+        while !shared.lock_moving_sessions().insert(session.clone()) {
+            std::thread::sleep(MOVE_RECHECK_DELAY);
+        }
+        Box::new(move |answer| {
+            shared.lock_moving_sessions().remove(&session);
+            reply(answer);
+        })
+    }
+
+    fn lock_moving_sessions(&self) -> MutexGuard<'_, HashSet<SessionId>> {
+        self.move_locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn resolve_request(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    wanted: &JobRequest,
+) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
+    let agent = &*setup.agent_for(wanted)?;
+    ensure_checkout(agent, &setup.env, (fleet.now)()).map_err(|error| {
+        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
+    })?;
+    let session = session_with_own_directory(fleet, wanted)?;
+    let note = match session.as_ref().filter(|session| sessions::is_worktree_missing(session)) {
+        Some(session) => Some(sessions::recreate_worktree(fleet, &setup.home, session)?),
+        None => None,
+    };
+    let directory = session.and_then(|session| session.working_directory);
+    let mut request =
+        setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
+            let kind = match &error {
+                PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
+                PrepareError::Isolation { .. } => DaemonCommandErrorKind::NotAllowed,
+                _ => DaemonCommandErrorKind::Usage,
+            };
+            DaemonCommandError::new(kind, error_chain(&error))
+        })?;
+    request.note = note;
+    Ok(Box::new(request))
+}
+
+/// Returns the requested session if it has its own working directory: a worktree, or the directory
+/// in which it was used before Heeler adopted it.
+fn session_with_own_directory(
+    fleet: &EngineContext,
+    wanted: &JobRequest,
+) -> Result<Option<Session>, DaemonCommandError> {
+    let (SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. }) = &wanted.session
+    else {
+        return Ok(None);
+    };
+    let trouble = |error: &dyn std::error::Error| {
+        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
+    };
+    let reader = StoreReader::open(&fleet.dir).map_err(|error| trouble(&error))?;
+    let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;
+    Ok(session.filter(sessions::has_own_directory))
+}
