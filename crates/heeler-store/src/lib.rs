@@ -9,16 +9,20 @@ mod backup;
 pub mod bundle;
 mod db;
 pub mod doctor;
+mod herdctl_layout;
 pub mod history;
-pub mod import;
+mod idle_session;
 mod json_selector;
 mod layout;
+mod lenient_record;
 pub mod native;
 mod reader;
 mod restore;
 mod sent_files;
+pub mod staging;
 mod store;
 mod transaction;
+pub mod view_records;
 mod views;
 
 pub use archive::{ArchiveError, ArchiveManifest, ArchiveReport, ManifestFile, backup_to_file};
@@ -45,7 +49,10 @@ pub use db::workflows::{
     WorkflowRunHead, WorkflowRunRow,
 };
 pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
+pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
+pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError};
+pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
 pub use reader::StoreReader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use sent_files::{SentFile, is_sent_file};
@@ -53,7 +60,7 @@ pub use store::{OpenedStore, Store, StoreOpenError, StoreWriteError};
 pub use transaction::StoreTransaction;
 pub use views::{
     HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, ViewPublisher,
-    render_view,
+    render_view, sha256_hex,
 };
 
 /// Schema version of the database that this build reads and writes.

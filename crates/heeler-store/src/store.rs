@@ -20,9 +20,9 @@ use thiserror::Error;
 use crate::backup::{self, BackupError};
 use crate::db::migrate::{self, SchemaMigration};
 use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
-use crate::doctor;
-use crate::import::ImportError;
 use crate::layout::StateDir;
+use crate::staging::StagingError;
+use crate::staging::database_placement::finish_rebuild;
 use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
 use heeler_transcript::{LockError, LockFile, LockHolder};
@@ -59,7 +59,7 @@ pub enum StoreOpenError {
     Backup(#[source] BackupError),
     /// An interrupted rebuild cannot be completed.
     #[error("an interrupted rebuild of the database cannot be completed")]
-    Rebuild(#[source] ImportError),
+    Rebuild(#[source] StagingError),
     #[error("cannot start the writer's thread")]
     Thread(#[source] std::io::Error),
 }
@@ -121,7 +121,7 @@ impl Store {
             LockFile::acquire(&dir.lock(), &LockHolder::this_process(command, now), LOCK_WAIT)
                 .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
-        doctor::finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
+        finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
         let swept = views::remove_temp_files(dir, now);
         let db = StateDatabase::open_read_write(&dir.database())?;
         migrate::check_not_newer(&db.conn, &dir.database())?;

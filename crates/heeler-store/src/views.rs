@@ -21,8 +21,8 @@ use jiff::Timestamp;
 
 pub(crate) use hand_edits::apply_hand_edits;
 pub use hand_edits::{HandEdits, StatusEdit};
-pub use publish::{PublishError, PublishReport, ViewFailure};
-pub(crate) use publish::{hex, publish, sha256_hex};
+pub use publish::{PublishError, PublishReport, ViewFailure, sha256_hex};
+pub(crate) use publish::{hex, publish};
 pub use render::render_view;
 pub(crate) use temp_files::remove_temp_files;
 pub(crate) use view_node::ViewFormat;

@@ -336,7 +336,7 @@ fn failed(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> Di
 }
 
 /// Returns the hash of a view's bytes, as the database records it.
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
