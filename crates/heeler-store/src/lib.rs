@@ -21,7 +21,9 @@ mod restore;
 mod sent_files;
 pub mod staging;
 mod store;
+mod store_writer;
 mod transaction;
+mod view_publisher;
 pub mod view_records;
 mod views;
 
@@ -56,11 +58,13 @@ pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
 pub use reader::StoreReader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use sent_files::{SentFile, is_sent_file};
-pub use store::{OpenedStore, Store, StoreOpenError, StoreWriteError};
+pub use store::{OpenedStore, Store, StoreOpenError};
+pub use store_writer::StoreWriteError;
 pub use transaction::StoreTransaction;
+pub use view_publisher::ViewPublisher;
 pub use views::{
-    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, ViewPublisher,
-    render_view, sha256_hex,
+    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, render_view,
+    sha256_hex,
 };
 
 /// Schema version of the database that this build reads and writes.

@@ -9,7 +9,8 @@ use super::error::StagingError;
 use super::state_files;
 use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
-use crate::store::{Store, StoreWriteError};
+use crate::store::Store;
+use crate::store_writer::StoreWriteError;
 use crate::transaction::StoreTransaction;
 
 /// A state directory and its database, which receive files and rows.
