@@ -1,10 +1,10 @@
 //! Jobs: lists and details.
 
 use camino::Utf8PathBuf;
-use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::workflow::PartDecision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
+use heeler_store::{FailedHook, failed_hooks};
 use heeler_store::{
     JobCursor, JobFilter, JobListRow, QueuedJobRecord, RunRecord, SentFile, StateDir, StoreReader,
 };

@@ -23,8 +23,9 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::schedules::schedule_trigger_id;
-use crate::setup::{DaemonSetup, cron_override};
+use crate::setup::DaemonSetup;
 use crate::workflows::ActiveWorkflowRun;
+use heeler_store::cron_override;
 
 /// Maximum number of due schedules per transaction; the others follow in the next one.
 const DUE_PER_TURN: usize = 256;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::{HookAction, LoadedConfig, RuntimeType};
-use heeler_model::{AgentSessionId, NativeSessionLocation, Session, project_slug};
+use heeler_model::{
+    AgentSessionId, NativeSessionLocation, Session, agent_environment as environment, project_slug,
+};
 use indexmap::IndexMap;
-
-use crate::prepare::environment;
 
 /// A fleet's config and environment.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ impl FleetEnvironment<'_> {
 
     /// Returns the directory in which an agent with this environment keeps its native sessions.
     /// `None` if it keeps none or the location is unknown.
-    pub(crate) fn projects_folder(
+    pub fn projects_folder(
         &self,
         runtime: RuntimeType,
         env: &IndexMap<String, String>,

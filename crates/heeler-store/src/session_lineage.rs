@@ -5,13 +5,14 @@
 //! [`lineage_jobs`].
 
 use heeler_model::{AgentSessionId, Job, JobId, TriggerType};
-use heeler_store::{DatabaseError, StateDatabase};
+
+use crate::db::{DatabaseError, StateDatabase};
 
 /// Maximum number of sessions in a lineage.
 const SESSIONS_MAX: usize = 64;
 
 /// Maximum number of ancestors that are followed.
-pub(crate) const ANCESTORS_MAX: usize = 64;
+pub const ANCESTORS_MAX: usize = 64;
 
 /// Lists the jobs of a job's session lineage: newest session first, oldest job first in each
 /// session.
@@ -28,7 +29,7 @@ pub fn lineage_jobs(db: &StateDatabase, job: &JobId) -> Result<Vec<JobId>, Datab
 }
 
 /// Returns true if a job was started, directly or indirectly, in the session lineage of another.
-pub(crate) fn is_descendant_job(
+pub fn is_descendant_job(
     db: &StateDatabase,
     job: &JobId,
     of: &JobId,
@@ -49,7 +50,7 @@ pub(crate) fn is_descendant_job(
 
 /// Returns true if a session belongs to a job's lineage, or to a job that was started in it,
 /// directly or indirectly.
-pub(crate) fn lineage_has_session(
+pub fn lineage_has_session(
     db: &StateDatabase,
     session: &AgentSessionId,
     of: &JobId,
@@ -70,7 +71,7 @@ pub(crate) fn lineage_has_session(
 }
 
 /// Returns the job that started a job.
-pub(crate) fn parent_of(job: &Job) -> Option<JobId> {
+pub fn parent_of(job: &Job) -> Option<JobId> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;
     is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
 }

@@ -3,9 +3,10 @@
 //! Start at [`DaemonStatus`].
 
 use camino::Utf8PathBuf;
-use heeler_model::{AgentName, JobId, RunId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::{AgentName, JobId, RunId};
 
 /// Lifetime of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

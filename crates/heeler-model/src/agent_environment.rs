@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use heeler_model::config::{AgentConfig, McpServer, McpTransport, SecretText, WebUrl};
-use heeler_model::redact::{check_secret, is_secret_name};
 use indexmap::IndexMap;
+use thiserror::Error;
 use url::Url;
 
-use super::PrepareError;
+use crate::config::{AgentConfig, McpServer, McpTransport, SecretText, WebUrl};
+use crate::redact::{ShortSecretError, check_secret, is_secret_name};
 
 /// Variables that every agent gets; others must be listed in the config.
 const PASSED_VARIABLES: [&str; 7] = ["PATH", "HOME", "USER", "LANG", "TERM", "TZ", "TMPDIR"];
@@ -26,18 +26,34 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Headers that carry a secret in every case.
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "x-auth"];
 
+/// Failure to make an agent's environment.
+#[derive(Debug, Error)]
+pub enum AgentEnvironmentError {
+    #[error(
+        "{agent} needs the secret {name}, and it is set neither in the environment nor in the \
+         `.env` beside the config"
+    )]
+    Missing {
+        agent: String,
+        /// The variable.
+        name: String,
+    },
+    #[error(transparent)]
+    Short(#[from] ShortSecretError),
+}
+
 /// Environment and secrets of an agent.
-pub(crate) struct AgentEnvironment {
-    pub(crate) env: IndexMap<String, String>,
+pub struct AgentEnvironment {
+    pub env: IndexMap<String, String>,
     /// Values that Heeler must never write.
-    pub(crate) secrets: Vec<String>,
+    pub secrets: Vec<String>,
 }
 
 /// Selects the variables that the agent gets.
-pub(crate) fn select_environment(
+pub fn select_environment(
     agent: &AgentConfig,
     around: &BTreeMap<String, String>,
-) -> Result<AgentEnvironment, PrepareError> {
+) -> Result<AgentEnvironment, AgentEnvironmentError> {
     let passed = |name: &str| {
         PASSED_VARIABLES.contains(&name)
             || PASSED_PREFIXES.iter().any(|start| name.starts_with(start))
@@ -53,7 +69,7 @@ pub(crate) fn select_environment(
         let value = configured.get(name).map(|value| value.expose());
         let value = value.or_else(|| around.get(name).map(String::as_str));
         let value = value.filter(|value| !value.is_empty()).ok_or_else(|| {
-            PrepareError::Secret { agent: agent.name.to_string(), name: name.to_owned() }
+            AgentEnvironmentError::Missing { agent: agent.name.to_string(), name: name.to_owned() }
         })?;
         check_secret(name, value)?;
         env.insert(name.to_owned(), value.to_owned());
@@ -70,7 +86,7 @@ pub(crate) fn select_environment(
 /// Lists the values that Heeler must never write: variables named like secrets in the environment
 /// and in the agent's own variables, secrets named in the config, and the secrets of its MCP
 /// servers. This also works if the agent's environment is incomplete.
-pub(crate) fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
+pub fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
     let own: IndexMap<String, String> = agent
         .env
         .get()
@@ -91,9 +107,7 @@ pub(crate) fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) ->
 }
 
 /// Lists the values of variables that are named like secrets, if they are long enough.
-pub(crate) fn named_secrets<'e>(
-    env: impl Iterator<Item = (&'e String, &'e String)>,
-) -> Vec<String> {
+pub fn named_secrets<'e>(env: impl Iterator<Item = (&'e String, &'e String)>) -> Vec<String> {
     env.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.clone()).collect()
 }
 
@@ -115,7 +129,7 @@ fn add_secrets_of(server: &McpServer, secrets: &mut Vec<String>) {
 }
 
 /// Lists the secrets of an HTTP request: in headers and in the address.
-pub(crate) fn call_secrets(
+pub fn call_secrets(
     url: &WebUrl,
     headers: &IndexMap<String, SecretText>,
 ) -> impl Iterator<Item = String> {

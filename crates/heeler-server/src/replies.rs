@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::enum_schemas;
+use heeler_query::enum_schemas;
 
 /// Reply of the daemon.
 #[derive(Debug, Clone, PartialEq, Serialize)]
