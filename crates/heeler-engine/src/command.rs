@@ -4,7 +4,6 @@
 //! Start at [`DaemonHandle`], which sends a [`DaemonCommand`] to the dispatcher.
 
 mod reply;
-mod status;
 
 use std::fmt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -24,13 +23,13 @@ use crate::run_questions::RunQuestionFiles;
 use crate::sessions::{SessionChange, SessionOperation};
 use crate::workflows::WorkflowOperation;
 
+pub use heeler_model::daemon_status::{
+    BudgetStatus, DaemonMode, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
+    ScheduleOverride, WaitingJob,
+};
 pub(crate) use reply::PendingReply;
 pub use reply::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, ReplyCallback,
-};
-pub use status::{
-    BudgetStatus, DaemonMode, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
-    ScheduleOverride, WaitingJob,
 };
 
 /// Capacity of the dispatcher's input channel. Senders block while it is full.

@@ -40,7 +40,6 @@ pub(crate) use command_routing::job_not_running;
 pub use commands::RESUME_PROMPT;
 pub(crate) use dispatcher_state::DispatcherState;
 pub use idempotency::{REQUEST_RETENTION, recorded_reply};
-pub use schedules::{parse_rule, rule_text};
 pub use webhook::{WebhookEndpoint, WebhookSecret};
 
 use crate::cancel;
@@ -295,7 +294,8 @@ impl Dispatcher {
         let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
         let reader = StoreReader::open(&self.fleet.dir).ok();
         let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
-        let expired = reader.and_then(|it| sessions::expired_sessions(&it, loaded, now, most).ok());
+        let expired =
+            reader.and_then(|it| heeler_store::expired_sessions(&it, loaded, now, most).ok());
         if expired.is_some_and(|expired| !expired.is_empty()) {
             self.commit(vec![(DispatchEvent::ExpireSessions, None)]);
         }

@@ -23,10 +23,7 @@ use thiserror::Error;
 
 use crate::fleet::EngineContext;
 
-pub use effects::{
-    FailedHook, HOOK_EFFECT_KIND, JobEnd, METADATA_BYTES_MAX, failed_hooks, hook_effects,
-    read_metadata,
-};
+pub use effects::{JobEnd, METADATA_BYTES_MAX, hook_effects, read_metadata};
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
 /// Config of the hook worker; replaced when the config is reloaded.

@@ -24,7 +24,6 @@ pub mod fault;
 mod fault;
 mod file_watcher;
 mod fleet;
-mod fleet_environment;
 mod fleet_monitor;
 pub mod hooks;
 mod launch;
@@ -38,7 +37,6 @@ mod run_file;
 mod run_questions;
 mod run_start;
 mod runner_watcher;
-mod session_lineage;
 mod sessions;
 mod setup;
 mod socket_folder;
@@ -64,29 +62,27 @@ pub use control_client::{
     ControlClient, ControlError, EventStreamCloser, RunEventStream, read_started_file,
 };
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
-pub use daemon_file::{DaemonFile, DaemonFileError};
+pub use daemon_file::{remove_daemon_file, write_daemon_file};
 pub use dispatch::{
     DaemonExit, REQUEST_RETENTION, RESUME_PROMPT, SetupLoader, WebhookEndpoint, WebhookSecret,
-    parse_rule, recorded_reply, rule_text,
+    recorded_reply,
 };
 pub use file_watcher::{
     CHANGES_REPORTED_MAX, FileWatcher, WATCHED_FOLDERS_MAX, WatchEvent, WatchSpec,
 };
 pub use fleet::{EngineContext, StateOpenError};
-pub use fleet_environment::FleetEnvironment;
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use prepare::{PrepareContext, PrepareError, prepare_request};
 pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
 pub use resolved_request::ResolvedJobRequest;
 pub use run_file::RunFileReadError;
-pub use run_start::{RunStartError, SessionHolder, session_holder};
-pub use session_lineage::{lineage_jobs, lineage_sessions};
+pub use run_start::RunStartError;
 pub use sessions::{
     AdoptedSession, CLEANUP_MAX, CleanupPlan, ForkedSession, NATIVE_ORIGIN, RetainedSession,
-    SessionOperation, expired_sessions, has_expired, plan_cleanup,
+    SessionOperation, plan_cleanup,
 };
-pub use setup::{DaemonSetup, cron_override};
+pub use setup::DaemonSetup;
 pub use socket_folder::{SocketFolderError, ensure_socket_folder};
 pub use watchdog::RUNNER_SILENCE_MAX;
 pub use workflows::{WorkflowMode, WorkflowOperation, WorkflowRunRequest};

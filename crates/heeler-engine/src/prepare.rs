@@ -3,7 +3,6 @@
 //! Errors that can be detected before a job exists are reported here, with a remedy. Nothing is
 //! written. Start at [`prepare_request`].
 
-pub(crate) mod environment;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -11,11 +10,12 @@ use std::io;
 use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
+pub(crate) use heeler_model::agent_environment as environment;
+use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::config::{
     AgentConfig, ConfigDuration, LogDurability, RuntimeConfig, RuntimeType, ScheduleConfig,
     SessionRules,
 };
-use heeler_model::redact::ShortSecretError;
 use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
@@ -100,19 +100,9 @@ pub enum PrepareError {
         /// The name or path that was looked up.
         program: Utf8PathBuf,
     },
-    /// A secret has no value.
-    #[error(
-        "{agent} needs the secret {name}, and it is set neither in the environment nor in the \
-         `.env` beside the config"
-    )]
-    Secret {
-        agent: String,
-        /// Name of the variable.
-        name: String,
-    },
-    /// A secret is too short to be redacted safely.
+    /// The agent's environment lacks a secret, or has one that is too short.
     #[error(transparent)]
-    Short(#[from] ShortSecretError),
+    Environment(#[from] AgentEnvironmentError),
 }
 
 /// Resolves a job request for an agent.

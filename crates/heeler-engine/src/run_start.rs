@@ -5,7 +5,7 @@
 
 use std::process::Child;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{AgentLaunchSpec, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
 use heeler_model::session_choice::{
@@ -16,7 +16,8 @@ use heeler_model::{
     SessionMode, SessionStatus,
 };
 use heeler_store::{DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction};
-use heeler_transcript::{DiskError, LockFile, OsDisk, create_folder, replace_file};
+use heeler_store::{SessionHolder, session_holder};
+use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -170,26 +171,6 @@ fn check_session_free(
         }
         None => Ok(()),
     }
-}
-
-/// Process that uses a session.
-#[derive(Debug)]
-pub struct SessionHolder {
-    /// Description of the process.
-    pub holder: String,
-    /// Its job, if the process is a runner.
-    pub job: Option<JobId>,
-}
-
-/// Returns the holder of a session's lock, also if it belongs to another fleet. A lock that cannot
-/// be probed counts as free; the runner checks it again.
-pub fn session_holder(home: &Utf8Path, id: &AgentSessionId) -> Option<SessionHolder> {
-    let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
-    // A runner's lock names its job.
-    let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();
-    let job = command.strip_prefix("runner ").and_then(|job| job.parse().ok());
-    let holder = holder.map_or("another process".to_owned(), |it| it.to_string());
-    Some(SessionHolder { holder, job })
 }
 
 /// Refuses to start the agent's own session, or its channel's, while another job is starting it:

@@ -24,7 +24,6 @@ use crate::fleet::EngineContext;
 use crate::setup::DaemonSetup;
 
 pub(crate) use expiry::{EXPIRED_MAX, expire_sessions};
-pub use expiry::{expired_sessions, has_expired};
 pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub(crate) use removal::{SessionMoveLocks, sync_session_files};
 pub(crate) use worktree::{is_worktree_missing, recreate_worktree};

@@ -9,28 +9,25 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
-    AgentConfig, AgentLookupError, CRON_SUFFIX, FleetConfig, LoadedConfig, LogDurability,
-    RenderStyle, RuntimeConfig, ScheduleConfig,
+    AgentConfig, AgentLookupError, FleetConfig, LoadedConfig, LogDurability, RenderStyle,
+    RuntimeConfig,
 };
 use heeler_model::redact::SecretRedactor;
 use heeler_model::workflow::{
     FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
 };
 use heeler_model::{AgentName, JobRequest, PhaseJobKind};
-use heeler_store::{
-    CronOverride, DatabaseError, ScheduleOverrideRecord, StateDatabase, WorkflowRunRow,
-};
+use heeler_store::{DatabaseError, StateDatabase, WorkflowRunRow};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
-use crate::fleet_environment::FleetEnvironment;
 use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
 use crate::prepare::{self, PrepareContext, PrepareError, environment};
 use crate::resolved_request::ResolvedJobRequest;
+use heeler_store::FleetEnvironment;
 
 /// Config and environment of a daemon.
 #[derive(Debug)]
@@ -252,27 +249,6 @@ impl DaemonSetup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
-}
-
-/// Converts a change of a workflow's cron to a change of the corresponding schedule.
-pub fn cron_override(
-    loaded: &LoadedConfig,
-    row: CronOverride,
-) -> Option<(ScheduleKey, ScheduleOverrideRecord)> {
-    let CronOverride { name, enabled, schedule: text, at, by } = row;
-    let is_it = |it: &ScheduleConfig| it.workflow.is_some() && cron_name(it) == name;
-    let agents = loaded.agents.iter();
-    let (agent, schedule) = agents
-        .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))
-        .find(|(_, schedule)| is_it(schedule))?;
-    let (agent, schedule) = (agent.name.to_string(), schedule.name.clone());
-    let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
-    Some((key, ScheduleOverrideRecord { agent, schedule, enabled, text, at, by }))
-}
-
-/// Returns the name of the workflow cron that a schedule represents.
-pub(crate) fn cron_name(schedule: &ScheduleConfig) -> &str {
-    schedule.name.strip_suffix(CRON_SUFFIX).unwrap_or(&schedule.name)
 }
 
 /// Returns a request without secrets, for storage.

@@ -31,6 +31,22 @@ words! {
     }
 }
 
+/// Effect kind of hooks.
+pub const HOOK_EFFECT_KIND: &str = "hook";
+
+/// Payload of a hook's effect.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct HookEffectPayload {
+    /// Agent that the hook belongs to.
+    pub agent: String,
+    /// Position of the hook when it was chosen.
+    pub place: HookPosition,
+    /// Name by which the hook is found in a changed config.
+    pub name: Option<String>,
+    /// Context that is passed to the hook.
+    pub context: HookContext,
+}
+
 /// Data that a hook receives as JSON. Field names are herdctl's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use heeler_engine::{parse_rule, rule_text};
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{LoadedConfig, ScheduleConfig};
+use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{DueTimeCursor, ScheduleTimetable};
 use heeler_model::{JobStatus, ScheduleStatus};
 use heeler_store::{ScheduleOverrideRecord, StoreReader};

@@ -1,6 +1,5 @@
 //! Errors of queries.
 
-use heeler_engine::{DaemonCommandError, DaemonCommandErrorKind};
 use heeler_store::history::HistoryError;
 use heeler_store::native::NativeSessionError;
 use heeler_store::{DatabaseError, DatabaseOpenError, IdLookupError, StateDirError};
@@ -53,9 +52,6 @@ pub enum QueryError {
     /// Claude's own sessions cannot be read.
     #[error(transparent)]
     Native(#[from] NativeSessionError),
-    /// The daemon refused the request, or would refuse it.
-    #[error(transparent)]
-    Daemon(#[from] DaemonCommandError),
     /// The owner of the state lock cannot be determined.
     #[error(transparent)]
     Lock(#[from] LockError),
@@ -92,12 +88,6 @@ impl QueryError {
             | QueryError::Lookup(IdLookupError::Ambiguous { .. })
             | QueryError::Native(NativeSessionError::Ambiguous { .. }) => QueryErrorKind::Usage,
             QueryError::Refused { .. } => QueryErrorKind::Refused,
-            QueryError::Daemon(refused) => match refused.kind {
-                DaemonCommandErrorKind::NotFound => QueryErrorKind::NotFound,
-                DaemonCommandErrorKind::Usage => QueryErrorKind::Usage,
-                DaemonCommandErrorKind::Trouble => QueryErrorKind::Internal,
-                _ => QueryErrorKind::Refused,
-            },
             _ => QueryErrorKind::Internal,
         }
     }

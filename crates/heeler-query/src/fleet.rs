@@ -1,7 +1,7 @@
 //! Status of the fleet: agents, and running, queued and failed jobs. Start at
 //! [`FleetReader::fleet`].
 
-use heeler_engine::{BudgetStatus, DaemonMode, DaemonStatus};
+use heeler_model::daemon_status::{BudgetStatus, DaemonMode, DaemonStatus};
 use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord};
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{AgentState, AgentStatus, ApprovalStatus, JobHead, JobStatus, ScheduleStatus};

@@ -7,12 +7,10 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{
-    CommandReply, DaemonFile, DaemonMode, DaemonSetup, FleetEnvironment, IdempotencyKey,
-};
 use heeler_model::JobHead;
 use heeler_model::config::{AgentLookupError, LoadedConfig};
-use heeler_store::{StateDir, StoreReader};
+use heeler_model::daemon_status::DaemonMode;
+use heeler_store::{DaemonFile, FleetEnvironment, StateDir, StoreReader};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -41,17 +39,6 @@ pub struct QueryContext {
 }
 
 impl QueryContext {
-    /// Creates the context of a running daemon.
-    pub fn from_setup(setup: &DaemonSetup) -> QueryContext {
-        QueryContext {
-            config: Some(setup.config.clone()),
-            loaded: Some(Arc::clone(&setup.loaded)),
-            env: setup.env.clone(),
-            home: Some(setup.home.clone()),
-            zone: setup.zone.clone(),
-        }
-    }
-
     /// Returns the part of the context that reads of native sessions need.
     pub fn read_context(&self) -> Option<FleetEnvironment<'_>> {
         let home = self.home.as_deref()?;
@@ -137,17 +124,6 @@ impl FleetReader {
             None => StoreReader::open(&self.dir)?,
         };
         Ok(PooledReader { reader: Some(reader), idle: &self.idle_readers })
-    }
-
-    /// Returns the answer to a request that was made before; an error if its idempotency key was
-    /// used for a different request.
-    pub fn previous_answer(
-        &self,
-        key: &IdempotencyKey,
-    ) -> Result<Option<CommandReply>, QueryError> {
-        let reader = self.reader()?;
-        let known = heeler_engine::recorded_reply(&reader, key)?;
-        known.transpose().map_err(QueryError::from)
     }
 
     /// Adds a reader that is already open to the pool.

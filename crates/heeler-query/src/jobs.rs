@@ -1,12 +1,14 @@
 //! Jobs: lists and details.
 
 use camino::Utf8PathBuf;
-use heeler_engine::hooks::{FailedHook, failed_hooks};
 use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::workflow::PartDecision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
-use heeler_store::{JobCursor, JobFilter, JobListRow, RunRecord, SentFile, StateDir, StoreReader};
+use heeler_store::{
+    FailedHook, JobCursor, JobFilter, JobListRow, RunRecord, SentFile, StateDir, StoreReader,
+    failed_hooks,
+};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::Serialize;

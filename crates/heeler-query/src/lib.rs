@@ -24,7 +24,6 @@ pub mod messages;
 pub mod metrics;
 pub mod overview;
 pub mod progress;
-pub mod replies;
 pub mod rows;
 pub mod schedules;
 pub mod search;

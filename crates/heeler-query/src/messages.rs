@@ -11,7 +11,7 @@ use heeler_store::history::{
     ForkSafety, HistoryMessage, HistoryPage, HistoryRole, ToolCall, TranscriptSnapshot,
     load_history,
 };
-use heeler_store::native::DisplayRedactor;
+use heeler_store::native::{DisplayRedactor, read_external_messages};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -185,7 +185,7 @@ fn append_external_messages(
     if wanted.before.is_some() || session.status == SessionStatus::Active {
         return Ok(());
     }
-    let added = heeler_runner::read_external_messages(own, left)?;
+    let added = read_external_messages(own, left)?;
     let known: HashSet<&str> = past.messages.iter().flat_map(uuids).collect();
     let added: HashSet<&str> = added.iter().filter_map(uuid).collect();
     let added: HashSet<&str> = added.difference(&known).copied().collect();

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use heeler_engine::cron_override;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
     self, ConfigDuration, LoadedConfig, MissedRunPolicy, OverlapPolicy, ScheduleTrigger,
 };
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
+use heeler_store::cron_override;
 use heeler_store::{OccurrenceRecord, ScheduleOverrideRecord, SkipRecord, StoreReader};
 use jiff::Timestamp;
 use serde::Serialize;

@@ -25,7 +25,7 @@ impl FleetReader {
         let (known, reader) = (self.context(), self.reader()?);
         let session = sessions::find_session(&reader, session)?;
         let Some(own) = session.agent_session_id else { return Ok(None) };
-        let at_work = known.home.and_then(|home| heeler_engine::session_holder(&home, &own));
+        let at_work = known.home.and_then(|home| heeler_store::session_holder(&home, &own));
         let mut recorded = reader.running_jobs()?.into_iter();
         let recorded = recorded.rfind(|head| head.session_id.as_ref() == Some(&own));
         let named = at_work.as_ref().and_then(|it| it.job.as_ref());

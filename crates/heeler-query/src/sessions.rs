@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{expired_sessions, has_expired};
 use heeler_model::config::RuntimeType;
 use heeler_model::job_row::JobRow;
 use heeler_model::session_choice::SessionChoice;
+use heeler_model::session_expiry::has_expired;
 use heeler_model::{AgentSessionId, ApprovalMode, Session, SessionId, SessionMode, SessionStatus};
 use heeler_store::history::{HistoryMessage, load_history};
-use heeler_store::{IdLookupError, SessionCursor, SessionFilter, StoreReader};
+use heeler_store::{IdLookupError, SessionCursor, SessionFilter, StoreReader, expired_sessions};
 use heeler_transcript::read_tail;
 use jiff::Timestamp;
 use serde::Serialize;

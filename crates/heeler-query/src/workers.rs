@@ -3,9 +3,9 @@
 //! A worker is a name under which jobs run in one session. It belongs to the conversation with the
 //! jobs that started it. Start at [`list_workers`].
 
-use heeler_engine::lineage_sessions;
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, SessionMode, TriggerType};
 use heeler_store::StoreReader;
+use heeler_store::session_lineage::lineage_sessions;
 
 use crate::QueryError;
 

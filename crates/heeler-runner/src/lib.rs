@@ -34,7 +34,6 @@ pub use mcp::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 pub use memory::release_free_memory;
-pub use native_session::read_external_messages;
 pub use process::{control_group_unavailable_reason, restart_without_marker};
 pub use run::{RunnerError, RunnerHost, run};
 pub use settle::{RunSettleError, end_leftover_processes, settle_run, settle_runs};

@@ -12,20 +12,18 @@ use std::fs::File;
 use std::io::{self, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::message::parse_row;
-use heeler_model::recorder::MessageCounter;
+use heeler_model::native_chain::{
+    NativeChainEntry, NativeSessionChanges, branch_entries, compare_with_position,
+};
 use heeler_model::run::RunSpec;
 use heeler_model::{AgentSessionId, NativeSessionLocation, NativeSessionPosition, project_slug};
 use heeler_transcript::{
-    DiskError, PageBoundary, TranscriptEntry as Line, TranscriptScanner, read_range,
+    DiskError, ReverseRecordReader, TranscriptEntry as Line, TranscriptScanner,
 };
 use indexmap::IndexMap;
 use memchr::memmem;
 use serde_json::Value as Json;
 use uuid::Uuid;
-
-/// Number of lines read per page, from the end.
-const PAGE_LINES: usize = 64;
 
 /// Returns the directory of the agent's native sessions, if it is known.
 pub(crate) fn sessions_folder(
@@ -61,8 +59,8 @@ pub(crate) fn find_session(
 /// Returns the end position of the native session; `None` if it holds no conversation.
 pub(crate) fn read_mark(path: &Utf8Path) -> Result<Option<NativeSessionPosition>, DiskError> {
     let bytes = file_length(path)?;
-    let mut entries = NativeReverseReader::open(path);
-    while let Some(entry) = entries.next()? {
+    let mut records = ReverseRecordReader::open(path);
+    while let Some(entry) = next_entry(&mut records)? {
         if entry.is_message() {
             return Ok(Some(NativeSessionPosition { bytes, last: entry.uuid }));
         }
@@ -149,58 +147,18 @@ pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskEr
 /// Number of bytes searched at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Changes of a native session since the last run left it.
-#[derive(Debug, Default, PartialEq)]
-pub(crate) struct NativeSessionChanges {
-    /// Conversation entries added by others, oldest first.
-    pub(crate) added: Vec<Json>,
-    /// Number of Heeler's messages that the agent no longer remembers: another writer was active at
-    /// the same time, and the conversation continues from that writer's messages.
-    pub(crate) dropped: u64,
-    /// Heeler's last entry no longer exists.
-    pub(crate) is_replaced: bool,
-}
-
-impl NativeSessionChanges {
-    /// Returns true if the conversation differs from the recorded one.
-    pub(crate) fn has_changed(&self) -> bool {
-        !self.added.is_empty() || self.dropped > 0 || self.is_replaced
-    }
-
-    /// Returns the number of messages added by others.
-    pub(crate) fn message_count(&self) -> u64 {
-        count_messages(self.added.iter())
-    }
-}
-
-/// Returns the messages that a native session received outside Heeler since the last run, oldest
-/// first.
-pub fn read_external_messages(
-    path: &Utf8Path,
-    left: &NativeSessionPosition,
-) -> Result<Vec<Json>, DiskError> {
-    Ok(changes_since(path, left)?.added)
-}
-
-/// Compares a native session with the position at which the last run left it. Growth by entries
-/// that are not part of the conversation does not count as a change.
+/// Compares a native session with the position at which the last run left it.
 pub(crate) fn changes_since(
     path: &Utf8Path,
     left: &NativeSessionPosition,
 ) -> Result<NativeSessionChanges, DiskError> {
-    let bytes = file_length(path)?;
-    if bytes == left.bytes || (bytes > left.bytes && !has_messages_after(path, left.bytes)?) {
-        return Ok(NativeSessionChanges::default());
-    }
-    let mut walk = NativeChainComparison::new(left.last);
-    let mut entries = NativeReverseReader::open(path);
-    while let Some(entry) = entries.next()? {
-        if walk.visit(entry) {
-            return Ok(walk.finish(false));
-        }
-    }
-    let is_other = !walk.found_ours;
-    Ok(walk.finish(is_other))
+    let mut records = ReverseRecordReader::open(path);
+    compare_with_position(
+        left,
+        file_length(path)?,
+        |offset| has_messages_after(path, offset),
+        || next_entry(&mut records),
+    )
 }
 
 fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
@@ -214,66 +172,16 @@ fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
     Ok(false)
 }
 
-/// Simultaneous walk back from the newest entry and from Heeler's last one until both chains meet.
-/// An entry comes after its parent, so one pass from the end meets both chains in order.
-struct NativeChainComparison {
-    /// Next entry to find on the newest chain; the outer `None` means that the newest entry has not
-    /// been read yet.
-    newest: Option<Option<Uuid>>,
-    ours: Option<Uuid>,
-    found_ours: bool,
-    newest_chain: HashSet<Uuid>,
-    own_chain: HashSet<Uuid>,
-    /// Newest first.
-    seen: Vec<NativeChainEntry>,
-}
-
-impl NativeChainComparison {
-    fn new(ours: Uuid) -> NativeChainComparison {
-        NativeChainComparison {
-            newest: None,
-            ours: Some(ours),
-            found_ours: false,
-            newest_chain: HashSet::new(),
-            own_chain: HashSet::new(),
-            seen: Vec::new(),
+/// Returns the next older entry.
+fn next_entry(
+    records: &mut ReverseRecordReader<'_>,
+) -> Result<Option<NativeChainEntry>, DiskError> {
+    while let Some(record) = records.next_record()? {
+        if let Some(entry) = NativeChainEntry::parse(&record.text) {
+            return Ok(Some(entry));
         }
     }
-
-    /// Visits the next older entry; returns true once both chains have met.
-    fn visit(&mut self, entry: NativeChainEntry) -> bool {
-        if self.newest.is_none() && entry.is_message() {
-            self.newest = Some(Some(entry.uuid));
-        }
-        if self.newest == Some(self.ours) {
-            return true;
-        }
-        if self.newest == Some(Some(entry.uuid)) {
-            self.newest_chain.insert(entry.uuid);
-            self.newest = Some(entry.parent);
-        }
-        if self.ours == Some(entry.uuid) {
-            self.found_ours = true;
-            self.own_chain.insert(entry.uuid);
-            self.ours = entry.parent;
-        }
-        if entry.is_message() {
-            self.seen.push(entry);
-        }
-        self.newest == Some(self.ours)
-    }
-
-    fn finish(mut self, is_other: bool) -> NativeSessionChanges {
-        self.seen.reverse();
-        let known = branch_entries(&self.seen, &self.newest_chain);
-        let is_ours = |entry: &&NativeChainEntry| self.own_chain.contains(&entry.uuid);
-        let dropped = self.seen.iter().filter(is_ours);
-        let dropped =
-            count_messages(dropped.filter(|it| !known.contains(&it.uuid)).map(|it| &it.row));
-        let is_new = |entry: &NativeChainEntry| known.contains(&entry.uuid) && !is_ours(&entry);
-        let added = self.seen.into_iter().filter(is_new).map(|entry| entry.row).collect();
-        NativeSessionChanges { added, dropped, is_replaced: is_other }
-    }
+    Ok(None)
 }
 
 /// Last messages of a native session.
@@ -294,8 +202,8 @@ pub(crate) fn last_messages(
     keep: u32,
 ) -> Result<Option<NativeRecentMessages>, DiskError> {
     let mut tail = NativeTailReader::default();
-    let mut entries = NativeReverseReader::open(path);
-    while let Some(entry) = entries.next()? {
+    let mut records = ReverseRecordReader::open(path);
+    while let Some(entry) = next_entry(&mut records)? {
         if tail.visit(entry, keep as usize) {
             break;
         }
@@ -371,106 +279,6 @@ impl NativeTailReader {
             kept.insert(same.map_or(kept.len(), |at| at + 1), entry);
         }
         Some(NativeRecentMessages { rows: kept.into_iter().map(|entry| entry.row).collect(), last })
-    }
-}
-
-/// Returns the entries that belong to a chain: its own and, where tools were called in parallel,
-/// the other parts of those messages and their results, which are siblings of the chain.
-fn branch_entries(entries: &[NativeChainEntry], chain: &HashSet<Uuid>) -> HashSet<Uuid> {
-    let is_on = |entry: &&NativeChainEntry| chain.contains(&entry.uuid);
-    let spoken: HashSet<&str> =
-        entries.iter().filter(is_on).filter_map(NativeChainEntry::message_id).collect();
-    let is_part = |entry: &&NativeChainEntry| {
-        is_on(entry) || entry.message_id().is_some_and(|id| spoken.contains(id))
-    };
-    let parts: Vec<&NativeChainEntry> = entries.iter().filter(is_part).collect();
-    let calls: HashSet<&str> = parts.iter().flat_map(|entry| entry.ids("tool_use", "id")).collect();
-    let results = entries.iter().filter(|entry| {
-        let mut ids = entry.ids("tool_result", "tool_use_id").peekable();
-        ids.peek().is_some() && ids.all(|id| calls.contains(id))
-    });
-    parts.into_iter().chain(results).map(|entry| entry.uuid).collect()
-}
-
-fn count_messages<'r>(rows: impl Iterator<Item = &'r Json>) -> u64 {
-    let mut count = MessageCounter::default();
-    rows.for_each(|row| {
-        count.count_row(row);
-    });
-    count.messages()
-}
-
-#[derive(Debug)]
-struct NativeChainEntry {
-    uuid: Uuid,
-    parent: Option<Uuid>,
-    row: Json,
-}
-
-impl NativeChainEntry {
-    /// Parses a line; `None` if it belongs to no chain, or to a sub-agent's.
-    fn parse(text: &str) -> Option<NativeChainEntry> {
-        let row = parse_row(text)?;
-        let id = |key: &str| Uuid::try_parse(row[key].as_str()?).ok();
-        if row["isSidechain"] == true {
-            return None;
-        }
-        // A compacted entry names its logical parent.
-        let parent = id("parentUuid").or_else(|| id("logicalParentUuid"));
-        Some(NativeChainEntry { uuid: id("uuid")?, parent, row })
-    }
-
-    /// Returns true for a message of the user or the agent.
-    fn is_message(&self) -> bool {
-        matches!(self.row["type"].as_str(), Some("user" | "assistant"))
-            && self.row["message"].is_object()
-    }
-
-    /// Returns true for a prompt of the user, which begins a turn.
-    fn is_prompt(&self) -> bool {
-        let begins = MessageCounter::default().count_row(&self.row);
-        begins && self.row["type"] == "user" && self.row["isMeta"] != true
-    }
-
-    fn message_id(&self) -> Option<&str> {
-        (self.row["type"] == "assistant").then(|| self.row["message"]["id"].as_str())?
-    }
-
-    /// Returns the IDs in blocks of this kind.
-    fn ids(&self, kind: &str, key: &str) -> impl Iterator<Item = &str> {
-        let blocks = self.row["message"]["content"].as_array().into_iter().flatten();
-        blocks
-            .filter(move |block| block["type"] == kind)
-            .filter_map(move |block| block[key].as_str())
-    }
-}
-
-/// Reader of native session entries, newest first.
-struct NativeReverseReader<'p> {
-    path: &'p Utf8Path,
-    before: PageBoundary,
-    page: Vec<heeler_transcript::TranscriptRecord>,
-}
-
-impl<'p> NativeReverseReader<'p> {
-    fn open(path: &'p Utf8Path) -> NativeReverseReader<'p> {
-        NativeReverseReader { path, before: PageBoundary::End, page: Vec::new() }
-    }
-
-    fn next(&mut self) -> Result<Option<NativeChainEntry>, DiskError> {
-        loop {
-            while let Some(record) = self.page.pop() {
-                if let Some(entry) = NativeChainEntry::parse(&record.text) {
-                    return Ok(Some(entry));
-                }
-            }
-            if self.before == PageBoundary::Offset(0) {
-                return Ok(None);
-            }
-            let page = read_range(self.path, self.before, PAGE_LINES)?;
-            self.before = PageBoundary::Offset(page.start);
-            self.page = page.records;
-        }
     }
 }
 

@@ -19,6 +19,7 @@ mod workflows;
 
 use std::sync::{Arc, LazyLock};
 
+use crate::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use axum::Json;
 use axum::Router;
 use axum::extract::Request;
@@ -27,7 +28,6 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use heeler_model::AccessScope;
-use heeler_query::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;

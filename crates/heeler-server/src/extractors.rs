@@ -10,14 +10,14 @@ use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use heeler_engine::IdempotencyKey;
+use heeler_engine::{IdempotencyKey, recorded_reply};
 use heeler_model::PROMPT_BYTES_MAX;
-use heeler_query::replies::DaemonReply;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
 use crate::caller::{AccessScope, RequestCaller};
 use crate::problem::ProblemDetails;
+use crate::replies::DaemonReply;
 use crate::server_state::SharedServerState;
 
 /// Size limit of a request body: JSON encodes some characters of a prompt in six bytes.
@@ -167,7 +167,12 @@ impl FromRequestParts<SharedServerState> for KeyedCaller {
         let caller = caller.map_err(ProblemDetails::into_response)?;
         let key = parts.extensions.get::<IdempotencyKey>().cloned();
         if let Some(key) = key.clone() {
-            let known = app.read(move |records| records.previous_answer(&key)).await;
+            let known = app.read(move |records| {
+                let reader = records.reader()?;
+                Ok(recorded_reply(&reader, &key)?)
+            });
+            let known = known.await.map_err(ProblemDetails::into_response)?;
+            let known = known.transpose().map_err(ProblemDetails::from);
             if let Some(answer) = known.map_err(ProblemDetails::into_response)? {
                 let replayed = [(REPLAYED_HEADER, HeaderValue::from_static("true"))];
                 return Err((replayed, Json(DaemonReply::from(answer))).into_response());

@@ -100,10 +100,6 @@ impl From<DaemonCommandError> for ProblemDetails {
 
 impl From<QueryError> for ProblemDetails {
     fn from(error: QueryError) -> ProblemDetails {
-        let error = match error {
-            QueryError::Daemon(refused) => return ProblemDetails::from(refused),
-            error => error,
-        };
         match error.kind() {
             QueryErrorKind::NotFound => {
                 ProblemDetails::not_found(error.to_string()).with_optional_hint(error.hint())

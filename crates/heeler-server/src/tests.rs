@@ -17,7 +17,7 @@ use heeler_engine::{
     ReplyCallback, RunningJob, ScheduleChange, StopMode, WaitingJob, WebhookCall,
 };
 use heeler_model::{JobRequest, JobStatus, PROMPT_BYTES_MAX, RunId};
-use heeler_query::{FleetReader, QueryContext};
+use heeler_query::FleetReader;
 use heeler_store::StateDir;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -25,6 +25,7 @@ use tokio::sync::oneshot;
 
 use crate::extractors::{BODY_BYTES_MAX, read_bytes};
 use crate::internal::{COMMAND_PATH, HELLO_PATH};
+use crate::query_context;
 use crate::serve::CONNECTIONS_MAX;
 use crate::{
     AccessControl, ConnectionCounter, DaemonClient, DaemonClientError, DaemonListeners,
@@ -53,7 +54,7 @@ pub(crate) fn app(
     let outlook = FleetMonitor::new(Arc::new(setup));
     let known = outlook.clone();
     let dir = StateDir::create(&folder.join(".heeler")).unwrap();
-    let records = FleetReader::new(dir, move || QueryContext::from_setup(&known.setup()));
+    let records = FleetReader::new(dir, move || query_context(&known.setup()));
     let (access, live) =
         (Arc::new(AccessControl::new(&WebEndpoint::default())), LiveStreams::new(&outlook));
     let version = "1.2.3".to_owned();

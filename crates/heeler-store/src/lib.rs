@@ -7,22 +7,37 @@
 mod archive;
 mod backup;
 pub mod bundle;
+mod cron_override;
+mod daemon_file;
 mod db;
 pub mod doctor;
+mod failed_hooks;
+mod fleet_environment;
+mod herdctl_layout;
 pub mod history;
-pub mod import;
+mod idle_session;
 mod json_selector;
 mod layout;
+mod lenient_record;
 pub mod native;
 mod reader;
 mod restore;
 mod sent_files;
+mod session_expiry;
+mod session_holder;
+pub mod session_lineage;
+pub mod staging;
 mod store;
+mod store_writer;
 mod transaction;
+mod view_publisher;
+pub mod view_records;
 mod views;
 
 pub use archive::{ArchiveError, ArchiveManifest, ArchiveReport, ManifestFile, backup_to_file};
 pub use backup::{BackupError, list_backups as backups, take_daily_backup as backup_daily};
+pub use cron_override::{cron_name, cron_override};
+pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::deleted_sessions::DeletedSession;
@@ -44,15 +59,24 @@ pub use db::workflows::{
     WorkflowRunHead, WorkflowRunRow,
 };
 pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
+pub use failed_hooks::{FailedHook, failed_hooks};
+pub use fleet_environment::FleetEnvironment;
+pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
+pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError};
+pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
 pub use reader::StoreReader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use sent_files::{SentFile, is_sent_file};
-pub use store::{OpenedStore, Store, StoreOpenError, StoreWriteError};
+pub use session_expiry::expired_sessions;
+pub use session_holder::{SessionHolder, session_holder};
+pub use store::{OpenedStore, Store, StoreOpenError};
+pub use store_writer::StoreWriteError;
 pub use transaction::StoreTransaction;
+pub use view_publisher::ViewPublisher;
 pub use views::{
-    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, ViewPublisher,
-    render_view,
+    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, render_view,
+    sha256_hex,
 };
 
 /// Schema version of the database that this build reads and writes.

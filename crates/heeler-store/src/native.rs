@@ -4,6 +4,7 @@
 //! never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
 //! [`list()`] and [`find()`].
 
+mod external_messages;
 mod parser;
 mod redactor;
 
@@ -17,6 +18,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 use uuid::Uuid;
 
+pub use external_messages::read_external_messages;
 pub use redactor::DisplayRedactor;
 
 /// Most project directories, and most files in each, that are examined.

@@ -24,9 +24,8 @@ use crate::archive::{
 };
 use crate::backup::{self, BackupError, copy_content};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, views, workflows};
-use crate::doctor;
-use crate::import::ImportError;
 use crate::layout::{StateDir, StateDirError, free_bytes};
+use crate::staging::{self, StagingError};
 use heeler_transcript::untrusted_file;
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
@@ -80,9 +79,9 @@ pub enum RestoreError {
     Backup(#[from] BackupError),
     /// An interrupted rebuild was found and cannot be completed.
     #[error("an interrupted rebuild of the database cannot be completed; nothing was restored")]
-    Rebuild(#[source] ImportError),
+    Rebuild(#[source] StagingError),
     #[error("the restored database could not be put in place; run the restore again")]
-    Place(#[source] ImportError),
+    Place(#[source] StagingError),
     #[error("cannot {attempt} {path}; the database was not changed, run the restore again")]
     Io {
         attempt: &'static str,
@@ -124,12 +123,12 @@ pub fn restore_from_file(
             (Some(backup), None)
         }
         ExistingDatabase::Missing { lock } => {
-            place_new(new, &database, |file| doctor::place_database(dir, file, now))?;
+            place_new(new, &database, |file| staging::place_database(dir, file, now))?;
             drop(lock);
             (None, None)
         }
         ExistingDatabase::Damaged { lock } => {
-            let replace = |file: &Utf8Path| doctor::replace_database(dir, file, now);
+            let replace = |file: &Utf8Path| staging::replace_database(dir, file, now);
             let trash = place_new(new, &database, replace)?;
             drop(lock);
             (None, Some(trash.join(DATABASE)))
@@ -147,11 +146,11 @@ pub fn restore_from_file(
 
 /// Completes an interrupted rebuild, which would otherwise replace the restored database later.
 fn finish_rebuild(dir: &StateDir, now: Timestamp) -> Result<(), RestoreError> {
-    if !doctor::has_unfinished_rebuild(dir) {
+    if !staging::has_unfinished_rebuild(dir) {
         return Ok(());
     }
     let _lock = lock_state(dir, now)?;
-    doctor::finish_rebuild(dir).map_err(RestoreError::Rebuild)
+    staging::finish_rebuild(dir).map_err(RestoreError::Rebuild)
 }
 
 fn lock_state(dir: &StateDir, now: Timestamp) -> Result<LockFile, LockError> {
@@ -162,7 +161,7 @@ fn lock_state(dir: &StateDir, now: Timestamp) -> Result<LockFile, LockError> {
 fn place_new<T>(
     new: StateDatabase,
     file: &TempFileGuard,
-    put: impl FnOnce(&Utf8Path) -> Result<T, ImportError>,
+    put: impl FnOnce(&Utf8Path) -> Result<T, StagingError>,
 ) -> Result<T, RestoreError> {
     new.disable_wal()?;
     drop(new);

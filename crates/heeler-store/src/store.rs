@@ -1,37 +1,25 @@
 //! The single writer of a state directory.
 //!
-//! [`Store`] holds the directory's lock. Its thread drains a bounded queue and commits the
-//! queued commands in one transaction, each under its own savepoint. A caller gets its result
-//! only after COMMIT. A command that fails or panics undoes only itself. A failed COMMIT fails
-//! all its callers, and the connection is reopened. Start at [`Store::open`].
+//! [`Store`] holds the directory's lock. Changes go through the queue of its [`StoreWriter`].
+//! Start at [`Store::open`].
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
 use crate::db::migrate::{self, SchemaMigration};
-use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
-use crate::doctor;
-use crate::import::ImportError;
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
+use crate::staging::StagingError;
+use crate::staging::database_placement::finish_rebuild;
+use crate::store_writer::{StoreWriteError, StoreWriter};
 use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
 use heeler_transcript::{LockError, LockFile, LockHolder};
-
-/// Most commands in the queue; a caller that finds it full waits.
-const QUEUE_MAX: usize = 256;
-
-/// Most commands in one transaction, so that the first one does not wait indefinitely.
-const BATCH_MAX: usize = 512;
 
 /// Longest wait for the state lock, which another process may probe for an instant.
 const LOCK_WAIT: Duration = Duration::from_millis(200);
@@ -59,28 +47,9 @@ pub enum StoreOpenError {
     Backup(#[source] BackupError),
     /// An interrupted rebuild cannot be completed.
     #[error("an interrupted rebuild of the database cannot be completed")]
-    Rebuild(#[source] ImportError),
+    Rebuild(#[source] StagingError),
     #[error("cannot start the writer's thread")]
     Thread(#[source] std::io::Error),
-}
-
-/// Failure of a change.
-#[derive(Debug, Error)]
-pub enum StoreWriteError<E> {
-    /// The command returned an error; none of its changes was kept.
-    #[error("{0}")]
-    Refused(E),
-    /// The transaction could not be committed; none of its changes is visible.
-    #[error("the change was not saved")]
-    NotSaved(#[source] Arc<DatabaseError>),
-    /// The state was restored from a backup since it was last read.
-    #[error("the state was restored from a backup; read it again, then accept the restore")]
-    Restored,
-    /// The command panicked; none of its changes was kept.
-    #[error("internal error while changing the state: {0}")]
-    Panicked(String),
-    #[error("the store is closed")]
-    Closed,
 }
 
 /// A store, and the findings from opening it.
@@ -97,14 +66,8 @@ pub struct OpenedStore {
 
 #[derive(Debug)]
 pub struct Store {
-    dir: StateDir,
-    queue: Option<SyncSender<Box<dyn WriteCommand>>>,
-    thread: Option<JoinHandle<()>>,
-    epoch: Arc<AtomicI64>,
-    due: Arc<DueSignal>,
+    writer: StoreWriter,
     publishing: Mutex<()>,
-    /// Held until the thread has ended.
-    lock: Arc<LockFile>,
 }
 
 impl Store {
@@ -121,13 +84,15 @@ impl Store {
             LockFile::acquire(&dir.lock(), &LockHolder::this_process(command, now), LOCK_WAIT)
                 .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
         refuse_while_restoring(dir)?;
-        doctor::finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
+        finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
         let swept = views::remove_temp_files(dir, now);
         let db = StateDatabase::open_read_write(&dir.database())?;
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
-        let store = Store::start(dir.clone(), lock, db, epoch)?;
+        let writer =
+            StoreWriter::start(dir.clone(), lock, db, epoch).map_err(StoreOpenError::Thread)?;
+        let store = Store { writer, publishing: Mutex::default() };
 
         let hand_edits = store.apply_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the views that were edited by hand");
@@ -139,34 +104,8 @@ impl Store {
         Ok(OpenedStore { store, hand_edits, migrated_from, temp_files_removed: swept })
     }
 
-    fn start(
-        dir: StateDir,
-        lock: LockFile,
-        db: StateDatabase,
-        epoch: i64,
-    ) -> Result<Store, StoreOpenError> {
-        let epoch = Arc::new(AtomicI64::new(epoch));
-        let due = Arc::new(DueSignal::default());
-        let (queue, commands) = sync_channel(QUEUE_MAX);
-        let lock = Arc::new(lock);
-        let writer = WriterThread {
-            dir: dir.clone(),
-            lock: Arc::clone(&lock),
-            db: Some(db),
-            epoch: Arc::clone(&epoch),
-            due: Arc::clone(&due),
-            commands,
-        };
-        let thread = std::thread::Builder::new()
-            .name("heeler-store".to_owned())
-            .spawn(|| writer.run())
-            .map_err(StoreOpenError::Thread)?;
-        let (queue, thread) = (Some(queue), Some(thread));
-        Ok(Store { dir, queue, thread, epoch, due, publishing: Mutex::default(), lock })
-    }
-
     pub fn dir(&self) -> &StateDir {
-        &self.dir
+        self.writer.dir()
     }
 
     /// Returns true if the directory was not removed, moved or replaced.
@@ -174,7 +113,7 @@ impl Store {
     /// If it was, another process may be the writer of the directory at this path. Nothing there is
     /// touched.
     pub fn is_directory_intact(&self) -> bool {
-        self.lock.is_intact()
+        self.writer.is_directory_intact()
     }
 
     /// Runs a change on the writer's thread and returns its result once it is committed.
@@ -187,11 +126,7 @@ impl Store {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = sync_channel(1);
-        let command = Box::new(PendingWrite { work: Some(work), result: None, reply });
-        let queue = self.queue.as_ref().expect("only drop takes the queue");
-        queue.send(command).map_err(|_| StoreWriteError::Closed)?;
-        answer.recv().unwrap_or(Err(StoreWriteError::Closed))
+        self.writer.write(work)
     }
 
     /// Accepts that the state was restored. Anything read before is void; writes work again.
@@ -199,47 +134,35 @@ impl Store {
     /// Refused while the restore is running.
     pub fn accept_restore(&self) -> Result<i64, StoreOpenError> {
         let epoch = epoch_outside_restore(
-            &self.dir,
-            &StateDatabase::open_read_only(&self.dir.database())?,
+            self.dir(),
+            &StateDatabase::open_read_only(&self.dir().database())?,
         )?;
-        self.epoch.store(epoch, Ordering::SeqCst);
+        self.writer.set_epoch(epoch);
         Ok(epoch)
     }
 
     /// Applies the changes that people made in the views by hand, and returns them.
     pub fn apply_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        views::apply_hand_edits(self, now)
+        views::apply_hand_edits(&self.writer, now)
     }
 
     /// Writes every due view. Writes nothing if the directory was moved or replaced.
     pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.is_directory_intact() {
-            true => views::publish(self, now),
+            true => views::publish(&self.writer, now),
             false => Ok(PublishReport::default()),
         }
     }
 
     /// Takes today's backup of the database unless it exists; returns the path of a new backup.
     pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
-        backup::take_daily_backup(&self.dir, now)
+        backup::take_daily_backup(self.dir(), now)
     }
 
     pub(crate) fn due(&self) -> &Arc<DueSignal> {
-        &self.due
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // The thread ends when the queue is closed; the lock is released after it.
-        self.queue = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the writer's thread panicked");
-        }
+        self.writer.due()
     }
 }
 
@@ -283,187 +206,4 @@ pub(crate) fn apply_migrations(
         version = migrate::apply_next(&db.conn, steps, version, now)?;
     }
     Ok((found < version).then_some(found))
-}
-
-/// A command for the writer's thread.
-trait WriteCommand: Send {
-    /// Executes the command; decides between keeping and undoing its changes.
-    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
-    /// Sends the result to the caller.
-    fn answer(self: Box<Self>, fate: &BatchCommitOutcome);
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SavepointAction {
-    Release,
-    Rollback,
-}
-
-/// Result of a transaction.
-enum BatchCommitOutcome {
-    Committed,
-    NotSaved(Arc<DatabaseError>),
-    Restored,
-}
-
-struct PendingWrite<T, E, F> {
-    work: Option<F>,
-    result: Option<Result<T, StoreWriteError<E>>>,
-    reply: SyncSender<Result<T, StoreWriteError<E>>>,
-}
-
-impl<T, E, F> WriteCommand for PendingWrite<T, E, F>
-where
-    F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send,
-    T: Send,
-    E: Send,
-{
-    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction {
-        let work = self.work.take().expect("a command runs once");
-        let result = match catch_unwind(AssertUnwindSafe(|| work(tx))) {
-            Ok(result) => result.map_err(StoreWriteError::Refused),
-            Err(payload) => Err(StoreWriteError::Panicked(panic_message(&*payload))),
-        };
-        let keep =
-            if result.is_ok() { SavepointAction::Release } else { SavepointAction::Rollback };
-        self.result = Some(result);
-        keep
-    }
-
-    fn answer(self: Box<Self>, fate: &BatchCommitOutcome) {
-        let answer = match (self.result, fate) {
-            // The command's own error is correct regardless of the transaction's result.
-            (Some(Err(error)), _) => Err(error),
-            (_, BatchCommitOutcome::NotSaved(error)) => {
-                Err(StoreWriteError::NotSaved(Arc::clone(error)))
-            }
-            (_, BatchCommitOutcome::Restored) => Err(StoreWriteError::Restored),
-            (Some(Ok(value)), BatchCommitOutcome::Committed) => Ok(value),
-            (None, BatchCommitOutcome::Committed) => Err(StoreWriteError::Closed),
-        };
-        // The send fails if the caller no longer waits; then no answer is needed.
-        drop(self.reply.send(answer));
-    }
-}
-
-fn panic_message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
-}
-
-/// The only thread that writes to the database.
-struct WriterThread {
-    dir: StateDir,
-    lock: Arc<LockFile>,
-    /// `None` after a failure, until the database can be reopened.
-    db: Option<StateDatabase>,
-    epoch: Arc<AtomicI64>,
-    due: Arc<DueSignal>,
-    commands: Receiver<Box<dyn WriteCommand>>,
-}
-
-impl WriterThread {
-    fn run(mut self) {
-        while let Ok(first) = self.commands.recv() {
-            let mut batch = Vec::new();
-            let fate = self.transact(first, &mut batch);
-            if !matches!(fate, BatchCommitOutcome::Committed) {
-                self.db = None;
-            }
-            for command in batch {
-                command.answer(&fate);
-            }
-        }
-    }
-
-    /// Runs the queued commands in one transaction; afterwards `batch` holds every command taken.
-    fn transact(
-        &mut self,
-        first: Box<dyn WriteCommand>,
-        batch: &mut Vec<Box<dyn WriteCommand>>,
-    ) -> BatchCommitOutcome {
-        let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
-            Ok(db) => db,
-            Err(fate) => {
-                batch.push(first);
-                return fate;
-            }
-        };
-        let mut marked = false;
-        let mut next = Some(first);
-        while let Some(mut command) = next {
-            let ran = run_one(db, &self.dir, command.as_mut());
-            batch.push(command);
-            match ran {
-                Ok(has_marked) => marked |= has_marked,
-                Err(error) => return BatchCommitOutcome::NotSaved(Arc::new(error)),
-            }
-            let has_room = batch.len() < BATCH_MAX;
-            next = if has_room { self.commands.try_recv().ok() } else { None };
-        }
-        match db.conn.execute_batch("COMMIT").attempt("commit") {
-            Ok(()) => {
-                if marked {
-                    self.due.signal();
-                }
-                BatchCommitOutcome::Committed
-            }
-            Err(error) => BatchCommitOutcome::NotSaved(Arc::new(error)),
-        }
-    }
-}
-
-/// Begins a transaction; reopens the database if a failure closed it.
-fn begin<'w>(
-    slot: &'w mut Option<StateDatabase>,
-    dir: &StateDir,
-    lock: &LockFile,
-    epoch: &AtomicI64,
-) -> Result<&'w StateDatabase, BatchCommitOutcome> {
-    let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
-    let db = match slot.take() {
-        Some(db) => db,
-        None => reopen(&dir.database(), lock).map_err(not_saved)?,
-    };
-    let db = slot.insert(db);
-    db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
-    let found = db.epoch().map_err(not_saved)?;
-    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
-}
-
-/// Runs a command under its savepoint. An error means that the whole transaction is lost.
-fn run_one(
-    db: &StateDatabase,
-    dir: &StateDir,
-    command: &mut dyn WriteCommand,
-) -> Result<bool, DatabaseError> {
-    db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
-    let mut tx = StoreTransaction::new(db, dir);
-    let keep = command.run(&mut tx);
-    let marked = tx.has_marked();
-    if db.conn.is_autocommit() {
-        // SQLite rolls back the whole transaction when the disk is full or fails.
-        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
-        let text = "the disk is full or failing, and the transaction was undone".to_owned();
-        let source = rusqlite::Error::SqliteFailure(full, Some(text));
-        return Err(DatabaseError::Sqlite { attempt: "change the database", source });
-    }
-    let end = match keep {
-        SavepointAction::Release => "RELEASE command",
-        SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
-    };
-    db.conn.execute_batch(end).attempt("end a change")?;
-    Ok(marked && keep == SavepointAction::Release)
-}
-
-fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseError> {
-    let cannot = |why: String| {
-        let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
-        let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
-        DatabaseError::Sqlite { attempt: "reopen the database", source }
-    };
-    match lock.is_intact() {
-        true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),
-        false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),
-    }
 }

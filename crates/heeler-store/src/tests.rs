@@ -9,7 +9,6 @@ mod lists;
 mod locks;
 mod parts;
 mod races;
-mod recovery;
 mod views;
 mod workflows;
 mod writer;

@@ -5,6 +5,7 @@
 
 mod access;
 mod daemon;
+mod imports;
 mod workflows;
 
 use std::cell::Cell;
@@ -15,17 +16,14 @@ use heeler_model::{
     AgentSessionId, AgentState, Job, JobId, JobStatus, RunId, ScheduleState, Session, SessionId,
 };
 use jiff::Timestamp;
-use rusqlite::types::Value;
 
 use crate::db::counters::CounterKind;
 use crate::db::effects::EffectRecord;
 use crate::db::jobs::LastLightExecution;
-use crate::db::lastlight_tables::LastLightTable;
 use crate::db::runs::RunRecord;
 use crate::db::{
     DatabaseError, SqliteResultExt as _, StateDatabase, agents, approvals, counters,
-    deleted_sessions, effects, jobs, lastlight_tables, meta, runs, sessions, views,
-    workflows as workflow_runs,
+    deleted_sessions, effects, jobs, meta, runs, sessions, views, workflows as workflow_runs,
 };
 use crate::layout::StateDir;
 use crate::views::PublishedView;
@@ -93,7 +91,7 @@ impl<'c> StoreTransaction<'c> {
     pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DatabaseError> {
         loop {
             let id = JobId::mint(now, fastrand::u64(..));
-            if !jobs::exists(&self.conn, &id)? && !self.dir.job_transcript(&id).exists() {
+            if !self.is_job_id_used(&id)? && !self.dir.job_transcript(&id).exists() {
                 return Ok(id);
             }
         }
@@ -105,24 +103,6 @@ impl<'c> StoreTransaction<'c> {
             return Ok(());
         }
         Err(DatabaseError::Exists { what: "job", id: job.head.id.to_string() })
-    }
-
-    /// Inserts a job with the fields that only Last Light records; returns true if its id was new.
-    pub fn import_job(
-        &mut self,
-        job: &Job,
-        extra: &LastLightExecution,
-    ) -> Result<bool, DatabaseError> {
-        if !jobs::insert(&self.conn, job)? {
-            return Ok(false);
-        }
-        if *extra != LastLightExecution::default() {
-            jobs::set_lastlight_fields(&self.conn, &job.head.id, extra)?;
-        }
-        self.count(CounterKind::Job, &job.head.agent, job.head.status.as_str(), 1)?;
-        self.mark_view_due(&PublishedView::Job(job.head.id.clone()))?;
-        self.mark_session_of(job.head.session_id.as_ref())?;
-        Ok(true)
     }
 
     /// Replaces a job that is still at `job.version`; returns the new version.
@@ -362,27 +342,6 @@ impl<'c> StoreTransaction<'c> {
         if key == meta::STARTED_AT { self.mark_view_due(&PublishedView::State) } else { Ok(()) }
     }
 
-    /// Inserts a row of Last Light unchanged, with values in the order of
-    /// [`LastLightTable::columns`]; returns true if its key was new.
-    pub fn import_row(
-        &mut self,
-        table: LastLightTable,
-        values: &[Value],
-    ) -> Result<bool, DatabaseError> {
-        let fresh = lastlight_tables::insert(&self.conn, table, values)?;
-        if let (true, Some((kind, name))) = (fresh, table.counted()) {
-            let text = |column: &str| {
-                let at = table.columns().position(|name| name == column);
-                match at.and_then(|at| values.get(at)) {
-                    Some(Value::Text(text)) => text.as_str(),
-                    _ => "",
-                }
-            };
-            self.count(kind, text(name), text("status"), 1)?;
-        }
-        Ok(fresh)
-    }
-
     /// Marks a view as due: the next publication writes its file again.
     pub fn mark_view_due(&mut self, view: &PublishedView) -> Result<(), DatabaseError> {
         self.has_due_view.set(true);
@@ -393,16 +352,6 @@ impl<'c> StoreTransaction<'c> {
     pub fn mark_all_views_due(&mut self) -> Result<(), DatabaseError> {
         self.has_due_view.set(true);
         views::mark_all_due(&self.conn)
-    }
-
-    /// Records an existing file as the published view, so that it is not written again.
-    pub fn adopt_view(
-        &mut self,
-        view: &PublishedView,
-        sha256: &str,
-        now: Timestamp,
-    ) -> Result<(), DatabaseError> {
-        views::record_existing(&self.conn, &view.path(), sha256, now)
     }
 
     /// Recounts jobs, sessions, workflow runs and approvals; returns true if a counter was wrong.

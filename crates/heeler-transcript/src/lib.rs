@@ -24,6 +24,7 @@ mod numbered_lines;
 mod page;
 mod record;
 mod repair;
+mod reverse_records;
 mod safe_names;
 mod scan;
 mod search;
@@ -49,6 +50,7 @@ pub use record::{
     LINE_BYTES_MAX, TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord,
 };
 pub use repair::TailRepair;
+pub use reverse_records::ReverseRecordReader;
 pub use safe_names::{ID_BYTES_MAX, NameError, PATH_BYTES_MAX, resolve_inside, validate_id};
 pub use scan::{RawLine, ReverseTranscriptReader, TranscriptScanner};
 pub use search::{

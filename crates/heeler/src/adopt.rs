@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use heeler_store::import::{self, AdoptError, AdoptionReport, ImportItemKind};
-
+use heeler_import::{AdoptError, AdoptionReport, ImportItemKind};
 use heeler_model::job_row;
 
 use crate::context::{self, CommandContext};
@@ -14,12 +13,12 @@ use crate::output;
 /// Adopts the state directory if it is herdctl's and not yet adopted, and prints a one-line
 /// summary.
 pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
-    if !import::is_adoptable(&place.state_dir) {
+    if !heeler_store::is_adoptable(&place.state_dir) {
         return Ok(());
     }
     refuse_lost_database(place)?;
     let start = Instant::now();
-    let adopted = import::adopt(&place.state_dir, context::now()).map_err(failure)?;
+    let adopted = heeler_import::adopt(&place.state_dir, context::now()).map_err(failure)?;
     let Some(adoption) = adopted else { return Ok(()) };
     publish_views(place, "adopt");
     if !place.quiet {

@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{DaemonFile, DaemonMode};
+use heeler_engine::DaemonMode;
 use heeler_model::JobHead;
 use heeler_model::config::LoadedConfig;
 use heeler_query::FleetReader;
+use heeler_store::DaemonFile;
 use heeler_store::{DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;

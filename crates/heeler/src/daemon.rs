@@ -9,11 +9,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
 use heeler_engine::{
-    CommandReply, DaemonCommand, DaemonFile, DaemonMode, ScheduleChange, StopMode,
-    WorkflowOperation, launch_daemon,
+    CommandReply, DaemonCommand, DaemonMode, ScheduleChange, StopMode, WorkflowOperation,
+    launch_daemon,
 };
-use heeler_query::replies::DaemonReply;
+use heeler_server::replies::DaemonReply;
 use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::DaemonFile;
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -194,7 +194,6 @@ impl From<QueryError> for CommandFailure {
             QueryError::Layout(error) => error.into(),
             QueryError::Open(error) => error.into(),
             QueryError::Db(error) => error.into(),
-            QueryError::Daemon(refused) => refused.into(),
             error => CommandFailure { hint, ..CommandFailure::new(code, error) },
         }
     }

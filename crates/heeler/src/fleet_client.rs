@@ -12,10 +12,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_chat::{ConversationTask, SessionDirectory};
-use heeler_engine::{
-    CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonFile,
-    lineage_jobs,
-};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind};
 use heeler_model::run::{RunSpec, file};
 use heeler_model::{Job, JobId, JobRequest, JobStatus, TriggerType, error_chain};
 use heeler_query::workers::{WorkerDetails, list_workers};
@@ -23,6 +20,8 @@ use heeler_runner::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::DaemonFile;
+use heeler_store::session_lineage::lineage_jobs;
 use heeler_store::{StateDir, StoreReader};
 use heeler_transcript::untrusted_file;
 

@@ -8,11 +8,12 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::DaemonSetup;
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_engine::{DaemonSetup, FleetEnvironment};
 use heeler_model::config::{self, ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
 use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_query::QueryContext;
+use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
 use rustix::fs::OFlags;
 

@@ -13,7 +13,7 @@ use heeler_store::DatabaseError;
 
 use super::transaction::DispatchTransaction;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
-use crate::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
+use heeler_store::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
 
 /// Names that no worker may have, because views use them for the agent that starts workers.
 const RESERVED_WORKER_NAMES: [&str; 2] = ["main", "coordinator"];

@@ -17,9 +17,9 @@ use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DispatcherStoppedError, PendingReply, ScheduleChange, StopMode,
 };
-use crate::session_lineage;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
+use heeler_store::session_lineage;
 
 impl Dispatcher {
     /// Checks a command against its caller's permissions and returns the command to execute. A

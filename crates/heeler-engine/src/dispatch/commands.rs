@@ -16,14 +16,16 @@ use heeler_store::{CronOverride, DatabaseError, ScheduleOverrideRecord};
 
 use super::DispatchEffect;
 
-use super::schedules::{mark_from_now, parse_rule};
+use super::schedules::mark_from_now;
 use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::cancel::{self, CancelRequest as CancelWish};
 use crate::command::{
     AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     ScheduleChange,
 };
-use crate::setup::{DaemonSetup, cron_name};
+use crate::setup::DaemonSetup;
+use heeler_model::schedule_rule::parse_rule;
+use heeler_store::cron_name;
 
 /// Default prompt of a job that a person resumes.
 pub const RESUME_PROMPT: &str = "You were stopped before you had finished. Look at what is done already, then \

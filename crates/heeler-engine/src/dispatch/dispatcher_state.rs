@@ -18,12 +18,12 @@ use heeler_model::redact::SecretRedactor;
 use heeler_model::rerun::RerunPolicy;
 use heeler_model::timetable::DueTimeDecision;
 use heeler_model::{JobStatus, RunId, SessionMode, WorkflowRunId};
-use heeler_store::{DatabaseError, ScheduleOverrideRecord, StateDatabase};
+use heeler_store::{DatabaseError, ScheduleOverrideRecord, StateDatabase, cron_override};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::schedules::schedule_trigger_id;
-use crate::setup::{DaemonSetup, cron_override};
+use crate::setup::DaemonSetup;
 use crate::workflows::ActiveWorkflowRun;
 
 /// Longest wait in the queue without a config.

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 use heeler_model::calendar::{ScheduleCalendar, ScheduleKey};
-use heeler_model::config::{
-    AgentConfig, ConfigDuration, CronExpr, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow,
-};
+use heeler_model::config::{AgentConfig, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow};
 use heeler_model::fleet::{FleetEvent, NewJob};
+use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{
     DueTimeCursor, DueTimeDecision, DueTimeSkip, ScheduleTimetable, SkipReason,
 };
@@ -384,32 +383,6 @@ fn find_agent_schedule<'a>(
     key: &ScheduleKey,
 ) -> Option<&'a ScheduleConfig> {
     agent.schedules.iter().find(|schedule| schedule.name == key.schedule)
-}
-
-/// Returns a text form of a trigger, to detect that it has changed.
-pub fn rule_text(trigger: &ScheduleTrigger) -> String {
-    match trigger {
-        ScheduleTrigger::Interval(period) => format!("every {period}"),
-        ScheduleTrigger::Cron { expr, zone: Some(zone) } => {
-            format!("cron {} in {}", expr.as_str(), zone.name())
-        }
-        ScheduleTrigger::Cron { expr, zone: None } => format!("cron {}", expr.as_str()),
-        ScheduleTrigger::Watch { .. } => "watch".to_owned(),
-        ScheduleTrigger::Webhook(_) => "webhook".to_owned(),
-        ScheduleTrigger::Chat => "chat".to_owned(),
-    }
-}
-
-/// Parses an interval or a cron expression. The time zone is taken from `now`, the current trigger.
-pub fn parse_rule(text: &str, now: &ScheduleTrigger) -> Option<ScheduleTrigger> {
-    if let Ok(period) = text.parse::<ConfigDuration>() {
-        return Some(ScheduleTrigger::Interval(period));
-    }
-    let zone = match now {
-        ScheduleTrigger::Cron { zone, .. } => zone.clone(),
-        _ => None,
-    };
-    text.parse::<CronExpr>().ok().map(|expr| ScheduleTrigger::Cron { expr, zone })
 }
 
 /// Returns progress that starts no earlier than now, for a schedule that a person enabled.

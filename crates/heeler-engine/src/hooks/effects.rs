@@ -7,19 +7,15 @@ use std::io;
 
 use camino::Utf8PathBuf;
 use heeler_model::config::AgentConfig;
-use heeler_model::hook::{HookContext, HookPosition, select_hooks};
+use heeler_model::hook::{HOOK_EFFECT_KIND, HookContext, HookEffectPayload, select_hooks};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::{Job, JobId, iso_millis};
-use heeler_store::{DatabaseError, EffectRecord, StateDatabase};
+use heeler_model::{Job, iso_millis};
+use heeler_store::EffectRecord;
 use heeler_transcript::untrusted_file;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::prepare::environment;
-
-/// Effect kind of hooks.
-pub const HOOK_EFFECT_KIND: &str = "hook";
 
 /// Maximum size of a metadata file.
 pub const METADATA_BYTES_MAX: u64 = 64 * 1024;
@@ -34,19 +30,6 @@ pub struct JobEnd {
     pub output: Option<String>,
     /// Result of [`read_metadata`].
     pub metadata: Option<Json>,
-}
-
-/// Payload of a hook's effect.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct HookEffectPayload {
-    /// Agent that the hook belongs to.
-    pub(super) agent: String,
-    /// Position of the hook when it was chosen.
-    pub(super) place: HookPosition,
-    /// Name by which the hook is found in a changed config.
-    pub(super) name: Option<String>,
-    /// Context that is passed to the hook.
-    pub(super) context: HookContext,
 }
 
 /// Returns the hooks that a job's end fires, as effects to be recorded with that end. Empty while
@@ -84,39 +67,6 @@ pub fn hook_effects(
             }
         })
         .collect()
-}
-
-/// A failed hook of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedHook {
-    /// Name of the hook, or its list and position.
-    pub name: String,
-    /// ID of the event.
-    pub event: String,
-    /// The last error.
-    pub error: String,
-    /// Number of attempts.
-    pub attempts: i64,
-    /// True if the hook failed finally; false if it will be retried.
-    pub is_over: bool,
-}
-
-/// Lists the failed hooks of a job, in order.
-pub fn failed_hooks(db: &StateDatabase, job: &JobId) -> Result<Vec<FailedHook>, DatabaseError> {
-    let failed = db.failed_effects(job, HOOK_EFFECT_KIND)?.into_iter();
-    let one = |(effect, is_over): (EffectRecord, bool)| {
-        let order = serde_json::from_str::<HookEffectPayload>(&effect.payload).ok();
-        let place = |HookPosition { list, index }| format!("{list} {}", index + 1);
-        let name = order.map(|order| order.name.unwrap_or_else(|| place(order.place)));
-        FailedHook {
-            name: name.unwrap_or_else(|| HOOK_EFFECT_KIND.to_owned()),
-            event: effect.id,
-            error: effect.last_error.unwrap_or_default(),
-            attempts: effect.attempts,
-            is_over,
-        }
-    };
-    Ok(failed.map(one).collect())
 }
 
 /// Returns the ID of the job end that an effect follows: the effect's ID without the order.

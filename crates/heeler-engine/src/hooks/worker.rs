@@ -17,10 +17,11 @@ use std::time::{Duration, Instant};
 
 use heeler_model::config::{AgentConfig, Hook};
 use heeler_model::error_chain;
+use heeler_model::hook::{HOOK_EFFECT_KIND, HookEffectPayload};
 use heeler_store::{DatabaseError, EffectRecord, StoreReader, StoreTransaction};
 use jiff::{SignedDuration, Timestamp};
 
-use super::effects::{HOOK_EFFECT_KIND, HookEffectPayload, job_end_id};
+use super::effects::job_end_id;
 use super::{
     HookExecutionContext, HookExecutionError, HookWorkerConfig, command_hook, execute_hook,
 };

@@ -23,10 +23,9 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::expiry::expired_sessions;
 use super::{RetainedSession, internal_error, session_not_found, worktree};
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::run_start::{SessionHolder, session_holder};
+use heeler_store::{SessionHolder, expired_sessions, session_holder};
 
 const TOMBSTONE: &str = "tombstone.json";
 

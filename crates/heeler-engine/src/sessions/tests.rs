@@ -218,7 +218,8 @@ fn a_session_has_expired_when_no_schedule_of_its_agent_would_go_on_with_it() {
             "agents:\n  - {{name: coder, runtime: scripted, script: [{{say: hi}}], {agent}}}\n"
         );
         let setup = rig.place.setup(&config);
-        let found = expired_sessions(&rig.place.reader(), &setup.loaded, now(), 9).unwrap();
+        let found =
+            heeler_store::expired_sessions(&rig.place.reader(), &setup.loaded, now(), 9).unwrap();
         let mut found: Vec<_> = found.into_iter().map(|session| session.id).collect();
         found.sort();
         let mut wanted: Vec<_> = expected.iter().map(|&at| sessions[at].id.clone()).collect();

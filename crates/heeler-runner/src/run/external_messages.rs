@@ -14,9 +14,10 @@ use serde_json::Value as Json;
 use super::RunExecutor;
 use super::prepare::RunPrepareError;
 use crate::fault::{self, RunnerFaultPoint};
-use crate::native_session::{self, NativeSessionChanges};
+use crate::native_session;
 use crate::session;
 use crate::transcript_writer::RunTranscriptWriter;
+use heeler_model::native_chain::NativeSessionChanges;
 
 /// External messages, and their description for the job transcript.
 #[derive(Debug, Default)]

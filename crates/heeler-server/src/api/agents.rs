@@ -1,9 +1,9 @@
 //! API routes for agents.
 
+use crate::replies::MessageReply;
 use axum::extract::State;
 use heeler_engine::{AgentChange, DaemonCommand};
 use heeler_query::agents::{AgentPage, AgentSummary};
-use heeler_query::replies::MessageReply;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 

@@ -1,11 +1,11 @@
 //! API routes for approvals.
 
+use crate::replies::MessageReply;
 use axum::extract::State;
 use heeler_engine::DaemonCommand;
 use heeler_model::{ApprovalAnswer, ApprovalStatus};
 use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalPage};
 use heeler_query::enum_schemas;
-use heeler_query::replies::MessageReply;
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};

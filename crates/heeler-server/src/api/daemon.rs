@@ -1,9 +1,9 @@
 //! API routes for the daemon.
 
+use crate::replies::{ConfigReloadReply, DaemonReply, MessageReply};
 use axum::Json;
 use axum::extract::State;
 use heeler_engine::{DaemonCommand, StopMode};
-use heeler_query::replies::{ConfigReloadReply, DaemonReply, MessageReply};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;

@@ -1,5 +1,6 @@
 //! API routes for jobs.
 
+use crate::replies::{CreatedSessionReply, JobReply};
 use axum::extract::State;
 use heeler_engine::DaemonCommand;
 use heeler_model::config::PRIORITY_MAX;
@@ -7,7 +8,6 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
 use heeler_query::enum_schemas;
 use heeler_query::jobs::{JobDetails, JobListQuery, JobPage};
-use heeler_query::replies::{CreatedSessionReply, JobReply};
 use heeler_query::rows::{RowListQuery, RowPage};
 use jiff::Timestamp;
 use serde::Deserialize;

@@ -1,9 +1,9 @@
 //! API routes for schedules.
 
+use crate::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use axum::Json;
 use axum::extract::State;
 use heeler_engine::{CommandReply, DaemonCommand, ScheduleChange};
-use heeler_query::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use heeler_query::schedules::{ScheduleDetails, SchedulePage};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};

@@ -1,5 +1,8 @@
 //! API routes for sessions.
 
+use crate::replies::{
+    AdoptedSessionReply, ChangedSessionsReply, CreatedSessionReply, DaemonReply, JobReply,
+};
 use axum::Json;
 use axum::extract::State;
 use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, SessionOperation};
@@ -8,9 +11,6 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobRequest, SessionId, SessionStatus, TriggerType};
 use heeler_query::diff::SessionDiff;
 use heeler_query::messages::{MessageListQuery, MessagePage};
-use heeler_query::replies::{
-    AdoptedSessionReply, ChangedSessionsReply, CreatedSessionReply, DaemonReply, JobReply,
-};
 use heeler_query::sessions::{
     SessionDetails, SessionListQuery, SessionPage, find_deleted_sessions, find_session,
 };

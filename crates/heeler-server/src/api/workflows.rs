@@ -1,11 +1,11 @@
 //! API routes for workflows and workflow runs.
 
+use crate::replies::{MessageReply, WorkflowRunReply};
 use axum::extract::State;
 use heeler_engine::{DaemonCommand, WorkflowMode, WorkflowOperation, WorkflowRunRequest};
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{TriggerType, WorkflowRunId};
 use heeler_query::enum_schemas;
-use heeler_query::replies::{MessageReply, WorkflowRunReply};
 use heeler_query::workflow_runs::{WorkflowRunDetails, WorkflowRunListQuery, WorkflowRunPage};
 use heeler_query::workflows::{WorkflowDetails, WorkflowPage};
 use jiff::Timestamp;

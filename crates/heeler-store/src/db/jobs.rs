@@ -158,6 +158,12 @@ pub struct LastLightExecution {
 }
 
 impl StateDatabase {
+    /// Returns true if a job or another part of a workflow run has the id.
+    pub fn is_job_id_used(&self, id: &JobId) -> Result<bool, DatabaseError> {
+        let found = query_first(&self.conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?;
+        Ok(found.is_some())
+    }
+
     /// Returns a page of jobs, newest first, continuing after `before`.
     pub fn jobs(
         &self,
@@ -430,10 +436,6 @@ pub(crate) fn load_row_state(
             session_id: columns.optional_parsed()?,
         })
     })
-}
-
-pub(crate) fn exists(conn: &Connection, id: &JobId) -> Result<bool, DatabaseError> {
-    Ok(query_first(conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?.is_some())
 }
 
 /// Inserts; returns true if the id was new.

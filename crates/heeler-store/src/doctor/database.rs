@@ -1,14 +1,15 @@
 //! Doctor check of the database: it opens, is sound, has the right version and correct totals.
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
-use super::{queue_check, rebuild};
+use super::queue_check;
 use crate::backup;
 use crate::db::counters::{self, CounterKind};
 use crate::db::{
     DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase, jobs, sessions,
 };
-use crate::import::is_adoptable;
+use crate::herdctl_layout::is_adoptable;
 use crate::layout::StateDir;
+use crate::staging::has_unfinished_rebuild;
 
 /// Oldest SQLite version that was tested. Heeler bundles its own, but a package may link
 /// another.
@@ -19,7 +20,7 @@ const REBUILD_REMEDY: &str = "run `heeler doctor --rebuild`; the old files go to
 /// Reports faults of the database, and returns it if it can be queried.
 pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<StateDatabase> {
     findings.extend(old_sqlite(rusqlite::version_number()));
-    if rebuild::is_unfinished(dir) {
+    if has_unfinished_rebuild(dir) {
         let problem = "a rebuild was interrupted";
         let subject = dir.database();
         let finding = Finding::new(FindingSeverity::Error, FindingArea::Database, subject, problem);

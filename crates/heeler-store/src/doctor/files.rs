@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use crate::backup;
-use crate::import::herdctl::HERDCTL_ENTRIES;
+use crate::herdctl_layout::HERDCTL_ENTRIES;
 use crate::layout::{self, StateDir, free_bytes};
 
 /// Free space below which writes soon fail.
@@ -106,7 +106,7 @@ pub(crate) fn restrict_permissions(path: &Utf8Path) -> std::io::Result<()> {
 
 /// Removes the permissions of group and others from everything in a directory, as far as
 /// possible.
-pub(crate) fn restrict_all_permissions(dir: &StateDir) {
+pub fn restrict_all_permissions(dir: &StateDir) {
     let finding = permissions(dir.root(), &walk_state(dir));
     if let Some(Finding { repair: Some(RepairAction::RestrictPermissions(paths)), .. }) = finding {
         for path in paths {

@@ -1,8 +1,8 @@
 //! Doctor: finds faults of a state directory and repairs them.
 //!
 //! [`examine`] only reads, and works on a broken, read-only or busy directory. [`fix`] performs
-//! the repairs that lose nothing. [`rebuild()`] makes a new database from the newest sound
-//! backup and from views and transcripts; the old one is moved to `trash/`, and nothing is
+//! the repairs that lose nothing. [`DatabaseRebuild`] makes a new database from the newest sound
+//! backup and from records that the caller adds; the old one is moved to `trash/`, and nothing is
 //! deleted. Start at [`examine`].
 
 mod backups;
@@ -23,13 +23,9 @@ mod views;
 use camino::Utf8Path;
 use jiff::Timestamp;
 
-pub(crate) use self::files::restrict_all_permissions;
+pub use self::files::restrict_all_permissions;
 pub use self::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
-pub use self::rebuild::{RebuildError, RebuildReport, rebuild};
-pub(crate) use self::rebuild::{
-    database_files, finish_rebuild, is_unfinished as has_unfinished_rebuild, place_database,
-    refuse_unexpected_marker as refuse_foreign_rebuild, replace_database,
-};
+pub use self::rebuild::{DatabaseRebuild, RebuildBeginError, RebuiltDatabase};
 pub use self::repairs::{RepairOutcome, fix, interrupt};
 use crate::layout::{StateDir, StateDirError};
 

@@ -8,7 +8,7 @@ use heeler_model::{JobHead, JobId, JobStatus, Session};
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use super::{locks, transcripts};
-use crate::db::jobs::{self, JobCursor, JobFilter};
+use crate::db::jobs::{JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{DatabaseError, StateDatabase};
 use crate::layout::StateDir;
@@ -59,7 +59,7 @@ fn try_examine(
         let is_sub_agent = log.file_name().is_some_and(|name| name.starts_with("agent-"));
         let job = log.file_stem().filter(|_| log.parent() == Some(&dir.jobs()));
         let is_jobs = match job.map(str::parse) {
-            Some(Ok(id)) => jobs::exists(&db.conn, &id)?,
+            Some(Ok(id)) => db.is_job_id_used(&id)?,
             _ => false,
         };
         if is_jobs || is_sub_agent {

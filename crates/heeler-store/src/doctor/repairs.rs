@@ -8,9 +8,11 @@ use heeler_model::{AgentStatus, JobId, JobStatus, JobTransition, RunId, error_ch
 use jiff::Timestamp;
 
 use super::finding::{Finding, RepairAction};
-use super::{files, rebuild, transcripts};
+use super::rebuild::LOCK_WAIT;
+use super::{files, transcripts};
 use crate::db::{DatabaseError, queue, spending};
 use crate::layout::StateDir;
+use crate::staging::finish_rebuild;
 use crate::store::Store;
 use crate::transaction::StoreTransaction;
 use crate::views::PublishedView;
@@ -132,9 +134,9 @@ impl RepairExecutor<'_> {
     fn finish_rebuild(&mut self) -> Result<String, String> {
         let dir = StateDir::open(self.root).map_err(|error| error_chain(&error))?;
         let holder = LockHolder::this_process("doctor --fix", self.now);
-        let _lock = LockFile::acquire(&dir.lock(), &holder, rebuild::LOCK_WAIT)
+        let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
             .map_err(|error| error_chain(&error))?;
-        rebuild::finish_rebuild(&dir).map_err(|error| error_chain(&error))?;
+        finish_rebuild(&dir).map_err(|error| error_chain(&error))?;
         Ok("completed the rebuild".to_owned())
     }
 }

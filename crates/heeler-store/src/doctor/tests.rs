@@ -13,13 +13,16 @@ use heeler_model::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Finding, FindingArea, FindingSeverity, examine, fix, rebuild};
+use super::{
+    DatabaseRebuild, Finding, FindingArea, FindingSeverity, RebuiltDatabase, examine, fix,
+};
 use crate::db::StateDatabase;
 use crate::db::jobs::JobFilter;
 use crate::db::runs::RunRecord;
-use crate::import::idle_session::idle_session;
+use crate::idle_session::idle_session;
 use crate::layout::StateDir;
 use crate::reader::StoreReader;
+use crate::staging::state_files::create_folder;
 use crate::store::Store;
 use heeler_transcript::{LockFile, LockHolder};
 
@@ -78,7 +81,7 @@ impl DoctorTestFleet {
 
     fn write(&self, relative: &str, text: &str) {
         let path = self.path(relative);
-        crate::import::atomic_files::create_folder(path.parent().unwrap()).unwrap();
+        create_folder(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -250,22 +253,13 @@ fn views_that_are_missing_or_unreadable_or_edited_come_back() {
 }
 
 #[test]
-fn records_that_the_database_does_not_have_are_found_and_taken_in() {
+fn records_that_the_database_does_not_have_are_found() {
     let fleet = DoctorTestFleet::new();
     fleet.write("jobs/job-2026-11-12-broken.yaml", "id: [half");
     fleet.finds(FindingArea::Views, FindingSeverity::Warning, "is not a readable record: not YAML");
     let yaml = "agent: coder\nstatus: completed\nstarted_at: 2026-11-12T00:00:00Z\n";
     fleet.write("jobs/job-2026-11-12-broken.yaml", yaml);
     fleet.finds(FindingArea::Views, FindingSeverity::Warning, "the database does not have");
-    rebuild(fleet.dir.root(), now()).unwrap();
-    drop(fleet.store());
-    let findings = fleet.examine();
-    assert!(
-        findings.iter().all(|finding| finding.problem.contains("no transcript")),
-        "{findings:#?}"
-    );
-    let reader = StoreReader::open(&fleet.dir).unwrap();
-    assert_eq!(reader.find_job("job-2026-11-12-broken").unwrap().head.agent, "coder");
 }
 
 #[test]
@@ -427,88 +421,9 @@ fn a_directory_that_is_not_there_is_said_to_be_missing() {
     assert!(found[0].problem.contains("there is no state directory"));
 }
 
-/// Overwrites the middle of the database, as a bad disk does.
-fn damage(fleet: &DoctorTestFleet) {
-    let path = fleet.dir.database();
-    let mut bytes = fs::read(&path).unwrap();
-    let len = bytes.len();
-    bytes[4096..len].fill(0x5A);
-    fs::write(&path, bytes).unwrap();
-}
-
-#[test]
-fn a_damaged_database_is_rebuilt_from_backup_views_and_logs() {
-    let fleet = DoctorTestFleet::new();
-    let store = fleet.store();
-    store
-        .write::<(), crate::db::DatabaseError, _>(|tx| {
-            let mut job = job("job-2026-11-15-cccccc", JobStatus::Completed);
-            job.head.summary = Some("after the backup".to_owned());
-            tx.insert_job(&job)?;
-            let mut first =
-                tx.job(&"job-2026-11-15-aaaaaa".parse().expect("an id"))?.expect("it is there");
-            first.head.status = JobStatus::Failed;
-            tx.update_job(&first).map(drop)
-        })
-        .unwrap();
-    store.publish_views(now()).unwrap();
-    drop(store);
-    fleet.write(
-        "agent-sessions/projects/-y/77aa.jsonl",
-        "{\"type\":\"user\",\"message\":{\"content\":\"x\"}}\n",
-    );
-    damage(&fleet);
-    let found = fleet.examine();
-    assert!(
-        found.iter().any(|finding| finding.area == FindingArea::Database
-            && finding.severity == FindingSeverity::Error
-            && finding.remedy.contains("--rebuild")),
-        "{found:#?}"
-    );
-
-    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
-    assert!(rebuilt.base.is_some());
-    assert!(
-        rebuilt.losses.iter().any(|lost| lost.starts_with("effects since the backup")),
-        "{rebuilt:#?}"
-    );
-    assert!(rebuilt.trash.join("heeler.db").exists());
-    drop(fleet.store());
-    let findings = fleet.examine();
-    assert!(
-        findings.iter().all(|finding| finding.problem.contains("no transcript")),
-        "{findings:#?}"
-    );
-    let reader = StoreReader::open(&fleet.dir).unwrap();
-    let job = reader.find_job("job-2026-11-15-cccccc").unwrap();
-    assert_eq!(job.head.summary.as_deref(), Some("after the backup"));
-    assert_eq!(reader.find_job("job-2026-11-15-aaaaaa").unwrap().head.status, JobStatus::Failed);
-    assert_eq!(reader.find_session("77aa").unwrap().message_count, 1);
-    assert_eq!(reader.find_session("5b7c2c0e").unwrap().agent, "coder");
-    assert!(reader.agents().unwrap()["coder"].schedules.contains_key("nightly"));
-    assert_eq!(reader.epoch().unwrap(), 2);
-}
-
-#[test]
-fn without_a_backup_views_and_logs_alone_make_a_database() {
-    let fleet = DoctorTestFleet::new();
-    fs::remove_dir_all(fleet.path("backups")).unwrap();
-    fs::write(fleet.dir.database(), "no database at all, just some text").unwrap();
-    fs::write(format!("{}-wal", fleet.dir.database()), "stale").unwrap();
-    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
-    assert_eq!(rebuilt.base, None);
-    assert_eq!(fs::read(rebuilt.trash.join("heeler.db-wal")).unwrap(), b"stale");
-    assert!(!Utf8Path::new(&format!("{}-wal", fleet.dir.database())).exists());
-    let reader = StoreReader::open(&fleet.dir).unwrap();
-    assert_eq!(reader.count_jobs(&JobFilter::default()).unwrap(), 1);
-    let session = reader.agent_session("coder").unwrap().unwrap();
-    assert_eq!(session.id.as_str(), SESSION);
-    let log = session.log_path.unwrap();
-    assert_eq!(log, "agent-sessions/projects/-x/5b7c2c0e.jsonl");
-    drop(reader);
-    drop(fleet.store());
-    let left = fleet.examine();
-    assert!(left.iter().all(|finding| finding.area == FindingArea::Backups), "{left:#?}");
+/// Rebuilds the database from the newest backup alone.
+fn rebuild(root: &Utf8Path, now: Timestamp) -> RebuiltDatabase {
+    DatabaseRebuild::begin(root, now).unwrap().finish(now).unwrap()
 }
 
 #[test]
@@ -516,7 +431,7 @@ fn a_database_that_is_gone_is_missed_if_there_are_backups() {
     let fleet = DoctorTestFleet::new();
     fs::remove_file(fleet.dir.database()).unwrap();
     fleet.finds(FindingArea::Database, FindingSeverity::Error, "it is missing");
-    rebuild(fleet.dir.root(), now()).unwrap();
+    rebuild(fleet.dir.root(), now());
     drop(fleet.store());
     assert_eq!(fleet.examine(), []);
 }
@@ -526,7 +441,7 @@ fn a_damaged_backup_is_passed_over() {
     let fleet = DoctorTestFleet::new();
     fs::write(fleet.path("backups/heeler-2027-01-01T00-00-00Z-daily.db"), "not a database")
         .unwrap();
-    let rebuilt = rebuild(fleet.dir.root(), now()).unwrap();
+    let rebuilt = rebuild(fleet.dir.root(), now());
     assert!(rebuilt.base.unwrap().as_str().contains("2026-11-15"));
 }
 
@@ -534,7 +449,7 @@ fn a_damaged_backup_is_passed_over() {
 fn a_rebuild_is_refused_while_a_writer_lives() {
     let fleet = DoctorTestFleet::new();
     let _store = fleet.store();
-    let error = rebuild(fleet.dir.root(), now()).unwrap_err();
+    let error = DatabaseRebuild::begin(fleet.dir.root(), now()).err().unwrap();
     assert_eq!(error.to_string(), "cannot rebuild the database while it is in use");
 }
 
@@ -629,7 +544,7 @@ fn a_worktree_that_is_gone_is_told_with_what_to_do() {
     store.write(move |tx| tx.put_session(&session)).unwrap();
     store.publish_views(now()).unwrap();
     drop(store);
-    crate::import::atomic_files::create_folder(&place).unwrap();
+    create_folder(&place).unwrap();
     assert_eq!(fleet.examine(), []);
     fs::remove_dir(&place).unwrap();
     let finding = fleet.finds(FindingArea::Worktrees, FindingSeverity::Warning, "is missing");

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
 use super::locks;
 use crate::db::{DatabaseError, StateDatabase};
-use crate::import::herdctl::read;
 use crate::layout::StateDir;
+use crate::view_records::{parse_job, parse_session};
 use crate::views::{PublishedView, ViewFormat, render_view, sha256_hex};
 use heeler_transcript::untrusted_file;
 
@@ -130,8 +130,8 @@ fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut
             };
             let text = untrusted_file::read_text(&dir.root().join(&path));
             let read = text.map_err(|error| error.to_string()).and_then(|text| match folder {
-                "jobs" => read::job(stem, &text).map(drop),
-                _ => read::session(stem, &text).map(drop),
+                "jobs" => parse_job(stem, &text).map(drop),
+                _ => parse_session(stem, &text).map(drop),
             });
             match read {
                 Ok(()) => unrecorded.push(path),

@@ -6,7 +6,6 @@ use camino::Utf8Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
-use crate::import::adopt;
 use crate::{StateDirError, backup_to_file};
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
@@ -115,7 +114,6 @@ fn a_directory_with_links_where_ours_would_be_is_refused_and_the_link_named() {
             assert!(matches!(error, StateDirError::Link { .. }), "{name}: {error}");
             assert!(error.to_string().contains(path.as_str()), "{error}");
         }
-        adopt(&root, now()).unwrap_err();
         outside.is_untouched();
     }
 }
@@ -129,19 +127,6 @@ fn the_directory_itself_may_be_a_link() {
     assert_eq!(dir.root(), place.root.canonicalize_utf8().unwrap());
     drop(Store::open(&dir, "test", now()).unwrap());
     crate::StoreReader::open(&dir).unwrap();
-}
-
-#[test]
-fn what_is_kept_before_adoption_is_not_written_through_links() {
-    let (_temp, root) = herdctl();
-    let outside = OutsideFolder::new();
-    std::fs::create_dir(root.join(".before-heeler")).unwrap();
-    symlink(&outside.root, root.join(".before-heeler/sessions")).unwrap();
-    let error = adopt(&root, now()).unwrap_err();
-    let text = heeler_model::error_chain(&error);
-    assert!(text.contains(".before-heeler/sessions is a symbolic link"), "{text}");
-    outside.is_untouched();
-    assert!(!root.join("heeler.db").exists());
 }
 
 #[test]
@@ -172,45 +157,6 @@ fn temp_files_and_databases_behind_a_link_are_left_alone() {
     symlink(elsewhere.dir.database(), place.dir.database()).unwrap();
     Store::open(&place.dir, "test", now()).unwrap_err();
     crate::StoreReader::open(&place.dir).unwrap_err();
-}
-
-#[test]
-fn pipes_in_place_of_records_stop_nobody() {
-    let (_temp, root) = herdctl();
-    let job = "job-2026-11-14-stuck1";
-    std::fs::create_dir(root.join("jobs")).unwrap();
-    let yaml = "agent: coder\nstatus: running\nstarted_at: 2026-11-14T00:00:00Z\n";
-    std::fs::write(root.join(format!("jobs/{job}.yaml")), yaml).unwrap();
-    pipe(&root.join(format!("jobs/{job}.jsonl")));
-    pipe(&root.join("jobs/job-2026-11-14-stuck2.yaml"));
-    pipe(&root.join("herdctl.pid"));
-    adopt(&root, now()).unwrap().unwrap();
-    std::fs::remove_file(root.join("state.yaml")).unwrap();
-    pipe(&root.join("state.yaml"));
-    let dir = StateDir::open(&root).unwrap();
-    let store = Store::open(&dir, "test", now()).unwrap().store;
-    commit(&store, |tx| tx.mark_view_due(&crate::PublishedView::State));
-    let report = store.publish_views(now()).unwrap();
-    assert!(report.failed.iter().any(|failure| failure.path == "state.yaml"), "{report:?}");
-    drop(store);
-    crate::doctor::examine(&root, None, now());
-}
-
-#[test]
-fn a_rebuild_that_was_never_begun_here_is_not_completed_by_adoption() {
-    let (_temp, root) = herdctl();
-    let other = place();
-    drop(other.store());
-    std::fs::copy(other.dir.database(), root.join("heeler.db.rebuilt")).unwrap();
-    std::fs::write(root.join("rebuild.json"), "{\"version\":1,\"trash\":\"trash/x\"}").unwrap();
-    let error = heeler_model::error_chain(&adopt(&root, now()).unwrap_err());
-    assert!(error.contains("rebuild.json") && error.contains("remove it"), "{error}");
-    assert!(!root.join("heeler.db").exists());
-    // The old database in the trash shows that one was.
-    std::fs::create_dir_all(root.join("trash/x")).unwrap();
-    std::fs::write(root.join("trash/x/heeler.db"), "").unwrap();
-    assert!(adopt(&root, now()).unwrap().is_none());
-    assert!(root.join("heeler.db").exists());
 }
 
 #[test]
@@ -246,31 +192,4 @@ fn a_sessions_log_is_only_looked_for_where_logs_are() {
         assert_eq!(found(log), None, "{log}");
     }
     assert_eq!(place.dir.session_log_path(Some(&home), &session(1, "coder")), None);
-}
-
-#[test]
-fn a_context_that_links_elsewhere_is_not_adopted_as_a_log() {
-    let (_temp, root) = herdctl();
-    let outside = OutsideFolder::new();
-    std::fs::create_dir_all(root.join("agent-sessions/projects/-p")).unwrap();
-    std::fs::write(root.join("agent-sessions/projects/-p/s.jsonl"), "").unwrap();
-    let links = [
-        ("sess-00000001", outside.file()),
-        ("sess-00000002", "../../../precious".into()),
-        ("sess-00000003", "../agent-sessions/projects/-p/s.jsonl".into()),
-    ];
-    for (id, target) in &links {
-        let json = format!(
-            "{{\"id\": \"{id}\", \"agentId\": \"coder\", \"createdAt\": \"2026-11-14T08:00:00Z\"}}"
-        );
-        std::fs::write(root.join(format!("sessions/{id}.json")), json).unwrap();
-        symlink(target, root.join(format!("sessions/{id}.context"))).unwrap();
-    }
-    adopt(&root, now()).unwrap().unwrap();
-    let reader = crate::StoreReader::open(&StateDir::open(&root).unwrap()).unwrap();
-    let log = |id: &str| reader.session(&id.parse().unwrap()).unwrap().unwrap().log_path;
-    assert_eq!(log("sess-00000001"), None);
-    assert_eq!(log("sess-00000002"), None);
-    let inside = Utf8PathBuf::from("agent-sessions/projects/-p/s.jsonl");
-    assert_eq!(log("sess-00000003"), Some(inside));
 }

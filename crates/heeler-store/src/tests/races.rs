@@ -131,7 +131,8 @@ fn what_a_restore_replaced_is_kept_but_never_brought_back_by_itself() {
         }
     }
     std::fs::write(place.dir.database(), "garbage").unwrap();
-    let rebuilt = crate::doctor::rebuild(&place.root, later(300)).unwrap();
+    let rebuild = crate::doctor::DatabaseRebuild::begin(&place.root, later(300)).unwrap();
+    let rebuilt = rebuild.finish(later(300)).unwrap();
     assert_eq!(rebuilt.base, None);
     assert_eq!(place.reader().meta("word").unwrap(), None);
 }

@@ -13,7 +13,7 @@ use super::PublishedView;
 use super::publish::{PublishError, move_aside, read_if_there, sha256_hex, was_deleted_by_hand};
 use super::view_node::ViewFormat;
 use crate::db::{DatabaseError, StateDatabase, agents};
-use crate::store::Store;
+use crate::store_writer::StoreWriter;
 
 /// A status that a person set in `state.yaml`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,10 @@ pub struct HandEdits {
     pub moved_aside: Vec<Utf8PathBuf>,
 }
 
-pub(crate) fn apply_hand_edits(store: &Store, now: Timestamp) -> Result<HandEdits, PublishError> {
+pub(crate) fn apply_hand_edits(
+    store: &StoreWriter,
+    now: Timestamp,
+) -> Result<HandEdits, PublishError> {
     let db = StateDatabase::open_read_only(&store.dir().database())?;
     let mut edits = HandEdits::default();
     apply_state_edits(store, &db, now, &mut edits)?;
@@ -47,7 +50,7 @@ pub(crate) fn apply_hand_edits(store: &Store, now: Timestamp) -> Result<HandEdit
 }
 
 fn apply_state_edits(
-    store: &Store,
+    store: &StoreWriter,
     db: &StateDatabase,
     now: Timestamp,
     edits: &mut HandEdits,
@@ -78,7 +81,7 @@ fn apply_state_edits(
 }
 
 fn apply_statuses(
-    store: &Store,
+    store: &StoreWriter,
     agents: IndexMap<String, AgentState>,
     found: &Value,
     edits: &mut HandEdits,
@@ -133,7 +136,7 @@ fn edited_statuses(name: &str, agent: &mut AgentState, found: &Value) -> Vec<Sta
 }
 
 fn detach_deleted_sessions(
-    store: &Store,
+    store: &StoreWriter,
     db: &StateDatabase,
     edits: &mut HandEdits,
 ) -> Result<(), PublishError> {

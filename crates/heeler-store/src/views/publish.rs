@@ -19,7 +19,7 @@ use super::view_node::ViewFormat;
 use crate::db::views::{self as rows, ViewRow};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, agents};
 use crate::layout::StateDir;
-use crate::store::{Store, StoreWriteError};
+use crate::store_writer::{StoreWriteError, StoreWriter};
 use heeler_transcript::untrusted_file;
 
 /// Views that share the two commits of a round.
@@ -79,7 +79,7 @@ struct PublishPlan {
 }
 
 /// Writes every due view, in rounds.
-pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, PublishError> {
+pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
     let db = StateDatabase::open_read_only(&dir.database())?;
     let mut report = PublishReport::default();
@@ -102,7 +102,7 @@ pub(crate) fn publish(store: &Store, now: Timestamp) -> Result<PublishReport, Pu
 }
 
 fn publish_round(
-    store: &Store,
+    store: &StoreWriter,
     mut round: Vec<PublishPlan>,
     now: Timestamp,
     report: &mut PublishReport,
@@ -336,7 +336,7 @@ fn failed(action: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> Di
 }
 
 /// Returns the hash of a view's bytes, as the database records it.
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+pub fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 

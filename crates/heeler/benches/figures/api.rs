@@ -8,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::DaemonFile;
 use heeler_model::JobStatus;
 use heeler_query::charts::CHARTS_CACHE_TTL;
+use heeler_store::DaemonFile;
 use heeler_store::{DatabaseError, StateDir, Store};
 use jiff::{SignedDuration, Timestamp};
 

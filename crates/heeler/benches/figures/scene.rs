@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{DaemonCommand as Order, DaemonFile, StopMode};
+use heeler_engine::{DaemonCommand as Order, StopMode};
 use heeler_server::DaemonClient;
+use heeler_store::DaemonFile;
 use heeler_store::StateDir;
 use jiff::Timestamp;
 use rustix::process::{Pid, Signal, kill_process};

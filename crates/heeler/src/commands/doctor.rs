@@ -9,10 +9,9 @@ use std::time::Duration;
 use anstyle::AnsiColor;
 use clap::Args;
 use heeler_engine::{CommittedRun, RunFolderCheck, recover_runs};
+use heeler_import::{RebuildError, RebuildReport};
 use heeler_query::health::FindingSummary;
-use heeler_store::doctor::{
-    self, Finding, FindingSeverity, RebuildError, RebuildReport, RepairOutcome,
-};
+use heeler_store::doctor::{self, Finding, FindingSeverity, RepairOutcome};
 use serde_json::{Value, json};
 
 use crate::cli::GlobalArgs;
@@ -191,7 +190,7 @@ fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
         }
     }
     let progress = ProgressIndicator::spinner("rebuilding", place.quiet || args.json);
-    let rebuilt = doctor::rebuild(&place.state_dir, context::now());
+    let rebuilt = heeler_import::rebuild(&place.state_dir, context::now());
     if rebuilt.is_ok() {
         crate::adopt::publish_views(place, "doctor");
     }

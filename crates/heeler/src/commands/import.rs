@@ -2,8 +2,8 @@
 
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
+use heeler_import::{ImportError, ImportReport};
 use heeler_store::Store;
-use heeler_store::import::{self, ImportError, ImportReport};
 use serde_json::{Value, json};
 
 use crate::adopt;
@@ -72,13 +72,13 @@ fn import(
 ) -> CommandResult<Result<ImportReport, ImportError>> {
     let now = context::now();
     Ok(match args.system {
-        ImportSystemArg::Herdctl => import::import_herdctl(store, &args.path, now),
-        ImportSystemArg::Lastlight => import::import_lastlight(store, &args.path, now),
+        ImportSystemArg::Herdctl => heeler_import::import_herdctl(store, &args.path, now),
+        ImportSystemArg::Lastlight => heeler_import::import_lastlight(store, &args.path, now),
         ImportSystemArg::AgentsFleet => {
             let home = place.home.as_deref().ok_or_else(|| {
                 CommandFailure::message(FailureCode::Usage, "neither HEELER_HOME nor HOME is set")
             })?;
-            import::import_agents_fleet(store, home, &args.path, now)
+            heeler_import::import_agents_fleet(store, home, &args.path, now)
         }
     })
 }

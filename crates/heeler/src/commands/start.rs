@@ -16,16 +16,17 @@ use clap::builder::FalseyValueParser;
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
-    Daemon, DaemonExit, DaemonFile, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
-    RUNNER_SILENCE_MAX, SetupLoader, StateOpenError,
+    Daemon, DaemonExit, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
+    RUNNER_SILENCE_MAX, SetupLoader, StateOpenError, remove_daemon_file, write_daemon_file,
 };
 #[cfg(feature = "fault-points")]
 use heeler_model::config::ConfigDuration;
 use heeler_model::error_chain;
-use heeler_query::{FleetReader, QueryContext};
+use heeler_query::FleetReader;
 use heeler_server::{
     AccessControl, ConnectionCounter, LiveStreams, ServerMetrics, ServerState, WebEndpoint, bind,
 };
+use heeler_store::DaemonFile;
 use heeler_store::StoreOpenError;
 use heeler_transcript::LockError;
 use serde_json::json;
@@ -325,7 +326,7 @@ impl OpenDaemon {
         let outlook = daemon.snapshot();
         let known = outlook.clone();
         let records =
-            FleetReader::new(dir.clone(), move || QueryContext::from_setup(&known.setup()));
+            FleetReader::new(dir.clone(), move || heeler_server::query_context(&known.setup()));
         let metrics = Arc::<ServerMetrics>::default();
         heeler_server::start_telemetry(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
         let app = Arc::new(ServerState {
@@ -340,7 +341,8 @@ impl OpenDaemon {
             clock: context::now,
         });
         let serving = SocketServer::start(listener, web, app, connections)?;
-        file.write(&dir).map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+        write_daemon_file(&file, &dir)
+            .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         Ok(OpenDaemon { daemon, file, serving })
     }
 
@@ -354,7 +356,7 @@ impl OpenDaemon {
         if let Some(url) = file.url.as_ref().filter(|_| is_attended && !global.quiet) {
             output::print_note(&format!("dashboard: {url} (heeler open logs you in)"))?;
         }
-        let ended = daemon.run(|| file.remove(&dir));
+        let ended = daemon.run(|| remove_daemon_file(&file, &dir));
         serving.end();
         match ended {
             DaemonExit::Stopped => tracing::info!("stopped"),

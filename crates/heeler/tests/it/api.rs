@@ -3,8 +3,9 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use heeler_engine::{DaemonCommand, DaemonFile, StopMode};
+use heeler_engine::{DaemonCommand, StopMode};
 use heeler_server::DaemonClient;
+use heeler_store::DaemonFile;
 use heeler_store::StateDir;
 use serde_json::Value as Json;
 

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 
 use camino::Utf8PathBuf;
-use heeler_engine::DaemonFile;
+use heeler_store::DaemonFile;
 use heeler_store::StateDir;
 use heeler_testkit::ProofSettings;
 use serde_json::Value as Json;

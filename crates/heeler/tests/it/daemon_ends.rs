@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{AgentChange, DaemonCommand, DaemonFile, StopMode};
+use heeler_engine::{AgentChange, DaemonCommand, StopMode};
 use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, JobHead, JobStatus};
 use heeler_server::DaemonClient;
 use heeler_store::ApprovalFilter;
+use heeler_store::DaemonFile;
 
 use crate::api;
 use crate::daemon_kills::{Herd, Life};

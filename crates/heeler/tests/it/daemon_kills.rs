@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_engine::fault::FaultPoint;
-use heeler_engine::{CommandReply, DaemonCommand, DaemonFile, ScheduleChange, StopMode};
+use heeler_engine::{CommandReply, DaemonCommand, ScheduleChange, StopMode};
 use heeler_model::run::RunEnd;
 use heeler_model::{JobId, JobRequest, JobStatus, RunId};
 use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::DaemonFile;
 use heeler_store::{JobFilter, RunRecord, StateDir, StoreReader};
 use heeler_testkit::{ProofSettings, WAIT_MAX};
 use rustix::fs::{CWD, FileType, Mode};

@@ -4,9 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 
 use camino::Utf8PathBuf;
-use heeler_engine::{CommandReply, DaemonCommand, DaemonFile, StopMode};
+use heeler_engine::{CommandReply, DaemonCommand, StopMode};
 use heeler_model::{JobId, JobRequest};
 use heeler_server::DaemonClient;
+use heeler_store::DaemonFile;
 use heeler_testkit::ProofSettings;
 use heeler_testkit::WAIT_MAX;
 use serde_json::Value as Json;

@@ -5,12 +5,13 @@ use std::thread;
 
 use heeler_engine::fault::FaultPoint;
 use heeler_engine::{
-    CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonFile, WorkflowMode,
-    WorkflowOperation, WorkflowRunRequest,
+    CommandReply, DaemonCommand, DaemonCommandErrorKind, WorkflowMode, WorkflowOperation,
+    WorkflowRunRequest,
 };
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalStatus, TriggerType, WorkflowRunId};
 use heeler_server::{DaemonClient, DaemonClientError};
+use heeler_store::DaemonFile;
 use heeler_store::{ApprovalFilter, WorkflowRunFilter, WorkflowRunHead};
 use serde_json::{Map, json};
 

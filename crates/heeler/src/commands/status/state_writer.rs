@@ -1,8 +1,9 @@
 //! The process that writes a fleet's state, and warnings that follow from it. Start at
 //! [`StateWriterInfo`].
 
-use heeler_engine::{DaemonFile, DaemonMode};
+use heeler_engine::DaemonMode;
 use heeler_server::DaemonClient;
+use heeler_store::DaemonFile;
 
 use crate::context::CommandContext;
 use crate::daemon;

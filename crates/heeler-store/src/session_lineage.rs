@@ -1,0 +1,96 @@
+//! Session lineage: the jobs of a session and of the sessions that it continues.
+//!
+//! A session with a full context continues in another, and a person may rewind to an earlier
+//! message. The new session still controls the workers that the old one started. Start at
+//! [`lineage_jobs`].
+
+use heeler_model::{AgentSessionId, Job, JobId, TriggerType};
+
+use crate::db::{DatabaseError, StateDatabase};
+
+/// Maximum number of sessions in a lineage.
+const SESSIONS_MAX: usize = 64;
+
+/// Maximum number of ancestors that are followed.
+pub const ANCESTORS_MAX: usize = 64;
+
+/// Lists the jobs of a job's session lineage: newest session first, oldest job first in each
+/// session.
+pub fn lineage_jobs(db: &StateDatabase, job: &JobId) -> Result<Vec<JobId>, DatabaseError> {
+    let sessions = lineage_sessions(db, job)?;
+    if sessions.is_empty() {
+        return Ok(vec![job.clone()]);
+    }
+    let mut jobs = Vec::new();
+    for session in &sessions {
+        jobs.extend(db.job_ids_of_session(session)?);
+    }
+    Ok(jobs)
+}
+
+/// Returns true if a job was started, directly or indirectly, in the session lineage of another.
+pub fn is_descendant_job(
+    db: &StateDatabase,
+    job: &JobId,
+    of: &JobId,
+) -> Result<bool, DatabaseError> {
+    let own = lineage_sessions(db, of)?;
+    let mut next = db.job(job)?.as_ref().and_then(parent_of);
+    for _ in 0..ANCESTORS_MAX {
+        let Some(parent) = next else { break };
+        let above = db.job(&parent)?;
+        let session = above.as_ref().and_then(|above| above.head.session_id.as_ref());
+        if parent == *of || session.is_some_and(|session| own.contains(session)) {
+            return Ok(true);
+        }
+        next = above.as_ref().and_then(parent_of);
+    }
+    Ok(false)
+}
+
+/// Returns true if a session belongs to a job's lineage, or to a job that was started in it,
+/// directly or indirectly.
+pub fn lineage_has_session(
+    db: &StateDatabase,
+    session: &AgentSessionId,
+    of: &JobId,
+) -> Result<bool, DatabaseError> {
+    if lineage_sessions(db, of)?.contains(session) {
+        return Ok(true);
+    }
+    let mut parents = lineage_jobs(db, of)?;
+    while let Some(parent) = parents.pop() {
+        for id in db.jobs_spawned_by(&parent)? {
+            if db.job(&id)?.is_some_and(|job| job.head.session_id.as_ref() == Some(session)) {
+                return Ok(true);
+            }
+            parents.push(id);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the job that started a job.
+pub fn parent_of(job: &Job) -> Option<JobId> {
+    let is_spawned = job.head.trigger_type == TriggerType::Spawned;
+    is_spawned.then(|| job.trigger_id.parse().ok()).flatten()
+}
+
+/// Lists the session of a job and those that it continues or was forked from, newest first.
+pub fn lineage_sessions(
+    db: &StateDatabase,
+    job: &JobId,
+) -> Result<Vec<AgentSessionId>, DatabaseError> {
+    let mut found = Vec::new();
+    let mut next = db.job(job)?.and_then(|job| job.head.session_id);
+    while let Some(id) = next {
+        if found.len() == SESSIONS_MAX || found.contains(&id) {
+            break;
+        }
+        let before = db.session_by_agent_id(&id)?.and_then(|it| it.continues.or(it.parent));
+        let before = before.map(|before| db.session(&before)).transpose()?.flatten();
+        next = before.and_then(|before| before.agent_session_id);
+        found.push(id);
+    }
+    Ok(found)
+}

@@ -1,0 +1,313 @@
+//! The writer's thread of a store, and the queue to it.
+//!
+//! The thread drains a bounded queue and commits the queued commands in one transaction, each
+//! under its own savepoint. A caller gets its result only after COMMIT. A command that fails or
+//! panics undoes only itself. A failed COMMIT fails all its callers, and the connection is
+//! reopened. Start at [`StoreWriter`].
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use camino::Utf8Path;
+use heeler_transcript::LockFile;
+use thiserror::Error;
+
+use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
+use crate::layout::StateDir;
+use crate::transaction::StoreTransaction;
+use crate::views::DueSignal;
+
+/// Most commands in the queue; a caller that finds it full waits.
+const QUEUE_MAX: usize = 256;
+
+/// Most commands in one transaction, so that the first one does not wait indefinitely.
+const BATCH_MAX: usize = 512;
+
+/// Failure of a change.
+#[derive(Debug, Error)]
+pub enum StoreWriteError<E> {
+    /// The command returned an error; none of its changes was kept.
+    #[error("{0}")]
+    Refused(E),
+    /// The transaction could not be committed; none of its changes is visible.
+    #[error("the change was not saved")]
+    NotSaved(#[source] Arc<DatabaseError>),
+    /// The state was restored from a backup since it was last read.
+    #[error("the state was restored from a backup; read it again, then accept the restore")]
+    Restored,
+    /// The command panicked; none of its changes was kept.
+    #[error("internal error while changing the state: {0}")]
+    Panicked(String),
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The queue to the writer's thread. Dropping it ends the thread; the lock is released after it.
+#[derive(Debug)]
+pub(crate) struct StoreWriter {
+    dir: StateDir,
+    queue: Option<SyncSender<Box<dyn WriteCommand>>>,
+    thread: Option<JoinHandle<()>>,
+    epoch: Arc<AtomicI64>,
+    due: Arc<DueSignal>,
+    /// Held until the thread has ended.
+    lock: Arc<LockFile>,
+}
+
+impl StoreWriter {
+    /// Starts the thread, which writes under `epoch`.
+    pub(crate) fn start(
+        dir: StateDir,
+        lock: LockFile,
+        db: StateDatabase,
+        epoch: i64,
+    ) -> std::io::Result<StoreWriter> {
+        let epoch = Arc::new(AtomicI64::new(epoch));
+        let due = Arc::new(DueSignal::default());
+        let (queue, commands) = sync_channel(QUEUE_MAX);
+        let lock = Arc::new(lock);
+        let writer = WriterThread {
+            dir: dir.clone(),
+            lock: Arc::clone(&lock),
+            db: Some(db),
+            epoch: Arc::clone(&epoch),
+            due: Arc::clone(&due),
+            commands,
+        };
+        let thread =
+            std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
+        let (queue, thread) = (Some(queue), Some(thread));
+        Ok(StoreWriter { dir, queue, thread, epoch, due, lock })
+    }
+
+    pub(crate) fn dir(&self) -> &StateDir {
+        &self.dir
+    }
+
+    /// Returns true if the directory was not removed, moved or replaced.
+    pub(crate) fn is_directory_intact(&self) -> bool {
+        self.lock.is_intact()
+    }
+
+    pub(crate) fn due(&self) -> &Arc<DueSignal> {
+        &self.due
+    }
+
+    /// Sets the epoch under which the thread writes.
+    pub(crate) fn set_epoch(&self, epoch: i64) {
+        self.epoch.store(epoch, Ordering::SeqCst);
+    }
+
+    /// Runs a change on the writer's thread and returns its result once it is committed.
+    pub(crate) fn write<T, E, F>(&self, work: F) -> Result<T, StoreWriteError<E>>
+    where
+        F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = sync_channel(1);
+        let command = Box::new(PendingWrite { work: Some(work), result: None, reply });
+        let queue = self.queue.as_ref().expect("only drop takes the queue");
+        queue.send(command).map_err(|_| StoreWriteError::Closed)?;
+        answer.recv().unwrap_or(Err(StoreWriteError::Closed))
+    }
+}
+
+impl Drop for StoreWriter {
+    fn drop(&mut self) {
+        // The thread ends when the queue is closed; the lock is released after it.
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the writer's thread panicked");
+        }
+    }
+}
+
+/// A command for the writer's thread.
+trait WriteCommand: Send {
+    /// Executes the command; decides between keeping and undoing its changes.
+    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
+    /// Sends the result to the caller.
+    fn answer(self: Box<Self>, fate: &BatchCommitOutcome);
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SavepointAction {
+    Release,
+    Rollback,
+}
+
+/// Result of a transaction.
+enum BatchCommitOutcome {
+    Committed,
+    NotSaved(Arc<DatabaseError>),
+    Restored,
+}
+
+struct PendingWrite<T, E, F> {
+    work: Option<F>,
+    result: Option<Result<T, StoreWriteError<E>>>,
+    reply: SyncSender<Result<T, StoreWriteError<E>>>,
+}
+
+impl<T, E, F> WriteCommand for PendingWrite<T, E, F>
+where
+    F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send,
+    T: Send,
+    E: Send,
+{
+    fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction {
+        let work = self.work.take().expect("a command runs once");
+        let result = match catch_unwind(AssertUnwindSafe(|| work(tx))) {
+            Ok(result) => result.map_err(StoreWriteError::Refused),
+            Err(payload) => Err(StoreWriteError::Panicked(panic_message(&*payload))),
+        };
+        let keep =
+            if result.is_ok() { SavepointAction::Release } else { SavepointAction::Rollback };
+        self.result = Some(result);
+        keep
+    }
+
+    fn answer(self: Box<Self>, fate: &BatchCommitOutcome) {
+        let answer = match (self.result, fate) {
+            // The command's own error is correct regardless of the transaction's result.
+            (Some(Err(error)), _) => Err(error),
+            (_, BatchCommitOutcome::NotSaved(error)) => {
+                Err(StoreWriteError::NotSaved(Arc::clone(error)))
+            }
+            (_, BatchCommitOutcome::Restored) => Err(StoreWriteError::Restored),
+            (Some(Ok(value)), BatchCommitOutcome::Committed) => Ok(value),
+            (None, BatchCommitOutcome::Committed) => Err(StoreWriteError::Closed),
+        };
+        // The send fails if the caller no longer waits; then no answer is needed.
+        drop(self.reply.send(answer));
+    }
+}
+
+fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
+}
+
+/// The only thread that writes to the database.
+struct WriterThread {
+    dir: StateDir,
+    lock: Arc<LockFile>,
+    /// `None` after a failure, until the database can be reopened.
+    db: Option<StateDatabase>,
+    epoch: Arc<AtomicI64>,
+    due: Arc<DueSignal>,
+    commands: Receiver<Box<dyn WriteCommand>>,
+}
+
+impl WriterThread {
+    fn run(mut self) {
+        while let Ok(first) = self.commands.recv() {
+            let mut batch = Vec::new();
+            let fate = self.transact(first, &mut batch);
+            if !matches!(fate, BatchCommitOutcome::Committed) {
+                self.db = None;
+            }
+            for command in batch {
+                command.answer(&fate);
+            }
+        }
+    }
+
+    /// Runs the queued commands in one transaction; afterwards `batch` holds every command taken.
+    fn transact(
+        &mut self,
+        first: Box<dyn WriteCommand>,
+        batch: &mut Vec<Box<dyn WriteCommand>>,
+    ) -> BatchCommitOutcome {
+        let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
+            Ok(db) => db,
+            Err(fate) => {
+                batch.push(first);
+                return fate;
+            }
+        };
+        let mut marked = false;
+        let mut next = Some(first);
+        while let Some(mut command) = next {
+            let ran = run_one(db, &self.dir, command.as_mut());
+            batch.push(command);
+            match ran {
+                Ok(has_marked) => marked |= has_marked,
+                Err(error) => return BatchCommitOutcome::NotSaved(Arc::new(error)),
+            }
+            let has_room = batch.len() < BATCH_MAX;
+            next = if has_room { self.commands.try_recv().ok() } else { None };
+        }
+        match db.conn.execute_batch("COMMIT").attempt("commit") {
+            Ok(()) => {
+                if marked {
+                    self.due.signal();
+                }
+                BatchCommitOutcome::Committed
+            }
+            Err(error) => BatchCommitOutcome::NotSaved(Arc::new(error)),
+        }
+    }
+}
+
+/// Begins a transaction; reopens the database if a failure closed it.
+fn begin<'w>(
+    slot: &'w mut Option<StateDatabase>,
+    dir: &StateDir,
+    lock: &LockFile,
+    epoch: &AtomicI64,
+) -> Result<&'w StateDatabase, BatchCommitOutcome> {
+    let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
+    let db = match slot.take() {
+        Some(db) => db,
+        None => reopen(&dir.database(), lock).map_err(not_saved)?,
+    };
+    let db = slot.insert(db);
+    db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
+    let found = db.epoch().map_err(not_saved)?;
+    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
+}
+
+/// Runs a command under its savepoint. An error means that the whole transaction is lost.
+fn run_one(
+    db: &StateDatabase,
+    dir: &StateDir,
+    command: &mut dyn WriteCommand,
+) -> Result<bool, DatabaseError> {
+    db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
+    let mut tx = StoreTransaction::new(db, dir);
+    let keep = command.run(&mut tx);
+    let marked = tx.has_marked();
+    if db.conn.is_autocommit() {
+        // SQLite rolls back the whole transaction when the disk is full or fails.
+        let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
+        let text = "the disk is full or failing, and the transaction was undone".to_owned();
+        let source = rusqlite::Error::SqliteFailure(full, Some(text));
+        return Err(DatabaseError::Sqlite { attempt: "change the database", source });
+    }
+    let end = match keep {
+        SavepointAction::Release => "RELEASE command",
+        SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
+    };
+    db.conn.execute_batch(end).attempt("end a change")?;
+    Ok(marked && keep == SavepointAction::Release)
+}
+
+fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseError> {
+    let cannot = |why: String| {
+        let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
+        DatabaseError::Sqlite { attempt: "reopen the database", source }
+    };
+    match lock.is_intact() {
+        true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),
+        false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),
+    }
+}
