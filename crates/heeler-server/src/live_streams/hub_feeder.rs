@@ -21,7 +21,7 @@ use super::hub::{RowSource, StreamHub, TextDelta, row_from_event};
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Events read at once, before the state is checked again.
-const EVENTS_PER_READ: usize = 256;
+pub(super) const EVENTS_PER_READ: usize = 256;
 
 /// Subject of a hub.
 pub(super) enum FollowTarget {
@@ -220,11 +220,13 @@ impl HubSource {
 
     /// Waits briefly for the next event, and passes it on with some that follow it at once.
     pub(super) fn forward_next(&mut self, hub: &Weak<StreamHub>) -> Result<(), FileReplacedError> {
-        let mut next = self.feed.next(POLL_INTERVAL);
+        let mut wait = POLL_INTERVAL;
         for _ in 0..EVENTS_PER_READ {
-            let (Some(event), Some(hub)) = (next, hub.upgrade()) else { break };
+            // An event that was taken from the feed is lost unless the hub gets it.
+            let Some(event) = self.feed.next(wait) else { break };
+            let Some(hub) = hub.upgrade() else { break };
             forward_event(&hub, event)?;
-            next = self.feed.next(Duration::ZERO);
+            wait = Duration::ZERO;
         }
         Ok(())
     }

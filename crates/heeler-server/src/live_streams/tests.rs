@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{BUFFER_BYTES_MAX, BUFFER_ROWS_MAX, RowSource, StreamHub, TextDelta};
-use super::hub_feeder::HubSource;
+use super::hub_feeder::{EVENTS_PER_READ, HubSource};
 use super::subscriber::{HEARTBEAT_EVERY, StreamSubscriber};
 
 /// Transcript and its follower.
@@ -158,6 +158,21 @@ async fn rows_that_a_follower_tells_and_rows_that_are_read_are_told_once() {
     read.extend(client.read().await);
     let ids: Vec<&str> = read.iter().map(|row| row.split_once(' ').unwrap().0).collect();
     assert_eq!(ids, ["1", "1.1", "2", "3", "4", "5", "6", "7", "8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_beyond_those_that_are_read_at_once_are_not_lost() {
+    let mut rig = StreamFixture::new("");
+    let mut client = rig.client(RowPosition::default());
+    let count = 3 * EVENTS_PER_READ + 1;
+    rig.append(&rows(0..count));
+    let hub = Arc::downgrade(&rig.hub);
+    let mut read = Vec::new();
+    while read.last() != told(0..count).last() {
+        rig.source.forward_next(&hub).unwrap();
+        read.extend(client.read().await);
+    }
+    assert_eq!(read, told(0..count));
 }
 
 #[tokio::test(start_paused = true)]
