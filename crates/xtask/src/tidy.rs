@@ -25,7 +25,6 @@ const ROW_KEY_READERS: [(&str, &str); 12] = [
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
-    ("crates/heeler-runner/src/native_session.rs", "parses Claude's session files"),
     ("crates/heeler-runner/src/session.rs", "replays recorded messages of Claude's stream"),
     ("crates/heeler-runner/src/settle/report.rs", "replays recorded messages of Claude's stream"),
     ("crates/heeler-runner/src/run/fork.rs", "reads the runner's own row about a fork"),

@@ -143,6 +143,9 @@ impl TranscriptFeed {
                     None => {}
                 }
             }
+            if let Some(event) = self.held.take_if(|held| is_reached(held, self.last_row)) {
+                return Some(event);
+            }
             let wait = match &self.held {
                 Some(_) => Duration::ZERO,
                 None => deadline.saturating_duration_since(Instant::now()),
@@ -214,6 +217,17 @@ impl TranscriptFeed {
             // The connection ends with the run, and then the listener reports the end.
             ControlEvent::Ended { .. } => return self.next_live_event(),
         })
+    }
+}
+
+/// Returns true if the row that the event announces was returned. Later rows belong after the event,
+/// because deltas of theirs may follow it.
+fn is_reached(event: &TranscriptFeedEvent, last_row: Option<RowPosition>) -> bool {
+    match event {
+        TranscriptFeedEvent::RowAnnounced { line, .. } => {
+            last_row.is_some_and(|last| last.line >= *line)
+        }
+        _ => false,
     }
 }
 

@@ -321,8 +321,10 @@ async fn what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_relo
     browser.wait_for(".entry", "Waits for a file").await;
     browser.wait_for("#head .status", "running").await;
     browser.script("window.same = true").await;
-    browser.script("document.querySelector('[data-rows]').scrollTop = 0").await;
-    browser.wait_for("[data-end]:not([hidden])", "Jump").await;
+    // The script of the page jumps to the end when it has loaded, so scroll more than once.
+    let up = "document.querySelector('[data-rows]').scrollTop = 0;
+              return document.querySelector('[data-end]:not([hidden])') !== null";
+    browser.wait("the button that jumps to the end".to_owned(), up.to_owned()).await;
     site.fleet.write("go", "");
     browser.wait_for(".entry", "The slow words come in pieces.").await;
     browser.wait_for("[data-end]", "new").await;
