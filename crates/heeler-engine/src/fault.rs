@@ -2,9 +2,9 @@
 //! the next daemon's recovery.
 //!
 //! Without the feature `fault-points` nothing of this is compiled but the names of the variants. With
-//! it, nothing happens unless a process is [armed](arm), which only `heeler start --fault` does. A
+//! it, nothing happens unless a process is armed, which only `heeler start --fault` does. A
 //! new point is one line below and one call of `reach`. The test under live runs covers each point of
-//! [`FaultPoint::AT_WORK`]; those of [`FaultPoint::APART`] have their own tests.
+//! `FaultPoint::AT_WORK`; those of `FaultPoint::APART` have their own tests.
 
 #[cfg(feature = "fault-points")]
 pub use self::injection::{FaultInjection, FaultParseError, arm};
