@@ -311,14 +311,7 @@ impl SessionDirectory {
         let path = self.heeler_folder.join(format!("{}{JSON}", place.id));
         write_new_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
             .map_err(SessionFileError::Disk)?;
-        Ok(SessionFile::open(
-            place,
-            metadata,
-            lock,
-            Arc::clone(&self.disk),
-            OldFormatPolicy::Migrate,
-        )?
-        .session_file)
+        self.open_reserved(place, metadata, lock)
     }
 
     /// Creates a draft: it becomes a session when it is saved, so that content written before is
@@ -329,14 +322,18 @@ impl SessionDirectory {
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
         let (place, metadata, lock) = self.reserve_session(new, now)?;
-        Ok(SessionFile::open(
-            place,
-            metadata,
-            lock,
-            Arc::clone(&self.disk),
-            OldFormatPolicy::Migrate,
-        )?
-        .session_file)
+        self.open_reserved(place, metadata, lock)
+    }
+
+    fn open_reserved(
+        &self,
+        place: SessionFileLocation,
+        metadata: SessionMetadata,
+        lock: LockFile,
+    ) -> Result<SessionFile, SessionDirectoryError> {
+        let disk = Arc::clone(&self.disk);
+        let opened = SessionFile::open(place, metadata, lock, disk, OldFormatPolicy::Migrate)?;
+        Ok(opened.session_file)
     }
 
     fn reserve_session(

@@ -125,7 +125,7 @@ pub struct JobFeed {
     is_over: bool,
 }
 
-/// What is known of the newest run.
+/// Status of the newest run.
 #[derive(Debug, PartialEq, Eq)]
 enum FollowedRunStatus {
     None,

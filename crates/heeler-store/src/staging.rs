@@ -1,6 +1,6 @@
 //! Durable insertion of records that come with files: imports, adoptions, rebuilds, restores.
 //!
-//! Whoever inserts such records writes their files first, with [`state_files`], and then passes
+//! The caller writes the files of such records first, with [`state_files`], and then passes
 //! the rows to [`RecordTarget::commit`]. That function makes all files durable before it commits
 //! the rows that refer to them. So a row never refers to a file that a power loss removes, and an
 //! interrupted insertion can be repeated. A directory without a usable database gets a

@@ -36,7 +36,7 @@ struct CancelAttempt {
     _claim: KeyClaim<(RunId, bool)>,
 }
 
-/// Whether a run must be asked again.
+/// Result of an attempt to cancel a run.
 #[derive(Debug, PartialEq, Eq)]
 enum CancelProgress {
     Finished,

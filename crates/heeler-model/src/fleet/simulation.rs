@@ -435,7 +435,10 @@ impl FleetSimulation {
         let FleetChange::StartRun { job, run, reservation } = change else { return };
         let mut others = self.database.runs.values();
         assert!(others.all(|other| other.job != *job), "{job} runs twice at once");
-        let Some(reservation) = reservation else { return };
+        let Some(reservation) = reservation else {
+            invariants::check_unlimited(&self.rules, &self.database.jobs[job].agent);
+            return;
+        };
         assert_eq!(reservation.run, *run);
         invariants::check_reservation(&self.database, &self.rules, reservation);
     }

@@ -28,7 +28,7 @@ impl LoopFixture {
         Utf8Path::from_path(self.temp.path()).unwrap().join(name)
     }
 
-    /// Returns a socket that nobody accepts connections of.
+    /// Returns a socket that accepts no connections.
     fn hung_socket(&self, name: &str) -> (Utf8PathBuf, UnixListener) {
         let socket = self.socket(name);
         (socket.clone(), UnixListener::bind(&socket).unwrap())

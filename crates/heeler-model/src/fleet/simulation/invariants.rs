@@ -91,3 +91,12 @@ pub(super) fn check_reservation(
         }
     }
 }
+
+/// Checks that a run without a reservation has no limit (P8).
+pub(super) fn check_unlimited(rules: &FleetRules, agent: &str) {
+    let own = &rules.agents[agent];
+    let fleets = rules.fleets_of(agent).map(|fleet| fleet.limits);
+    let is_limited =
+        std::iter::once(own.limits).chain(fleets).any(|it| it != SpendingLimits::default());
+    assert!(!own.uses_model || !is_limited, "a run of {agent} has no reservation");
+}
