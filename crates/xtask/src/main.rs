@@ -8,6 +8,7 @@ mod axe;
 mod bench;
 mod check;
 mod claude;
+mod imports;
 mod measure;
 mod schemathesis;
 mod setup;
@@ -64,6 +65,8 @@ enum Chore {
     Docs,
     /// Print figures about the code base: names, prose, sizes
     Measure,
+    /// Print the circles of source files that need each other, with the imports that tie them
+    Circles,
 }
 
 fn main() -> Result<()> {
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
         Chore::Bench { group } => bench::figures(group.as_deref()),
         Chore::Docs => docs(),
         Chore::Measure => measure::print_table(),
+        Chore::Circles => measure::print_circles(),
     }
 }
 

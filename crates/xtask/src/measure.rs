@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use crate::imports::circles;
 use crate::shell::workspace_root;
 use crate::source::{SourceFile, TypeDefinition, is_one_word, sources};
 
@@ -21,6 +22,7 @@ pub(crate) fn print_table() -> Result<()> {
     println!("{:<58} {:>9}  goal", "figure", "now");
     print_sizes(&files);
     print_names(&files);
+    print_largest_circle(&files);
     print_comments(&files);
     print_documents()?;
     print_binary()
@@ -58,6 +60,22 @@ fn print_names(files: &[SourceFile]) {
     print_row("types that share their name", share(shared_names(files).len()), " %", "< 4 %");
     let one_word = types.iter().filter(|definition| is_one_word(&definition.name)).count();
     print_row("type names of one word", share(one_word), " %", "< 15 %");
+}
+
+fn print_largest_circle(files: &[SourceFile]) {
+    let largest = circles(files).first().map_or(1, |circle| circle.files.len());
+    print_row("files of the largest circle of imports", largest as f64, "", "<= 3");
+}
+
+/// Prints every circle of imports.
+pub(crate) fn print_circles() -> Result<()> {
+    for circle in circles(&sources()?) {
+        println!("{} files", circle.files.len());
+        for edge in circle.edges {
+            println!("  {edge}");
+        }
+    }
+    Ok(())
 }
 
 fn print_comments(files: &[SourceFile]) {
