@@ -54,6 +54,7 @@ pub fn copy_prefix(
     up_to: CopyLimit,
 ) -> Result<u64, TranscriptCopyError> {
     let file = File::open(source).map_err(DiskError::at("open", source))?;
+    // The end is determined once. Lines that are appended during the copy are not part of it.
     let len = find_end(source, &file, up_to)?;
     // An early check saves the work; `publish` refuses a taken name in any case.
     if copy.symlink_metadata().is_ok() {
@@ -61,6 +62,7 @@ pub fn copy_prefix(
     }
     let copied = publish(disk, copy, PublishMode::Refuse, |draft| draft.copy_from(&file, len));
     match copied {
+        // Another process may have created the file since the check.
         Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
             Err(TranscriptCopyError::Exists { path: copy.to_owned() })
         }
@@ -77,6 +79,8 @@ fn find_end(source: &Utf8Path, file: &File, up_to: CopyLimit) -> Result<u64, Tra
     match up_to {
         CopyLimit::Line(number) => {
             let numbers = LineNumbers::new(source, file, whole);
+            // A source that is too short is refused, because a fork must not lack messages
+            // unnoticed.
             if numbers.count().map_err(failed)? < number {
                 return Err(TranscriptCopyError::TooShort { path, up_to, end: whole });
             }
@@ -85,6 +89,7 @@ fn find_end(source: &Utf8Path, file: &File, up_to: CopyLimit) -> Result<u64, Tra
         CopyLimit::Offset(offset) if offset > whole => {
             Err(TranscriptCopyError::TooShort { path, up_to, end: whole })
         }
+        // A cut inside a line would put a torn line into a new transcript.
         CopyLimit::Offset(offset) if last_line_end(file, offset).map_err(failed)? < offset => {
             Err(TranscriptCopyError::InsideLine { path, offset })
         }

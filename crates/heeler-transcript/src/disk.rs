@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::line_reader::read_at;
 
+// Transcripts hold everything that an agent reads and prints, so no other user may open them.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
@@ -100,6 +101,7 @@ impl DiskBackend for OsDisk {
 
     #[cfg(target_os = "linux")]
     fn copy(&self, file: &File, source: &File, offset: u64, len: u64) -> io::Result<u64> {
+        // The kernel may report 0 bytes both at the end of the source and where it cannot copy.
         match copy_in_kernel(file, source, offset, len) {
             Ok(copied) if copied > 0 => Ok(copied),
             // Not every file system supports this; a write reports any other error as well.
@@ -112,6 +114,8 @@ impl DiskBackend for OsDisk {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
+        // The length is flushed too if it changed, so a synced line cannot lie beyond the file's
+        // end.
         file.sync_data()
     }
 
@@ -157,6 +161,7 @@ fn copy_through_memory(
     len: u64,
     write: impl FnOnce(&[u8]) -> io::Result<usize>,
 ) -> io::Result<u64> {
+    // A large copy takes several calls, each with bounded memory.
     let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(COPY_BLOCK_BYTES);
     let mut block = vec![0; wanted];
     match read_at(source, &mut block, offset)? {
@@ -172,9 +177,11 @@ fn copy_in_kernel(file: &File, source: &File, mut offset: u64, len: u64) -> io::
     // The kernel does not copy into a file that is open for appending.
     let flags = fcntl_getfl(file)?;
     fcntl_setfl(file, flags.difference(OFlags::APPEND))?;
+    // Without O_APPEND the position must be given: it is the current end of the file.
     let mut end = file.metadata()?.len();
     let wanted = usize::try_from(len).unwrap_or(usize::MAX);
     let copied = copy_file_range(source, Some(&mut offset), file, Some(&mut end), wanted);
+    // The flag is restored before any error is returned, because later writes rely on it.
     fcntl_setfl(file, flags)?;
     Ok(copied? as u64)
 }
@@ -202,6 +209,7 @@ pub fn write_new_file(
     source: &mut dyn io::Read,
     max: u64,
 ) -> Result<u64, DiskError> {
+    // A partial copy never has the final name, so an existing name proves a complete file.
     let mut copied = 0;
     publish(disk, path, PublishMode::Refuse, |draft| {
         let mut block = vec![0; COPY_BLOCK_BYTES];
@@ -235,6 +243,8 @@ pub fn replace_files(
         .iter()
         .map(|(path, bytes)| TempFile::create_with(disk, path, |file| file.write_all(bytes)))
         .collect();
+    // All bytes must be stable before the first rename. Otherwise a power loss could leave a name
+    // that points to an empty file.
     let synced = {
         let ready: Vec<&TempFile<'_>> =
             drafts.iter().filter_map(|draft| draft.as_ref().ok()).collect();
@@ -255,11 +265,14 @@ pub fn replace_files(
             (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(duplicate_error(error))),
         })
         .collect();
+    // One sync per folder covers all renames in it.
     let mut folders: Vec<&Utf8Path> = files.iter().map(|(path, _)| folder_of(path)).collect();
     folders.sort_unstable();
     folders.dedup();
     for folder in folders {
         let Err(error) = disk.sync_folder(folder) else { continue };
+        // The rename happened, but it may be undone by a power loss, so these files count as
+        // failed.
         for ((path, _), result) in files.iter().zip(&mut results) {
             if folder_of(path) == folder && result.is_ok() {
                 *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
@@ -280,6 +293,7 @@ fn duplicate_error(error: &io::Error) -> io::Error {
 /// Returns once all earlier writes to the file system of `folder` are on stable storage: one wait
 /// where many new files would need as many.
 #[cfg(target_os = "linux")]
+// Since Linux 5.8 `syncfs` reports write errors of the file system too.
 pub fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(folder)?)?)
 }
@@ -301,6 +315,7 @@ pub fn temp_name(path: &Utf8Path) -> Utf8PathBuf {
 
 /// Returns true if a file name has the form that [`temp_name`] produces.
 pub fn is_temp(name: &str) -> bool {
+    // Strict, because a file with a matching name may be deleted.
     let Some((before, random)) = name.rsplit_once(".tmp.") else { return false };
     let is_hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     before.len() > 1 && before.starts_with('.') && random.len() == 16 && random.bytes().all(is_hex)
@@ -319,6 +334,7 @@ pub fn create_folder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), Disk
             result => result.map_err(DiskError::at("sync folder", parent)),
         };
     }
+    // Ancestors are created and synced first, so a durable folder never has a lost parent.
     if parent != path {
         create_folder(disk, parent)?;
     }
@@ -353,6 +369,7 @@ impl<'a> TempFile<'a> {
         path: &'a Utf8Path,
         fill: impl FnOnce(&mut TempFile<'_>) -> io::Result<()>,
     ) -> Result<TempFile<'a>, DiskError> {
+        // Checked first: a path such as `..` names no file that could be replaced.
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput.into());
         name.map_err(DiskError::at("write", path))?;
         let temp = temp_name(path);
@@ -377,6 +394,8 @@ impl<'a> TempFile<'a> {
         let mut at = 0;
         while at < len {
             match self.disk.copy(&self.file, source, at, len - at)? {
+                // The source is shorter than promised: a copy with fewer lines must not be
+                // published.
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 copied => at += copied,
             }
@@ -393,6 +412,7 @@ impl<'a> TempFile<'a> {
         };
         rename(self.disk, &self.temp, self.path)
             .map_err(DiskError::at("put in place", self.path))?;
+        // The drop must not remove the file under its old name any more.
         self.temp = Utf8PathBuf::new();
         Ok(())
     }
@@ -415,6 +435,8 @@ pub(crate) fn publish(
     fill: impl FnOnce(&mut TempFile<'_>) -> io::Result<()>,
 ) -> Result<(), DiskError> {
     let draft = TempFile::create_with(disk, path, fill)?;
+    // The bytes are synced before the rename and the name after it. In any other order a power loss
+    // could leave the final name with partial content.
     disk.sync(&draft.file).map_err(DiskError::at("sync", &draft.temp))?;
     draft.publish_as(taken)?;
     let folder = folder_of(path);
@@ -424,6 +446,7 @@ pub(crate) fn publish(
 /// Returns the directory that holds `path`.
 pub(crate) fn folder_of(path: &Utf8Path) -> &Utf8Path {
     match path.parent() {
+        // The parent of a bare file name is the current directory, which an empty path cannot open.
         Some(parent) if parent.as_str().is_empty() => Utf8Path::new("."),
         Some(parent) => parent,
         None => path,

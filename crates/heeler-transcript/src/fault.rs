@@ -15,6 +15,7 @@ static ARMED: OnceLock<(&str, AtomicU32)> = OnceLock::new();
 
 thread_local! {
     /// Number of writes that still succeed.
+    // Per thread, so that tests which run side by side do not fail each other's writes.
     static WRITES_LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 

@@ -62,13 +62,15 @@ impl WakeSignal {
     /// Sleeps until a file is signalled, the follower is interrupted or stopped, or the time is
     /// reached.
     pub(crate) fn wait(&self, until: Option<Instant>) {
-        let mut rung = self.lock();
-        while rung.files.is_empty() && !rung.interrupted && !rung.stopped {
-            rung = match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                None => self.changed.wait(rung).unwrap_or_else(PoisonError::into_inner),
+        // A state that is set before the wait begins is seen here, so no wake-up is lost.
+        let mut state = self.lock();
+        while state.files.is_empty() && !state.interrupted && !state.stopped {
+            // Computed again in each round, because a spurious wake-up must not extend the wait.
+            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(left) if left.is_zero() => return,
                 Some(left) => {
-                    let waited = self.changed.wait_timeout(rung, left);
+                    let waited = self.changed.wait_timeout(state, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
@@ -97,6 +99,7 @@ mod inotify {
 
     use super::WakeSignal;
 
+    // One instance per process: the kernel limits their number per user, often to 128.
     static INOTIFY_HUB: OnceLock<Option<Arc<InotifyHub>>> = OnceLock::new();
 
     /// Inotify instance of the process, and the listeners of each watch.
@@ -123,11 +126,13 @@ mod inotify {
 
     impl FileWatch {
         /// Watches an open file, independent of its current name. `None` if it cannot be watched.
-        pub(crate) fn file(opened: &File, bell: &Arc<WakeSignal>, file: usize) -> Option<Self> {
+        pub(crate) fn file(opened: &File, signal: &Arc<WakeSignal>, file: usize) -> Option<Self> {
+            // ATTRIB reports an unlinked file: its link count changes while the follower has it
+            // open.
             let flags = WatchFlags::MODIFY | WatchFlags::ATTRIB | WatchFlags::MOVE_SELF;
             // By descriptor: another file may have taken the name since this one was opened.
             let path = format!("/proc/self/fd/{}", opened.as_raw_fd());
-            Self::add(&path, flags, bell, file, None)
+            Self::add(&path, flags, signal, file, None)
         }
 
         /// Watches a directory for files that appear under this name. `None` if it cannot be
@@ -135,20 +140,20 @@ mod inotify {
         pub(crate) fn folder(
             folder: &Utf8Path,
             name: &str,
-            bell: &Arc<WakeSignal>,
+            signal: &Arc<WakeSignal>,
             file: usize,
         ) -> Option<Self> {
             let flags = WatchFlags::CREATE
                 | WatchFlags::MOVED_TO
                 | WatchFlags::MOVE_SELF
                 | WatchFlags::ONLYDIR;
-            Self::add(folder.as_str(), flags, bell, file, Some(CString::new(name).ok()?))
+            Self::add(folder.as_str(), flags, signal, file, Some(CString::new(name).ok()?))
         }
 
         fn add(
             path: &str,
             flags: WatchFlags,
-            bell: &Arc<WakeSignal>,
+            signal: &Arc<WakeSignal>,
             file: usize,
             name: Option<CString>,
         ) -> Option<Self> {
@@ -157,7 +162,7 @@ mod inotify {
             let descriptor = inotify::add_watch(&hub.inotify, path, flags).ok()?;
             let alive = Arc::new(AtomicBool::new(true));
             let listener =
-                WatchListener { signal: Arc::clone(bell), file, name, alive: Arc::clone(&alive) };
+                WatchListener { signal: Arc::clone(signal), file, name, alive: Arc::clone(&alive) };
             listeners.entry(descriptor).or_default().push(listener);
             Some(Self { descriptor, alive })
         }
@@ -173,6 +178,8 @@ mod inotify {
             let Some(Some(hub)) = INOTIFY_HUB.get() else { return };
             let mut listeners = hub.lock();
             let Some(of_watch) = listeners.get_mut(&self.descriptor) else { return };
+            // The kernel returns the same descriptor for every watch of one file, so others may use
+            // it.
             of_watch.retain(|listener| !Arc::ptr_eq(&listener.alive, &self.alive));
             if of_watch.is_empty() {
                 listeners.remove(&self.descriptor);
@@ -212,6 +219,7 @@ mod inotify {
         fn dispatch(&self, event: &inotify::Event<'_>) {
             let mut listeners = self.lock();
             let kind = event.events();
+            // Events were dropped and it is unknown for which files, so every file is read again.
             if kind.contains(ReadFlags::QUEUE_OVERFLOW) {
                 for listener in listeners.values().flatten() {
                     listener.signal.wake(listener.file);
@@ -223,6 +231,8 @@ mod inotify {
                 // A moved directory is no longer the one at its path.
                 let moved = kind.contains(ReadFlags::MOVE_SELF) && listener.name.is_some();
                 if gone || moved {
+                    // The follower notices this at its next read, watches again, and polls until
+                    // then.
                     listener.alive.store(false, Ordering::SeqCst);
                 } else if listener.name.is_some() && listener.name.as_deref() != event.file_name() {
                     continue;
@@ -248,7 +258,7 @@ mod polling {
 
     use camino::Utf8Path;
 
-    use super::Bell;
+    use super::WakeSignal;
 
     #[derive(Debug)]
     pub(crate) enum FileWatch {}

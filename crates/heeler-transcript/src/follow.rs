@@ -20,10 +20,10 @@ use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, Trans
 
 /// Polling interval for files without events.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Size at which one read of a file ends, so that the other files get their turn.
+/// Size at which one read of a file ends, so that the other files get their sink.
 const READ_BATCH_BYTES: u64 = 1024 * 1024;
 /// Number of bytes before the read position that are remembered to detect a rewritten file.
-const MARK_BYTES: u64 = 64;
+const LAST_BYTES_MAX: u64 = 64;
 
 /// Start position in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +99,8 @@ impl TranscriptFollower {
     /// Adds a file, which need not exist yet; returns its index, from 0.
     ///
     /// The start position is determined now, not at the first `next`.
+    // Read at once: with `End`, lines that appear between now and the first `next` must be
+    // reported.
     pub fn add(&mut self, path: &Utf8Path, start: FollowStart) -> usize {
         let number = self.files.len();
         self.files.push(FollowedFile::new(path, start));
@@ -131,6 +133,7 @@ impl TranscriptFollower {
     pub fn next(&mut self, timeout: Duration) -> Result<Option<FollowUpdate>, DiskError> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
+            // Checked before queued updates: a stopped follower must not deliver more rows.
             if self.signal.is_stopped() {
                 return Ok(None);
             }
@@ -145,12 +148,16 @@ impl TranscriptFollower {
             if !self.updates.is_empty() {
                 continue;
             }
+            // Checked after the reads, so that a woken caller has received everything written
+            // before the call.
             if self.signal.take_interrupt() {
                 return Ok(None);
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Ok(None);
             }
+            // Files with reliable events are not polled, so an idle follower sleeps until its
+            // deadline.
             let poll_at = self.files_to_poll().map(|(_, file)| file.read_at + POLL_INTERVAL).min();
             self.signal.wait(deadline.into_iter().chain(poll_at).min());
         }
@@ -170,9 +177,10 @@ impl TranscriptFollower {
 
     fn read(&mut self, number: usize) {
         let file = &mut self.files[number];
-        let mut turn =
+        let mut sink =
             FollowUpdateSink { number, signal: &self.signal, updates: &mut self.updates };
-        let result = file.read(&mut turn).map_err(DiskError::at("follow", &file.path));
+        let result = file.read(&mut sink).map_err(DiskError::at("follow", &file.path));
+        // A file that stays unreadable would otherwise repeat its error at every poll.
         let was_failed = std::mem::replace(&mut file.failed, result.is_err());
         if let Err(error) = result
             && !was_failed
@@ -206,7 +214,7 @@ struct FollowedFileHandle {
     /// Number of lines read.
     lines: u64,
     /// The bytes just before `offset`.
-    mark: Vec<u8>,
+    last_bytes: Vec<u8>,
 }
 
 /// Destination for the updates of one read of one file.
@@ -250,35 +258,42 @@ impl FollowedFile {
         self.failed || !watched || self.open.as_ref().is_some_and(open_polls)
     }
 
-    fn read(&mut self, turn: &mut FollowUpdateSink<'_>) -> io::Result<()> {
+    fn read(&mut self, sink: &mut FollowUpdateSink<'_>) -> io::Result<()> {
         self.read_at = Instant::now();
+        // The folder is watched before the file is opened. A file that appears in between causes a
+        // wake-up.
         if !self.folder_watch.as_ref().is_some_and(FileWatch::is_alive) {
             let name = self.path.file_name().unwrap_or_default();
             self.folder_watch =
-                FileWatch::folder(folder_of(&self.path), name, turn.signal, turn.number);
+                FileWatch::folder(folder_of(&self.path), name, sink.signal, sink.number);
         }
         loop {
             if self.open.is_none() {
-                self.open = FollowedFileHandle::open_at(&self.path, self.start, turn)?;
+                self.open = FollowedFileHandle::open_at(&self.path, self.start, sink)?;
+                // A file that appears or is replaced later is new, so all of its lines are
+                // reported.
                 self.start = FollowStart::Beginning;
             }
             let Some(open) = &mut self.open else { return Ok(()) };
             // Checked before the read: if another file has the name by then, this read is the last
             // of the old file.
             let replaced = open.is_replaced(&self.path)?;
-            if open.read(turn)? == FollowReadEnd::BatchEnd {
+            if open.read(sink)? == FollowReadEnd::BatchEnd {
                 // A batch of blank lines has no update.
-                if turn.updates.is_empty() {
+                if sink.updates.is_empty() {
                     continue;
                 }
-                turn.signal.wake(turn.number);
+                // Files take turns: the rest is read after the updates of this batch were
+                // delivered.
+                sink.signal.wake(sink.number);
                 return Ok(());
             }
             if !replaced {
                 return Ok(());
             }
-            open.report_torn_tail(turn)?;
-            turn.restart(FollowRestartReason::Replaced);
+            // No newline will arrive in a file that lost its name and that was read to its end.
+            open.report_torn_tail(sink)?;
+            sink.restart(FollowRestartReason::Replaced);
             self.open = None;
         }
     }
@@ -296,21 +311,24 @@ impl FollowedFileHandle {
     fn open_at(
         path: &Utf8Path,
         start: FollowStart,
-        turn: &FollowUpdateSink<'_>,
+        sink: &FollowUpdateSink<'_>,
     ) -> io::Result<Option<Self>> {
         let file = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let watch = FileWatch::file(&file, turn.signal, turn.number);
+        // The watch precedes the first read, so a write in between causes another read.
+        let watch = FileWatch::file(&file, sink.signal, sink.number);
+        // The target of a link can be replaced in a folder that is not watched.
         let needs_polling = path.is_symlink() || loses_events(&file);
         let offset = match start {
             FollowStart::Beginning => 0,
             FollowStart::End => last_line_end(&file, file.metadata()?.len())?,
             FollowStart::Offset(offset) => offset,
         };
-        let mut open = Self { file, watch, needs_polling, offset, lines: 0, mark: Vec::new() };
-        open.remember_mark()?;
+        let mut open =
+            Self { file, watch, needs_polling, offset, lines: 0, last_bytes: Vec::new() };
+        open.remember_last_bytes()?;
         Ok(Some(open))
     }
 
@@ -324,52 +342,54 @@ impl FollowedFileHandle {
         }
     }
 
-    fn read(&mut self, turn: &mut FollowUpdateSink<'_>) -> io::Result<FollowReadEnd> {
+    fn read(&mut self, sink: &mut FollowUpdateSink<'_>) -> io::Result<FollowReadEnd> {
         if self.is_rewritten()? {
-            turn.restart(FollowRestartReason::Rewritten);
+            sink.restart(FollowRestartReason::Rewritten);
             (self.offset, self.lines) = (0, 0);
         }
         let start = self.offset;
+        // The buffer is not kept between reads: bytes after the last newline may have been
+        // replaced.
         let mut lines = ForwardLineReader::new(start);
         while self.offset - start < READ_BATCH_BYTES {
             let Some(line) = lines.next(&self.file)? else {
-                self.remember_mark()?;
+                self.remember_last_bytes()?;
                 return Ok(FollowReadEnd::FileEnd);
             };
-            line.split(&mut |entry| turn.add(self.lines, entry));
+            line.split(&mut |entry| sink.add(self.lines, entry));
             self.lines += 1;
             self.offset = lines.offset();
         }
-        self.remember_mark()?;
+        self.remember_last_bytes()?;
         Ok(FollowReadEnd::BatchEnd)
     }
 
     /// Returns true if the bytes before the read position changed or are gone.
     fn is_rewritten(&self) -> io::Result<bool> {
-        let mut found = vec![0; self.mark.len()];
-        let at = self.offset.saturating_sub(self.mark.len() as u64);
+        let mut found = vec![0; self.last_bytes.len()];
+        let at = self.offset.saturating_sub(self.last_bytes.len() as u64);
         match self.file.read_exact_at(&mut found, at) {
-            Ok(()) => Ok(found != self.mark),
+            Ok(()) => Ok(found != self.last_bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    fn remember_mark(&mut self) -> io::Result<()> {
-        let len = self.offset.min(MARK_BYTES);
-        self.mark.resize(usize::try_from(len).unwrap_or_default(), 0);
-        match self.file.read_exact_at(&mut self.mark, self.offset - len) {
+    fn remember_last_bytes(&mut self) -> io::Result<()> {
+        let len = self.offset.min(LAST_BYTES_MAX);
+        self.last_bytes.resize(usize::try_from(len).unwrap_or_default(), 0);
+        match self.file.read_exact_at(&mut self.last_bytes, self.offset - len) {
             // Truncated meanwhile, which the next read detects in the same way.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
             result => result,
         }
     }
 
-    fn report_torn_tail(&self, turn: &mut FollowUpdateSink<'_>) -> io::Result<()> {
+    fn report_torn_tail(&self, sink: &mut FollowUpdateSink<'_>) -> io::Result<()> {
         let len = self.file.metadata()?.len().saturating_sub(self.offset);
         if len > 0 {
             let kind = TranscriptFaultKind::TornTail;
-            turn.add(
+            sink.add(
                 self.lines,
                 TranscriptEntry::Fault(TranscriptFault { offset: self.offset, len, kind }),
             );
@@ -396,6 +416,7 @@ fn loses_events(file: &File) -> bool {
             found.f_type as u32,
             NFS | SMB | SMB2 | CIFS | FUSE | V9FS | CEPH | AFS | OVERLAY
         ),
+        // An unknown file system is polled, which is slower but misses nothing.
         Err(_) => true,
     }
 }

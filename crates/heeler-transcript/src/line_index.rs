@@ -86,6 +86,7 @@ impl<'a> LineNumbers<'a> {
     fn scan_to_line(&self, from: LineAnchor, number: u64) -> io::Result<LineAnchor> {
         let mut buf = vec![0; self.block];
         let mut at = from;
+        // Bytes after the last newline may still change, so they are never counted.
         while at.offset < self.whole && at.lines < number {
             let len = usize::try_from(self.whole - at.offset).unwrap_or(usize::MAX).min(buf.len());
             self.file.read_exact_at(&mut buf[..len], at.offset)?;
@@ -156,6 +157,7 @@ impl<'a> LineIndex<'a> {
         path: &Utf8Path,
         header: &[u8; HEADER_BYTES],
     ) -> io::Result<Option<Self>> {
+        // A reader of a foreign or read-only state directory may still use an existing index.
         let both = OpenOptions::new().read(true).write(true).open(path);
         let writable = both.is_ok();
         let Ok(file) = both.or_else(|_| File::open(path)) else { return Ok(None) };
@@ -166,9 +168,12 @@ impl<'a> LineIndex<'a> {
         }
         let Ok(stored) = file.metadata() else { return Ok(None) };
         let stored = stored.len().saturating_sub(HEADER_BYTES as u64);
+        // A file that was shortened by hand has fewer blocks than entries.
         let entries = (stored / ENTRY_BYTES as u64).min(numbers.whole / numbers.block as u64);
         let salt = hash(&[header]).to_le_bytes();
         let index = Self { numbers, file, writable, salt, entries };
+        // Only the last entry is compared with the file here. Each lookup also checks its own
+        // entry.
         if index.entries > 0 && index.last()?.is_none() {
             return Ok(None);
         }
@@ -188,6 +193,7 @@ impl<'a> LineIndex<'a> {
     /// Returns the number of lines that end up to the end of a block; `None` if the entry is
     /// damaged or, where the end of the block is given, was made from other bytes.
     fn entry(&self, block: u64, block_end: Option<&[u8]>) -> Option<u64> {
+        // The checksum covers the block's number, so an entry at a wrong position is detected too.
         let mut entry = [0; ENTRY_BYTES];
         let at = HEADER_BYTES as u64 + block * ENTRY_BYTES as u64;
         self.file.read_exact_at(&mut entry, at).ok()?;
@@ -210,6 +216,8 @@ impl<'a> LineIndex<'a> {
     fn extend(&mut self) -> io::Result<()> {
         let Some(mut at) = self.last()? else { return Ok(()) };
         let block_bytes = self.numbers.block;
+        // Only blocks before the last newline are entered, because later bytes may be cut by a
+        // repair.
         let blocks = self.numbers.whole / block_bytes as u64;
         let mut block = vec![0; block_bytes];
         while self.writable && self.entries < blocks {
@@ -223,6 +231,7 @@ impl<'a> LineIndex<'a> {
                     block_fingerprint(&block[block_bytes.saturating_sub(FINGERPRINT_BYTES)..]);
                 bytes.extend_from_slice(&self.make_entry(number, at.lines, print));
             }
+            // Racing readers compute the same bytes for an offset, so they need no lock.
             let offset = HEADER_BYTES as u64 + first * ENTRY_BYTES as u64;
             // A cache that cannot grow (on a full disk, for example) is still correct for its
             // entries.
@@ -246,6 +255,7 @@ impl<'a> LineIndex<'a> {
                 Some(_) => low = middle + 1,
             }
         }
+        // The line is after the last entry, in blocks that are not indexed.
         if low == self.entries {
             let Some(last) = self.last()? else { return Ok(None) };
             return Ok(Some(self.numbers.scan_to_line(last, number)?.offset));
@@ -259,6 +269,8 @@ impl<'a> LineIndex<'a> {
         let mut block = vec![0; self.numbers.block];
         self.numbers.file.read_exact_at(&mut block, offset)?;
         let end = &block[block.len().saturating_sub(FINGERPRINT_BYTES)..];
+        // The checksum proves that the entry is intact. Only the block's bytes prove that it is
+        // current.
         if self.entry(low, Some(end)).is_none() {
             return Ok(None);
         }

@@ -13,6 +13,7 @@ use crate::record::{
     LINE_BYTES_MAX, TranscriptEntry, TranscriptFault, TranscriptFaultKind, split_line,
 };
 
+// Small first reads keep short pages cheap; the blocks double for long scans.
 const BLOCK_BYTES_MIN: usize = 16 * 1024;
 const BLOCK_BYTES_MAX: usize = 1024 * 1024;
 
@@ -79,6 +80,8 @@ impl ForwardLineReader {
         loop {
             if let Some(at) = memchr(b'\n', &self.buf[searched..]) {
                 let end = searched + at;
+                // A line within one read needs no check: it ends in a newline, and such bytes never
+                // change.
                 if in_parts && !self.is_unchanged(file, end)? {
                     (searched, in_parts) = (self.reread(file)?, false);
                     continue;
@@ -88,6 +91,8 @@ impl ForwardLineReader {
             if self.buf.len() - self.taken > LINE_BYTES_MAX {
                 return self.skip_long_line(file);
             }
+            // Moves the partial line to the front, so the buffer holds at most one line and one
+            // block.
             self.buf.drain(..self.taken);
             self.taken = 0;
             searched = self.buf.len();
@@ -127,9 +132,11 @@ impl ForwardLineReader {
     fn skip_long_line(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
         let offset = self.offset;
         loop {
+            // The bytes of the line are dropped as they are read, which keeps memory bounded.
             self.buf.clear();
             self.taken = 0;
             let block = self.read_to;
+            // A long line without a newline is not reported: it may still be in progress.
             if self.read_block(file)? == 0 {
                 return Ok(None);
             }
@@ -146,6 +153,7 @@ impl ForwardLineReader {
         let old = self.buf.len();
         self.buf.resize(old + self.block, 0);
         let read = file.read_at(&mut self.buf[old..], self.read_to);
+        // After an error too the buffer keeps only bytes that were read.
         let len = *read.as_ref().unwrap_or(&0);
         self.buf.truncate(old + len);
         self.read_to += len as u64;
@@ -185,6 +193,7 @@ impl BackwardLineReader {
             let line_start = match memrchr(b'\n', &self.buf[..unsearched]) {
                 Some(newline) => newline + 1,
                 None if self.start == 0 => 0,
+                // The extra byte is the newline of the line itself.
                 None if self.left > LINE_BYTES_MAX + 1 => {
                     return self.skip_long_line(file).map(Some);
                 }
@@ -262,6 +271,8 @@ pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<us
         match file.read_at(&mut buf[read..], offset + read as u64) {
             Ok(0) => break,
             Ok(n) => read += n,
+            // A signal may interrupt a read before any byte arrives; nothing is lost by trying
+            // again.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -88,6 +88,8 @@ impl LockFile {
         let deadline = Instant::now() + wait;
         loop {
             if let Some(mut lock) = LockFile::try_acquire(path)? {
+                // Signed only after the lock is held, so the file never names a process that was
+                // refused.
                 lock.write_holder(holder).map_err(|source| io_error("sign", path, source))?;
                 return Ok(lock);
             }
@@ -103,6 +105,8 @@ impl LockFile {
             let file = open(path).map_err(|source| io_error("open", path, source))?;
             match file.try_lock() {
                 Ok(()) => {}
+                // An open file without the lock is dropped. Waiting here would ignore the caller's
+                // deadline.
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(source)) => return Err(io_error("lock", path, source)),
             }
@@ -122,7 +126,9 @@ impl LockFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(io_error("open", path, source)),
         };
+        // A shared lock lets several probes run at once without refusing each other.
         match file.try_lock_shared() {
+            // The lock is released when the file is dropped at the end of this function.
             Ok(()) => Ok(None),
             Err(TryLockError::WouldBlock) => Ok(Some(LockState { holder: read_holder(path) })),
             Err(TryLockError::Error(source)) => Err(io_error("probe", path, source)),
@@ -131,6 +137,7 @@ impl LockFile {
 
     /// Returns true if the lock still guards its path: the file was not unlinked or replaced.
     pub fn is_intact(&self) -> bool {
+        // An unreadable path counts as lost: the caller stops instead of working without a lock.
         is_still_at(&self.file, &self.path).unwrap_or(false)
     }
 
@@ -149,6 +156,7 @@ impl LockFile {
     fn write_holder(&mut self, holder: &LockHolder) -> io::Result<()> {
         let mut text = Vec::new();
         (&self.file).take(HOLDER_BYTES_MAX + 1).read_to_end(&mut text)?;
+        // Checked after locking, and before any byte is changed.
         if !is_holder_text(&text) {
             let reason = "it is not a lock file; move it away";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -157,6 +165,7 @@ impl LockFile {
         line.push(b'\n');
         self.file.set_len(0)?;
         self.file.rewind()?;
+        // Not synced: after a power loss no process holds the lock, so the name has no use.
         self.file.write_all(&line)
     }
 }
@@ -170,6 +179,7 @@ pub struct LockState {
 
 fn open(path: &Utf8Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
+    // Not truncated on opening: the file may name a live holder.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     refuse_hard_link(untrusted_file::open_with(&mut options, path))
 }
@@ -189,6 +199,7 @@ fn refuse_hard_link(opened: io::Result<File>) -> io::Result<File> {
 /// or zeros.
 fn is_holder_text(text: &[u8]) -> bool {
     const BEGIN: &[u8] = b"{\"pid\":";
+    // A file system may fill an unsynced file with zeros after a power loss.
     let shown = text.iter().position(|&byte| byte == 0).map_or(text, |end| &text[..end]);
     let is_ours = shown.starts_with(BEGIN) || BEGIN.starts_with(shown);
     is_ours && text.len() as u64 <= HOLDER_BYTES_MAX
@@ -196,6 +207,7 @@ fn is_holder_text(text: &[u8]) -> bool {
 
 fn is_still_at(file: &File, path: &Utf8Path) -> io::Result<bool> {
     let held = file.metadata()?;
+    // Links are not followed, because the lock must guard this path and not the target of a link.
     match std::fs::symlink_metadata(path) {
         Ok(found) => Ok(held.dev() == found.dev() && held.ino() == found.ino()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

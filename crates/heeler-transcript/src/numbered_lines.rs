@@ -84,6 +84,7 @@ impl NumberedLineReader {
         let mut records = Vec::new();
         line.split(&mut |entry| match entry {
             TranscriptEntry::Record(record) => records.push(record),
+            // A fault takes a line number but has nothing to show.
             TranscriptEntry::Fault(_) => {}
         });
         let number = self.number;

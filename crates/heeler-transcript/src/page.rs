@@ -69,6 +69,7 @@ pub fn read_range(
 /// Returns the number of lines, faults and blank lines included. It is the number of the next line.
 pub fn count_lines(path: &Utf8Path) -> Result<u64, DiskError> {
     let file = File::open(path).map_err(DiskError::at("open", path))?;
+    // The handle stays open across tries, so all tries read the same file.
     retry_while_shrinking(|| {
         let whole = last_line_end(&file, file.metadata()?.len())?;
         LineNumbers::new(path, &file, whole).count()
@@ -83,6 +84,7 @@ fn read_page(
     count: usize,
 ) -> io::Result<TranscriptPage> {
     let len = file.metadata()?.len();
+    // Readers take no lock. Bytes before the last newline never change, so the page is consistent.
     let whole = last_line_end(file, len)?;
     let end = match before {
         PageBoundary::End => whole,
@@ -92,6 +94,7 @@ fn read_page(
     let mut draft = TranscriptPageBuilder::default();
     draft.fill(file, end, count)?;
     let mut page = draft.finish(end);
+    // The torn tail is reported only by the last page, to which it belongs.
     if end == whole && whole < len {
         page.faults.push(TranscriptFault {
             offset: whole,
@@ -104,6 +107,7 @@ fn read_page(
 
 /// Repeats a read that met the file's end too early: a torn tail may be cut off meanwhile.
 pub(crate) fn retry_while_shrinking<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    // A tail is cut at most once per opening of a writer, so a few tries suffice.
     const TRIES: usize = 5;
     for _ in 1..TRIES {
         match read() {
@@ -129,6 +133,7 @@ impl TranscriptPageBuilder {
         while self.records.len() < count && self.faults.len() < PAGE_FAULTS_MAX {
             let Some(line) = lines.next(file)? else { break };
             let len = line.bytes.map_or(0, <[u8]>::len);
+            // The first line is taken whatever its size. Otherwise a reader could never pass it.
             if self.bytes > 0 && self.bytes + len > PAGE_BYTES_MAX {
                 break;
             }
@@ -145,6 +150,7 @@ impl TranscriptPageBuilder {
             TranscriptEntry::Record(record) => self.records.push(record),
             TranscriptEntry::Fault(fault) => self.faults.push(fault),
         });
+        // The page is collected from its end, so records of one line are reversed with the others.
         self.records[records..].reverse();
         self.faults[faults..].reverse();
     }

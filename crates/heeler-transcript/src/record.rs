@@ -76,6 +76,7 @@ pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(Transcr
             text: text.to_owned(),
         })
     };
+    // Almost every line is one object, so this case comes before the search for damage.
     if let Some((at, text)) = as_object(line) {
         found(record(at, text));
         return;
@@ -101,15 +102,22 @@ pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(Transcr
         match std::str::from_utf8(part) {
             Err(_) => found(fault(start, part.len(), TranscriptFaultKind::NotUtf8)),
             Ok(text) => {
+                // The first part starts where the line starts, so its leading objects are certain.
                 let objects = leading_objects(text);
                 let whole = objects.last().map_or(0, |&(_, end)| end);
-                let kept = if at == 0 || whole == text.len() { whole } else { 0 };
-                for (from, to) in objects.into_iter().filter(|&(_, to)| to <= kept) {
+                // A later part may start inside a record. It counts only if it consists of whole
+                // objects.
+                let certain = if at == 0 || whole == text.len() { whole } else { 0 };
+                for (from, to) in objects.into_iter().filter(|&(_, to)| to <= certain) {
                     found(record(start + from, &text[from..to]));
                 }
-                let (rest, bad) = trim(&part[kept..]);
+                let (rest, bad) = trim(&part[certain..]);
                 if !bad.is_empty() {
-                    found(fault(start + kept + rest, bad.len(), TranscriptFaultKind::NotAnObject));
+                    found(fault(
+                        start + certain + rest,
+                        bad.len(),
+                        TranscriptFaultKind::NotAnObject,
+                    ));
                 }
             }
         }
@@ -120,10 +128,12 @@ pub(crate) fn split_line(offset: u64, line: &[u8], found: &mut dyn FnMut(Transcr
 /// Returns the object that the whole line consists of, and its start.
 fn as_object(line: &[u8]) -> Option<(usize, &str)> {
     let (start, bytes) = trim(line);
+    // Arrays, numbers and strings are JSON too, but no record: rows are objects.
     if bytes.first() != Some(&b'{') {
         return None;
     }
     let text = std::str::from_utf8(bytes).ok()?;
+    // `IgnoredAny` checks the syntax without building values.
     serde_json::from_str::<IgnoredAny>(text).ok()?;
     Some((start, text))
 }
@@ -134,6 +144,8 @@ fn leading_objects(text: &str) -> Vec<(usize, usize)> {
     let mut at = 0;
     loop {
         at += trim(&text.as_bytes()[at..]).0;
+        // A text such as `{"a":1}2` is a record followed by a fault, so other values end the
+        // search.
         if text.as_bytes().get(at) != Some(&b'{') {
             return objects;
         }

@@ -43,21 +43,25 @@ pub(crate) fn repair_tail(
         Ok((len, last_line_end(file, len)?))
     };
     let (len, offset) = read().map_err(DiskError::at("read", path))?;
+    // An empty file ends where it starts, so it needs no repair.
     if offset == len {
         return Ok(None);
     }
+    // Other programs may end a file without a newline. Cutting such a record would lose it.
     if is_whole_record(file, offset, len).map_err(DiskError::at("read", path))? {
         let complete = || match disk.write(file, b"\n")? {
+            // A single byte is written whole or not at all, so a crash here leaves the same tail to
+            // repair.
             1 => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         };
         complete().map_err(DiskError::at("complete the last line of", path))?;
         return Ok(Some(TailRepair::NewlineAdded { offset }));
     }
-    let kept = save_tail(disk, path, file, offset)?;
+    let saved_path = save_tail(disk, path, file, offset)?;
     // The bytes are removed only now that they are stored elsewhere.
     disk.truncate(file, offset).map_err(DiskError::at("cut the torn line off", path))?;
-    Ok(Some(TailRepair::TornTailMoved { offset, len: len - offset, saved_to: kept }))
+    Ok(Some(TailRepair::TornTailMoved { offset, len: len - offset, saved_to: saved_path }))
 }
 
 /// Returns true if the tail is a whole object, which lacks only its newline: no proper prefix of an
@@ -69,6 +73,7 @@ fn is_whole_record(file: &File, offset: u64, len: u64) -> io::Result<bool> {
             file.read_exact_at(&mut tail, offset)?;
             Ok(is_record(&tail))
         }
+        // A longer tail cannot be a record, whatever it contains.
         _ => Ok(false),
     }
 }
@@ -80,12 +85,14 @@ fn save_tail(
     file: &File,
     offset: u64,
 ) -> Result<Utf8PathBuf, DiskError> {
+    // A crash between saving and cutting leaves a saved tail; the next repair takes another name.
     for attempt in 0_u64.. {
-        let kept = match attempt {
+        let saved_path = match attempt {
             0 => Utf8PathBuf::from(format!("{path}.torn.{offset}")),
             n => Utf8PathBuf::from(format!("{path}.torn.{offset}.{n}")),
         };
-        let copy = publish(disk, &kept, PublishMode::Refuse, |draft| {
+        // The name appears only when the copy is synced, so the cut that follows loses nothing.
+        let copy = publish(disk, &saved_path, PublishMode::Refuse, |draft| {
             let mut block = vec![0; 64 * 1024];
             let mut at = offset;
             loop {
@@ -97,8 +104,8 @@ fn save_tail(
             }
         });
         match copy {
-            Ok(()) => return Ok(kept),
-            // Bytes cut at the same place by an earlier repair are kept too.
+            Ok(()) => return Ok(saved_path),
+            // Bytes cut at the same place by an earlier repair stay too.
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }

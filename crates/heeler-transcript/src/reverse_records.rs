@@ -33,6 +33,8 @@ impl<'p> ReverseRecordReader<'p> {
                 return Ok(None);
             }
             let page = read_range(self.path, self.before, PAGE_RECORDS)?;
+            // A page may have no records at all, only faults; the loop then reads the page before
+            // it.
             self.before = PageBoundary::Offset(page.start);
             self.page = page.records;
         }

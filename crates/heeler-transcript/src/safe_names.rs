@@ -57,10 +57,12 @@ pub enum NameError {
 /// Returns the ID if it can safely be one component of a path.
 pub fn validate_id(id: &str) -> Result<&str, NameError> {
     check_text(id, ID_BYTES_MAX)?;
+    // A backslash separates paths on other systems.
     let bad = |c: char| matches!(c, '/' | '\\') || c.is_control();
     if let Some(character) = id.chars().find(|&c| bad(c)) {
         return Err(NameError::Character { name: id.to_owned(), character });
     }
+    // This excludes `.` and `..`, and hidden names, which Heeler uses for temporary files.
     if id.starts_with('.') {
         return Err(NameError::Dot { name: id.to_owned() });
     }
@@ -81,6 +83,7 @@ pub fn resolve_inside(root: &Utf8Path, relative: &str) -> Result<Utf8PathBuf, Na
         return Err(NameError::NotInside { path: relative.into() });
     }
     let mut path = root.to_owned();
+    // Every component is inspected: a link in the middle leads outside as well as one at the end.
     for name in relative.split('/').filter(|part| !part.is_empty()) {
         path.push(name);
         refuse_symlink(&path)?;
@@ -92,6 +95,7 @@ fn refuse_symlink(path: &Utf8Path) -> Result<(), NameError> {
     match path.symlink_metadata() {
         Ok(found) if found.is_symlink() => Err(NameError::Symlink { path: path.to_owned() }),
         Ok(_) => Ok(()),
+        // The caller may be about to create the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(NameError::Unreadable { path: path.to_owned(), source }),
     }
@@ -102,6 +106,8 @@ fn check_text(name: &str, max: usize) -> Result<(), NameError> {
         return Err(NameError::Empty);
     }
     if name.len() > max {
+        // The message shows only the beginning, because the name comes from outside and may be
+        // large.
         let start = name.chars().take(20).collect();
         return Err(NameError::TooLong { start, len: name.len(), max });
     }

@@ -43,6 +43,8 @@ impl TranscriptScanner {
     fn read_line(&mut self) -> std::io::Result<()> {
         let Some(line) = self.lines.next(&self.file)? else {
             self.done = true;
+            // A torn tail is reported last and once. It may become a line later, which this scan
+            // leaves out.
             let (offset, end) = (self.lines.offset(), self.lines.end());
             if offset < end {
                 let kind = TranscriptFaultKind::TornTail;
@@ -65,6 +67,7 @@ impl Iterator for TranscriptScanner {
     fn next(&mut self) -> Option<Self::Item> {
         while self.found.is_empty() && !self.done {
             if let Err(error) = self.read_line() {
+                // The position after a failed read is unknown, so the scan ends with the error.
                 self.done = true;
                 return Some(Err(DiskError::at("read", &self.path)(error)));
             }
@@ -113,6 +116,7 @@ impl ReverseTranscriptReader {
 
     /// Starts with the last line that ends before `offset`.
     pub fn open_before(path: &Utf8Path, offset: u64) -> Result<Self, DiskError> {
+        // Native sessions of other programs are read here too, so a link is not trusted.
         let file = untrusted_file::open(path).map_err(DiskError::at("open", path))?;
         let end =
             retry_while_shrinking(|| last_line_end(&file, file.metadata()?.len().min(offset)));

@@ -91,6 +91,7 @@ pub fn search(
     let mut searcher = SearcherBuilder::new()
         .line_number(true)
         .heap_limit(Some(HEAP_BYTES_MAX))
+        // A transcript with NUL bytes after a power loss is still searched to its end.
         .binary_detection(BinaryDetection::none())
         // Transcoding from another encoding would shift every offset.
         .bom_sniffing(false)
@@ -99,6 +100,7 @@ pub fn search(
         ended_early: query.hits_max == 0,
         ..TranscriptSearchOutcome::default()
     };
+    // The files come in the order of the caller, so a limit keeps the first hits of that order.
     for path in paths {
         if searched.ended_early {
             break;
@@ -113,6 +115,7 @@ pub fn search(
             out: &mut searched,
             on_hit,
         };
+        // One unreadable file must not hide the hits of the others.
         if let Err(error) = search_file(&mut searcher, &matcher, &cuts, hits) {
             searched.unreadable.push(DiskError::at("search", path)(error));
         }
@@ -132,6 +135,7 @@ impl LineMatcher {
 
     /// Returns true if a line matches.
     pub fn matches(&self, line: &str) -> bool {
+        // The matcher has no errors at run time, so only `Ok` occurs.
         matches!(self.0.is_match(line.as_bytes()), Ok(true))
     }
 }
@@ -139,6 +143,7 @@ impl LineMatcher {
 fn build_matcher(query: &TranscriptQuery) -> Result<RegexMatcher, SearchPatternError> {
     let mut builder = RegexMatcherBuilder::new();
     builder
+        // The engine can skip whole blocks if it knows that no match spans two lines.
         .line_terminator(Some(b'\n'))
         .case_insensitive(query.case == CaseSensitivity::Insensitive)
         .case_smart(query.case == CaseSensitivity::Smart);
@@ -158,8 +163,10 @@ fn search_file(
     let file = File::open(hits.path)?;
     // Bytes after the last newline may still change.
     let whole = last_line_end(&file, file.metadata()?.len())?;
+    // Lines that are appended during the search are left out, so the search ends.
     let inner = file.take(whole);
     let reader = LineLimitingReader { inner, offset: 0, line_len: 0, max: LINE_BYTES_MAX, cuts };
+    // Read and not mapped: a file that shrinks under a map would end the process.
     searcher.search_reader(matcher, reader, hits)
 }
 
@@ -182,6 +189,7 @@ impl<R: Read> Read for LineLimitingReader<'_, R> {
         let read = self.inner.read(&mut buf[..wanted])?;
         let block = &mut buf[..read];
         let first_line = memchr(b'\n', block).unwrap_or(read);
+        // Later lines of the block are shorter than the block, so only the first can be too long.
         if self.line_len + first_line > self.max {
             let cut = self.max - self.line_len;
             block[cut] = b'\n';
@@ -212,8 +220,10 @@ impl Sink for TranscriptHitSink<'_> {
     fn matched(&mut self, _searcher: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
         let offset = found.absolute_byte_offset();
         let cuts = self.cuts.borrow();
+        // A cut adds a line that the file does not have, so it is subtracted from the number.
         let cuts_before = cuts.partition_point(|&cut| cut < offset);
         let ends_at = offset + found.bytes().len() as u64 - 1;
+        // A piece is part of a line that is too long: it starts after a cut or ends with one.
         let is_piece = offset.checked_sub(1).is_some_and(|at| cuts.binary_search(&at).is_ok())
             || cuts.binary_search(&ends_at).is_ok();
         let Some(line) = found.bytes().strip_suffix(b"\n").filter(|_| !is_piece) else {
@@ -240,6 +250,7 @@ impl TranscriptHitSink<'_> {
             let flow = (self.on_hit)(TranscriptHit { path: self.path, line: number, record });
             self.out.hits += 1;
             self.hits_left -= 1;
+            // The limit counts records, not lines, because a line of glued records has several.
             if flow.is_break() || self.hits_left == 0 {
                 self.out.ended_early = true;
                 return ControlFlow::Break(());

@@ -27,9 +27,11 @@ static QUEUE: OnceLock<Option<Arc<SyncQueue>>> = OnceLock::new();
 ///
 /// Must be called once when the transcript becomes dirty, not for every line.
 pub(crate) fn schedule_sync(core: &Arc<SyncedFile>) -> bool {
+    // Started by the first dirty transcript, so that readers have no such thread.
     let Some(queue) = QUEUE.get_or_init(start) else { return false };
     let due = Instant::now() + SYNC_AFTER;
     let mut waiting = queue.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    // All entries wait the same time, so the order of arrival is the order of due times.
     waiting.push_back((due, Arc::downgrade(core)));
     queue.added.notify_one();
     true
@@ -47,7 +49,10 @@ impl SyncQueue {
     fn run(&self) -> ! {
         loop {
             let (due, core) = self.take();
+            // Sleeping for the first entry delays no other, because later entries are due later.
             thread::sleep(due.saturating_duration_since(Instant::now()));
+            // A closed transcript was synced when it was closed, so the queue need not keep it
+            // alive.
             if let Some(core) = core.upgrade() {
                 // The transcript remembers a failure and reports it at its next append.
                 drop(core.sync());

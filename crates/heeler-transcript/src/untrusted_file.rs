@@ -22,17 +22,20 @@ pub fn open(path: &Utf8Path) -> io::Result<File> {
 
 /// Opens a file with the given options.
 pub fn open_with(options: &mut OpenOptions, path: &Utf8Path) -> io::Result<File> {
+    // NONBLOCK keeps the open from waiting for the writer of a pipe. It has no effect on files.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options
         .custom_flags(flags.bits().cast_signed())
         .open(path)
         .map_err(explain_symlink_error)?;
+    // Checked on the open file: a check of the path could see another file.
     if file.metadata()?.is_file() { Ok(file) } else { Err(refusal_error("it is not a file")) }
 }
 
 /// Reads a whole file; fails if it is longer than `max`.
 pub fn read(path: &Utf8Path, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    // One byte more than allowed shows that the file is too long without reading all of it.
     open(path)?.take(max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max {
         return Err(refusal_error(&format!("it is longer than {max} bytes")));
@@ -47,6 +50,7 @@ pub fn read_text(path: &Utf8Path) -> io::Result<String> {
 }
 
 fn explain_symlink_error(error: io::Error) -> io::Error {
+    // `open` reports a refused link as a loop, which would confuse the reader of the message.
     if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) {
         return refusal_error("it is a symbolic link, which is not followed here");
     }

@@ -161,10 +161,14 @@ impl TranscriptWriter {
     ) -> Result<OpenedTranscript, TranscriptOpenError> {
         let TranscriptWriterOptions { durability, disk } = options;
         let file = open_locked(disk.as_ref(), path)?;
+        // The lock comes first: the tail of a file with a live writer is a line in progress, not
+        // damage.
         let repair = repair_tail(disk.as_ref(), path, &file)?;
+        // Synced even without a repair: lines of a killed writer may have been displayed already.
         disk.sync(&file).map_err(DiskError::at("sync", path))?;
         let folder = folder_of(path);
         disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))?;
+        // Read after the repair, which may have added a newline or cut the tail.
         let len = file.metadata().map_err(DiskError::at("read", path))?.len();
         let core = SyncedFile {
             path: path.to_owned(),
@@ -174,8 +178,8 @@ impl TranscriptWriter {
             failure: OnceLock::new(),
             syncing: Mutex::new(()),
         };
-        let log = Self { core: Arc::new(core), durability, len, batch: Vec::new() };
-        Ok(OpenedTranscript { writer: log, repair })
+        let writer = Self { core: Arc::new(core), durability, len, batch: Vec::new() };
+        Ok(OpenedTranscript { writer, repair })
     }
 
     pub fn path(&self) -> &Utf8Path {
@@ -200,7 +204,11 @@ impl TranscriptWriter {
     /// All lines are checked before the first is written. If a write fails, the lines before the
     /// failure are in the file and counted in [`AppendError::Write`]; none is there in part.
     pub fn append_all(&mut self, lines: &[&[u8]]) -> Result<(), AppendError> {
+        // After a failed sync the kernel forgets the lost pages, so a later success would prove
+        // nothing.
         self.core.refuse_after_failure()?;
+        // All lines are checked first, so that a refused line does not leave its predecessors
+        // appended.
         for line in lines {
             self.check_line(line)?;
         }
@@ -219,9 +227,11 @@ impl TranscriptWriter {
             appended += whole;
             failed = result.err();
         }
+        // Lines before it are neither synced nor counted: reopening syncs and repairs the file.
         if let Some(WriteFailure::HalfLine(source)) = failed {
             return Err(AppendError::HalfLine { path: self.core.path.clone(), source });
         }
+        // Lines before a failed write stay in the file, so they need the same durability as others.
         if appended > 0 {
             self.make_durable()?;
         }
@@ -252,6 +262,8 @@ impl TranscriptWriter {
                 max: LINE_BYTES_MAX,
             });
         }
+        // A newline inside a line would make two lines of one, with other numbers for all later
+        // ones.
         if memchr(b'\n', line).is_some() || !is_record(line) {
             return Err(AppendError::NotARecord { path: path() });
         }
@@ -260,6 +272,7 @@ impl TranscriptWriter {
 
     /// Makes one write; returns the number of whole lines it left in the file.
     fn write_batch(&mut self) -> (usize, Result<(), WriteFailure>) {
+        // One call per batch, so that after a failure the file ends in a prefix of the batch.
         let written = self.core.disk.write(&self.core.file, &self.batch);
         let source = match written {
             Ok(len) if len == self.batch.len() => {
@@ -272,6 +285,7 @@ impl TranscriptWriter {
         match self.cut_half_line() {
             Ok(whole) => {
                 self.len += whole as u64;
+                // An error may be reported although all bytes arrived; the lines are then appended.
                 let all = whole == self.batch.len();
                 let result = if all { Ok(()) } else { Err(WriteFailure::Refused(source)) };
                 (count_lines(&self.batch[..whole]), result)
@@ -289,6 +303,7 @@ impl TranscriptWriter {
     /// Whole lines stay: a reader may have shown them already.
     fn cut_half_line(&self) -> io::Result<usize> {
         let core = &self.core;
+        // The file is inspected because a failed call does not tell how many bytes arrived.
         let found = core.file.metadata()?.len().checked_sub(self.len);
         let found = found.and_then(|len| usize::try_from(len).ok());
         let Some(found) = found.filter(|&len| len <= self.batch.len()) else {
@@ -296,6 +311,7 @@ impl TranscriptWriter {
         };
         let mut bytes = vec![0; found];
         core.file.read_exact_at(&mut bytes, self.len)?;
+        // The lock is advisory. Bytes of another program must not be cut.
         if bytes != self.batch[..found] {
             return Err(io::Error::other("another process has changed the file"));
         }
@@ -310,6 +326,7 @@ impl TranscriptWriter {
         let was_dirty = self.core.dirty.swap(true, Ordering::SeqCst);
         match self.durability {
             TranscriptDurability::Event => self.core.sync(),
+            // A sync is already scheduled and will cover this line.
             TranscriptDurability::Interval if was_dirty => Ok(()),
             TranscriptDurability::Interval => {
                 if syncer::schedule_sync(&self.core) {
@@ -382,6 +399,7 @@ fn count_lines(bytes: &[u8]) -> usize {
 /// Opens or creates the file and takes its lock.
 fn open_locked(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<File, TranscriptOpenError> {
     loop {
+        // Opened without waiting or truncating: the file may belong to a live writer.
         let file = open_or_create(disk, path).map_err(DiskError::at("open", path))?;
         let opened = file.metadata().map_err(DiskError::at("read", path))?;
         if !opened.is_file() {
@@ -393,6 +411,8 @@ fn open_locked(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<File, Transcri
                 return Err(TranscriptOpenError::Busy { path: path.to_owned() });
             }
             Err(TryLockError::Error(source)) => {
+                // A file system without locks is an error. Two writers would tear each other's
+                // lines.
                 return Err(DiskError::at("lock", path)(source).into());
             }
         }
@@ -407,6 +427,7 @@ fn open_locked(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<File, Transcri
 
 fn open_or_create(disk: &dyn DiskBackend, path: &Utf8Path) -> io::Result<File> {
     loop {
+        // Opening and creating are separate calls because only the creation must go through `disk`.
         match OpenOptions::new().read(true).append(true).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => return result,
