@@ -293,8 +293,8 @@ fn duplicate_error(error: &io::Error) -> io::Error {
 /// Returns once all earlier writes to the file system of `folder` are on stable storage: one wait
 /// where many new files would need as many.
 #[cfg(target_os = "linux")]
-// Since Linux 5.8 `syncfs` reports write errors of the file system too.
 pub fn sync_file_system(folder: &Utf8Path) -> io::Result<()> {
+    // Since Linux 5.8 `syncfs` reports write errors of the file system too.
     Ok(rustix::fs::syncfs(File::open(folder)?)?)
 }
 

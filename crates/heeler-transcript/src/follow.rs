@@ -20,7 +20,7 @@ use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, Trans
 
 /// Polling interval for files without events.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Size at which one read of a file ends, so that the other files get their sink.
+/// Size at which one read of a file ends, so that the other files get their turn.
 const READ_BATCH_BYTES: u64 = 1024 * 1024;
 /// Number of bytes before the read position that are remembered to detect a rewritten file.
 const LAST_BYTES_MAX: u64 = 64;
@@ -99,9 +99,9 @@ impl TranscriptFollower {
     /// Adds a file, which need not exist yet; returns its index, from 0.
     ///
     /// The start position is determined now, not at the first `next`.
-    // Read at once: with `End`, lines that appear between now and the first `next` must be
-    // reported.
     pub fn add(&mut self, path: &Utf8Path, start: FollowStart) -> usize {
+        // Read at once: with `End`, lines that appear between now and the first `next` must be
+        // reported.
         let number = self.files.len();
         self.files.push(FollowedFile::new(path, start));
         self.read(number);
