@@ -138,6 +138,7 @@ pub fn backup_to_file(
     now: Timestamp,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ArchiveReport, ArchiveError> {
+    // Beside the archive, so that a backup writes nothing into the state directory.
     let copy = TempFileGuard::for_target(&file.with_extension("db"));
     // Copied before the transcripts, so that everything the database refers to is in them.
     snapshot(&dir.database(), &copy.0)?;
@@ -150,6 +151,7 @@ pub fn backup_to_file(
         sessions: db.count_sessions(&SessionFilter::default())?,
         files: Vec::new(),
     };
+    // SQLite must close the copy before it is read as a plain file.
     drop(db);
     let mut list = ArchiveFileList { dir, sources: Vec::new(), skipped: Vec::new() };
     list.all(&copy.0)?;
@@ -177,6 +179,7 @@ fn is_gzip(file: &Utf8Path) -> bool {
 fn finish(out: &File, draft: &Utf8Path, file: &Utf8Path) -> Result<u64, ArchiveError> {
     OsDisk.sync(out).map_err(at("sync", draft))?;
     let bytes = out.metadata().map_err(at("measure", draft))?.len();
+    // An older archive of the same name is replaced only by a complete one.
     OsDisk.rename(draft, file).map_err(at("put in place", file))?;
     let folder = match file.parent() {
         Some(folder) if !folder.as_str().is_empty() => folder,
@@ -214,6 +217,7 @@ impl ArchiveFileList<'_> {
 
     fn folder(&mut self, name: &str) -> Result<(), ArchiveError> {
         let folder = self.dir.root().join(name);
+        // A link could lead outside the state directory.
         if folder.symlink_metadata().is_ok_and(|found| !found.is_dir()) {
             self.skip(&folder, "it is not a folder");
             return Ok(());
@@ -231,11 +235,13 @@ impl ArchiveFileList<'_> {
                 Ok(name) if name.starts_with('.') => {}
                 Ok(name)
                     if (name == "lock" || name.ends_with(".lock"))
+                        // Agents may send a file with such a name; that is data and not a lock.
                         && !is_sent_file(&folder.join(&name)) => {}
                 Ok(name) => names.push((name, entry.file_type().map_err(at("inspect", &folder))?)),
                 Err(name) => self.skip(&folder.join(name.to_string_lossy().as_ref()), "not UTF-8"),
             }
         }
+        // Sorted, so that the order of an archive does not depend on the file system.
         names.sort_by(|(a, _), (b, _)| a.cmp(b));
         for (entry, kind) in names {
             let inner = format!("{name}/{entry}");
@@ -257,6 +263,7 @@ impl ArchiveFileList<'_> {
         let file = self.dir.root().join(&name);
         match checked_path(self.dir, &name) {
             Ok(_) => {
+                // Only for the progress display. The real length is measured when the file is read.
                 let bytes_listed = file.symlink_metadata().map_or(0, |found| found.len());
                 self.sources.push(ArchiveSource { file, name, bytes_listed });
             }
@@ -274,6 +281,7 @@ impl ArchiveFileList<'_> {
 fn measure(file: &mut File, name: &str) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let is_log = name.ends_with(".jsonl") && !is_sent_file(Utf8Path::new(name));
+    // A transcript may be in the middle of an append. Its partial last line is not part of it.
     let bytes = if is_log { whole_lines(file, len)? } else { len };
     file.rewind()?;
     Ok(bytes)
@@ -287,6 +295,7 @@ fn whole_lines(file: &mut File, len: u64) -> io::Result<u64> {
         let start = end.saturating_sub(CHUNK as u64);
         let size = usize::try_from(end - start).expect("at most a chunk");
         file.seek(SeekFrom::Start(start))?;
+        // The file may shrink while it is read, which is reported as an error and not padded.
         file.read_exact(&mut chunk[..size])?;
         if let Some(at) = chunk[..size].iter().rposition(|byte| *byte == b'\n') {
             return Ok(start + at as u64 + 1);
@@ -344,6 +353,7 @@ impl ArchiveWriter<'_> {
         // Measured through the open file, because the name may belong to another file by now.
         let bytes = measure(&mut file, &source.name)?;
         let mut header = self.header(bytes);
+        // The header promises a length, so a file that grows is read only up to it.
         let mut reader = HashingReader::new(file.take(bytes));
         tar.append_data(&mut header, &source.name, &mut reader)?;
         if reader.bytes != bytes {

@@ -69,10 +69,12 @@ pub fn list_backups(dir: &StateDir) -> Result<Vec<Utf8PathBuf>, BackupError> {
     for entry in entries {
         let entry = entry.map_err(|source| io_error("list", &folder, source))?;
         let name = entry.file_name();
+        // Other files in the folder belong to the user.
         if name.starts_with("heeler-") && name.ends_with(".db") {
             found.push(entry.path().to_owned());
         }
     }
+    // The time is first in the name, so the order by name is the order by age.
     found.sort();
     Ok(found)
 }
@@ -91,10 +93,12 @@ pub(crate) fn take(
         source: error.source,
     })?;
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    // A temporary name: a backup that was interrupted must not count as one.
     let draft = temp_name(&folder.join("heeler.db"));
     snapshot(&dir.database(), &draft)?;
     let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;
+    // The oldest are removed only after the new one is durable.
     let there = list_backups(dir)?;
     for old in there.iter().rev().skip(BACKUPS_MAX) {
         std::fs::remove_file(old).map_err(|source| io_error("remove", old, source))?;
@@ -133,6 +137,7 @@ pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError
         // The copied header says WAL, but a single file must not need a log.
         .and_then(|()| copy.disable_wal())
         .map_err(|source| BackupError::Copy { path: to.to_owned(), source });
+    // SQLite must have closed the file before it is synced as a plain one.
     drop(copy);
     let synced = copied.and_then(|()| {
         let file = std::fs::File::open(to).map_err(|source| io_error("open", to, source))?;
@@ -155,12 +160,14 @@ pub(crate) fn copy_content(
     let deadline = std::time::Instant::now() + BUSY_MAX;
     let backup = Backup::new(&from.conn, &mut to.conn).attempt(attempt)?;
     loop {
+        // All pages in one step: the copy is one transaction, and a reader sees none of it before.
         match backup.step(-1).attempt(attempt)? {
             StepResult::Done => return Ok(()),
             StepResult::Busy | StepResult::Locked if std::time::Instant::now() >= deadline => {
                 let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
                 return Err(rusqlite::Error::SqliteFailure(busy, None)).attempt(attempt);
             }
+            // Another connection writes at the moment. The backup waits like any other transaction.
             _ => std::thread::sleep(BUSY_PAUSE),
         }
     }

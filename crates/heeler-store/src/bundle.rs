@@ -35,11 +35,13 @@ pub const BUNDLE_FORMAT: &str = "heeler-session";
 /// Version that is written, and the only one that is read.
 pub const BUNDLE_VERSION: u64 = 1;
 /// Longest line of a bundle: a transcript line in which every character is escaped.
+// An escape such as `\u0000` takes six bytes for one.
 pub const BUNDLE_LINE_BYTES_MAX: u64 = 6 * LINE_BYTES_MAX as u64 + 1024;
 /// Largest session record, including the records of its jobs.
 pub const BUNDLE_HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Bytes of a workspace that one line holds.
+// A multiple of three, so that only the last chunk of a repository needs padding.
 const CHUNK_BYTES: usize = 48 * 1024;
 
 const EVENTS: &str = "events";
@@ -146,14 +148,15 @@ pub fn write(
     export: BundleContents<'_>,
     out: &mut dyn Write,
 ) -> Result<BundleChecksums, BundleExportError> {
+    // Opened first, so that the parts have the lengths of one moment.
     let log = export.log.map(CompleteLineReader::open).transpose()?;
-    let own = export
+    let native = export
         .native_file
         .as_ref()
-        .map(|own| CompleteLineReader::open_native(own, export.session))
+        .map(|native| CompleteLineReader::open_native(native, export.session))
         .transpose()?;
-    let own = own.flatten();
-    let head = head(&export, log.as_ref(), own.as_ref());
+    let native = native.flatten();
+    let head = head(&export, log.as_ref(), native.as_ref());
     let mut out = BundleWriter { out, redactor: export.redactor };
     out.raw(&format!("{{\"format\":\"{BUNDLE_FORMAT}\",\"version\":{BUNDLE_VERSION},\n"))?;
     let mut sum = BundlePartHasher::default();
@@ -163,7 +166,7 @@ pub fn write(
     }
     let head = sum.finish();
     let events = out.part(EVENTS, log)?;
-    let own = own.map(|own| out.part(OWN, Some(own))).transpose()?;
+    let own = native.map(|native| out.part(OWN, Some(native))).transpose()?;
     let workspace = match export.workspace.is_empty() {
         true => None,
         false => Some(out.repositories(export.workspace)?),
@@ -183,14 +186,16 @@ fn last_line(sums: &BundleChecksums) -> String {
 fn head(
     export: &BundleContents<'_>,
     log: Option<&CompleteLineReader>,
-    own: Option<&CompleteLineReader>,
+    native: Option<&CompleteLineReader>,
 ) -> Vec<String> {
     if let Some(imported) = export.log.and_then(|log| read_imported(&imported_path(log)))
+        // The lengths prove that nothing was added, since transcripts are append-only.
         && log.is_some_and(|log| log.bytes == imported.log_bytes)
-        && own.map(|own| own.bytes) == imported.own_bytes
+        && native.map(|native| native.bytes) == imported.own_bytes
     {
         return imported.head;
     }
+    // Secrets are removed before the hash is computed, so the checksum holds for the reader.
     let mut session = json!(export.session);
     export.redactor.redact_json(&mut session);
     let mut lines = vec![format!("\"session\":{session},"), "\"jobs\":[".to_owned()];
@@ -205,6 +210,7 @@ fn head(
 }
 
 fn read_imported(path: &Utf8Path) -> Option<ImportedBundleRecord> {
+    // Without this record the session is exported from the database, which is correct too.
     let text = untrusted_file::read(path, BUNDLE_HEAD_BYTES_MAX).ok()?;
     serde_json::from_slice(&text).ok()
 }
@@ -267,6 +273,7 @@ impl BundleWriter<'_> {
         bytes: u64,
         sum: &mut BundlePartHasher,
     ) -> Result<(), BundleExportError> {
+        // The separator precedes each entry, because it is unknown which entry is the last.
         self.raw(if sum.lines == 0 { "\n" } else { ",\n" })?;
         sum.add(entry, bytes);
         self.out.write_all(entry).map_err(BundleExportError::Write)
@@ -298,6 +305,7 @@ struct ChunkLineWriter<'c, 'w> {
 
 impl Write for ChunkLineWriter<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // A full chunk is written at once, so memory stays bounded for a repository of any size.
         let taken = bytes.len().min(CHUNK_BYTES - self.chunk.len());
         self.chunk.extend_from_slice(&bytes[..taken]);
         if self.chunk.len() == CHUNK_BYTES {
@@ -315,6 +323,7 @@ impl Write for ChunkLineWriter<'_, '_> {
         self.chunk.clear();
         self.out.entry(entry.as_bytes(), bytes, self.sum).map_err(|error| {
             self.failed = Some(error);
+            // The callback can only return an IO error, so the real error is stored beside it.
             io::ErrorKind::BrokenPipe.into()
         })
     }
@@ -373,20 +382,22 @@ impl CompleteLineReader {
     /// Opens a native session file. For a fork that has not started, only the part that it takes
     /// over is read; `None` if the fork point is not in the file.
     fn open_native(
-        own: &NativeSessionFile<'_>,
+        native: &NativeSessionFile<'_>,
         session: &Session,
     ) -> Result<Option<CompleteLineReader>, DiskError> {
-        let (Some(fork), Some(id)) = (own.fork, &session.agent_session_id) else {
-            return CompleteLineReader::open(own.path).map(Some);
+        let (Some(fork), Some(id)) = (native.fork, &session.agent_session_id) else {
+            return CompleteLineReader::open(native.path).map(Some);
         };
         let end = match fork.at {
-            Some(at) => history::end_of_entry(own.path, at)?,
+            Some(at) => history::end_of_entry(native.path, at)?,
             None => Some(u64::MAX),
         };
         let Some(end) = end else { return Ok(None) };
-        let mut lines = CompleteLineReader::open(own.path)?;
+        let mut lines = CompleteLineReader::open(native.path)?;
+        // The fork takes over the entries up to its fork point and nothing that came later.
         lines.bytes = lines.bytes.min(end);
         lines.reader.get_mut().set_limit(lines.bytes);
+        // Claude writes compact JSON, so the key and its value are adjacent.
         let named = |id: &AgentSessionId| format!("\"sessionId\":\"{id}\"");
         lines.id_replacement = Some((named(&fork.source), named(id)));
         Ok(Some(lines))
@@ -409,6 +420,7 @@ impl CompleteLineReader {
             }
             return Ok(Some(&self.line));
         }
+        // A tail without newline is still being written. A full buffer without one is a long line.
         match read < most {
             true => Ok(None),
             false => Err(BundleExportError::TooLong { path: self.path.clone(), after: self.count }),
@@ -429,6 +441,7 @@ fn encode(line: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(line) {
         Ok(_) if is_object(line) => Cow::Borrowed(line),
         Ok(text) => Cow::Owned(Json::from(text).to_string().into_bytes()),
+        // An array tells base64 apart from text, which is stored as a plain string.
         Err(_) => Cow::Owned(format!("[\"{}\"]", BASE64.encode(line)).into_bytes()),
     }
 }

@@ -13,6 +13,7 @@ pub fn cron_override(
     row: CronOverride,
 ) -> Option<(ScheduleKey, ScheduleOverrideRecord)> {
     let CronOverride { name, enabled, schedule: text, at, by } = row;
+    // A cron file is a schedule of the agent that executes its workflow.
     let is_it = |it: &ScheduleConfig| it.workflow.is_some() && cron_name(it) == name;
     let agents = loaded.agents.iter();
     let (agent, schedule) = agents

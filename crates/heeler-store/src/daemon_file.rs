@@ -82,10 +82,12 @@ impl DaemonFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(DaemonFileError::Read { path, source }),
         };
+        // The version is read first, because a newer format may have other fields.
         match serde_json::from_slice::<DaemonFileVersion>(&bytes) {
             Ok(DaemonFileVersion { protocol: found }) if found > PROTOCOL => {
                 Err(DaemonFileError::Newer { path, found })
             }
+            // A damaged file is like a missing one: the lock tells whether a daemon lives.
             _ => Ok(serde_json::from_slice(&bytes).ok()),
         }
     }

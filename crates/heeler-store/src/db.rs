@@ -41,6 +41,7 @@ pub(crate) mod workflow_parts;
 pub(crate) mod workflows;
 
 /// Longest wait for another connection's lock.
+// A backup or a restore holds SQLite's lock only for a moment.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Number of prepared statements that a connection caches: more than there are.
@@ -50,6 +51,7 @@ pub(crate) const STATEMENTS_MAX: usize = 256;
 const TEXT_MISSING: &str = "a required text is missing";
 
 /// Sorts after every time and every id; the start of a list that is ordered newest first.
+// `~` is the last printable ASCII character, and times and ids consist of ASCII.
 const SORTS_LAST: &str = "~";
 
 /// A failed query or change.
@@ -93,6 +95,7 @@ impl DatabaseError {
     /// itself.
     pub fn is_storage_failure(&self) -> bool {
         let DatabaseError::Sqlite { source, .. } = self else { return false };
+        // These codes mean that the same statement would fail again on a healthy disk.
         match source.sqlite_error_code() {
             Some(code) => !matches!(
                 code,
@@ -143,6 +146,7 @@ pub enum IdLookupError {
 pub(crate) const CANDIDATES_MAX: usize = 10;
 
 fn some_of(candidates: &[String]) -> String {
+    // The lookup returns one candidate more than is shown, as a sign that there are more.
     match candidates.get(..CANDIDATES_MAX) {
         Some(named) if named.len() < candidates.len() => format!("{}, …", named.join(", ")),
         _ => candidates.join(", "),
@@ -215,6 +219,7 @@ impl StateDatabase {
     /// Opens for writing and creates a missing file. The caller migrates it.
     pub(crate) fn open_read_write(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
+        // A link could lead to a database of another fleet, so SQLite must not follow it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let conn = connect(path, path.as_str(), flags)?;
         // The log is truncated after a checkpoint, because a reader without a running writer must
@@ -228,6 +233,7 @@ impl StateDatabase {
 
     /// Opens for reading, ignoring the schema version; used to copy a database.
     pub(crate) fn read_any(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        // Checked here, because SQLite reports a missing file only as "cannot open".
         if !path.exists() {
             return Err(DatabaseOpenError::Missing { path: path.to_owned() });
         }
@@ -238,6 +244,7 @@ impl StateDatabase {
     pub(crate) fn private(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         create_private(path)?;
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        // No write-ahead log: a snapshot must be one complete file.
         run_pragmas(&conn, "PRAGMA foreign_keys = ON;").map_err(|source| sqlite(path, source))?;
         Ok(StateDatabase { conn })
     }
@@ -246,6 +253,7 @@ impl StateDatabase {
     pub(crate) fn in_memory(now: Timestamp) -> Result<StateDatabase, DatabaseError> {
         let conn = Connection::open_in_memory().attempt("make an empty database")?;
         let mut version = 0;
+        // The migrations create the schema here too, so there is only one definition of it.
         while version < migrate::SCHEMA_VERSION {
             version = migrate::apply_next(&conn, migrate::MIGRATIONS, version, now)?;
         }
@@ -288,6 +296,7 @@ impl StateDatabase {
 fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
     for pragma in pragmas.split(';').map(str::trim).filter(|text| !text.is_empty()) {
         conn.query_row(pragma, [], |_| Ok(())).or_else(|error| match error {
+            // Pragmas that set a value return a row or not, depending on the pragma.
             rusqlite::Error::QueryReturnedNoRows => Ok(()),
             other => Err(other),
         })?;
@@ -316,6 +325,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
             if std::fs::metadata(&log).is_ok_and(|found| found.len() > 0) {
                 return Err(DatabaseOpenError::ReadOnlyWithLog { path: path.to_owned() });
             }
+            // `immutable` skips all locks, which is safe only because no process can write here.
             open(&format!("{uri}?immutable=1"))
         }
         other => other,
@@ -323,6 +333,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
 }
 
 fn cannot_share(error: &rusqlite::Error) -> bool {
+    // A read-only medium gives one code or the other, depending on the files that exist.
     use ErrorCode::{CannotOpen, ReadOnly};
     matches!(error.sqlite_error_code(), Some(CannotOpen | ReadOnly))
 }
@@ -331,6 +342,8 @@ fn file_uri(path: &Utf8Path) -> String {
     let mut uri = String::from("file:");
     for byte in path.as_str().bytes() {
         match byte {
+            // SQLite decodes these characters in a URI, so a path that contains them must be
+            // escaped.
             b'%' | b'?' | b'#' | 0x80.. => uri.push_str(&format!("%{byte:02x}")),
             _ => uri.push(char::from(byte)),
         }
@@ -340,6 +353,7 @@ fn file_uri(path: &Utf8Path) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "the one place that opens a database")]
 fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, DatabaseOpenError> {
+    // A connection belongs to one thread at a time, so SQLite's own mutex is not needed.
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(name, flags).map_err(|source| sqlite(path, source))?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(|source| sqlite(path, source))?;
@@ -356,6 +370,7 @@ fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, 
 fn create_private(path: &Utf8Path) -> Result<(), DatabaseOpenError> {
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
+        // Another process may have created it meanwhile, with the same mode.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(DatabaseOpenError::Create { path: path.to_owned(), source }),
     }
@@ -367,6 +382,7 @@ fn sqlite(path: &Utf8Path, source: rusqlite::Error) -> DatabaseOpenError {
 
 /// Declares a table's SQL: one constant per statement, and the list that the tests iterate
 /// over.
+// The tests read the plan of every listed statement, so no query can be left out.
 macro_rules! sql {
     ($($name:ident = $text:expr;)+) => {
         $(const $name: &str = $text;)+
@@ -439,6 +455,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
     }
 
     pub(crate) fn bad(&self, reason: String) -> DatabaseError {
+        // The first column names the row in the error, and damage may have changed its type.
         let row = self.row.get::<_, String>(0).unwrap_or_else(|_| "?".to_owned());
         DatabaseError::BadRow { table: self.table, row, reason }
     }
@@ -446,6 +463,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
 
 /// Converts a count to an SQL integer.
 pub(crate) fn integer(count: u64) -> i64 {
+    // No count reaches this limit; a saturated value is better than a failed change.
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -456,6 +474,7 @@ pub(crate) fn query_all<T>(
     attempt: &'static str,
     mut read: impl FnMut(&Row<'_>) -> Result<T, DatabaseError>,
 ) -> Result<Vec<T>, DatabaseError> {
+    // Cached statements are planned once per connection, which was half of the time of a read.
     let mut statement = conn.prepare_cached(sql).attempt(attempt)?;
     let mut rows = statement.query(params).attempt(attempt)?;
     let mut found = Vec::new();

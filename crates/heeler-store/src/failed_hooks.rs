@@ -25,6 +25,7 @@ pub struct FailedHook {
 pub fn failed_hooks(db: &StateDatabase, job: &JobId) -> Result<Vec<FailedHook>, DatabaseError> {
     let failed = db.failed_effects(job, HOOK_EFFECT_KIND)?.into_iter();
     let one = |(effect, is_over): (EffectRecord, bool)| {
+        // A newer release may have written another payload; the failure is shown anyway.
         let order = serde_json::from_str::<HookEffectPayload>(&effect.payload).ok();
         let place = |HookPosition { list, index }| format!("{list} {}", index + 1);
         let name = order.map(|order| order.name.unwrap_or_else(|| place(order.place)));

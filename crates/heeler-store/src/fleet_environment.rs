@@ -32,9 +32,11 @@ impl FleetEnvironment<'_> {
         id: &AgentSessionId,
     ) -> Option<Utf8PathBuf> {
         let runtime: RuntimeType = session.runtime.parse().ok()?;
+        // The config may lack the agent: it was removed, or the config has faults.
         let agent = self.loaded.and_then(|loaded| loaded.agent(&session.agent));
         let directory = session.working_directory.as_deref();
         let directory = directory.or(agent.map(|agent| agent.working_directory.as_path()))?;
+        // Secrets of the environment are not needed here, so a missing one is no error.
         let given = agent.and_then(|agent| environment::select_environment(agent, self.env).ok());
         let env = given.map_or_else(
             || self.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
@@ -66,6 +68,7 @@ impl FleetEnvironment<'_> {
     ) -> Option<Utf8PathBuf> {
         let projects = self.projects_folder(runtime, env, directory)?;
         let name = format!("{id}.jsonl");
+        // The usual place is tried first, because there may be thousands of project folders.
         let here = projects.join(project_slug(directory)).join(&name);
         if here.is_file() {
             return Some(here);
@@ -91,8 +94,8 @@ impl FleetEnvironment<'_> {
             }));
         }
         let fleets = self.loaded.iter().flat_map(|loaded| &loaded.fleets);
-        for told in fleets.filter_map(|fleet| fleet.telemetry.as_ref()) {
-            secrets.extend(environment::call_secrets(&told.endpoint, &told.headers));
+        for telemetry in fleets.filter_map(|fleet| fleet.telemetry.as_ref()) {
+            secrets.extend(environment::call_secrets(&telemetry.endpoint, &telemetry.headers));
         }
         secrets.sort();
         secrets.dedup();

@@ -23,6 +23,7 @@ pub const HERDCTL_ENTRIES: [&str; 11] = [
 /// recovers more.
 pub fn is_adoptable(root: &Utf8Path) -> bool {
     let has = |name: &str| root.join(name).exists();
+    // Early or damaged directories may have jobs and nothing else.
     let has_jobs = || {
         let mut entries = root.join("jobs").read_dir_utf8().into_iter().flatten().flatten();
         entries.any(|entry| entry.file_name().ends_with(".yaml"))

@@ -11,10 +11,10 @@ pub const UNKNOWN_AGENT: &str = "unknown";
 ///
 /// Heeler's id is derived from the native one, so that a repeated import finds the same
 /// session.
-pub fn idle_session(agent: &str, own: Option<AgentSessionId>, at: Timestamp) -> Session {
-    let id = derived_id(own.as_ref().map_or(agent, AgentSessionId::as_str), 0);
+pub fn idle_session(agent: &str, native_id: Option<AgentSessionId>, at: Timestamp) -> Session {
+    let id = derived_id(native_id.as_ref().map_or(agent, AgentSessionId::as_str), 0);
     Session {
-        agent_session_id: own,
+        agent_session_id: native_id,
         mode: SessionMode::Persistent,
         status: SessionStatus::Paused,
         runtime: "sdk".to_owned(),
@@ -24,7 +24,8 @@ pub fn idle_session(agent: &str, own: Option<AgentSessionId>, at: Timestamp) -> 
 
 /// Returns the `attempt`th id for a session; later ones are used if another session has the
 /// earlier ones.
-pub(crate) fn derived_id(own: &str, attempt: u32) -> SessionId {
-    let hash = Sha256::new().chain_update(own).chain_update(attempt.to_le_bytes()).finalize();
+pub(crate) fn derived_id(native_id: &str, attempt: u32) -> SessionId {
+    // Derived and not random: a repeated import must find the session that it created before.
+    let hash = Sha256::new().chain_update(native_id).chain_update(attempt.to_le_bytes()).finalize();
     SessionId::mint(u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]]))
 }

@@ -28,6 +28,7 @@ pub(crate) enum JsonSelector {
 pub(crate) fn parse_selected(text: &[u8], keep: &JsonSelector) -> Option<Json> {
     let mut document = serde_json::Deserializer::from_slice(text);
     let value = keep.deserialize(&mut document).ok()?;
+    // Text after the document would mean that two lines were glued together.
     document.end().ok()?;
     Some(value)
 }
@@ -82,6 +83,7 @@ impl<'de> Visitor<'de> for &JsonSelector {
                     items.push(item);
                 }
             }
+            // Skipped items are still checked to be JSON.
             _ => while list.next_element::<IgnoredAny>()?.is_some() {},
         }
         Ok(items.into())
@@ -90,18 +92,19 @@ impl<'de> Visitor<'de> for &JsonSelector {
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json, A::Error> {
         let fields: &[(&str, JsonSelector)] =
             if let JsonSelector::Fields(fields) = self { fields } else { &[] };
-        let mut kept = Map::new();
+        let mut selected = Map::new();
         while let Some(field) = object.next_key_seed(FieldNameSeed(fields))? {
             match field {
                 Some((name, keep)) => {
-                    kept.insert((*name).to_owned(), object.next_value_seed(keep)?);
+                    selected.insert((*name).to_owned(), object.next_value_seed(keep)?);
                 }
                 None => {
+                    // The value is skipped without being built, which is the point of this module.
                     object.next_value::<IgnoredAny>()?;
                 }
             }
         }
-        Ok(kept.into())
+        Ok(selected.into())
     }
 }
 

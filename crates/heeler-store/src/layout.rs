@@ -112,6 +112,7 @@ impl StateDir {
     /// The directory itself may be a symbolic link. Heeler's entries in it may not: a directory
     /// that came with a repository could otherwise make Heeler read and write anywhere.
     pub fn open(root: &Utf8Path) -> Result<StateDir, StateDirError> {
+        // The canonical path identifies the fleet, also if it is reached through a link.
         let root = match root.canonicalize_utf8() {
             Ok(root) if root.is_dir() => root,
             Ok(_) => return Err(StateDirError::Missing { path: root.to_owned() }),
@@ -120,6 +121,8 @@ impl StateDir {
             }
             Err(source) => return Err(io_error("open", root, source)),
         };
+        // Locks and syncs are the base of every promise, so a network file system is refused at
+        // once.
         refuse_network(&root)?;
         refuse_links(&root)?;
         Ok(StateDir { root })
@@ -127,6 +130,7 @@ impl StateDir {
 
     /// Opens the directory; creates it and its subdirectories if they are missing.
     pub fn create(root: &Utf8Path) -> Result<StateDir, StateDirError> {
+        // Only a new directory gets the file, so a later choice of the user stays.
         let is_new = !root.exists();
         make_folder(root)?;
         let dir = StateDir::open(root)?;
@@ -239,6 +243,8 @@ impl StateDir {
     ) -> Option<Utf8PathBuf> {
         let log = session.log_path.as_ref()?;
         if log.is_absolute() {
+            // Conversations of `heeler chat` record an absolute path, because they are outside any
+            // fleet.
             let sessions = home?.join("sessions").canonicalize_utf8().ok()?;
             let name = log.strip_prefix(&sessions).ok()?;
             return resolve_inside(&sessions, name.as_str()).ok();
@@ -308,6 +314,7 @@ pub(crate) fn is_state_entry(name: &str) -> bool {
 /// path.
 pub(crate) fn free_bytes(path: &Utf8Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(path.as_std_path())?;
+    // `f_bavail` leaves out the blocks that are reserved for root.
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
@@ -341,6 +348,7 @@ fn refuse_network(root: &Utf8Path) -> Result<(), StateDirError> {
     #[expect(clippy::cast_possible_truncation, reason = "magic numbers have 32 bits")]
     let number = stat.f_type as u32;
     let mounts = if number == FUSE {
+        // Without the mount table the type is unknown, and a FUSE file system is accepted.
         std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
     } else {
         String::new()
@@ -357,6 +365,7 @@ fn refuse_network(root: &Utf8Path) -> Result<(), StateDirError> {
 fn network_file_system<'m>(number: u32, root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
     if number == FUSE {
         let name = fuse_name(root, mounts)?;
+        // The type has a prefix such as `fuse.`, so only a part of it is compared.
         return NETWORK_FUSE.iter().any(|network| name.contains(network)).then_some(name);
     }
     NETWORK_FILE_SYSTEMS.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
@@ -367,10 +376,12 @@ fn fuse_name<'m>(root: &Utf8Path, mounts: &'m str) -> Option<&'m str> {
     mounts
         .lines()
         .filter_map(|line| {
+            // Fields of `mountinfo`: the mount point is the fifth, the type follows the separator.
             let (place, kind) = line.split_once(" - ")?;
             Some((place.split(' ').nth(4)?, kind.split(' ').next()?))
         })
         .filter(|(place, _)| root.starts_with(place))
+        // Mounts nest, so the longest mount point is the one that holds the directory.
         .max_by_key(|(place, _)| place.len())
         .map(|(_, kind)| kind)
 }

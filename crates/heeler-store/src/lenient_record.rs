@@ -16,6 +16,7 @@ pub struct LenientRecord(Map<String, Value>);
 impl LenientRecord {
     /// Parses YAML; the error is the reason for a refusal.
     pub fn yaml(text: &str) -> Result<LenientRecord, String> {
+        // An empty text is valid YAML (null), but a file that a crash left empty is no record.
         if text.trim().is_empty() {
             return Err("it is empty".to_owned());
         }
@@ -50,6 +51,7 @@ impl LenientRecord {
     pub fn text(&self, key: &str) -> Option<String> {
         match self.0.get(key)? {
             Value::String(text) => Some(text.clone()),
+            // YAML reads an unquoted name such as `123` as a number.
             Value::Number(number) => Some(number.to_string()),
             Value::Bool(flag) => Some(flag.to_string()),
             _ => None,
@@ -58,6 +60,7 @@ impl LenientRecord {
 
     /// Returns a scalar as non-empty text.
     pub fn filled(&self, key: &str) -> Option<String> {
+        // Other programs write empty texts where they mean no value.
         self.text(key).filter(|text| !text.trim().is_empty())
     }
 
@@ -72,6 +75,7 @@ impl LenientRecord {
     /// Returns an integer; a fraction is truncated.
     pub fn integer(&self, key: &str) -> Option<i64> {
         let value = self.0.get(key)?;
+        // JavaScript has no integers, so a count may be written as `3.0`.
         value.as_i64().or_else(|| value.as_f64().map(|number| number as i64))
     }
 

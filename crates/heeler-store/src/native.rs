@@ -22,6 +22,7 @@ pub use external_messages::read_external_messages;
 pub use redactor::DisplayRedactor;
 
 /// Most project directories, and most files in each, that are examined.
+// Another program owns this directory, so its size must not determine ours.
 pub const NATIVE_FILES_MAX: usize = 100_000;
 
 /// Most candidates that an ambiguous id lists.
@@ -113,6 +114,7 @@ pub fn list(
     found.retain(|file| since.is_none_or(|since| file.modified_at >= since));
     let total = found.len();
     if let Some(before) = &filter.before {
+        // The id is a position in this order, so a vanished session ends the paging with an error.
         let at = found.iter().position(|file| file.id == *before);
         let at = at.ok_or_else(|| unknown(projects, before.as_str()))?;
         found.drain(..=at);
@@ -122,6 +124,7 @@ pub fn list(
         if page.sessions.len() == limit {
             break;
         }
+        // One unreadable file must not hide the others.
         match parser::read_summary(&file) {
             Ok(session) => page.sessions.push(session),
             Err(error) => page.unreadable.push(error),
@@ -175,6 +178,7 @@ fn files(
     let wanted = cwd.map(project_slug);
     let mut found = Vec::new();
     for folder in folders.take(NATIVE_FILES_MAX).filter_map(Result::ok) {
+        // Claude names the directory after the working directory, with replaced characters.
         if wanted.as_deref().is_some_and(|wanted| wanted != folder.file_name()) {
             continue;
         }
@@ -182,6 +186,7 @@ fn files(
         let Ok(entries) = folder.path().read_dir_utf8() else { continue };
         found.extend(entries.take(NATIVE_FILES_MAX).filter_map(Result::ok).filter_map(session));
     }
+    // The path breaks ties, so that pages do not overlap.
     found.sort_by(|a, b| (b.modified_at, &b.path).cmp(&(a.modified_at, &a.path)));
     Ok(found)
 }
@@ -191,6 +196,7 @@ fn session(entry: camino::Utf8DirEntry) -> Option<NativeSessionCandidate> {
     let name = path.file_stem().filter(|_| path.extension() == Some("jsonl"))?;
     // Files of sub-agents are in the same directory, and their names are not UUIDs.
     Uuid::try_parse(name).ok()?;
+    // A link could lead to a file of another kind.
     let file = path.symlink_metadata().ok().filter(|file| file.is_file())?;
     Some(NativeSessionCandidate {
         modified_at: file.modified().ok()?,

@@ -102,27 +102,36 @@ pub fn restore_from_file(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<RestoreReport, RestoreError> {
     let dir = &StateDir::create(dir.root())?;
+    // Held to the end: it excludes other restores, and no writer accepts the new epoch before it is
+    // free.
     let _lock = LockFile::acquire(
         &dir.restore_lock(),
         &LockHolder::this_process("restore", now),
         LOCK_WAIT,
     )?;
     let mut archive = ArchiveReader::open(file)?;
+    // A damaged archive must be found before the first change, so everything is read twice.
     let verified = archive.verify(dir, progress)?;
     let new = check_database(file, &verified.database.0, now)?;
     finish_rebuild(dir, now)?;
+    // From here on no live writer commits, so the safety backup has all acknowledged changes.
     let present = secure_present(dir, now)?;
-    let (put_back, kept_beside) = archive.restore_files(dir, &verified, now, progress)?;
+    // Files come before the database: no recorded session may lack its transcript.
+    let (restored, conflict_copies) = archive.restore_files(dir, &verified, now, progress)?;
     let VerifiedArchive { manifest, database, .. } = verified;
     let fence = if let ExistingDatabase::Fenced { epoch, .. } = present { epoch } else { 0 };
+    // Higher than both epochs, so that every open writer notices, also one of the archived state.
     let epoch = fence.max(new.epoch()?).saturating_add(1);
     prepare(&new, epoch)?;
     let (safety_backup, damaged) = match present {
         ExistingDatabase::Fenced { backup, .. } => {
+            // Through SQLite and not by a rename: open connections would go on writing to the old
+            // file.
             copy_content(&new, &mut StateDatabase::open_read_write(&dir.database())?)?;
             (Some(backup), None)
         }
         ExistingDatabase::Missing { lock } => {
+            // No process has a database open under this lock, so a rename is safe here.
             place_new(new, &database, |file| staging::place_database(dir, file, now))?;
             drop(lock);
             (None, None)
@@ -134,14 +143,7 @@ pub fn restore_from_file(
             (None, Some(trash.join(DATABASE)))
         }
     };
-    Ok(RestoreReport {
-        manifest,
-        safety_backup,
-        damaged,
-        restored: put_back,
-        conflict_copies: kept_beside,
-        epoch,
-    })
+    Ok(RestoreReport { manifest, safety_backup, damaged, restored, conflict_copies, epoch })
 }
 
 /// Completes an interrupted rebuild, which would otherwise replace the restored database later.
@@ -163,8 +165,10 @@ fn place_new<T>(
     file: &TempFileGuard,
     put: impl FnOnce(&Utf8Path) -> Result<T, StagingError>,
 ) -> Result<T, RestoreError> {
+    // A log of its own would stay behind under the temporary name.
     new.disable_wal()?;
     drop(new);
+    // The rename must not become durable before the content.
     let synced = File::open(&file.0).and_then(|open| OsDisk.sync(&open));
     synced.map_err(at("sync", &file.0))?;
     put(&file.0).map_err(RestoreError::Place)
@@ -238,15 +242,16 @@ impl<'a> ArchiveReader<'a> {
 
     fn reader<'s>(
         &'s mut self,
-        told: impl FnMut(u64) + 's,
+        on_progress: impl FnMut(u64) + 's,
     ) -> Result<Box<dyn Read + 's>, RestoreError> {
         use std::io::{BufRead as _, Seek as _};
         let path = self.path;
         self.file.rewind().map_err(at("read", path))?;
         let mut reader = BufReader::with_capacity(
             CHUNK,
-            ProgressReader { inner: &self.file, done: 0, on_progress: told },
+            ProgressReader { inner: &self.file, done: 0, on_progress },
         );
+        // By content, because a person may have renamed the file.
         let is_gzip = reader.fill_buf().map_err(at("read", path))?.starts_with(&[0x1f, 0x8b]);
         Ok(if is_gzip { Box::new(GzDecoder::new(reader)) } else { Box::new(reader) })
     }
@@ -261,11 +266,13 @@ impl<'a> ArchiveReader<'a> {
         let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
         let database = TempFileGuard::for_target(&dir.database());
         let mut hashes: HashMap<String, (u64, String)> = HashMap::new();
-        let mut fates = HashMap::new();
+        let mut actions = HashMap::new();
         let mut manifest: Option<ArchiveManifest> = None;
         let free = free_bytes(dir.root()).map_err(at("find the free space of", dir.root()))?;
         let mut needed = 0_u64;
         self.each(0, progress, |name, size, entry| {
+            // The manifest is last, so that it can list every file. Data after it is not covered by
+            // a hash.
             if manifest.is_some() {
                 return Err(bad(format!("`{name}` follows the manifest")));
             }
@@ -279,11 +286,15 @@ impl<'a> ArchiveReader<'a> {
                 check_space(needed, free).map_err(&bad)?;
                 extract(&mut entry, &database.0, &bad)?;
             } else {
+                // The path is checked before the content is read: a name must not lead outside.
                 let there = checked_path(dir, name).map_err(&bad)?;
-                let fate = compare(&mut entry, &there, &bad)?;
-                needed = needed.saturating_add(if fate == RestoreAction::Keep { 0 } else { size });
+                let action = compare(&mut entry, &there, &bad)?;
+                needed =
+                    needed.saturating_add(if action == RestoreAction::Keep { 0 } else { size });
+                // Checked during the reading: the sizes in the manifest come too late to protect
+                // the disk.
                 check_space(needed, free).map_err(&bad)?;
-                fates.insert(name.to_owned(), fate);
+                actions.insert(name.to_owned(), action);
             }
             let bytes = entry.bytes;
             match hashes.insert(name.to_owned(), (bytes, entry.sha256())) {
@@ -291,10 +302,11 @@ impl<'a> ArchiveReader<'a> {
                 Some(_) => Err(bad(format!("`{name}` is in it twice"))),
             }
         })?;
+        // Checked before the second pass, where it would fail after some files were written.
         check_folders(&hashes).map_err(&bad)?;
         let manifest = manifest.ok_or_else(|| bad("it ends before its manifest".to_owned()))?;
         check_manifest(&manifest, &hashes).map_err(bad)?;
-        Ok(VerifiedArchive { manifest, database, actions: fates })
+        Ok(VerifiedArchive { manifest, database, actions })
     }
 
     /// Reads the archive a second time and writes the missing files.
@@ -305,7 +317,7 @@ impl<'a> ArchiveReader<'a> {
         now: Timestamp,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(Vec<Utf8PathBuf>, Vec<Utf8PathBuf>), RestoreError> {
-        let (mut put_back, mut beside) = (Vec::new(), Vec::new());
+        let (mut restored, mut conflict_copies) = (Vec::new(), Vec::new());
         let path = self.path.to_owned();
         let bad = |reason: String| RestoreError::BadArchive { path: path.clone(), reason };
         let mut expected: HashMap<&str, &str> = HashMap::new();
@@ -315,15 +327,19 @@ impl<'a> ArchiveReader<'a> {
         self.each(1, progress, |name, _, entry| {
             let there = dir.root().join(name);
             let (target, list) = match verified.actions.get(name) {
-                Some(RestoreAction::Restore) => (there, &mut put_back),
-                Some(RestoreAction::SaveCopy) => (conflict_copy_path(&there, now), &mut beside),
+                Some(RestoreAction::Restore) => (there, &mut restored),
+                Some(RestoreAction::SaveCopy) => {
+                    (conflict_copy_path(&there, now), &mut conflict_copies)
+                }
                 Some(RestoreAction::Keep) | None => return Ok(()),
             };
+            // The hash is checked again, because the file could have been replaced between the two
+            // passes.
             place(entry, &target, expected.get(name).copied().unwrap_or_default(), &bad)?;
             list.push(target);
             Ok(())
         })?;
-        Ok((put_back, beside))
+        Ok((restored, conflict_copies))
     }
 }
 
@@ -383,6 +399,7 @@ fn read_manifest(entry: &mut dyn Read) -> Result<ArchiveManifest, String> {
         .map_err(|error| format!("its manifest cannot be read: {error}"))?;
     let manifest: ArchiveManifest = serde_json::from_slice(&text)
         .map_err(|error| format!("its manifest cannot be read: {error}"))?;
+    // Older versions are readable. Newer ones may have fields with a meaning that is unknown here.
     if manifest.version > ARCHIVE_VERSION {
         return Err("it was made by a newer heeler".to_owned());
     }
@@ -413,6 +430,7 @@ pub(crate) fn checked_path(dir: &StateDir, name: &str) -> Result<Utf8PathBuf, St
         || ARCHIVED_FOLDERS
             .iter()
             .any(|folder| name.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')));
+    // Names with a leading dot are temporary files and indexes, which no archive contains.
     let is_plain = name.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
     if !is_known || !is_plain {
         return Err(format!("`{name}` does not belong into a state directory"));
@@ -464,6 +482,7 @@ fn compare(
     }
     Ok(match file {
         None => RestoreAction::Restore,
+        // Other files are views or data that never changes, so the existing one is at least as new.
         Some(_) if is_prefix || there.extension() != Some("jsonl") => RestoreAction::Keep,
         Some(_) => RestoreAction::SaveCopy,
     })
@@ -471,6 +490,7 @@ fn compare(
 
 fn conflict_copy_path(there: &Utf8Path, now: Timestamp) -> Utf8PathBuf {
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
+    // Beside the transcript and not in its place, because displayed rows are never changed.
     let mut path = Utf8PathBuf::from(format!("{there}.restored-{stamp}"));
     let mut count = 1;
     while path.symlink_metadata().is_ok() {
@@ -515,6 +535,7 @@ fn check_database(
     now: Timestamp,
 ) -> Result<StateDatabase, RestoreError> {
     let bad = |reason: String| RestoreError::BadArchive { path: archive.to_owned(), reason };
+    // The copy belongs to this process alone, so it can be checked and migrated in place.
     let db = StateDatabase::private(copy)?;
     let faults = db.integrity_faults().map_err(|error| bad(error.to_string()))?;
     if let Some(fault) = faults.first() {
@@ -555,6 +576,7 @@ enum ExistingDatabase {
 /// all its changes.
 fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, RestoreError> {
     let path = dir.database();
+    // A restore into a fresh directory must not race with a first start that creates the database.
     if !path.exists() {
         let lock = lock_state(dir, now)?;
         // The previous holder of the lock may have created a database.
@@ -568,6 +590,7 @@ fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, Re
             Ok(ExistingDatabase::Fenced { epoch, backup })
         }
         Err(error) if is_damage(&error) => {
+            // A database that cannot be read cannot fence off its writer, so the lock must be free.
             Ok(ExistingDatabase::Damaged { lock: lock_state(dir, now)? })
         }
         Err(error) => Err(error),
@@ -580,6 +603,7 @@ fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
     if found == 0 {
         return Ok(0);
     }
+    // The write lock is taken at the start, so no writer commits between the read and the update.
     let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
     crate::db::SqliteResultExt::attempt(begin, "begin a transaction")?;
     // No number of restores reaches this limit, so the row is damaged.
@@ -601,6 +625,7 @@ fn is_damage(error: &RestoreError) -> bool {
         RestoreError::Db(DatabaseError::BadRow { .. }) => return true,
         _ => return false,
     };
+    // A busy disk or a missing permission is not damage: replacing the file would lose data.
     matches!(source.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 

@@ -48,6 +48,7 @@ impl StateDir {
                 is_id.then(|| (meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), sent))
             })
             .collect();
+        // The path breaks ties between files of one moment.
         found.sort_by(|(one, a), (other, b)| (one, &a.path).cmp(&(other, &b.path)));
         found.into_iter().map(|(_, sent)| sent).collect()
     }
@@ -56,6 +57,7 @@ impl StateDir {
 /// Returns true if the path is that of a file sent by an agent.
 pub fn is_sent_file(path: &Utf8Path) -> bool {
     let mut above = path.ancestors().skip(1).map(Utf8Path::file_name);
+    // The job's id is in between.
     above.next() == Some(Some(FOLDER)) && above.nth(1) == Some(Some("jobs"))
 }
 

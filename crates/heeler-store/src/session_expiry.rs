@@ -19,9 +19,12 @@ pub fn expired_sessions(
     for agent in &loaded.agents {
         let limits = |rules: &SessionRules| [rules.expires_after, rules.idle_timeout];
         let limits = session_rules_of(agent).flat_map(limits).flatten().map(|limit| limit.get());
+        // The shortest limit narrows the query; the exact rule is applied to each session below.
         let Some(least) = limits.min() else { continue };
         let least = SignedDuration::try_from(least).unwrap_or(SignedDuration::MAX);
+        // A limit longer than all of time expires nothing.
         let before = now.checked_sub(least).unwrap_or(Timestamp::MIN);
+        // Active sessions are in use, and ended ones have expired already.
         for status in [SessionStatus::Paused, SessionStatus::Created] {
             let unused = db.unused_reusable_sessions(agent.name.as_str(), status, before, limit)?;
             let is_over = |session: &Session| has_expired(session, loaded, now);

@@ -16,6 +16,7 @@ pub struct SessionHolder {
 /// Returns the holder of a session's lock, also if it belongs to another fleet. A lock that cannot
 /// be probed counts as free; the runner checks it again.
 pub fn session_holder(home: &Utf8Path, id: &AgentSessionId) -> Option<SessionHolder> {
+    // Locks of sessions are outside the state directory, because a session may belong to any fleet.
     let holder = LockFile::probe(&home.join("locks").join(id.as_str())).ok()??.holder;
     // A runner's lock names its job.
     let command = holder.as_ref().map(|it| it.command.as_str()).unwrap_or_default();

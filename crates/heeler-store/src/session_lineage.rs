@@ -18,6 +18,7 @@ pub const ANCESTORS_MAX: usize = 64;
 /// session.
 pub fn lineage_jobs(db: &StateDatabase, job: &JobId) -> Result<Vec<JobId>, DatabaseError> {
     let sessions = lineage_sessions(db, job)?;
+    // A job without a session has only itself.
     if sessions.is_empty() {
         return Ok(vec![job.clone()]);
     }
@@ -34,13 +35,15 @@ pub fn is_descendant_job(
     job: &JobId,
     of: &JobId,
 ) -> Result<bool, DatabaseError> {
-    let own = lineage_sessions(db, of)?;
+    let sessions = lineage_sessions(db, of)?;
     let mut next = db.job(job)?.as_ref().and_then(parent_of);
+    // The chain is limited, because an imported record may refer to itself.
     for _ in 0..ANCESTORS_MAX {
         let Some(parent) = next else { break };
         let above = db.job(&parent)?;
+        // The parent may have been deleted since; its id still counts.
         let session = above.as_ref().and_then(|above| above.head.session_id.as_ref());
-        if parent == *of || session.is_some_and(|session| own.contains(session)) {
+        if parent == *of || session.is_some_and(|session| sessions.contains(session)) {
             return Ok(true);
         }
         next = above.as_ref().and_then(parent_of);
@@ -84,9 +87,11 @@ pub fn lineage_sessions(
     let mut found = Vec::new();
     let mut next = db.job(job)?.and_then(|job| job.head.session_id);
     while let Some(id) = next {
+        // Imported records may form a circle.
         if found.len() == SESSIONS_MAX || found.contains(&id) {
             break;
         }
+        // A continuation and a fork both inherit the workers of the earlier session.
         let before = db.session_by_agent_id(&id)?.and_then(|it| it.continues.or(it.parent));
         let before = before.map(|before| db.session(&before)).transpose()?.flatten();
         next = before.and_then(|before| before.agent_session_id);

@@ -83,10 +83,14 @@ impl Store {
         let lock =
             LockFile::acquire(&dir.lock(), &LockHolder::this_process(command, now), LOCK_WAIT)
                 .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
+        // A restore may be replacing the database at this moment.
         refuse_while_restoring(dir)?;
+        // Before the database is opened: the rebuild replaces the file.
         finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
-        let swept = views::remove_temp_files(dir, now);
+        // No other writer is alive under the lock, so temporary files are leftovers.
+        let removed = views::remove_temp_files(dir, now);
         let db = StateDatabase::open_read_write(&dir.database())?;
+        // A newer schema is refused before anything is written to it.
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
@@ -94,14 +98,16 @@ impl Store {
             StoreWriter::start(dir.clone(), lock, db, epoch).map_err(StoreOpenError::Thread)?;
         let store = Store { writer, publishing: Mutex::default() };
 
+        // Views are a convenience. An unreadable one must not keep the fleet from starting.
         let hand_edits = store.apply_hand_edits(now).unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the views that were edited by hand");
             HandEdits::default()
         });
+        // A crash may have left views due. They are published before the first change.
         if let Err(error) = store.publish_views(now) {
             tracing::warn!(%error, "cannot publish the views that were due");
         }
-        Ok(OpenedStore { store, hand_edits, migrated_from, temp_files_removed: swept })
+        Ok(OpenedStore { store, hand_edits, migrated_from, temp_files_removed: removed })
     }
 
     pub fn dir(&self) -> &StateDir {
@@ -135,6 +141,7 @@ impl Store {
     pub fn accept_restore(&self) -> Result<i64, StoreOpenError> {
         let epoch = epoch_outside_restore(
             self.dir(),
+            // A reader checks the schema too: the restored database may come from another release.
             &StateDatabase::open_read_only(&self.dir().database())?,
         )?;
         self.writer.set_epoch(epoch);
@@ -143,6 +150,7 @@ impl Store {
 
     /// Applies the changes that people made in the views by hand, and returns them.
     pub fn apply_hand_edits(&self, now: Timestamp) -> Result<HandEdits, views::PublishError> {
+        // Two publications at once would take each other's files for hand edits.
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         views::apply_hand_edits(&self.writer, now)
     }
@@ -150,6 +158,7 @@ impl Store {
     /// Writes every due view. Writes nothing if the directory was moved or replaced.
     pub fn publish_views(&self, now: Timestamp) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        // The directory at this path may belong to another writer by now.
         match self.is_directory_intact() {
             true => views::publish(&self.writer, now),
             false => Ok(PublishReport::default()),
@@ -197,6 +206,7 @@ pub(crate) fn apply_migrations(
 ) -> Result<Option<i64>, StoreOpenError> {
     let found = db.schema_version()?;
     let mut version = found;
+    // Each migration is committed with its version, so a crash continues at the next one.
     while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
         // A new database needs no backup.
         if found > 0 {

@@ -22,6 +22,7 @@ use crate::transaction::StoreTransaction;
 use crate::views::DueSignal;
 
 /// Most commands in the queue; a caller that finds it full waits.
+// A full queue slows its callers down and bounds the memory of waiting commands.
 const QUEUE_MAX: usize = 256;
 
 /// Most commands in one transaction, so that the first one does not wait indefinitely.
@@ -69,6 +70,7 @@ impl StoreWriter {
         let epoch = Arc::new(AtomicI64::new(epoch));
         let due = Arc::new(DueSignal::default());
         let (queue, commands) = sync_channel(QUEUE_MAX);
+        // Shared with the thread, so that the lock outlives every write.
         let lock = Arc::new(lock);
         let writer = WriterThread {
             dir: dir.clone(),
@@ -109,9 +111,11 @@ impl StoreWriter {
         T: Send + 'static,
         E: Send + 'static,
     {
+        // Room for one reply, so the writer's thread never waits for a caller.
         let (reply, answer) = sync_channel(1);
         let command = Box::new(PendingWrite { work: Some(work), result: None, reply });
         let queue = self.queue.as_ref().expect("only drop takes the queue");
+        // The send blocks while the queue is full.
         queue.send(command).map_err(|_| StoreWriteError::Closed)?;
         answer.recv().unwrap_or(Err(StoreWriteError::Closed))
     }
@@ -134,7 +138,7 @@ trait WriteCommand: Send {
     /// Executes the command; decides between keeping and undoing its changes.
     fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
     /// Sends the result to the caller.
-    fn answer(self: Box<Self>, fate: &BatchCommitOutcome);
+    fn answer(self: Box<Self>, outcome: &BatchCommitOutcome);
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +168,7 @@ where
 {
     fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction {
         let work = self.work.take().expect("a command runs once");
+        // A panic must not end the thread, on which all later changes depend.
         let result = match catch_unwind(AssertUnwindSafe(|| work(tx))) {
             Ok(result) => result.map_err(StoreWriteError::Refused),
             Err(payload) => Err(StoreWriteError::Panicked(panic_message(&*payload))),
@@ -174,8 +179,8 @@ where
         keep
     }
 
-    fn answer(self: Box<Self>, fate: &BatchCommitOutcome) {
-        let answer = match (self.result, fate) {
+    fn answer(self: Box<Self>, outcome: &BatchCommitOutcome) {
+        let answer = match (self.result, outcome) {
             // The command's own error is correct regardless of the transaction's result.
             (Some(Err(error)), _) => Err(error),
             (_, BatchCommitOutcome::NotSaved(error)) => {
@@ -210,12 +215,14 @@ impl WriterThread {
     fn run(mut self) {
         while let Ok(first) = self.commands.recv() {
             let mut batch = Vec::new();
-            let fate = self.transact(first, &mut batch);
-            if !matches!(fate, BatchCommitOutcome::Committed) {
+            let outcome = self.transact(first, &mut batch);
+            if !matches!(outcome, BatchCommitOutcome::Committed) {
+                // The state of the connection after a failed commit is unknown, so it is reopened.
                 self.db = None;
             }
+            // Replies are sent only now: an acknowledged change is durable.
             for command in batch {
-                command.answer(&fate);
+                command.answer(&outcome);
             }
         }
     }
@@ -228,9 +235,11 @@ impl WriterThread {
     ) -> BatchCommitOutcome {
         let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
             Ok(db) => db,
-            Err(fate) => {
+            Err(outcome) => {
+                // Without a transaction no further commands are taken, but this one needs its
+                // reply.
                 batch.push(first);
-                return fate;
+                return outcome;
             }
         };
         let mut marked = false;
@@ -243,10 +252,13 @@ impl WriterThread {
                 Err(error) => return BatchCommitOutcome::NotSaved(Arc::new(error)),
             }
             let has_room = batch.len() < BATCH_MAX;
+            // Commands that arrived meanwhile join the transaction, so many callers share one sync.
             next = if has_room { self.commands.try_recv().ok() } else { None };
         }
         match db.conn.execute_batch("COMMIT").attempt("commit") {
             Ok(()) => {
+                // The publisher reads through its own connection, so it must not be woken before
+                // the commit.
                 if marked {
                     self.due.signal();
                 }
@@ -270,7 +282,9 @@ fn begin<'w>(
         None => reopen(&dir.database(), lock).map_err(not_saved)?,
     };
     let db = slot.insert(db);
+    // The write lock is taken at once. A later upgrade could fail after commands have run.
     db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
+    // Read within the transaction, so a restore cannot raise the epoch between check and commit.
     let found = db.epoch().map_err(not_saved)?;
     if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
 }
@@ -297,6 +311,7 @@ fn run_one(
         SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
     };
     db.conn.execute_batch(end).attempt("end a change")?;
+    // A command that was undone has marked no view.
     Ok(marked && keep == SavepointAction::Release)
 }
 
@@ -306,6 +321,7 @@ fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseErr
         let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
         DatabaseError::Sqlite { attempt: "reopen the database", source }
     };
+    // Another process may be the writer of a new directory at this path.
     match lock.is_intact() {
         true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),
         false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),

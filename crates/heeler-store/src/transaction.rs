@@ -63,6 +63,7 @@ impl<'c> StoreTransaction<'c> {
         // Savepoints with the same name nest: each RELEASE or ROLLBACK applies to the innermost
         // one.
         self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
+        // Read before the work, to restore it if the work is undone.
         let marked = self.has_due_view.get();
         let done = work(self);
         if self.conn.is_autocommit() {
@@ -91,6 +92,8 @@ impl<'c> StoreTransaction<'c> {
     pub fn new_job_id(&mut self, now: Timestamp) -> Result<JobId, DatabaseError> {
         loop {
             let id = JobId::mint(now, fastrand::u64(..));
+            // A restored database forgets newer jobs, but their transcripts stay, and must not be
+            // appended to.
             if !self.is_job_id_used(&id)? && !self.dir.job_transcript(&id).exists() {
                 return Ok(id);
             }
@@ -99,6 +102,7 @@ impl<'c> StoreTransaction<'c> {
 
     /// Inserts a job; an existing id is an error.
     pub fn insert_job(&mut self, job: &Job) -> Result<(), DatabaseError> {
+        // An empty record of Last Light leaves these columns NULL, as for any job of Heeler.
         if self.import_job(job, &LastLightExecution::default())? {
             return Ok(());
         }
@@ -114,6 +118,8 @@ impl<'c> StoreTransaction<'c> {
         let stale =
             || DatabaseError::Stale { what: "job", id: id.to_string(), version: job.version };
         let old = jobs::load_row_state(&self.conn, id)?.ok_or_else(missing)?;
+        // The version is compared twice: here for the message, in the statement against other
+        // changes.
         if old.version != job.version || !jobs::update(&self.conn, job)? {
             return Err(stale());
         }
@@ -123,6 +129,7 @@ impl<'c> StoreTransaction<'c> {
             self.count(CounterKind::Job, &job.head.agent, status.as_str(), 1)?;
         }
         self.mark_view_due(&PublishedView::Job(id.clone()))?;
+        // The view of a session lists its jobs, so both sessions change.
         if old.session_id != job.head.session_id {
             self.mark_session_of(old.session_id.as_ref())?;
             self.mark_session_of(job.head.session_id.as_ref())?;
@@ -149,6 +156,7 @@ impl<'c> StoreTransaction<'c> {
                 }
                 self.count(CounterKind::Session, &old.agent, &old.status, -1)?;
                 if old.agent != session.agent {
+                    // An agent must not continue a session that now belongs to another agent.
                     self.detach(id)?;
                 }
                 session.version + 1
@@ -156,8 +164,9 @@ impl<'c> StoreTransaction<'c> {
         };
         self.count(CounterKind::Session, &session.agent, session.status.as_str(), 1)?;
         self.mark_view_due(&PublishedView::Session(id.clone()))?;
-        let own = self.agent_session(&session.agent)?;
-        if own.is_some_and(|own| own.id == *id) {
+        let current = self.agent_session(&session.agent)?;
+        // The view of the agent's session shows fields of the session itself.
+        if current.is_some_and(|current| current.id == *id) {
             self.mark_agent_session(&session.agent)?;
         }
         Ok(version)
@@ -171,7 +180,9 @@ impl<'c> StoreTransaction<'c> {
             return Err(DatabaseError::Stale { what: "session", id, version: session.version });
         }
         self.count(CounterKind::Session, &session.agent, session.status.as_str(), -1)?;
+        // The next job must not resume a session that has no row any more.
         self.detach(id)?;
+        // The view of a missing session is due too: its publication removes the file.
         self.mark_view_due(&PublishedView::Session(id.clone()))
     }
 
@@ -189,12 +200,12 @@ impl<'c> StoreTransaction<'c> {
 
     /// Restores a deleted session; `None` if it was not deleted, or is purged.
     pub fn restore_session(&mut self, id: &SessionId) -> Result<Option<Session>, DatabaseError> {
-        let Some(buried) = self.deleted_session(id)? else { return Ok(None) };
+        let Some(deleted) = self.deleted_session(id)? else { return Ok(None) };
         if !deleted_sessions::remove_deleted(&self.conn, id)? {
             return Ok(None);
         }
-        self.put_session(&buried.session)?;
-        Ok(Some(buried.session))
+        self.put_session(&deleted.session)?;
+        Ok(Some(deleted.session))
     }
 
     /// Records that the files of a deleted session are permanently removed; returns true if that is
@@ -205,8 +216,8 @@ impl<'c> StoreTransaction<'c> {
 
     /// Detaches a session from every agent that would continue it with its next job.
     fn detach(&mut self, session: &SessionId) -> Result<(), DatabaseError> {
-        for (agent, own) in agents::with_session(&self.conn)? {
-            if own == *session {
+        for (agent, current) in agents::with_session(&self.conn)? {
+            if current == *session {
                 self.set_agent_session(&agent, None)?;
             }
         }
@@ -237,6 +248,8 @@ impl<'c> StoreTransaction<'c> {
         at: Option<Timestamp>,
     ) -> Result<(), DatabaseError> {
         match agents::set_next_schedule(&self.conn, name, schedule, at)? {
+            // Computed after each decision, but usually unchanged, so the view is not written each
+            // time.
             true => self.mark_view_due(&PublishedView::State),
             false => Ok(()),
         }
@@ -299,6 +312,7 @@ impl<'c> StoreTransaction<'c> {
         loop {
             let id = SessionId::mint(fastrand::u32(..));
             if sessions::load_row_state(&self.conn, &id)?.is_none()
+                // A deleted session can be restored, so its id stays reserved.
                 && self.deleted_session(&id)?.is_none()
             {
                 return Ok(id);
@@ -339,11 +353,14 @@ impl<'c> StoreTransaction<'c> {
     /// Writes a value of the table `meta`.
     pub fn set_meta(&mut self, key: &str, value: &str) -> Result<(), DatabaseError> {
         meta::set(&self.conn, key, value)?;
+        // Only this value is shown in `state.yaml`.
         if key == meta::STARTED_AT { self.mark_view_due(&PublishedView::State) } else { Ok(()) }
     }
 
     /// Marks a view as due: the next publication writes its file again.
     pub fn mark_view_due(&mut self, view: &PublishedView) -> Result<(), DatabaseError> {
+        // The publisher is woken after the commit, never before: it reads through another
+        // connection.
         self.has_due_view.set(true);
         views::mark_due(&self.conn, &view.path())
     }
@@ -363,6 +380,8 @@ impl<'c> StoreTransaction<'c> {
             (CounterKind::WorkflowRun, workflow_runs::real_counts(&self.conn)?),
             (CounterKind::Approval, approvals::real_counts(&self.conn)?),
         ] {
+            // Counters are written by code and not by triggers, so `doctor` compares them with the
+            // rows.
             if counters::by_kind(&self.conn, kind)? != real {
                 was_wrong = true;
                 counters::replace(&self.conn, kind, &real)?;

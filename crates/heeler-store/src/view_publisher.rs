@@ -48,7 +48,9 @@ impl ViewPublisher {
 
 impl Drop for ViewPublisher {
     fn drop(&mut self) {
+        // Set before the signals, so that the thread sees it when it wakes.
         self.is_ending.store(true, Ordering::SeqCst);
+        // The thread may be in either wait.
         self.end_signal.signal();
         self.store.due().signal();
         if let Some(thread) = self.thread.take()
@@ -66,13 +68,16 @@ fn keep_publishing(
     clock: impl Fn() -> Timestamp,
 ) {
     loop {
+        // Read before the publication, so that the last round covers every earlier change.
         let is_last = is_ending.load(Ordering::SeqCst);
         let started = Instant::now();
         let is_done = publish_and_report(store, clock());
         if is_last {
             return;
         }
+        // The pause collects changes: a busy fleet would otherwise write its views all the time.
         ended.wait(PUBLISH_EVERY.saturating_sub(started.elapsed()));
+        // A failed view has no new signal, so it is retried by time.
         store.due().wait(if is_done { Duration::MAX } else { RETRY_EVERY });
     }
 }

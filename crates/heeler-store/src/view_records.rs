@@ -29,6 +29,7 @@ pub struct JobViewRecord {
 pub fn parse_job(stem: &str, text: &str) -> Result<JobViewRecord, String> {
     let record = LenientRecord::yaml(text)?;
     let id: JobId = stem.parse().map_err(|error| format!("{error}"))?;
+    // The file name is the id. A record that was copied under another name must not become a job.
     if let Some(said) = record.filled("id").filter(|said| said != stem) {
         return Err(format!("its id `{said}` is not its file name"));
     }
@@ -44,6 +45,7 @@ pub fn parse_job(stem: &str, text: &str) -> Result<JobViewRecord, String> {
 
     let mut job = Job::new_pending(id, &agent, TriggerType::from_word(&trigger), started_at);
     job.apply(JobTransition::Import { status });
+    // These records have one time only, which is that of the request and of the start.
     job.run_started_at = (status != JobStatus::Pending).then_some(started_at);
     fill_job(&mut job, &record);
     let unfinished = !status.is_final();
@@ -57,6 +59,7 @@ fn fill_job(job: &mut Job, record: &LenientRecord) {
     head.schedule = record.filled("schedule");
     head.exit_reason = exit_word.as_deref().and_then(ExitReason::parse_any);
     head.finished_at = record.time("finished_at");
+    // herdctl measures in seconds, and a damaged record may hold any number.
     let milliseconds = |seconds: f64| ((seconds * 1000.0) as i64).clamp(0, DURATION_MS_MAX);
     head.duration_ms = record.number("duration_seconds").map(milliseconds);
     head.session_id = record.filled("session_id").and_then(|id| id.parse().ok());
@@ -70,6 +73,7 @@ fn fill_job(job: &mut Job, record: &LenientRecord) {
     job.prompt = record.text("prompt");
     job.interrupted = record.flag("interrupted").unwrap_or(false);
     job.restart_count = record.integer("restart_count").unwrap_or(0);
+    // Heeler and herdctl use different keys for the same text.
     job.error = record.filled("error").or_else(|| record.filled("error_message"));
     if let Some(usage) = record.record("usage") {
         head.cost_usd = usage.number("total_cost_usd");
@@ -81,6 +85,7 @@ fn read_usage(record: &LenientRecord) -> UsageTotals {
     let per_model = record.record("per_model").unwrap_or_default();
     let sum = |key: &str| {
         let mut found = per_model.records().filter_map(|(_, model)| model.integer(key)).peekable();
+        // No value at all is different from a sum of zero.
         found.peek().is_some().then(|| found.fold(0_i64, i64::saturating_add))
     };
     UsageTotals {
@@ -112,6 +117,7 @@ fn output_name(id: &JobId, record: &LenientRecord) -> Option<String> {
 /// Reads `sessions/<stem>.json` of either kind: an agent's, or `sess-xxxxxxxx`.
 pub fn parse_session(stem: &str, text: &str) -> Result<Session, String> {
     let record = LenientRecord::json(text)?;
+    // Only the second kind has this key, whatever the file is called.
     if record.map().contains_key("agentId") {
         numbered_session(stem, &record)
     } else {
@@ -120,6 +126,7 @@ pub fn parse_session(stem: &str, text: &str) -> Result<Session, String> {
 }
 
 fn agent_session(stem: &str, record: &LenientRecord) -> Result<Session, String> {
+    // The name may be missing. The file name is then the agent.
     let name = record.filled("agent_name").unwrap_or_else(|| stem.to_owned());
     if name != stem {
         return Err(format!("its agent `{name}` is not its file name"));
@@ -131,7 +138,7 @@ fn agent_session(stem: &str, record: &LenientRecord) -> Result<Session, String> 
     let id = id.parse().map_err(|error| format!("{error}"))?;
     let mut session = idle_session(agent.as_str(), Some(id), last);
     session.created_at = record.time("created_at").unwrap_or(last);
-    session.approvals = word(record, "mode").unwrap_or(ApprovalMode::Autonomous);
+    session.approvals = parse_field(record, "mode").unwrap_or(ApprovalMode::Autonomous);
     session.job_count = record.integer("job_count").unwrap_or(0);
     session.working_directory = record.filled("working_directory").map(Utf8PathBuf::from);
     session.runtime = record.filled("runtime_type").unwrap_or_else(|| "sdk".to_owned());
@@ -147,12 +154,13 @@ fn numbered_session(stem: &str, record: &LenientRecord) -> Result<Session, Strin
     let agent = record.filled("agentId").ok_or("it names no agent")?;
     let last = record.time("lastActiveAt").or_else(|| record.time("createdAt"));
     let last = last.ok_or("it has no `lastActiveAt` that is a moment in time")?;
-    let own = record.filled("agentSessionId").or_else(|| record.filled("session_id"));
-    let mut session = idle_session(&agent, own.and_then(|id| id.parse().ok()), last);
+    // Both keys hold the native id; the second is the one of the agent's own file.
+    let native_id = record.filled("agentSessionId").or_else(|| record.filled("session_id"));
+    let mut session = idle_session(&agent, native_id.and_then(|id| id.parse().ok()), last);
     session.id = id;
     session.created_at = record.time("createdAt").unwrap_or(last);
-    session.mode = word(record, "mode").unwrap_or(SessionMode::Persistent);
-    session.status = idle_status(word(record, "status").unwrap_or(SessionStatus::Paused));
+    session.mode = parse_field(record, "mode").unwrap_or(SessionMode::Persistent);
+    session.status = idle_status(parse_field(record, "status").unwrap_or(SessionStatus::Paused));
     session.channel_id = record.filled("channelId");
     session.message_count = record.integer("messageCount").unwrap_or(0);
     session.token_estimate = record.integer("tokenEstimate").unwrap_or(0);
@@ -168,7 +176,7 @@ fn idle_status(status: SessionStatus) -> SessionStatus {
     if status == SessionStatus::Active { SessionStatus::Paused } else { status }
 }
 
-fn word<T: std::str::FromStr>(record: &LenientRecord, key: &str) -> Option<T> {
+fn parse_field<T: std::str::FromStr>(record: &LenientRecord, key: &str) -> Option<T> {
     record.text(key)?.parse().ok()
 }
 
@@ -182,6 +190,7 @@ pub fn parse_agents(text: &str) -> Result<IndexMap<String, Result<AgentState, St
             (Ok(_), None) if !value.is_null() => {
                 Err("it is not a mapping of keys to values".to_owned())
             }
+            // An agent without any state is written as an empty value.
             (Ok(_), _) => Ok(agent_state(&agents.record(name).unwrap_or_default())),
         };
         (name.clone(), state)
@@ -199,12 +208,14 @@ pub fn parse_fleet(text: &str) -> Result<(Option<Timestamp>, Vec<String>), Strin
 }
 
 fn agent_state(record: &LenientRecord) -> AgentState {
-    let status = word(record, "status").unwrap_or(AgentStatus::Idle);
+    let status = parse_field(record, "status").unwrap_or(AgentStatus::Idle);
     let schedules = record.record("schedules").unwrap_or_default();
     AgentState {
+        // No process of the source is alive here, so nothing runs.
         status: if status == AgentStatus::Running { AgentStatus::Idle } else { status },
         current_job: None,
         last_job: record
+            // The job that was running is the last one, now that it no longer runs.
             .filled("last_job")
             .or_else(|| record.filled("current_job"))
             .and_then(|id| id.parse().ok()),
@@ -220,7 +231,7 @@ fn agent_state(record: &LenientRecord) -> AgentState {
 }
 
 fn schedule_state(record: &LenientRecord) -> ScheduleState {
-    let status = word(record, "status").unwrap_or(ScheduleStatus::Idle);
+    let status = parse_field(record, "status").unwrap_or(ScheduleStatus::Idle);
     ScheduleState {
         status: if status == ScheduleStatus::Running { ScheduleStatus::Idle } else { status },
         last_run_at: record.time("last_run_at"),

@@ -55,7 +55,7 @@ pub struct InstalledBundle {
 pub fn install_bundle(
     dir: &StateDir,
     bundle: &SessionBundle,
-    own_projects: Option<&Utf8Path>,
+    native_projects: Option<&Utf8Path>,
     cwd: &Utf8Path,
 ) -> Result<InstalledBundle, BundleInstallError> {
     let session = &bundle.session;
@@ -63,26 +63,30 @@ pub fn install_bundle(
         .agent_session_id
         .as_ref()
         .ok_or_else(|| BundleInstallError::NeverStarted { session: session.id.to_string() })?;
+    // The name depends on the working directory here, which differs from that of the source.
     let relative = StateDir::session_log_relative(cwd, id);
     // A state directory may come with a cloned repository, so links in it are not followed.
     let log = resolve_inside(dir.root(), relative.as_str())?;
-    let mut mark = None;
-    let mut own = None;
+    let mut position = None;
+    let mut native_path = None;
     // The native session file first: a transcript without it would belong to a session that the
     // agent cannot resume.
     if let (Some(projects), Some(part), Some(sum)) =
-        (own_projects, bundle.native_part, &bundle.sums.own)
+        (native_projects, bundle.native_part, &bundle.sums.own)
     {
         let path = projects.join(project_slug(cwd)).join(format!("{id}.jsonl"));
         put(bundle, part, sum, OWN, &path)?;
-        mark = last_entry(&path)?.map(|last| NativeSessionPosition { bytes: sum.bytes, last });
-        own = Some(path);
+        // The position of the import is Heeler's: later messages of the file are external.
+        position = last_entry(&path)?.map(|last| NativeSessionPosition { bytes: sum.bytes, last });
+        native_path = Some(path);
     }
     put(bundle, bundle.events_part, &bundle.sums.events, EVENTS, &log)?;
-    let own_bytes = own.as_ref().and(bundle.sums.own.as_ref()).map(|sum| sum.bytes);
+    let own_bytes = native_path.as_ref().and(bundle.sums.own.as_ref()).map(|sum| sum.bytes);
     let log_bytes = bundle.sums.events.bytes;
     let imported = ImportedBundleRecord { head: bundle.head.clone(), log_bytes, own_bytes };
+    // Kept beside the transcript, so that a second export gives the same bundle.
     replace_file(&OsDisk, &imported_path(&log), json!(imported).to_string().as_bytes())?;
+    // No process works on the imported session.
     let status = match session.status {
         SessionStatus::Active => SessionStatus::Paused,
         status => status,
@@ -90,15 +94,16 @@ pub fn install_bundle(
     let session = Session {
         status,
         working_directory: Some(cwd.to_owned()),
+        // Worktree and fork belong to the machine that exported the session.
         workspace: None,
         fork: None,
-        own: mark,
+        own: position,
         log_path: Some(relative),
         origin: Some(IMPORTED_ORIGIN.to_owned()),
         version: 1,
         ..session.clone()
     };
-    Ok(InstalledBundle { session, log, native_path: own })
+    Ok(InstalledBundle { session, log, native_path })
 }
 
 /// Writes the file from which a part was made, unless it exists.
@@ -111,6 +116,7 @@ fn put(
 ) -> Result<(), BundleInstallError> {
     let failed = |action, source| DiskError { action, path: path.to_owned(), source };
     let mut bytes = bundle.bytes(part, sum, name).map_err(|error| failed("place", error))?;
+    // An interrupted import left the file complete, so an equal one is accepted.
     if path.symlink_metadata().is_ok() {
         let there = untrusted_file::open(path).and_then(|there| is_same(there, &mut bytes));
         return match there {
@@ -122,6 +128,7 @@ fn put(
     if let Some(folder) = path.parent() {
         create_folder(&OsDisk, folder)?;
     }
+    // The checksum of the part bounds the size, also if the bundle was changed since.
     match write_new_file(&OsDisk, path, &mut bytes, sum.bytes) {
         Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
             Err(BundleInstallError::Exists { path: path.to_owned() })
@@ -143,11 +150,12 @@ fn is_same(there: File, bytes: &mut BundlePartReader) -> io::Result<bool> {
             return Ok(false);
         }
     }
+    // A longer file is a session that continued, so it differs.
     Ok(there.read(&mut [0])? == 0)
 }
 
 /// Returns the last conversation entry of a native session file.
-fn last_entry(own: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
-    let Some(mut chain) = NativeEntryChain::open(own)? else { return Ok(None) };
+fn last_entry(native_path: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
+    let Some(mut chain) = NativeEntryChain::open(native_path)? else { return Ok(None) };
     chain.next()
 }

@@ -91,20 +91,24 @@ pub(super) struct BundlePartLocation {
 /// Opens a bundle and checks all of it.
 pub fn open(path: &Utf8Path) -> Result<SessionBundle, BundleOpenError> {
     let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
+    // The file comes from another person, so links and pipes are refused.
     let file = untrusted_file::open(path).map_err(failed)?;
+    // The checked file stays open, so a file that is replaced afterwards is not read.
     let again = file.try_clone().map_err(failed)?;
     let mut text = BundleLineReader::new(path, again);
     first_line(&mut text)?;
     let (head, head_sum) = read_head(&mut text)?;
     let (events_at, events) = read_part(&mut text, EVENTS)?;
-    let (own_at, own) = maybe_part(&mut text, OWN)?.unzip();
+    let (native_at, native) = maybe_part(&mut text, OWN)?.unzip();
     let (workspace_at, workspace) = maybe_part(&mut text, WORKSPACE)?.unzip();
-    let sums = BundleChecksums { head: head_sum, events, own, workspace };
+    let sums = BundleChecksums { head: head_sum, events, own: native, workspace };
+    // The session is parsed only now that all checksums are right.
     last_line(&mut text, &sums)?;
     let changed = |expected| text.changed(expected);
     let session = head.first().and_then(|line| line.strip_prefix("\"session\":"));
     let session = session.and_then(|line| serde_json::from_str(line.strip_suffix(',')?).ok());
     let session = session.ok_or_else(|| changed("a session"))?;
+    // The first two lines and the last one frame the jobs.
     let jobs = head[2..head.len() - 1].iter().map(|line| {
         let line = line.strip_suffix(',').unwrap_or(line);
         serde_json::from_str(line).map_err(|_| changed("a job"))
@@ -119,7 +123,7 @@ pub fn open(path: &Utf8Path) -> Result<SessionBundle, BundleOpenError> {
         file,
         head,
         events_part: events_at,
-        native_part: own_at,
+        native_part: native_at,
         workspace_part: workspace_at,
     })
 }
@@ -130,11 +134,15 @@ fn first_line(text: &mut BundleLineReader) -> Result<(), BundleOpenError> {
         format: String,
         version: u64,
     }
+    // The limit is small, because any file may be given here. Errors mean that it is no bundle.
     let line = text.next(1024).ok().flatten().unwrap_or_default();
     let line = String::from_utf8_lossy(line).into_owned();
+    // The first line opens the document, so it is an object only with the closing brace.
     let first = line.strip_suffix(',').map(|line| format!("{line}}}"));
     let first: Option<BundleHeaderLine> = first.and_then(|line| serde_json::from_str(&line).ok());
     match first {
+        // The format is checked before the version: another program may use the same version
+        // numbers.
         Some(BundleHeaderLine { format, version: BUNDLE_VERSION }) if format == BUNDLE_FORMAT => {
             Ok(())
         }
@@ -151,6 +159,7 @@ fn read_head(
 ) -> Result<(Vec<String>, BundlePartChecksum), BundleOpenError> {
     let mut head: Vec<String> = Vec::new();
     let mut sum = BundlePartHasher::default();
+    // One limit for all lines together, because the whole head is kept in memory.
     let mut left = BUNDLE_HEAD_BYTES_MAX;
     loop {
         let line = text.line(left)?.to_vec();
@@ -192,6 +201,7 @@ fn maybe_part(
     name: &'static str,
 ) -> Result<Option<(BundlePartLocation, BundlePartChecksum)>, BundleOpenError> {
     let start = format!("\"{name}\":[");
+    // The parts have a fixed order, so a look at the next line shows whether a part is missing.
     if text.peek(start.len())? != start.as_bytes() {
         return Ok(None);
     }
@@ -205,11 +215,13 @@ fn maybe_part(
         if entry.is_empty() && sum.lines == 0 {
             continue;
         }
+        // No entry can look like this line, because each entry is an object, a string or an array.
         if entry == b"]," {
             let part = BundlePartLocation { offset, lines: sum.lines, line };
             return Ok(Some((part, sum.finish())));
         }
         let entry = entry.strip_suffix(b",").unwrap_or(entry);
+        // The size is not stored in the entry, so it is counted while the entry is checked.
         let bytes = match is_workspace {
             true => chunk_bytes(entry, sum.lines == 0),
             false => super::decode(entry).map(|line| line.len() as u64 + 1),
@@ -232,15 +244,18 @@ fn chunk_bytes(entry: &[u8], is_first: bool) -> Option<u64> {
 /// Reads the checksums, which must match the computed ones byte for byte.
 fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(), BundleOpenError> {
     let line = text.line(BUNDLE_LINE_BYTES_MAX)?.to_vec();
+    // Comparing the text also rejects unknown keys and another order, which no exporter writes.
     if line != super::last_line(found).trim_end().as_bytes() {
-        let told = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
-        let told: Option<BundleChecksums> = told.and_then(|line| serde_json::from_slice(line).ok());
-        let told = told.ok_or_else(|| text.changed("the sums"))?;
+        // The sums are parsed only to name the changed part in the message.
+        let recorded = line.strip_prefix(b"\"sums\":").and_then(|line| line.strip_suffix(b"}"));
+        let recorded: Option<BundleChecksums> =
+            recorded.and_then(|line| serde_json::from_slice(line).ok());
+        let recorded = recorded.ok_or_else(|| text.changed("the sums"))?;
         let parts = [
-            ("session", found.head == told.head),
-            (EVENTS, found.events == told.events),
-            (OWN, found.own == told.own),
-            (WORKSPACE, found.workspace == told.workspace),
+            ("session", found.head == recorded.head),
+            (EVENTS, found.events == recorded.events),
+            (OWN, found.own == recorded.own),
+            (WORKSPACE, found.workspace == recorded.workspace),
         ];
         let Some((part, _)) = parts.iter().find(|(_, is_same)| !is_same) else {
             return Err(text.changed("the sums"));
@@ -251,6 +266,7 @@ fn last_line(text: &mut BundleLineReader, found: &BundleChecksums) -> Result<(),
             line: text.line_number,
         });
     }
+    // Data after the sums would not be covered by any of them.
     match text.peek(1)?.is_empty() {
         true => Ok(()),
         false => Err(text.changed("the end")),
@@ -279,6 +295,8 @@ impl SessionBundle {
             let mut chunks =
                 BundleRepositoryReader { bytes, chunk: Vec::new(), at: 0, has_next_line: true };
             take(&key, &mut chunks)?;
+            // The callback may have stopped early. The next repository begins after the remaining
+            // chunks.
             chunks.skip()?;
             (bytes, is_more) = (chunks.bytes, chunks.has_next_line);
         }
@@ -290,15 +308,16 @@ impl SessionBundle {
     pub(super) fn bytes(
         &self,
         part: BundlePartLocation,
-        told: &BundlePartChecksum,
+        recorded: &BundlePartChecksum,
         name: &'static str,
     ) -> io::Result<BundlePartReader> {
         let mut file = self.file.try_clone()?;
+        // The clone shares its position with the original, so it is set for each part.
         file.seek(SeekFrom::Start(part.offset))?;
         let mut text = BundleLineReader::new(&self.path, file);
         text.line_number = part.line;
         let sum = BundlePartHasher::default();
-        let sha256 = told.sha256.clone();
+        let sha256 = recorded.sha256.clone();
         Ok(BundlePartReader {
             text,
             lines_left: part.lines,
@@ -324,6 +343,7 @@ impl BundleRepositoryReader {
     /// Moves to the next chunk; returns false if there is none.
     fn advance(&mut self) -> io::Result<bool> {
         (self.chunk, self.at) = (Vec::new(), 0);
+        // The line was reached by the previous call and is still the current one.
         if self.is_next() {
             return Ok(false);
         }
@@ -339,6 +359,7 @@ impl BundleRepositoryReader {
 
     /// Returns true if the current line belongs to another repository.
     fn is_next(&self) -> bool {
+        // Chunks are base64, which contains no brace.
         self.bytes.line.ends_with(b"}\n")
     }
 
@@ -395,6 +416,7 @@ impl BundlePartReader {
             self.lines_left -= 1;
             return Ok(true);
         }
+        // Taken, so that the check is made once, however often the end is read.
         let found = self.sum.take().map(BundlePartHasher::finish);
         if found.is_some_and(|found| found.sha256 != self.sha256) {
             let (path, line) = (self.text.path.clone(), self.text.line_number);
@@ -451,6 +473,7 @@ impl BundleLineReader {
     /// Returns the next complete line; `None` at the end, even if an incomplete line remains.
     fn next(&mut self, most: u64) -> Result<Option<&[u8]>, BundleOpenError> {
         self.line.clear();
+        // One byte more than allowed shows that the line is too long.
         let read = (&mut self.reader).take(most + 1).read_until(b'\n', &mut self.line);
         let read = read.map_err(|error| self.failed(error))? as u64;
         if self.line.pop_if(|last| *last == b'\n').is_some() {
@@ -467,6 +490,7 @@ impl BundleLineReader {
 
     /// Returns the next line, which must exist.
     fn line(&mut self, most: u64) -> Result<&[u8], BundleOpenError> {
+        // A missing line means that the copy was cut off, since the last line closes the document.
         let cut = BundleOpenError::Truncated { path: self.path.clone(), line: self.line_number };
         self.next(most)?.ok_or(cut)
     }

@@ -11,6 +11,7 @@ sql! {
         FROM access_tokens ORDER BY created_at DESC, id DESC";
     TOKEN_OF_HASH = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, \
         revoked_at FROM access_tokens WHERE hash = ?1";
+    // Names of revoked tokens may be used again, so only the valid one is found by name.
     TOKEN_OF_NAME = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, \
         revoked_at FROM access_tokens WHERE name = ?1 AND revoked_at IS NULL";
     TOKEN = "SELECT id, name, scope, created_at, created_by, expires_at, used_at, revoked_at \
@@ -18,10 +19,12 @@ sql! {
     COUNT_TOKENS = "SELECT COUNT(*) FROM access_tokens WHERE revoked_at IS NULL";
     INSERT_TOKEN = "INSERT INTO access_tokens (id, name, scope, created_at, created_by, \
         expires_at, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    // The first revocation counts, so its time does not change.
     REVOKE_TOKEN = "UPDATE access_tokens SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
     TOKEN_USED = "UPDATE access_tokens SET used_at = ?2 WHERE id = ?1";
     PEOPLE = "SELECT name, scope, created_at, changed_at FROM access_people ORDER BY name";
     PERSON = "SELECT name, scope, created_at, changed_at, hash FROM access_people WHERE name = ?1";
+    // The hash changes with the password, but the time of creation stays.
     PUT_PERSON = "INSERT INTO access_people (name, scope, created_at, changed_at, hash) \
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(name) DO UPDATE SET scope = excluded.scope, \
         changed_at = excluded.changed_at, hash = excluded.hash";

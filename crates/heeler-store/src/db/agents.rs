@@ -23,8 +23,11 @@ sql! {
         FROM schedules WHERE agent = ?1 AND removed = 0 ORDER BY name";
     SCHEDULE = "SELECT agent, name, status, last_run_at, next_run_at, last_error \
         FROM schedules WHERE agent = ?1 AND name = ?2 AND removed = 0";
+    // `IS NOT` also compares NULL, and no row changes if the values are the same.
     SET_NEXT = "UPDATE agents SET next_schedule = ?2, next_trigger_at = ?3 WHERE name = ?1 \
         AND (next_schedule IS NOT ?2 OR next_trigger_at IS NOT ?3)";
+    // Removed agents and schedules keep a row. Their keys in `state.yaml` would otherwise look like
+    // unknown keys and stay forever.
     REMOVED_AGENTS = "SELECT name FROM agents WHERE removed = 1";
     REMOVED_SCHEDULES = "SELECT agent, name FROM schedules WHERE removed = 1";
     PUT_AGENT = "INSERT INTO agents (name, status, current_job, last_job, next_schedule, \
@@ -40,17 +43,20 @@ sql! {
         ON CONFLICT(agent, name) DO UPDATE SET status = excluded.status, \
         last_run_at = excluded.last_run_at, next_run_at = excluded.next_run_at, \
         last_error = excluded.last_error, removed = 0";
+    // Jobs and sessions refer to the agent by name, so its row stays.
     REMOVE_AGENT = "UPDATE agents SET removed = 1 WHERE name = ?1";
+    // A schedule that is added again starts afresh, so its progress is dropped (P3).
     REMOVE_SCHEDULE = "UPDATE schedules SET removed = 1, anchor = NULL, through = NULL, \
         rule = NULL WHERE agent = ?1 AND name = ?2";
     REMOVE_SCHEDULES = "UPDATE schedules SET removed = 1 WHERE agent = ?1";
-    FORGET_MARKS = "UPDATE schedules SET anchor = NULL, through = NULL, rule = NULL \
+    CLEAR_PROGRESS = "UPDATE schedules SET anchor = NULL, through = NULL, rule = NULL \
         WHERE agent = ?1";
     DISABLED = "SELECT name FROM agents WHERE enabled = 0 ORDER BY name";
     SET_ENABLED = "UPDATE agents SET enabled = ?2 WHERE name = ?1";
     AGENT_SESSION = "SELECT session_id FROM agents WHERE name = ?1 AND session_id IS NOT NULL";
     AGENT_SESSIONS = "SELECT name, session_id FROM agents WHERE session_id IS NOT NULL ORDER BY name";
     SET_AGENT_SESSION = "UPDATE agents SET session_id = ?2 WHERE name = ?1";
+    // Names without a config are known only from the counters of their jobs and sessions.
     NAMES = "SELECT name FROM agents WHERE removed = 0 \
         UNION SELECT agent FROM counters WHERE kind IN ('job', 'session') AND total > 0 ORDER BY 1";
 }
@@ -68,6 +74,7 @@ impl StateDatabase {
             read_schedule(&mut ColumnReader::new("schedules", row))
         })?;
         for (agent, name, schedule) in schedules {
+            // Schedules of removed agents are left out.
             if let Some(agent) = agents.get_mut(&agent) {
                 agent.schedules.insert(name, schedule);
             }
@@ -166,6 +173,7 @@ pub(crate) fn put_agent(
         agent.error_message,
     ];
     execute(conn, PUT_AGENT, params, "write an agent")?;
+    // All schedules are marked as removed first; those that still exist are written back.
     execute(conn, REMOVE_SCHEDULES, [name], "write schedules")?;
     agent
         .schedules
@@ -204,7 +212,7 @@ pub(crate) fn put_schedule(
 
 pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DatabaseError> {
     execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
-    execute(conn, FORGET_MARKS, [name], "remove schedules")?;
+    execute(conn, CLEAR_PROGRESS, [name], "remove schedules")?;
     execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
 }
 
@@ -259,5 +267,6 @@ pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>
 
 /// Creates an agent unless it exists.
 pub(crate) fn ensure_agent(conn: &Connection, agent: &str) -> Result<(), DatabaseError> {
+    // Nothing but the name is written, so an agent's state and its removal stay as they are.
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }

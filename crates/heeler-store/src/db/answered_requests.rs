@@ -8,6 +8,7 @@ use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sq
 
 sql! {
     ANSWERED = "SELECT print, answer FROM requests WHERE asker = ?1 AND name = ?2";
+    // A second answer under the same key is an error: the request was executed twice.
     ANSWER = "INSERT INTO requests (asker, name, print, answered_at, answer) \
         VALUES (?1, ?2, ?3, ?4, ?5)";
     FORGET = "DELETE FROM requests WHERE answered_at < ?1";

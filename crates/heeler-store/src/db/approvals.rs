@@ -43,6 +43,7 @@ sql! {
     COUNT_OF_RUN = "SELECT COUNT(*) FROM workflow_approvals WHERE workflow_run_id = ?1 \
         AND (CAST(?2 AS TEXT) IS NULL OR status = ?2)";
     IDS_FROM = "SELECT id FROM workflow_approvals WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    // `ask_id` marks questions of a running agent; gates of workflows have none.
     IDS_UNDELIVERED = "SELECT id FROM workflow_approvals \
         WHERE run_id = ?1 AND ask_id IS NOT NULL AND delivered_at IS NULL";
     IDS_EXPIRED = "SELECT id FROM workflow_approvals \
@@ -53,6 +54,7 @@ sql! {
         ORDER BY expires_at LIMIT 1";
     ID_OF_ASK = "SELECT id FROM workflow_approvals WHERE run_id = ?1 AND ask_id = ?2";
     KEY = "SELECT kind, status FROM workflow_approvals WHERE id = ?1";
+    // The same question may be noticed twice: by inotify, and when a run is taken over.
     INSERT = "INSERT INTO workflow_approvals (id, workflow_run_id, gate, kind, status, \
         requested_by, responded_by, responded_at, created_at, expires_at, default_answer, job_id, \
         run_id, ask_id, delivered_at, phase, part, seq, version, summary, response, detail, \
@@ -60,11 +62,14 @@ sql! {
         :responded_by, :responded_at, :created_at, :expires_at, :default_answer, :job_id, \
         :run_id, :ask_id, :delivered_at, :phase, :part, :seq, :version, :summary, :response, \
         :detail, :artifact) ON CONFLICT DO NOTHING";
+    // The condition lets exactly one of several concurrent answers count (P7).
     ANSWER = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
         responded_at = ?5, version = version + 1 WHERE id = ?1 AND status = 'pending'";
+    // No condition: the runner's decision counts, because the agent has acted on it.
     OVERRULE = "UPDATE workflow_approvals SET status = ?2, response = ?3, responded_by = ?4, \
         responded_at = ?5, version = version + 1 WHERE id = ?1";
     SET_DETAIL = "UPDATE workflow_approvals SET detail = ?2, version = version + 1 WHERE id = ?1";
+    // The first delivery counts. It may be reported again by the next daemon.
     DELIVERED = "UPDATE workflow_approvals SET delivered_at = ?2, version = version + 1 \
         WHERE id = ?1 AND delivered_at IS NULL";
     COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status";
@@ -148,6 +153,7 @@ impl StateDatabase {
             return Ok(approval);
         }
         let unknown = || IdLookupError::Unknown { what: "approval", text: text.to_owned() };
+        // One candidate more than is shown, so that the message can say that there are more.
         let mut ids = self.approval_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
@@ -165,6 +171,7 @@ impl StateDatabase {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<ApprovalId>, DatabaseError> {
+        // An empty prefix matches every approval, which is never meant.
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
@@ -258,6 +265,7 @@ fn read_listed(columns: &mut ColumnReader<'_, '_>) -> Result<Approval, DatabaseE
         seq: columns.optional_count()?,
         version: columns.get()?,
         summary: columns.get()?,
+        // Columns of unbounded size, which a list does not read.
         response: None,
         detail: None,
         artifact: None,
@@ -312,6 +320,7 @@ pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, Dat
         ":part": approval.part.map(|part| part.to_string()),
         ":seq": approval.seq.map(integer),
         ":version": approval.version,
+        // Lists show the summary, so its size is limited.
         ":summary": &summary[..summary.floor_char_boundary(APPROVAL_SUMMARY_BYTES_MAX)],
         ":response": approval.response,
         ":detail": approval.detail.as_ref().map(detail_text),

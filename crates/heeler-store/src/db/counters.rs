@@ -9,8 +9,10 @@ use super::{ColumnReader, DatabaseError, execute, query_all, query_first, sql};
 sql! {
     ADD = "INSERT INTO counters (kind, agent, status, total) VALUES (?1, ?2, ?3, ?4) \
         ON CONFLICT(kind, agent, status) DO UPDATE SET total = counters.total + excluded.total";
+    // The casts give the parameters a type, which PostgreSQL needs to compare them with NULL.
     TOTAL = "SELECT COALESCE(SUM(total), 0) FROM counters WHERE kind = ?1 \
         AND (CAST(?2 AS TEXT) IS NULL OR agent = ?2) AND (CAST(?3 AS TEXT) IS NULL OR status = ?3)";
+    // A counter that fell to zero equals a missing row.
     BY_KIND = "SELECT agent, status, total FROM counters WHERE kind = ?1 AND total <> 0 \
         ORDER BY agent, status";
     CLEAR = "DELETE FROM counters WHERE kind = ?1";

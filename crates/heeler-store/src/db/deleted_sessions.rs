@@ -12,14 +12,17 @@ use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, quer
 sql! {
     ALL = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions ORDER BY id";
     ONE = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions WHERE id = ?1";
+    // One that can still be restored is more useful than a purged one.
     BY_AGENT_SESSION = "SELECT deleted_at, deleted_by, purged_at, record FROM deleted_sessions \
         WHERE agent_session_id = ?1 ORDER BY purged_at IS NOT NULL, deleted_at DESC LIMIT 1";
-    BURY = "INSERT INTO deleted_sessions (id, agent_session_id, agent, deleted_at, deleted_by, \
+    // A session may be deleted, restored and deleted again.
+    INSERT = "INSERT INTO deleted_sessions (id, agent_session_id, agent, deleted_at, deleted_by, \
         purged_at, record) VALUES (?1, ?2, ?3, ?4, ?5, NULL, ?6) ON CONFLICT(id) DO UPDATE SET \
         deleted_at = excluded.deleted_at, deleted_by = excluded.deleted_by, purged_at = NULL, \
         record = excluded.record";
     PURGE = "UPDATE deleted_sessions SET purged_at = ?2 WHERE id = ?1 AND purged_at IS NULL";
-    RAISE = "DELETE FROM deleted_sessions WHERE id = ?1 AND purged_at IS NULL";
+    // The files of a purged session are gone, so it cannot come back.
+    REMOVE = "DELETE FROM deleted_sessions WHERE id = ?1 AND purged_at IS NULL";
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -68,9 +71,10 @@ pub(crate) fn insert_deleted(
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
     let record = serde_json::to_string(session).expect("a session has only text keys");
-    let own = session.agent_session_id.as_ref().map(|id| id.as_str());
-    let params = params![session.id.as_str(), own, session.agent, iso_millis(now), by, record];
-    execute(conn, BURY, params, "delete a session").map(|_| ())
+    let native_id = session.agent_session_id.as_ref().map(|id| id.as_str());
+    let params =
+        params![session.id.as_str(), native_id, session.agent, iso_millis(now), by, record];
+    execute(conn, INSERT, params, "delete a session").map(|_| ())
 }
 
 /// Records that files are permanently removed; returns true if they were in the trash.
@@ -85,5 +89,5 @@ pub(crate) fn purge(
 
 /// Removes the tombstone of a session; returns true if the session could be restored.
 pub(crate) fn remove_deleted(conn: &Connection, id: &SessionId) -> Result<bool, DatabaseError> {
-    Ok(execute(conn, RAISE, params![id.as_str()], "bring a session back")? == 1)
+    Ok(execute(conn, REMOVE, params![id.as_str()], "bring a session back")? == 1)
 }

@@ -21,9 +21,11 @@ sql! {
         WHERE id > ?1 || '.' AND id < ?1 || '/' AND kind = ?2 AND last_error IS NOT NULL ORDER BY id";
     INSERT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO NOTHING";
+    // Only the payload: the number of attempts must not start again.
     PUT = "INSERT INTO effects (id, kind, key, payload, created_at, attempts, last_error) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT(id) DO UPDATE SET \
         payload = excluded.payload";
+    // An effect that was done or given up keeps its first result.
     FINISH = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = NULL \
         WHERE id = ?1 AND done_at IS NULL";
     GIVE_UP = "UPDATE effects SET done_at = ?2, attempts = attempts + 1, last_error = ?3 \
@@ -87,6 +89,7 @@ impl StateDatabase {
     pub fn next_effect_at(&self) -> Result<Option<Timestamp>, DatabaseError> {
         query_first(&self.conn, NEXT, [], "look for the next effect", |row| {
             let mut columns = ColumnReader::new("effects", row);
+            // The id is first in the row, for the message about a damaged one.
             let _id: String = columns.get()?;
             Ok(columns.optional_time()?.unwrap_or(Timestamp::UNIX_EPOCH))
         })

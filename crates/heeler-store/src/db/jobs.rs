@@ -74,6 +74,7 @@ sql! {
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
+    // Steps have no session, so `step` need not be tested here.
     IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
     KEY = "SELECT agent, status, version, session_id FROM executions WHERE id = ?1";
     EXISTS = "SELECT 1 FROM executions WHERE id = ?1";
@@ -160,6 +161,7 @@ pub struct LastLightExecution {
 impl StateDatabase {
     /// Returns true if a job or another part of a workflow run has the id.
     pub fn is_job_id_used(&self, id: &JobId) -> Result<bool, DatabaseError> {
+        // Includes steps, because the table has one primary key for both.
         let found = query_first(&self.conn, EXISTS, [id.as_str()], "look up a job", |_| Ok(()))?;
         Ok(found.is_some())
     }
@@ -215,6 +217,7 @@ impl StateDatabase {
         let attempt = "list jobs";
         let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
+        // A caller may ask for everything, so the capacity is not taken from the limit alone.
         let mut page = Vec::with_capacity(limit.min(PAGE_CAPACITY));
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
@@ -288,6 +291,7 @@ impl StateDatabase {
         }
         let unknown = || IdLookupError::Unknown { what: "job", text: text.to_owned() };
         let mut ids = self.job_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
+        // One candidate more than is shown, so that the message can say that there are more.
         match ids.len() {
             0 => Err(unknown()),
             1 => self.job(&ids.remove(0))?.ok_or_else(unknown),
@@ -304,6 +308,7 @@ impl StateDatabase {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<JobId>, DatabaseError> {
+        // An empty prefix matches every job, which is never meant.
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
@@ -347,6 +352,7 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<JobHead, DatabaseErro
         id: columns.parsed()?,
         agent: columns.get()?,
         schedule: columns.get()?,
+        // Other programs have trigger types that Heeler does not know; their words are kept.
         trigger_type: TriggerType::from_word(&columns.get::<String>()?),
         status: columns.parsed()?,
         exit_reason: columns.optional_parsed::<ExitReason>()?,
@@ -362,6 +368,7 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<JobHead, DatabaseErro
 fn read_line(row: &Row<'_>) -> Result<JobListRow, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let head = read_head(&mut columns)?;
+    // Imported jobs have no separate time at which their run began.
     let (run, is_foreign) = (columns.optional_time()?, columns.flag()?);
     let began_at = run.or_else(|| is_foreign.then_some(head.started_at));
     Ok(JobListRow { head, began_at, error: columns.get()? })
@@ -399,6 +406,7 @@ fn read_job(row: &Row<'_>) -> Result<Job, DatabaseError> {
         working_directory: columns.get::<Option<String>>()?.map(Into::into),
         origin: columns.get()?,
         error: columns.get()?,
+        // Columns of unbounded size are last in the row, so they are read after all others.
         prompt: None,
         output_text: None,
     };
@@ -489,6 +497,7 @@ fn bind(
     let usage = &job.usage;
     let per_model = (!usage.per_model.is_empty())
         .then(|| serde_json::to_string(&usage.per_model).expect("a map of JSON values is JSON"));
+    // `success` stays NULL until the job ends, as Last Light's schema has it.
     let success = status.is_final().then(|| i64::from(*status == JobStatus::Completed));
     let params = named_params! {
         ":id": id.as_str(),
@@ -526,6 +535,7 @@ fn bind(
         ":error": job.error,
         ":usage_json": per_model,
         ":prompt": job.prompt,
+        // Later phases insert the output into prompts, so its size is limited.
         ":output_text": job.output_text.as_deref().map(truncate_output),
         ":phase": job.phase,
         ":part": job.part.map(|part| part.to_string()),

@@ -7,6 +7,7 @@ use super::counters::CounterKind;
 use super::{DatabaseError, StateDatabase, execute, query_all, sql};
 
 sql! {
+    // Imported twice, a row must not overwrite changes that were made since.
     WORKFLOW_RUN = "INSERT INTO workflow_runs (id, workflow_name, trigger_id, repo, issue_number, \
         current_phase, phase_history, status, context, scratch, node_statuses, restart_count, \
         started_at, updated_at, finished_at, owner, triggered_by, trigger_actor_type, trace_id, \
@@ -22,6 +23,7 @@ sql! {
     MESSAGING_SESSION = "INSERT INTO messaging_sessions (id, platform, channel_id, thread_id, \
         user_id, agent_session_id, created_at, last_activity_at, message_count, active) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT(id) DO NOTHING";
+    // Messages of Last Light have no stable key, so the import derives one.
     MESSAGING_MESSAGE = "INSERT INTO messaging_messages (session_id, role, content, timestamp, \
         platform_message_id, origin_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6) \
         ON CONFLICT(origin_id) DO NOTHING";
@@ -71,6 +73,7 @@ impl LastLightTable {
     ///
     /// `origin_id` of a message is Heeler's: a name that stays the same if the import is repeated.
     pub fn columns(self) -> impl Iterator<Item = &'static str> {
+        // The statement is the only list of columns, so the two cannot differ.
         let (_, rest) = self.insert().split_once('(').expect("an insert lists its columns");
         let (columns, _) = rest.split_once(')').expect("an insert lists its columns");
         columns.split(',').map(str::trim)

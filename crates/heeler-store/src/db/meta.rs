@@ -29,6 +29,7 @@ impl StateDatabase {
     /// Returns the epoch, which starts at 1 and grows with each restore.
     pub fn epoch(&self) -> Result<i64, DatabaseError> {
         let text = self.meta(EPOCH)?.unwrap_or_default();
+        // Writers compare it with their own epoch, so a guess would let a fenced writer continue.
         text.parse().map_err(|_| DatabaseError::BadRow {
             table: "meta",
             row: EPOCH.to_owned(),

@@ -32,6 +32,7 @@ const RECORD: &str = "INSERT INTO schema_migration (version, name, applied_at) V
 
 /// Returns the schema version; 0 for an empty database.
 pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
+    // A database whose creator died has no tables at all.
     let there: i64 = conn.query_row(IS_THERE, [], |row| row.get(0))?;
     if there == 0 { Ok(0) } else { conn.query_row(VERSION, [], |row| row.get(0)) }
 }
@@ -41,6 +42,7 @@ pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), Da
     let found = check_not_newer(conn, path)?;
     match found {
         SCHEMA_VERSION => Ok(()),
+        // Readers treat a database without schema like a missing one.
         0 => Err(DatabaseOpenError::Missing { path: path.to_owned() }),
         _ => Err(DatabaseOpenError::Older { path: path.to_owned(), found, known: SCHEMA_VERSION }),
     }
@@ -72,11 +74,13 @@ pub(crate) fn apply_next(
     let place = usize::try_from(found).expect("a version is a count");
     let (name, sql) = steps[place];
     let next = found + 1;
+    // Exclusive, so that no reader sees half of a migration.
     conn.execute_batch("BEGIN EXCLUSIVE").attempt("begin a migration")?;
     let applied = conn
         .execute_batch(CREATE)
         .and_then(|()| conn.execute_batch(sql))
         .and_then(|()| conn.execute(RECORD, params![next, name, iso_millis(now)]))
+        // The version is recorded in the same transaction, so a crash repeats or skips nothing.
         .and_then(|_| conn.execute_batch("COMMIT"));
     if let Err(source) = applied {
         // The rollback fails only if no transaction is open; then there is nothing to undo.

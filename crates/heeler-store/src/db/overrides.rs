@@ -11,6 +11,7 @@ sql! {
     WORKFLOWS = "SELECT name, enabled, updated_at, updated_by FROM workflow_overrides ORDER BY name";
     WORKFLOW = "SELECT name, enabled, updated_at, updated_by FROM workflow_overrides \
         WHERE name = ?1";
+    // Schedules of agents share the table and have a slash in their name.
     CRONS = "SELECT name, enabled, schedule, updated_at, updated_by FROM cron_overrides \
         WHERE name NOT LIKE '%/%' ORDER BY name";
     PUT_CRON = "INSERT INTO cron_overrides (name, enabled, schedule, updated_at, updated_by) \
@@ -54,6 +55,7 @@ impl StateDatabase {
                 name: columns.get()?,
                 enabled: columns.flag()?,
                 schedule: columns.get()?,
+                // An imported row may lack the time and the person.
                 at: parse_iso(&columns.get::<String>()?).unwrap_or(Timestamp::UNIX_EPOCH),
                 by: columns.get::<Option<String>>()?.unwrap_or_default(),
             })

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row, params};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
+    // The id breaks ties, so the order is the same after every restart.
     QUEUE = "SELECT job_id, priority, asked_at, not_before, expires_at, reason, wanted FROM queue \
         ORDER BY priority DESC, asked_at, job_id";
     QUEUED = "SELECT job_id, priority, asked_at, not_before, expires_at, reason, wanted FROM queue \
@@ -18,8 +19,10 @@ sql! {
         reason = excluded.reason, wanted = excluded.wanted";
     DEQUEUE = "DELETE FROM queue WHERE job_id = ?1";
     // The next two are for `heeler doctor`.
+    // Running jobs keep their entry: a run that is cut off continues from it.
     NOT_PENDING = "SELECT queue.job_id FROM queue JOIN executions ON executions.id = queue.job_id \
         WHERE executions.status NOT IN ('pending', 'running') ORDER BY queue.job_id";
+    // A job with an unfinished run gets its entry back when the run is settled.
     NOT_QUEUED = "SELECT id FROM executions WHERE status = 'pending' AND step IS NULL \
         AND NOT EXISTS (SELECT 1 FROM queue WHERE queue.job_id = executions.id) \
         AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.job_id = executions.id AND committed = 0) \

@@ -21,6 +21,7 @@ macro_rules! columns {
 sql! {
     RUN = concat!("SELECT ", columns!(), " FROM runs WHERE id = ?1");
     RUNS_OF_JOB = concat!("SELECT ", columns!(), " FROM runs WHERE job_id = ?1 ORDER BY attempt");
+    // Uncommitted runs are few, and a partial index holds only them.
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
     IDS = "SELECT id FROM runs";
     RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
@@ -72,6 +73,7 @@ impl StateDatabase {
     /// Returns true if a process is working on a job: only then is the lock of one of its runs
     /// held.
     pub fn is_job_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
+        // The runner holds the lock of its run, and the agent inherits it.
         Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
     }
 
@@ -83,6 +85,8 @@ impl StateDatabase {
         let is_written = !matches!(LockFile::probe(&dir.lock()), Ok(None));
         let has = |folder: &Utf8Path, name: &str| folder.join(name).exists();
         let may_change = |folder: &Utf8Path| {
+            // A run that has not started, or that has a result, is about to be changed by the
+            // writer.
             is_written && (!has(folder, file::STARTED) || has(folder, file::RESULT))
         };
         let is_cared_for = |folder: &Utf8Path| is_run_alive(folder) || may_change(folder);
@@ -102,6 +106,7 @@ impl StateDatabase {
     pub fn run_result(&self, id: RunId) -> Result<Option<RunResult>, DatabaseError> {
         query_first(&self.conn, RESULT, [id.to_string()], "read a run's result", |row| {
             let mut columns = ColumnReader::new("runs", row);
+            // The id is read only for the message about a damaged row.
             let (_id, text): (String, String) = (columns.get()?, columns.get()?);
             serde_json::from_str(&text).map_err(|error| columns.bad(format!("result: {error}")))
         })

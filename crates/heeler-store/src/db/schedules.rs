@@ -15,17 +15,19 @@ use super::{
 };
 
 sql! {
-    MARKS = "SELECT agent, name, anchor, through, rule FROM schedules WHERE anchor IS NOT NULL \
+    PROGRESS = "SELECT agent, name, anchor, through, rule FROM schedules WHERE anchor IS NOT NULL \
         ORDER BY agent, name";
-    MOVE_MARK = "UPDATE schedules SET anchor = ?3, through = ?4, rule = ?5 \
+    // A removed schedule is not updated: it counts as created again.
+    UPDATE_PROGRESS = "UPDATE schedules SET anchor = ?3, through = ?4, rule = ?5 \
         WHERE agent = ?1 AND name = ?2 AND removed = 0";
-    PUT_MARK = "INSERT INTO schedules (agent, name, anchor, through, rule) \
+    PUT_PROGRESS = "INSERT INTO schedules (agent, name, anchor, through, rule) \
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT(agent, name) DO UPDATE SET \
         anchor = excluded.anchor, through = excluded.through, rule = excluded.rule, removed = 0";
     PAGE_OF_OCCURRENCES = "SELECT agent, schedule, due_at, job_id FROM occurrences \
         WHERE agent = ?1 AND schedule = ?2 AND due_at < ?3 ORDER BY due_at DESC LIMIT ?4";
     OCCURRENCE_OF_JOB = "SELECT agent, schedule, due_at, job_id FROM occurrences \
         WHERE job_id = ?1 LIMIT 1";
+    // A second decision for the same due time must not create a second job (P3).
     ADD_OCCURRENCE = "INSERT INTO occurrences (agent, schedule, due_at, job_id) \
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT(agent, schedule, due_at) DO NOTHING";
     HAS_OCCURRENCE = "SELECT 1 FROM occurrences \
@@ -35,6 +37,7 @@ sql! {
     PAGE_OF_SKIPS = "SELECT agent, schedule, first_due, last_due, count, reason, recorded_at \
         FROM skips WHERE agent = ?1 AND schedule = ?2 AND first_due < ?3 \
         ORDER BY first_due DESC, reason DESC LIMIT ?4";
+    // Only spans of one reason are merged, because each span has one reason.
     LAST_SKIP_OF_REASON = "SELECT agent, schedule, first_due, last_due, count, reason, recorded_at \
         FROM skips WHERE agent = ?1 AND schedule = ?2 AND reason = ?3 AND first_due <= ?4 \
         ORDER BY first_due DESC LIMIT 1";
@@ -143,7 +146,7 @@ pub struct ScheduleOverrideRecord {
 
 impl StateDatabase {
     pub fn schedule_progress(&self) -> Result<Vec<ScheduleProgressRecord>, DatabaseError> {
-        query_all(&self.conn, MARKS, [], "list the progress of schedules", |row| {
+        query_all(&self.conn, PROGRESS, [], "list the progress of schedules", |row| {
             let mut columns = ColumnReader::new("schedules", row);
             Ok(ScheduleProgressRecord {
                 agent: columns.get()?,
@@ -202,6 +205,7 @@ impl StateDatabase {
 
     pub fn schedule_overrides(&self) -> Result<Vec<ScheduleOverrideRecord>, DatabaseError> {
         let rows = query_all(&self.conn, OVERRIDES, [], "list overrides", read_override)?;
+        // Rows of Last Light have no agent in their name and are not schedules of this fleet.
         Ok(rows.into_iter().flatten().collect())
     }
 }
@@ -259,15 +263,17 @@ fn override_name(agent: &str, schedule: &str) -> String {
 /// Sets a schedule's progress; returns true if that created the schedule.
 pub(crate) fn set_progress(
     conn: &Connection,
-    mark: &ScheduleProgressRecord,
+    record: &ScheduleProgressRecord,
 ) -> Result<bool, DatabaseError> {
-    let ScheduleProgressRecord { agent, schedule, progress: mark, trigger_text: rule } = mark;
-    let params = params![agent, schedule, iso_millis(mark.anchor), iso_millis(mark.through), rule];
-    if execute(conn, MOVE_MARK, params, "update a schedule's progress")? == 1 {
+    let ScheduleProgressRecord { agent, schedule, progress, trigger_text: rule } = record;
+    let params =
+        params![agent, schedule, iso_millis(progress.anchor), iso_millis(progress.through), rule];
+    if execute(conn, UPDATE_PROGRESS, params, "update a schedule's progress")? == 1 {
         return Ok(false);
     }
+    // A schedule's row refers to its agent's row, which may not exist yet.
     agents::ensure_agent(conn, agent)?;
-    execute(conn, PUT_MARK, params, "insert a schedule's progress")?;
+    execute(conn, PUT_PROGRESS, params, "insert a schedule's progress")?;
     Ok(true)
 }
 
@@ -296,7 +302,10 @@ pub(crate) fn add_skip(
 ) -> Result<bool, DatabaseError> {
     let mut whole = *skip;
     while let Some(known) = last_skip_by(conn, agent, schedule, &whole)? {
+        // Only a clock that was set back makes spans overlap.
         let overlaps = known.last >= whole.first;
+        // A job between two spans separates them. Merged, they would claim the job's due time as
+        // skipped.
         if !overlaps && is_between(conn, agent, schedule, known.last, whole.first)? {
             break;
         }
@@ -316,6 +325,7 @@ pub(crate) fn add_skip(
         iso_millis(now),
     ];
     execute(conn, INSERT_SKIP, params, "record a skip")?;
+    // The count is unchanged exactly if no span was merged.
     Ok(whole.count == skip.count)
 }
 
@@ -352,6 +362,7 @@ fn is_between(
 const PRUNED_SCHEDULES_MAX: usize = 64;
 
 /// Most rows of one schedule and kind that are removed in one call.
+// Pruning runs in the writer's transaction, so one call may not hold it for long.
 const PRUNED_ROWS_MAX: i64 = 500;
 
 /// Removes records of due times before a time, except the newest of each schedule. One call
@@ -365,6 +376,7 @@ pub(crate) fn prune(
     let mut last = after.unwrap_or_default();
     for _ in 0..PRUNED_SCHEDULES_MAX {
         let mut next: Option<(String, String)> = None;
+        // A schedule may have only skips or only occurrences, so both tables are followed.
         for sql in [NEXT_OCCURRED, NEXT_SKIPPED] {
             let found =
                 query_first(conn, sql, params![last.0, last.1], "look for old due times", |row| {
@@ -372,6 +384,7 @@ pub(crate) fn prune(
                     Ok((columns.get()?, columns.get()?))
                 })?;
             next = match (next, found) {
+                // The smaller name comes first, or the schedules between the two would be left out.
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
             };

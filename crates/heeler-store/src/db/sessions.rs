@@ -31,6 +31,7 @@ macro_rules! page_of {
             columns!(),
             " FROM sessions WHERE ",
             $filter,
+            // The id breaks ties between equal times. Without it a page could skip or repeat rows.
             "(last_active_at, id) < (?3, ?4) ORDER BY last_active_at DESC, id DESC LIMIT ?5"
         )
     };
@@ -66,9 +67,11 @@ sql! {
     IDS_FROM_AGENT_SESSION = "SELECT id FROM sessions \
         WHERE agent_session_id >= ?1 AND agent_session_id < ?2 ORDER BY agent_session_id LIMIT ?3";
     FORKS_OF = concat!("SELECT ", columns!(), " FROM sessions WHERE parent = ?1 ORDER BY id");
-    UNBEGUN_FORKS_OF =
+    UNSTARTED_FORKS_OF =
         "SELECT id FROM sessions WHERE fork_source = ?1 ORDER BY id";
-    UNUSED_KEPT = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
+    // Sessions of single jobs are excluded: no later job continues them, so they expire by
+    // status.
+    UNUSED_REUSABLE = concat!("SELECT ", columns!(), " FROM sessions WHERE agent = ?1 \
         AND status = ?2 AND last_active_at < ?3 AND mode <> 'fresh_per_job' ORDER BY last_active_at, id LIMIT ?4");
     UNUSED = concat!("SELECT ", columns!(), " FROM sessions WHERE status = ?1 \
         AND last_active_at < ?2 ORDER BY last_active_at, id LIMIT ?3");
@@ -136,7 +139,7 @@ impl StateDatabase {
             (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
         };
         let status = filter.status.map(SessionStatus::as_str);
-        let (at, id) = place_after(before);
+        let (at, id) = page_start(before);
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![filter.agent, status, at, id, limit];
         let mut page = query_all(&self.conn, sql, params, "list sessions", read)?;
@@ -163,13 +166,15 @@ impl StateDatabase {
             None => PAGE_OF_CHANNEL,
         };
         let status = filter.status.map(SessionStatus::as_str);
-        let (at, id) = place_after(before);
+        let (at, id) = page_start(before);
+        // Every pair may hold the whole page, so each is read with the full limit.
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut found: Vec<Session> = Vec::new();
         for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
             let params = params![agent, status, at, id, most, channel];
             found.extend(query_all(&self.conn, sql, params, "list sessions", read)?);
         }
+        // The pages are merged first, so `since` cannot end one query early.
         found.retain(|session| filter.since.is_none_or(|since| session.last_active_at >= since));
         found.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
         found.truncate(limit);
@@ -184,6 +189,8 @@ impl StateDatabase {
     ) -> Result<Vec<(String, String)>, DatabaseError> {
         let agents = match agent {
             Some(agent) => vec![agent.to_owned()],
+            // Agents that are no longer in the config keep their rows, so their channels are found
+            // too.
             None => self.agent_names()?,
         };
         let attempt = "list threads";
@@ -212,6 +219,7 @@ impl StateDatabase {
             query_all(&self.conn, IDS_OF_CONTINUATIONS, params, attempt, |row| {
                 ColumnReader::new("sessions", row).parsed()
             })?;
+        // Sorted here, because the index on `continues` has no order by id.
         found.sort();
         Ok(found)
     }
@@ -219,6 +227,7 @@ impl StateDatabase {
     /// Counts the sessions of a channel and its threads.
     fn count_channel(&self, filter: &SessionFilter, channel: &str) -> Result<i64, DatabaseError> {
         let status = filter.status.map(SessionStatus::as_str);
+        // Without a limit every time is later than the empty text, so one statement serves both.
         let since = filter.since.map(iso_millis).unwrap_or_default();
         let attempt = "count sessions";
         let mut total = 0;
@@ -283,7 +292,7 @@ impl StateDatabase {
 
     /// Lists the forks of a session that have not started, and still need it.
     pub fn unstarted_forks_of(&self, id: &AgentSessionId) -> Result<Vec<SessionId>, DatabaseError> {
-        query_all(&self.conn, UNBEGUN_FORKS_OF, [id.as_str()], "list forks", |row| {
+        query_all(&self.conn, UNSTARTED_FORKS_OF, [id.as_str()], "list forks", |row| {
             ColumnReader::new("sessions", row).parsed()
         })
     }
@@ -310,7 +319,7 @@ impl StateDatabase {
     ) -> Result<Vec<Session>, DatabaseError> {
         let most = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![agent, status.as_str(), iso_millis(before), most];
-        query_all(&self.conn, UNUSED_KEPT, params, "list unused sessions", read)
+        query_all(&self.conn, UNUSED_REUSABLE, params, "list unused sessions", read)
     }
 
     /// Finds a session by Heeler's id, its native id, or a unique prefix of either.
@@ -326,6 +335,7 @@ impl StateDatabase {
             return Ok(session);
         }
         let unknown = || IdLookupError::Unknown { what: "session", text: text.to_owned() };
+        // One candidate more than is shown, so that the message can say that there are more.
         let mut ids = self.session_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
             0 => Err(unknown()),
@@ -343,6 +353,7 @@ impl StateDatabase {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<SessionId>, DatabaseError> {
+        // An empty prefix matches every session, which is never meant.
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
@@ -355,6 +366,7 @@ impl StateDatabase {
                 ColumnReader::new("sessions", row).parsed()
             })?);
         }
+        // A session may match by both of its ids.
         found.sort();
         found.dedup();
         found.truncate(limit);
@@ -363,7 +375,7 @@ impl StateDatabase {
 }
 
 /// Returns the time and the id after which a page begins.
-fn place_after(before: Option<&SessionCursor>) -> (String, &str) {
+fn page_start(before: Option<&SessionCursor>) -> (String, &str) {
     match before {
         Some(cursor) => (iso_millis(cursor.last_active_at), cursor.id.as_str()),
         None => (SORTS_LAST.to_owned(), SORTS_LAST),
@@ -393,7 +405,7 @@ fn read(row: &Row<'_>) -> Result<Session, DatabaseError> {
         fork: read_fork(&mut columns)?,
         continues: columns.optional_parsed()?,
         workspace: columns.get::<Option<String>>()?.map(Into::into),
-        own: read_own(&mut columns)?,
+        own: read_native_position(&mut columns)?,
         log_path: columns.get::<Option<String>>()?.map(Into::into),
         origin: columns.get()?,
         version: columns.get()?,
@@ -406,13 +418,14 @@ fn read_fork(columns: &mut ColumnReader<'_, '_>) -> Result<Option<PendingFork>, 
     Ok(source.map(|source| PendingFork { source, at }))
 }
 
-fn read_own(
+fn read_native_position(
     columns: &mut ColumnReader<'_, '_>,
 ) -> Result<Option<NativeSessionPosition>, DatabaseError> {
     let bytes: Option<i64> = columns.get()?;
     let last = columns.optional_parsed()?;
-    let mark = bytes.zip(last);
-    Ok(mark.map(|(bytes, last)| NativeSessionPosition { bytes: bytes.unsigned_abs(), last }))
+    // Both values describe one position, so a row with only one of them has none.
+    let position = bytes.zip(last);
+    Ok(position.map(|(bytes, last)| NativeSessionPosition { bytes: bytes.unsigned_abs(), last }))
 }
 
 /// The fields that a change needs of the row it changes.

@@ -18,6 +18,7 @@ sql! {
         micros = excluded.micros";
     RELEASE = "DELETE FROM reservations WHERE run_id = ?1";
     // For `heeler doctor`.
+    // A run that is committed has reported its cost, so its reservation is void.
     UNUSED = "SELECT run_id FROM reservations LEFT JOIN runs ON runs.id = reservations.run_id \
         WHERE runs.id IS NULL OR runs.committed = 1 ORDER BY run_id";
     SPENT_BY_AGENT = "SELECT agent, SUM(micros) FROM spending WHERE day = ?1 \
@@ -25,6 +26,7 @@ sql! {
     SPENT_IN_ALL = "SELECT agent, SUM(micros) FROM spending GROUP BY agent ORDER BY agent";
     SPENDING = "SELECT agent, day, model, micros FROM spending WHERE day >= ?1 \
         ORDER BY day, agent, model";
+    // Added in the database, because several runs may report for the same day.
     SPEND = "INSERT INTO spending (day, agent, model, micros) VALUES (?1, ?2, ?3, ?4) \
         ON CONFLICT(day, agent, model) DO UPDATE SET micros = spending.micros + excluded.micros";
 }
@@ -58,6 +60,7 @@ impl StateDatabase {
         &self,
         since: Option<Date>,
     ) -> Result<Vec<DailySpendRecord>, DatabaseError> {
+        // The empty text sorts before every day.
         let since = since.map_or_else(String::new, |day| day.to_string());
         query_all(&self.conn, SPENDING, [since], "list spending", |row| {
             let mut columns = ColumnReader::new("spending", row);

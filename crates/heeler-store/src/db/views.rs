@@ -13,16 +13,20 @@ macro_rules! columns {
 }
 
 sql! {
+    // The generation counts changes, so a change during a publication is not lost.
     MARK = "INSERT INTO views (path) VALUES (?1) \
         ON CONFLICT(path) DO UPDATE SET generation = views.generation + 1";
     MARK_ALL = "UPDATE views SET generation = generation + 1";
     DUE = concat!("SELECT ", columns!(), " FROM views WHERE generation <> published_generation \
         AND path > ?1 ORDER BY path LIMIT ?2");
     VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1");
+    // The hash of the present file stays known until the new one is in place.
     ANNOUNCE = "UPDATE views SET pending_sha256 = ?2, sha256 = COALESCE(?3, sha256) WHERE path = ?1";
     FORGET_ALL = "UPDATE views SET sha256 = NULL, pending_sha256 = NULL";
+    // The generation is the one that was rendered, so a later change keeps the view due.
     PUBLISHED = "UPDATE views SET sha256 = ?3, pending_sha256 = NULL, subject = ?4, \
         published_at = ?5, published_generation = ?2 WHERE path = ?1";
+    // A file of herdctl counts as published, so it is not taken for a hand edit.
     ADOPT = "INSERT INTO views (path, generation, published_generation, sha256, published_at) \
         VALUES (?1, 1, 1, ?2, ?3) ON CONFLICT(path) DO UPDATE SET sha256 = excluded.sha256, \
         pending_sha256 = NULL, published_generation = views.generation, \
@@ -48,6 +52,7 @@ pub struct ViewRow {
 impl ViewRow {
     /// Returns true if Heeler published a file with this hash.
     pub fn is_published_hash(&self, sha256: &str) -> bool {
+        // After a crash it is unknown which of the two is on disk.
         [&self.sha256, &self.pending_sha256].into_iter().flatten().any(|known| known == sha256)
     }
 }

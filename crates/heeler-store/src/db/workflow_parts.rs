@@ -91,6 +91,7 @@ fn read(row: &Row<'_>) -> Result<WorkflowPartRow, DatabaseError> {
         phase,
         part,
         seq,
+        // A step has an id made from its run, which must not be taken for a job's id.
         job: (!is_step).then_some(id),
         agent,
         status,
@@ -103,6 +104,7 @@ fn read(row: &Row<'_>) -> Result<WorkflowPartRow, DatabaseError> {
         session: columns.optional_parsed()?,
         error: columns.get()?,
         items: columns.get()?,
+        // Parts without runs have no sum.
         micros: columns.get::<Option<i64>>()?.unwrap_or(0),
     })
 }

@@ -59,6 +59,8 @@ sql! {
         WHERE workflow_name = ?1 AND status = ?2 AND started_at >= ?3";
     RUN = concat!("SELECT ", row_columns!(), " FROM workflow_runs WHERE id = ?1");
     IDS_FROM = "SELECT id FROM workflow_runs WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    // Imported runs have no definition that Heeler could execute, so they are never active
+    // here.
     IDS_ACTIVE = "SELECT id FROM workflow_runs \
         WHERE status IN ('queued', 'running', 'paused') AND origin IS NULL";
     ACTIVE = "SELECT id FROM workflow_runs WHERE workflow_name = ?1 AND trigger_id = ?2 \
@@ -84,12 +86,14 @@ sql! {
         WHERE status = 'pending' AND seq IS NOT NULL";
     COUNTS = "SELECT workflow_name, status, COUNT(*) FROM workflow_runs \
         GROUP BY workflow_name, status";
+    // Rows without `seq` are no part of the journal: they come from imports and plain jobs.
     JOURNAL_OF_EXECUTIONS = "SELECT id, phase, part, seq, step, status, exit_reason, interrupted, \
         decision, output_text, error, \
         (SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id) FROM executions \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
     JOURNAL_OF_GATES = "SELECT id, phase, part, seq, status, response FROM workflow_approvals \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
+    // The empty agent and `step` keep these rows out of every list and limit of jobs.
     INSERT_STEP = "INSERT INTO executions (id, agent, trigger_type, status, exit_reason, \
         started_at, finished_at, duration_ms, success, interrupted, workflow_run_id, skill, \
         error, output_text, phase, part, seq, decision, step) VALUES (:id, '', :trigger_type, \
@@ -98,6 +102,7 @@ sql! {
     PUT_DEFINITION = "INSERT INTO workflow_definitions (hash, name, created_at, files) \
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT(hash) DO NOTHING";
     DEFINITION = "SELECT files FROM workflow_definitions WHERE hash = ?1";
+    // Numbered per run and without gaps, so a reader can continue after any number.
     ADD_EVENT = "INSERT INTO workflow_events (workflow_run_id, number, at, kind, phase, text) \
         SELECT ?1, COALESCE(MAX(number), 0) + 1, ?2, ?3, ?4, ?5 FROM workflow_events \
         WHERE workflow_run_id = ?1";
@@ -297,6 +302,7 @@ impl StateDatabase {
         let unknown = || IdLookupError::Unknown { what: "workflow run", text: text.to_owned() };
         let mut ids = self.workflow_run_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
         match ids.len() {
+            // One candidate more than is shown, so that the message can say that there are more.
             0 => Err(unknown()),
             1 => self.workflow_run(&ids.remove(0))?.ok_or_else(unknown),
             _ => Err(IdLookupError::Ambiguous {
@@ -312,6 +318,7 @@ impl StateDatabase {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<WorkflowRunId>, DatabaseError> {
+        // An empty prefix matches every run, which is never meant.
         if prefix.is_empty() {
             return Ok(Vec::new());
         }
@@ -329,6 +336,7 @@ impl StateDatabase {
         let ids: Vec<WorkflowRunId> = query_all(&self.conn, IDS_ACTIVE, [], attempt, |row| {
             ColumnReader::new("workflow_runs", row).parsed()
         })?;
+        // Read one by one, because an index has only the ids; few runs are active at once.
         let mut runs = Vec::with_capacity(ids.len());
         for id in ids {
             runs.extend(self.workflow_run(&id)?);
@@ -412,6 +420,7 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, Data
     head.mode = columns.get()?;
     let [began, updated, finished] =
         texts.each_ref().map(|it| it.as_deref().and_then(parse_foreign_time));
+    // Heeler's own times must be valid. Last Light writes several formats, so its rows are lenient.
     let is_whole = began.is_some() && updated.is_some() && finished.is_some() == texts[2].is_some();
     if head.origin.is_none() && !is_whole {
         return Err(columns.bad("one of its times is invalid".to_owned()));
@@ -426,15 +435,15 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, Data
 fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_runs", row);
     let head = read_head(&mut columns)?;
-    let ours = head.origin.is_none();
+    let is_imported = head.origin.is_some();
     Ok(WorkflowRunRow {
         head,
         version: columns.get()?,
         seq: columns.count()?,
         definition: columns.get()?,
         triggered_by: columns.get()?,
-        context: read_json(&mut columns, ours)?,
-        scratch: match read_json(&mut columns, ours)? {
+        context: read_json(&mut columns, is_imported)?,
+        scratch: match read_json(&mut columns, is_imported)? {
             Json::Object(map) => map,
             _ => Map::new(),
         },
@@ -442,11 +451,11 @@ fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
 }
 
 /// Reads JSON; in a record of another system the column may hold something else.
-fn read_json(columns: &mut ColumnReader<'_, '_>, ours: bool) -> Result<Json, DatabaseError> {
+fn read_json(columns: &mut ColumnReader<'_, '_>, is_imported: bool) -> Result<Json, DatabaseError> {
     let Some(text) = columns.get::<Option<String>>()? else { return Ok(Json::Null) };
     match serde_json::from_str(&text) {
         Ok(value) => Ok(value),
-        Err(error) if ours => Err(columns.bad(format!("it is not JSON: {error}"))),
+        Err(error) if !is_imported => Err(columns.bad(format!("it is not JSON: {error}"))),
         Err(_) => Ok(Json::String(text)),
     }
 }
@@ -455,6 +464,7 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let id: JobId = columns.parsed()?;
     let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
+    // A step has an id made from its run, which must not be taken for a job's id.
     let is_step = columns.get::<Option<i64>>()?.is_some();
     let status: JobStatus = columns.parsed()?;
     let reason: Option<ExitReason> = columns.optional_parsed()?;
@@ -469,15 +479,17 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
         decision: columns.optional_parsed()?,
         output: columns.get()?,
         error: columns.get()?,
+        // Parts without runs have no sum.
         micros: columns.get::<Option<i64>>()?.unwrap_or(0),
     })
 }
 
 /// Returns the status and exit reason that [`PartOutcome::from_job`] maps back to this outcome.
-fn status_and_exit_reason(how: PartOutcome) -> (JobStatus, ExitReason) {
-    match how {
+fn status_and_exit_reason(outcome: PartOutcome) -> (JobStatus, ExitReason) {
+    match outcome {
         PartOutcome::Succeeded => (JobStatus::Completed, ExitReason::Success),
         PartOutcome::Soft => (JobStatus::Completed, ExitReason::MaxTurns),
+        // The column `interrupted` tells these two apart when the row is read.
         PartOutcome::Failed | PartOutcome::Interrupted => (JobStatus::Failed, ExitReason::Error),
         PartOutcome::Cancelled => (JobStatus::Cancelled, ExitReason::Cancelled),
     }
@@ -487,9 +499,10 @@ fn read_gate(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_approvals", row);
     let id: ApprovalId = columns.parsed()?;
     let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
-    let how = match columns.parsed()? {
+    let outcome = match columns.parsed()? {
         ApprovalStatus::Pending => None,
         ApprovalStatus::Approved => Some(PartOutcome::Succeeded),
+        // An expired gate has the same consequence as a rejected one.
         ApprovalStatus::Rejected | ApprovalStatus::Expired => Some(PartOutcome::Failed),
         ApprovalStatus::Withdrawn => Some(PartOutcome::Cancelled),
     };
@@ -499,7 +512,7 @@ fn read_gate(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
         seq,
         job: None,
         approval: Some(id),
-        outcome: how,
+        outcome,
         decision: None,
         output: columns.get()?,
         error: None,
@@ -530,6 +543,7 @@ pub(crate) fn load_row_state(
 
 /// Inserts; returns true if neither its id nor its trigger was taken.
 pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
+    // Both conflicts are ignored: the caller reports the existing run in place of the new one.
     let head = &run.head;
     let params = named_params! {
         ":id": head.id.as_str(),
@@ -589,6 +603,7 @@ fn bounded_error(error: &str) -> &str {
 pub(crate) fn end_active(conn: &Connection) -> Result<(), DatabaseError> {
     execute(conn, END_ACTIVE, [], "end workflow runs")?;
     execute(conn, WITHDRAW_GATES, [], "withdraw the gates of workflow runs")?;
+    // The statements above change many rows at once, so the counters are computed from the rows.
     counters::replace(conn, counters::CounterKind::WorkflowRun, &real_counts(conn)?)?;
     counters::replace(conn, counters::CounterKind::Approval, &super::approvals::real_counts(conn)?)
 }
@@ -606,6 +621,7 @@ pub(crate) fn insert_instant_part(
     step: &InstantPart<'_>,
     at: Timestamp,
 ) -> Result<(), DatabaseError> {
+    // Lists of jobs read the same columns, so a step is stored like a job that ended.
     let (status, reason) = status_and_exit_reason(step.outcome);
     let params = named_params! {
         ":id": format!("{}-{}", step.run, step.seq),
@@ -639,6 +655,7 @@ pub(crate) fn put_definition(
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
     let params = params![hash, name, iso_millis(now), files];
+    // The hash names the content, so an existing row has the same files.
     execute(conn, PUT_DEFINITION, params, "keep a definition").map(|_| ())
 }
 

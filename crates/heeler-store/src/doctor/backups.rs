@@ -13,6 +13,7 @@ const BACKUP_REMEDY: &str = "`heeler backup FILE` takes one of everything";
 
 /// Reports a missing or old backup.
 pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
+    // Without a database there is nothing to back up.
     if !dir.database().exists() {
         return None;
     }
@@ -33,6 +34,7 @@ pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
                 .with_remedy(BACKUP_REMEDY),
         );
     };
+    // The time of the file and not of its name, because the label follows the time in it.
     let taken = newest.metadata().and_then(|meta| meta.modified()).ok();
     let age = now.duration_since(Timestamp::try_from(taken?).ok()?);
     let problem = format!("is the newest backup, and {} days old", age.as_hours() / 24);

@@ -25,6 +25,7 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Sta
         let subject = dir.database();
         let finding = Finding::new(FindingSeverity::Error, FindingArea::Database, subject, problem);
         findings.push(finding.with_repair(RepairAction::FinishRebuild));
+        // The database that is found now is about to be replaced, so its faults do not matter.
         return None;
     }
     let db = match StateDatabase::open_read_only(&dir.database()) {
@@ -50,6 +51,7 @@ fn check_at_one_moment(
 ) -> Result<(), DatabaseError> {
     db.conn.execute_batch("BEGIN").attempt("begin to check the database")?;
     let checked = check(dir, db, findings);
+    // A rollback, because nothing was written.
     db.conn.execute_batch("ROLLBACK").attempt("end the check of the database")?;
     checked
 }
@@ -68,6 +70,7 @@ fn check(
         };
         findings.push(broken(dir, format!("it is damaged: {first}{more}")));
     }
+    // SQLite enforces foreign keys per connection, so older rows may violate them.
     let dangling = db.foreign_key_faults()?;
     if let Some(first) = dangling.first() {
         let problem =
@@ -93,7 +96,8 @@ fn broken(dir: &StateDir, problem: String) -> Finding {
 }
 
 fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
-    let (severity, area, cure) = match error {
+    let (severity, area, remedy) = match error {
+        // Backups prove that a database existed, so its absence is a loss and not a fresh start.
         DatabaseOpenError::Missing { .. }
             if backup::list_backups(dir).is_ok_and(|list| !list.is_empty()) =>
         {
@@ -135,7 +139,7 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
         }
         _ => error.to_string(),
     };
-    Finding::new(severity, area, dir.database(), problem).with_remedy(cure)
+    Finding::new(severity, area, dir.database(), problem).with_remedy(remedy)
 }
 
 fn old_sqlite(number: i32) -> Option<Finding> {

@@ -23,6 +23,7 @@ const DISK_FREE_WARNING: u64 = 512 << 20;
 const TEMP_AGE_MIN: SignedDuration = SignedDuration::from_hours(1);
 
 /// Permission bits of group and others.
+// Transcripts contain secrets of people, so only the owner may read them.
 const OTHERS_MODE_BITS: u32 = 0o077;
 
 /// Directories that are not checked: original copies, and deleted data.
@@ -100,6 +101,7 @@ pub(crate) fn restrict_permissions(path: &Utf8Path) -> std::io::Result<()> {
         return Ok(());
     }
     let mut permissions = found.permissions();
+    // The bits of the file's type are not part of a mode.
     permissions.set_mode(permissions.mode() & 0o7777 & !OTHERS_MODE_BITS);
     std::fs::set_permissions(path, permissions)
 }
@@ -110,6 +112,7 @@ pub fn restrict_all_permissions(dir: &StateDir) {
     let finding = permissions(dir.root(), &walk_state(dir));
     if let Some(Finding { repair: Some(RepairAction::RestrictPermissions(paths)), .. }) = finding {
         for path in paths {
+            // As far as possible: a file of another user must not stop the others.
             if let Err(error) = restrict_permissions(&path) {
                 tracing::warn!(%path, %error, "cannot remove the permissions of other users");
             }
@@ -121,6 +124,7 @@ pub fn restrict_all_permissions(dir: &StateDir) {
 pub(crate) fn temp_files(files: &[(Utf8PathBuf, Metadata)], now: Timestamp) -> Option<Finding> {
     let left = files
         .iter()
+        // A name alone is not enough, because a live process may be writing the file.
         .filter(|(path, meta)| path.file_name().is_some_and(is_temp) && is_old(meta, now))
         .map(|(path, _)| path.clone())
         .collect::<Vec<_>>();
@@ -140,6 +144,7 @@ fn is_old(meta: &Metadata, now: Timestamp) -> bool {
 
 /// Removes a temp file or directory that a crash left.
 pub(crate) fn remove_temp_file(path: &Utf8Path) -> std::io::Result<()> {
+    // An interrupted import of Last Light leaves a folder under a temporary name.
     if path.symlink_metadata()?.is_dir() {
         std::fs::remove_dir_all(path)
     } else {

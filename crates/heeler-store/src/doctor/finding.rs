@@ -107,8 +107,8 @@ impl Finding {
     }
 
     /// Sets the action that the user can take.
-    pub(crate) fn with_remedy(mut self, cure: impl Into<String>) -> Finding {
-        self.remedy = cure.into();
+    pub(crate) fn with_remedy(mut self, remedy: impl Into<String>) -> Finding {
+        self.remedy = remedy.into();
         self
     }
 

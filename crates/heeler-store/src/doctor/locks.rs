@@ -8,6 +8,7 @@ use heeler_transcript::LockFile;
 
 /// Returns true if a process is, or may be, the writer of the directory.
 pub(crate) fn has_writer(dir: &StateDir) -> bool {
+    // A lock that cannot be checked counts as held.
     !matches!(LockFile::probe(&dir.lock()), Ok(None))
 }
 
@@ -44,6 +45,7 @@ fn lock_finding(lock: &Utf8Path) -> Option<Finding> {
         );
         return Some(finding.with_remedy(format!("find the process with `fuser {lock}`")));
     };
+    // The kernel frees a lock only when the last process closes it, so a child may still hold it.
     if Utf8Path::new(&format!("/proc/{}", holder.pid)).exists() {
         let problem = format!("is held by {holder}");
         let finding =

@@ -39,6 +39,7 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
     let found = files::walk_state(&dir);
     let mut findings = Vec::new();
     findings.extend(files::disk(dir.root()));
+    // An empty list means that the directory has no sign of Heeler.
     if !found.is_empty() {
         findings.extend(files::permissions(dir.root(), &found));
     }
@@ -52,6 +53,7 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
     let logs = records::logs(&found);
     findings.extend(logs.iter().flat_map(|log| transcripts::check_contents(log)));
     if let Some(db) = db {
+        // Without a sound database there is nothing to compare the files with.
         records::examine(&dir, &db, &logs, &mut findings);
         views::examine(&dir, &db, &mut findings);
         runs::examine(&dir, &db, &mut findings);
@@ -61,7 +63,7 @@ pub fn examine(root: &Utf8Path, home: Option<&Utf8Path>, now: Timestamp) -> Vec<
 }
 
 fn unusable(root: &Utf8Path, error: &StateDirError) -> Finding {
-    let cure = match error {
+    let remedy = match error {
         StateDirError::Missing { .. } => {
             "run `heeler init`, or name the directory with --state-dir"
         }
@@ -70,5 +72,5 @@ fn unusable(root: &Utf8Path, error: &StateDirError) -> Finding {
         StateDirError::Io { .. } => "check its permissions and the disk",
     };
     Finding::new(FindingSeverity::Error, FindingArea::Disk, root.as_str(), error.to_string())
-        .with_remedy(cure)
+        .with_remedy(remedy)
 }

@@ -19,8 +19,9 @@ pub(crate) fn examine(
     let forgotten = queue::unqueued_pending_jobs(&db.conn)?;
     if !forgotten.is_empty() {
         let problem = "is pending and not in the queue, so nothing starts it";
-        let cure = "`heeler jobs cancel` ends it, `heeler trigger` asks again";
-        findings.push(warning(&forgotten, problem).with_remedy(cure));
+        let remedy = "`heeler jobs cancel` ends it, `heeler trigger` asks again";
+        // Not repaired: the request of such a job is lost, so only a person can repeat it.
+        findings.push(warning(&forgotten, problem).with_remedy(remedy));
     }
     let unused = spending::stale_reservations(&db.conn)?;
     if !unused.is_empty() {

@@ -87,6 +87,7 @@ impl DatabaseRebuild {
             LockFile::acquire(path, &holder, LOCK_WAIT).map_err(RebuildBeginError::Locked)
         };
         let locks = [hold(&dir.lock())?, hold(&dir.restore_lock())?];
+        // Folders are created only under the locks.
         let dir = StateDir::create(root)?;
         let mut bases = backup::list_backups(&dir).unwrap_or_default();
         // A person rejected the state that a restore replaced.
@@ -109,15 +110,19 @@ impl DatabaseRebuild {
     /// Replaces the old database with the new one, under a new epoch and with every view due.
     pub fn finish(self, now: Timestamp) -> Result<RebuiltDatabase, StagingError> {
         let DatabaseRebuild { dir, draft, base, _locks } = self;
+        // The old database may be damaged, so every read from it may fail.
         let old = StateDatabase::read_any(&dir.database()).ok();
         let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
+        // Higher than both, so that no writer of the old state can continue.
         let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1).saturating_add(1);
         draft.target().commit(move |tx| {
             tx.set_meta("epoch", &epoch.to_string())?;
+            // Records were added in bulk, and the backup's counters are older.
             tx.recount()?;
             tx.mark_all_views_due()
         })?;
         let losses = describe_losses(old.as_ref(), draft.db(), base.as_deref(), &dir);
+        // The file must be closed before it is moved.
         drop(old);
         let trash = draft.replace(now)?;
         Ok(RebuiltDatabase { base, losses, trash })
@@ -137,6 +142,7 @@ fn begin_draft(
             Err(error @ StagingError::Write { .. }) => return Err(error),
             Err(_) => continue,
         };
+        // A backup of a database that was already damaged is skipped in favour of an older one.
         if draft.db().integrity_faults().is_ok_and(|faults| faults.is_empty()) {
             return Ok((draft, Some(base)));
         }
@@ -159,11 +165,13 @@ fn describe_losses(
         Some(name) => format!("since the backup {name}"),
         None => "since the beginning: there was no usable backup".to_owned(),
     };
+    // Without an old database it is unknown what is lost, so nothing is claimed.
     if !dir.database().exists() {
         return Vec::new();
     }
     let mut lost = Vec::new();
     let version = old.and_then(|old| old.schema_version().ok()).unwrap_or(SCHEMA_VERSION);
+    // An older database lacks newer tables, which is no loss.
     for (_, table, what) in ONLY_IN_DATABASE.into_iter().filter(|(since, ..)| *since <= version) {
         match old.and_then(|old| count(old, table)) {
             None => lost.push(format!("{what} {since} (their number is unknown)")),

@@ -20,6 +20,7 @@ const PAGE: usize = 1000;
 /// Returns the transcripts among the files.
 pub(crate) fn logs(files: &[(Utf8PathBuf, Metadata)]) -> Vec<Utf8PathBuf> {
     let is_log = |path: &Utf8Path| {
+        // agents-fleet calls its transcripts `.ndjson`.
         matches!(path.extension(), Some("jsonl" | "ndjson")) && !is_sent_file(path)
     };
     let logs = files.iter().filter(|(path, meta)| meta.is_file() && is_log(path));
@@ -68,6 +69,7 @@ fn try_examine(
     }
     findings.extend(transcripts::find_unreferenced(logs, &named));
     findings.extend(jobs_without_log(dir, db)?);
+    // A running daemon settles such jobs itself.
     if !locks::has_writer(dir) {
         for job in db.running_jobs()? {
             findings.extend(check_orphaned_job(dir, db, &job)?);
@@ -86,10 +88,11 @@ fn jobs_without_log(dir: &StateDir, db: &StateDatabase) -> Result<Option<Finding
         let page = db.jobs(&filter, before.as_ref(), PAGE)?;
         let Some(last) = page.last() else { break };
         before = Some(JobCursor::after(last));
-        let own = page.into_iter().filter(|head| head.id.has_minted_form());
+        // Ids of other systems belong to imported jobs, which may have no transcript.
+        let minted = page.into_iter().filter(|head| head.id.has_minted_form());
         // Retention moved the transcript to the trash, as configured.
         let has_log = |id: &JobId| dir.job_transcript(id).exists() || dir.trashed_job(id).exists();
-        bare.extend(own.filter(|head| !has_log(&head.id)).map(|head| head.id));
+        bare.extend(minted.filter(|head| !has_log(&head.id)).map(|head| head.id));
     }
     if bare.is_empty() {
         return Ok(None);

@@ -67,6 +67,7 @@ impl RepairExecutor<'_> {
 
     fn store(&mut self) -> Result<&Store, String> {
         if self.store.is_none() {
+            // Opened late, because most repairs work beside a running daemon, which holds the lock.
             let dir = StateDir::open(self.root).map_err(|error| error_chain(&error))?;
             let opened =
                 Store::open(&dir, "doctor --fix", self.now).map_err(|error| error_chain(&error))?;
@@ -78,6 +79,7 @@ impl RepairExecutor<'_> {
     fn publish(&mut self, views: &[PublishedView]) -> Result<String, String> {
         let now = self.now;
         let store = self.store()?;
+        // Hand edits are read first: the publication would overwrite them.
         store.apply_hand_edits(now).map_err(|error| error_chain(&error))?;
         let due = views.to_vec();
         let marked = store.write::<(), DatabaseError, _>(move |tx| {
@@ -122,6 +124,7 @@ impl RepairExecutor<'_> {
     fn release(&mut self, runs: &[RunId]) -> Result<String, String> {
         let runs = runs.to_vec();
         let done = self.store()?.write::<usize, DatabaseError, _>(move |tx| {
+            // One of them may belong to a live run again by now.
             let mut unused = spending::stale_reservations(&tx.conn)?;
             unused.retain(|run| runs.contains(run));
             unused.iter().try_for_each(|run| tx.release(*run).map(drop))?;
@@ -148,6 +151,7 @@ pub fn interrupt(
     id: &JobId,
     now: Timestamp,
 ) -> Result<bool, DatabaseError> {
+    // The job may have ended since it was examined.
     let Some(mut job) = tx.job(id)?.filter(|job| job.head.status == JobStatus::Running) else {
         return Ok(false);
     };
@@ -155,6 +159,7 @@ pub fn interrupt(
     job.interrupted = true;
     tx.update_job(&job)?;
     if let Some(mut agent) = tx.agent(&job.head.agent)?
+        // The agent may already work on another job.
         && agent.current_job.as_ref() == Some(id)
     {
         agent.status = AgentStatus::Idle;
@@ -173,6 +178,7 @@ fn each(
     for path in paths {
         match work(path) {
             Ok(()) => {}
+            // The file is gone, which is the aim of the repair.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(format!("{path}: {error}")),
         }

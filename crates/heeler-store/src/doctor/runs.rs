@@ -39,23 +39,25 @@ fn try_examine(
     let mut names = entries.map(name).collect::<Vec<_>>();
     names.sort();
     for name in names {
-        let warn = |problem: &str, cure: &str| {
+        let warn = |problem: &str, remedy: &str| {
             let subject = format!("runs/{name}");
             Finding::new(FindingSeverity::Warning, FindingArea::Runs, subject, problem)
-                .with_remedy(cure)
+                .with_remedy(remedy)
         };
+        // Only Heeler creates folders here, but a person may have copied one.
         let Ok(id) = name.parse::<RunId>() else {
             findings.push(warn("is not the folder of a run", "move it elsewhere"));
             continue;
         };
         folders.insert(id);
         let has = |file: &str| dir.run(id).join(file).exists();
+        // The state was restored, or the daemon died before it recorded the run.
         if db.run(id)?.is_none() {
-            let cure = match can_be_adopted(dir, id) {
+            let remedy = match can_be_adopted(dir, id) {
                 true => "nothing is lost: `heeler doctor --fix` adopts it",
                 false => "its spec.json cannot be used, so it cannot be adopted: move it elsewhere",
             };
-            findings.push(warn("has no record in the database", cure));
+            findings.push(warn("has no record in the database", remedy));
         } else if has(file::STARTED) && !has(file::RESULT) && !is_run_alive(&dir.run(id)) {
             findings.push(warn(
                 "was started, has no result, and no process works on it",
@@ -81,7 +83,9 @@ fn try_examine(
 fn can_be_adopted(dir: &StateDir, id: RunId) -> bool {
     match untrusted_file::read(&dir.run(id).join(file::SPEC), file::BYTES_MAX) {
         Ok(bytes) => match file::parse_run_file::<RunSpec>(&bytes) {
+            // A folder that was copied under another name is not that run.
             Ok(spec) => spec.run == id,
+            // A newer release may understand the file, so it is not declared unusable.
             Err(error) => !error.is_permanent(),
         },
         Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput),

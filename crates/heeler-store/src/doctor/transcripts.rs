@@ -35,6 +35,7 @@ pub(crate) fn check_contents(log: &Utf8Path) -> Vec<Finding> {
         }
     };
     let mut findings = Vec::new();
+    // A torn tail of a live transcript is a line in progress.
     if faults.torn && !has_writer(log) {
         let problem = "ends in the middle of a line: its writer was killed";
         let finding =
@@ -89,6 +90,7 @@ fn has_writer(log: &Utf8Path) -> bool {
 pub(crate) fn repair(log: &Utf8Path) -> Result<String, String> {
     let opened = match TranscriptWriter::open(log, TranscriptWriterOptions::default()) {
         Ok(opened) => opened,
+        // A run may have resumed the session since it was examined.
         Err(TranscriptOpenError::Busy { .. }) => return Err("it has a writer now".to_owned()),
         Err(error) => return Err(error.to_string()),
     };
@@ -99,6 +101,7 @@ pub(crate) fn repair(log: &Utf8Path) -> Result<String, String> {
             format!("cut {len} bytes off, kept in {kept}")
         }
     };
+    // Closed explicitly, because dropping the writer would hide a failed sync.
     opened.writer.close().map_err(|error| error.to_string())?;
     Ok(done)
 }

@@ -94,6 +94,8 @@ fn classify_view(
         }
         return Ok(());
     };
+    // The hash that is announced counts too: a crash may have kept its publication from being
+    // recorded.
     let is_ours = db.view(&path)?.is_some_and(|row| row.is_published_hash(&sha256_hex(&bytes)));
     if ViewFormat::from_path(&path).parse(&bytes).is_err() {
         faulty.unreadable.push(view);
@@ -122,7 +124,9 @@ fn find_unrecorded_files(dir: &StateDir, known: &HashSet<String>, findings: &mut
     for (folder, ending) in [("jobs", ".yaml"), ("sessions", ".json")] {
         let entries = dir.root().join(folder).read_dir_utf8().into_iter().flatten().flatten();
         let mut names = entries.map(|entry| entry.file_name().to_owned()).collect::<Vec<_>>();
+        // A fixed order makes the findings of two runs comparable.
         names.sort();
+        // Temporary files are reported by another check.
         for name in names.iter().filter(|name| !name.starts_with('.')) {
             let path = format!("{folder}/{name}");
             let Some(stem) = name.strip_suffix(ending).filter(|_| !known.contains(&path)) else {

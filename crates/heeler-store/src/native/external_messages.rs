@@ -13,8 +13,10 @@ pub fn read_external_messages(
     left: &NativeSessionPosition,
 ) -> Result<Vec<Value>, DiskError> {
     let failed = |source| DiskError { action: "look at", path: path.to_owned(), source };
+    // Read before the entries, so that messages which arrive during the read are not missed.
     let bytes = path.metadata().map_err(failed)?.len();
     let mut records = ReverseRecordReader::open(path);
+    // Lines without an id are no part of the chain.
     let next_older = || {
         while let Some(record) = records.next_record()? {
             if let Some(entry) = NativeChainEntry::parse(&record.text) {
@@ -28,6 +30,7 @@ pub fn read_external_messages(
 }
 
 fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
+    // Only the part after the known position is read, however long the session is.
     for entry in TranscriptScanner::open_at(path, offset)? {
         if let TranscriptEntry::Record(record) = entry?
             && NativeChainEntry::parse(&record.text).is_some_and(|entry| entry.is_message())

@@ -20,6 +20,7 @@ const TAIL_BYTES_MAX: u64 = 1024 * 1024;
 /// Longest title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 
+// Only the kind of a block decides about messages, so its text is not built.
 const BLOCK: JsonSelector = JsonSelector::Fields(&[("type", JsonSelector::Scalar)]);
 
 const LINE: JsonSelector = JsonSelector::Fields(&[
@@ -52,24 +53,24 @@ const LINE: JsonSelector = JsonSelector::Fields(&[
 
 /// Reads the whole file.
 pub(super) fn read_full(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
-    let mut facts = NativeSessionParser::of(file)?;
-    facts.read_from_start(u64::MAX)?;
-    Ok(facts.finish())
+    let mut parser = NativeSessionParser::of(file)?;
+    parser.read_from_start(u64::MAX)?;
+    Ok(parser.finish())
 }
 
 /// Reads the beginning and the end of a file.
 pub(super) fn read_summary(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
-    let mut facts = NativeSessionParser::of(file)?;
-    let read = facts.read_from_start(HEAD_BYTES_MAX)?;
-    let all = facts.session.bytes;
+    let mut parser = NativeSessionParser::of(file)?;
+    let read = parser.read_from_start(HEAD_BYTES_MAX)?;
+    let all = parser.session.bytes;
     if read < all {
-        facts.read_from_end(all.saturating_sub(TAIL_BYTES_MAX).max(read))?;
+        parser.read_from_end(all.saturating_sub(TAIL_BYTES_MAX).max(read))?;
         // It is an estimate, so integer arithmetic is precise enough.
-        let messages = u128::from(facts.count.messages()) * u128::from(all) / u128::from(read);
-        facts.session.messages = u64::try_from(messages).unwrap_or(u64::MAX);
-        facts.session.is_estimate = true;
+        let messages = u128::from(parser.count.messages()) * u128::from(all) / u128::from(read);
+        parser.session.messages = u64::try_from(messages).unwrap_or(u64::MAX);
+        parser.session.is_estimate = true;
     }
-    Ok(facts.finish())
+    Ok(parser.finish())
 }
 
 struct NativeSessionParser {
@@ -85,6 +86,7 @@ impl NativeSessionParser {
             Ok(found) => found.len(),
             Err(source) => return Err(DiskError { action: "read", path, source }),
         };
+        // A file without a readable timestamp still has the time of its last change.
         let last_at = jiff::Timestamp::try_from(file.modified_at).ok();
         let session = NativeSession {
             id: file.id.clone(),
@@ -109,30 +111,37 @@ impl NativeSessionParser {
         let path = self.session.path.clone();
         let mut end = 0;
         for entry in TranscriptScanner::open(&path)? {
+            // Damaged lines of another program's file are skipped.
             let TranscriptEntry::Record(record) = entry? else { continue };
             self.line(&record);
             end = record.next;
+            // At least one line is read, however long it is.
             if end >= most {
                 return Ok(end);
             }
         }
+        // All of the file was read, so the count is exact.
         self.session.messages = self.count.messages();
         Ok(self.session.bytes.max(end))
     }
 
     /// Reads lines from the end until the newest values of all fields are known.
     fn read_from_end(&mut self, start: u64) -> Result<(), DiskError> {
+        // The newest reply reports the size of the context. That of the beginning is only a
+        // fallback.
         let head = std::mem::take(&mut self.session.tokens);
+        // The values of the beginning are older than any that follow.
         (self.session.last_entry, self.session.git_branch) = (None, None);
         let mut last_at = None;
         let mut lines = ReverseTranscriptReader::open(&self.session.path)?;
         while let Some(line) = lines.next_line()?.filter(|line| line.offset >= start) {
             let Some(row) = parse_selected(line.bytes, &LINE) else { continue };
             let session = &mut self.session;
+            // Read backwards, so the first value that is found is the newest.
             last_at = last_at.or_else(|| time(&row));
             session.last_entry = session.last_entry.or_else(|| entry_of(&row));
             let branch = session.git_branch.take();
-            session.git_branch = branch.or_else(|| word(&row["gitBranch"]));
+            session.git_branch = branch.or_else(|| non_empty_text(&row["gitBranch"]));
             session.tokens = tokens(&row).unwrap_or(0);
             if session.tokens > 0 && session.last_entry.is_some() {
                 break;
@@ -153,15 +162,17 @@ impl NativeSessionParser {
             session.first_at = session.first_at.or(Some(at));
             session.last_at = Some(at);
         }
+        // The last valid entry wins, because a file may end in lines that are not messages.
         session.last_entry = entry_of(&row).or(session.last_entry);
         session.tokens = tokens(&row).unwrap_or(session.tokens);
         if session.cwd.is_none() {
             // A relative path would depend on the reader's working directory.
-            let cwd = word(&row["cwd"]).map(Utf8PathBuf::from);
+            let cwd = non_empty_text(&row["cwd"]).map(Utf8PathBuf::from);
             session.cwd = cwd.filter(|cwd| cwd.is_absolute());
         }
-        session.git_branch = word(&row["gitBranch"]).or(session.git_branch.take());
-        session.version = word(&row["version"]).or(session.version.take());
+        session.git_branch = non_empty_text(&row["gitBranch"]).or(session.git_branch.take());
+        session.version = non_empty_text(&row["version"]).or(session.version.take());
+        // Claude inserts messages of its own (`isMeta`), which a person would not recognize.
         if begins && session.title.is_none() && row["type"] == "user" && row["isMeta"] != true {
             session.title = title(&record.text);
         }
@@ -172,7 +183,7 @@ impl NativeSessionParser {
     }
 }
 
-fn word(value: &Json) -> Option<String> {
+fn non_empty_text(value: &Json) -> Option<String> {
     value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
@@ -183,6 +194,7 @@ fn time(row: &Json) -> Option<jiff::Timestamp> {
 /// Returns the id of a line that is part of the conversation.
 fn entry_of(row: &Json) -> Option<Uuid> {
     let is_one = matches!(row["type"].as_str(), Some("user" | "assistant" | "attachment"));
+    // Side chains are conversations of sub-agents and not part of the session.
     let id = row["uuid"].as_str().filter(|_| is_one && row["isSidechain"] != true)?;
     Uuid::try_parse(id).ok()
 }
@@ -193,6 +205,7 @@ fn tokens(row: &Json) -> Option<u64> {
         return None;
     }
     let usage = row["message"]["usage"].as_object()?;
+    // Cached input is part of the context too, so all figures are added.
     let all = usage.values().filter_map(Json::as_u64).fold(0, u64::saturating_add);
     (all > 0).then_some(all)
 }
@@ -200,6 +213,7 @@ fn tokens(row: &Json) -> Option<u64> {
 /// Returns the text of a prompt on one line. Text that the program itself inserted is not a
 /// title.
 fn title(line: &str) -> Option<String> {
+    // Only the one line with the title is parsed completely.
     let row = message::parse_row(line)?;
     let text = match &row["message"]["content"] {
         Json::String(text) => text.as_str(),
@@ -207,6 +221,7 @@ fn title(line: &str) -> Option<String> {
         _ => return None,
     };
     let mut words = text.split_whitespace().peekable();
+    // Claude wraps its own texts in tags, such as `<command-name>`.
     if words.peek().is_none_or(|word| word.starts_with('<')) {
         return None;
     }

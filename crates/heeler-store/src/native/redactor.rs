@@ -14,6 +14,7 @@ use super::NativeSession;
 use crate::history::HistoryPage;
 
 /// Prefix of each kind of key, and the minimum number of characters after it.
+// A minimum length keeps ordinary words that begin in the same way.
 const KEYS: [(&str, usize); 24] = [
     ("sk-ant-", 16),
     ("sk-proj-", 16),
@@ -21,6 +22,7 @@ const KEYS: [(&str, usize); 24] = [
     ("sk_live_", 16),
     ("sk_test_", 16),
     ("rk_live_", 16),
+    // The shortest prefix of its kind, so more characters must follow.
     ("sk-", 32),
     ("ghp_", 30),
     ("gho_", 30),
@@ -62,6 +64,7 @@ impl DisplayRedactor {
 
     /// Returns the text without secrets.
     pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        // Known secrets first, because they need no prefix.
         let known = self.known.redact_text(text);
         match without_keys(&known) {
             Some(clean) => Cow::Owned(clean),
@@ -106,6 +109,7 @@ fn each_text(json: &mut Json, change: &mut dyn FnMut(&mut String)) {
         Json::Array(items) => items.iter_mut().for_each(|item| each_text(item, change)),
         Json::Object(fields) => {
             fields.values_mut().for_each(|value| each_text(value, change));
+            // Maps keep their order, so an object is rebuilt only if one of its keys changes.
             if fields.keys().any(|key| !keys(key).is_empty()) {
                 let changed = std::mem::take(fields).into_iter().map(|(mut key, value)| {
                     change(&mut key);
@@ -128,6 +132,7 @@ fn without_keys(text: &str) -> Option<String> {
     let mut clean = String::with_capacity(text.len());
     let mut from = 0;
     for span in spans {
+        // Spans may overlap: a key may be found by two prefixes.
         if span.start >= from {
             clean.push_str(&text[from..span.start]);
             clean.push_str(REDACTION_MARKER);
@@ -151,6 +156,7 @@ fn keys(text: &str) -> Vec<Range<usize>> {
             }
         }
     }
+    // Only ASCII letters change, so the offsets are those of the original text.
     let lower = text.to_ascii_lowercase();
     for (before, least) in SECRET_PREFIXES {
         for at in memmem::find_iter(lower.as_bytes(), before) {
@@ -185,6 +191,7 @@ fn private_keys(text: &str) -> Vec<Range<usize>> {
         }
         let end = text[head..].find(KEY_ENDS).map(|at| head + at + KEY_ENDS.len());
         let end = end.and_then(|at| text[at..].find("-----").map(|more| at + more + "-----".len()));
+        // A key that was cut off is still a key, so the rest of the text is removed.
         from = end.unwrap_or(text.len());
         spans.push(start..from);
     }

@@ -47,11 +47,14 @@ pub(crate) fn replace_database(
     complete: &Utf8Path,
     now: Timestamp,
 ) -> Result<Utf8PathBuf, StagingError> {
+    // Chosen before the marker is written, so that every repetition moves to the same folder.
     let trash = free_trash(dir, now);
+    // Complete under its own name first: the marker promises that this file exists.
     rename(complete, &dir.root().join(REBUILT_DATABASE))?;
     let marker = RebuildMarker { version: MARKER_VERSION, trash: trash.clone() };
     let marker = serde_json::to_vec(&marker).expect("a marker is plain JSON");
     state_files::fault_point()?;
+    // From here on the replacement is completed by any process that opens the store.
     replace_file(&OsDisk, &dir.root().join(MARKER), &marker)
         .map_err(|error| StagingError::Write { path: error.path, source: error.source })?;
     finish_rebuild(dir)?;
@@ -68,9 +71,11 @@ pub(crate) fn place_database(
     complete: &Utf8Path,
     now: Timestamp,
 ) -> Result<(), StagingError> {
+    // A database without its log would lose changes, so a log is moved only where no database is.
     if !dir.database().exists() {
         move_parts(dir, &DATABASE_SUFFIXES[1..], &dir.root().join(free_trash(dir, now)))?;
     }
+    // Never over a database that another process created meanwhile.
     rename_new(complete, &dir.database())
 }
 
@@ -88,6 +93,7 @@ fn move_parts(dir: &StateDir, parts: &[&str], trash: &Utf8Path) -> Result<(), St
         let name = format!("heeler.db{part}");
         if dir.root().join(&name).exists() {
             state_files::create_folder(trash)?;
+            // The folder must be durable before a file moves into it.
             sync_folder_of(trash)?;
             rename_new(&dir.root().join(&name), &trash.join(&name))?;
         }
@@ -115,6 +121,7 @@ fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, StagingError> {
     let bad = |reason: String| StagingError::BadRebuildMarker { path: path.clone(), reason };
     let text = match untrusted_file::read(&path, MARKER_BYTES_MAX) {
         Ok(text) => text,
+        // No marker is the usual case.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(bad(error.to_string())),
     };
@@ -123,6 +130,7 @@ fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, StagingError> {
     if marker.version != MARKER_VERSION {
         return Err(bad(format!("its version is {}", marker.version)));
     }
+    // Only the trash may be named: the old database is moved there.
     let name = marker.trash.strip_prefix("trash/").unwrap_or_default();
     validate_id(name).map_err(|error| bad(error.to_string()))?;
     resolve_inside(dir.root(), &marker.trash).map(Some).map_err(|error| bad(error.to_string()))
@@ -132,6 +140,7 @@ fn read_marker(dir: &StateDir) -> Result<Option<Utf8PathBuf>, StagingError> {
 /// in the trash, and no backup.
 pub fn refuse_unexpected_marker(dir: &StateDir) -> Result<(), StagingError> {
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
+    // A rebuild leaves the old database in one of these places, so a marker without it is forged.
     let has_database = dir.database().exists() || trash.join("heeler.db").exists();
     if has_database || !backup::list_backups(dir).unwrap_or_default().is_empty() {
         return Ok(());
@@ -151,13 +160,16 @@ pub fn finish_rebuild(dir: &StateDir) -> Result<(), StagingError> {
     let ready = dir.root().join(REBUILT_DATABASE);
     let failed = |source| StagingError::Write { path: marker.clone(), source };
     let Some(trash) = read_marker(dir)? else { return Ok(()) };
+    // Without this file the last step was done, and only the marker is left.
     if ready.exists() {
         // Created even if there is nothing to move, because its path is reported to the user.
         state_files::create_folder(&trash)?;
         move_parts(dir, &DATABASE_SUFFIXES, &trash)?;
+        // The old files are gone from these names, so no log can be replayed into the new database.
         rename_new(&ready, &dir.database())?;
     }
     state_files::fault_point()?;
+    // Last, because it is the marker that makes an interrupted replacement continue.
     std::fs::remove_file(&marker).map_err(failed)?;
     sync_folder_of(&marker)
 }

@@ -34,9 +34,11 @@ impl DraftDatabase {
     ) -> Result<DraftDatabase, StagingError> {
         let path = temp_name(&dir.database());
         if let Some(base) = base {
+            // A backup may come with a cloned repository, so it is opened like a foreign file.
             let opened = untrusted_file::open(base);
             let mut file =
                 opened.map_err(|source| StagingError::Open { path: base.to_owned(), source })?;
+            // A copy, so that a damaged rebuild cannot harm its backup.
             state_files::copy(&mut file, &path)?;
         }
         let unusable = |error: DatabaseOpenError| StagingError::Database {
@@ -83,9 +85,11 @@ impl DraftDatabase {
     /// Closes the database, makes it durable, and returns its path. It is no longer deleted on
     /// drop.
     fn finish(mut self) -> Result<Utf8PathBuf, StagingError> {
+        // SQLite must have closed the file before it is synced as a plain one.
         self.db = None;
         state_files::fault_point()?;
         let failed = |source| StagingError::Write { path: self.path.clone(), source };
+        // The draft was written without syncs, so this one makes all of it durable.
         File::open(&self.path).and_then(|file| file.sync_all()).map_err(failed)?;
         Ok(std::mem::take(&mut self.path))
     }
@@ -93,6 +97,7 @@ impl DraftDatabase {
 
 impl Drop for DraftDatabase {
     fn drop(&mut self) {
+        // The file is closed before it is removed.
         self.db = None;
         if !self.path.as_str().is_empty() {
             // A file that cannot be removed now is removed at the next start, as after a crash.

@@ -54,7 +54,9 @@ impl<'a> RecordTarget<'a> {
         &self,
         work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, StagingError> {
+        // Files first: a row must never refer to a file that a power loss removes.
         state_files::sync(self.dir.root())?;
+        // A crash here leaves files without rows, which the next import recognizes as its own.
         state_files::fault_point()?;
         let failed = |source| StagingError::Save { source };
         match &self.sink {
@@ -70,6 +72,7 @@ impl<'a> RecordTarget<'a> {
 
     /// Returns the path for a file; none of its parent directories may be a symbolic link.
     pub fn path(&self, relative: &str) -> Result<Utf8PathBuf, StagingError> {
+        // The state directory may come with a clone, so links in it are not followed.
         resolve_inside(self.dir.root(), relative).map_err(|source| StagingError::Blocked { source })
     }
 

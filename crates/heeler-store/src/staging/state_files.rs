@@ -48,6 +48,7 @@ pub fn put_new(
         Ok(there) => there,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let fill = |to: &mut File| io::copy(from, to).map(drop);
+            // Never over another file: another process may have created it since the check.
             put(target, fill, |temp| OsDisk.rename_new(temp, target))?;
             return Ok(PutOutcome::New);
         }
@@ -77,6 +78,7 @@ fn complete(
         return Ok(PutOutcome::NameTaken);
     }
     from.rewind().and_then(|()| there.rewind()).map_err(failed)?;
+    // Compared again under the lock, because rows may have been added before it was taken.
     if compare(from, there).map_err(failed)? != FileComparison::Prefix {
         return Ok(PutOutcome::NameTaken);
     }
@@ -134,6 +136,7 @@ pub fn create_folder(path: &Utf8Path) -> Result<(), StagingError> {
 /// Makes all files written under a directory durable.
 pub fn sync(folder: &Utf8Path) -> Result<(), StagingError> {
     fault_point()?;
+    // One sync for many files: an import of thousands would wait for the disk thousands of times.
     sync_file_system(folder)
         .map_err(|source| StagingError::Write { path: folder.to_owned(), source })
 }
@@ -151,8 +154,10 @@ fn put(
     fill: impl FnOnce(&mut File) -> io::Result<()>,
     name: impl FnOnce(&Utf8Path) -> io::Result<()>,
 ) -> Result<(), StagingError> {
+    // Each fault point is a write at which a test stops the import.
     fault_point()?;
     let temp = temp_name(target);
+    // Never an existing name: another process may be writing it.
     let done = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -162,7 +167,7 @@ fn put(
         .and_then(|()| name(&temp));
     done.map_err(|source| {
         // The first error is the one to report; a leftover temp file is removed by `doctor`.
-        let _swept = fs::remove_file(&temp);
+        let _removed = fs::remove_file(&temp);
         StagingError::Write { path: target.to_owned(), source }
     })
 }
@@ -172,6 +177,7 @@ pub(crate) fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), StagingError>
     fault_point()?;
     let failed = |source| StagingError::Write { path: to.to_owned(), source };
     fs::rename(from, to).map_err(failed)?;
+    // Both folders: a power loss must neither lose the new name nor bring the old one back.
     for path in [to, from] {
         sync_folder_of(path)?;
     }
@@ -197,6 +203,7 @@ pub(crate) fn rename_new(from: &Utf8Path, to: &Utf8Path) -> Result<(), StagingEr
 
 /// Returns true if two paths name the same file, without opening it.
 pub(crate) fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
+    // By identity and without opening: closing a database file would drop SQLite's locks.
     let id = |path: &Utf8Path| path.symlink_metadata().map(|meta| (meta.dev(), meta.ino()));
     matches!((id(one), id(other)), (Ok(one), Ok(other)) if one == other)
 }

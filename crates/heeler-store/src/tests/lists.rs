@@ -176,7 +176,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         [db::schedules::ALL_SQL, db::queue::ALL_SQL, db::spending::ALL_SQL, db::effects::ALL_SQL];
     let checkups = ["NOT_PENDING", "NOT_QUEUED", "UNUSED"];
     // One row per schedule, per waiting job, per live run, per credential; by day, agent and model.
-    let small = ["MARKS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
+    let small = ["PROGRESS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
     // Reads the front of an index that contains only pending effects.
     let fronts = ["UNDONE", "NEXT"];
     let mut plans = String::new();
@@ -191,7 +191,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         plans += &format!("{name}: {plan}\n");
     }
     expect![[r#"
-        MARKS: SCAN schedules USING INDEX sqlite_autoindex_schedules_1
+        PROGRESS: SCAN schedules USING INDEX sqlite_autoindex_schedules_1
         PAGE_OF_OCCURRENCES: SEARCH occurrences USING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at<?)
         OCCURRENCE_OF_JOB: SEARCH occurrences USING INDEX idx_occurrences_job (job_id=?)
         HAS_OCCURRENCE: SEARCH occurrences USING COVERING INDEX sqlite_autoindex_occurrences_1 (agent=? AND schedule=? AND due_at=?)

@@ -24,6 +24,7 @@ impl StoreTransaction<'_> {
 
     /// Sets the password hash of a user, and ends the user's logins.
     pub fn put_user(&mut self, person: &UserAccount, hash: &str) -> Result<(), DatabaseError> {
+        // A stolen login must not survive a change of the password.
         access::remove_logins_of(&self.conn, &person.name)?;
         access::put_user(&self.conn, person, hash)
     }
@@ -36,6 +37,7 @@ impl StoreTransaction<'_> {
 
     /// Records a login by the hash of its cookie, and removes expired logins.
     pub fn insert_login(&mut self, login: &BrowserLogin, hash: &str) -> Result<(), DatabaseError> {
+        // Here and not by a timer: the table grows only with logins.
         access::remove_expired_logins(&self.conn, login.created_at)?;
         access::insert_login(&self.conn, login, hash)
     }

@@ -21,9 +21,10 @@ impl StoreTransaction<'_> {
     /// schedule that returns later is a new one.
     pub fn set_schedule_progress(
         &mut self,
-        mark: &ScheduleProgressRecord,
+        record: &ScheduleProgressRecord,
     ) -> Result<(), DatabaseError> {
-        match schedules::set_progress(&self.conn, mark)? {
+        match schedules::set_progress(&self.conn, record)? {
+            // Only a new schedule appears in `state.yaml`; its progress is not shown there.
             true => self.mark_view_due(&PublishedView::State),
             false => Ok(()),
         }

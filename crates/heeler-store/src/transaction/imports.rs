@@ -25,6 +25,7 @@ impl StoreTransaction<'_> {
         if !jobs::insert(&self.conn, job)? {
             return Ok(false);
         }
+        // Jobs of Heeler have none of these fields, so the second statement is saved.
         if *extra != LastLightExecution::default() {
             jobs::set_lastlight_fields(&self.conn, &job.head.id, extra)?;
         }
@@ -36,11 +37,13 @@ impl StoreTransaction<'_> {
 
     /// Inserts a session under the first unused id, and returns it as inserted.
     pub fn import_session(&mut self, mut session: Session) -> Result<Session, DatabaseError> {
-        let own = session.agent_session_id.as_ref().map(|id| id.as_str().to_owned());
+        let native_id = session.agent_session_id.as_ref().map(|id| id.as_str().to_owned());
         let mut attempt = 0;
+        // A short id may be taken by another session. The next one is derived in the same way
+        // again.
         while self.session(&session.id)?.is_some() {
             attempt += 1;
-            session.id = derived_id(own.as_deref().unwrap_or(&session.agent), attempt);
+            session.id = derived_id(native_id.as_deref().unwrap_or(&session.agent), attempt);
         }
         self.put_session(&session)?;
         Ok(session)
@@ -49,8 +52,8 @@ impl StoreTransaction<'_> {
     /// Inserts a session unless its native id exists: an agent may have kept one session in two
     /// projects. Returns true if it was inserted.
     pub fn import_new_session(&mut self, session: Session) -> Result<bool, DatabaseError> {
-        if let Some(own) = &session.agent_session_id
-            && self.session_by_agent_id(own)?.is_some()
+        if let Some(native_id) = &session.agent_session_id
+            && self.session_by_agent_id(native_id)?.is_some()
         {
             return Ok(false);
         }
@@ -65,11 +68,13 @@ impl StoreTransaction<'_> {
         values: &[Value],
     ) -> Result<bool, DatabaseError> {
         let fresh = lastlight_tables::insert(&self.conn, table, values)?;
+        // The counters are keyed by columns of the row, which are known only by position here.
         if let (true, Some((kind, name))) = (fresh, table.counted()) {
             let text = |column: &str| {
                 let at = table.columns().position(|name| name == column);
                 match at.and_then(|at| values.get(at)) {
                     Some(Value::Text(text)) => text.as_str(),
+                    // A missing or non-text value counts under the empty name, as SQL groups it.
                     _ => "",
                 }
             };

@@ -32,6 +32,7 @@ impl StoreTransaction<'_> {
             return Ok(Ok(()));
         }
         match self.active_workflow_run(&head.workflow, &head.trigger_id)? {
+            // The trigger is taken: the caller is told which run has it.
             Some(active) if active != head.id => Ok(Err(active)),
             _ => Err(DatabaseError::Exists { what: "workflow run", id: head.id.to_string() }),
         }
@@ -50,6 +51,7 @@ impl StoreTransaction<'_> {
         let status = run.head.status.as_str();
         if old.status != status {
             self.count(CounterKind::WorkflowRun, &old.workflow, &old.status, -1)?;
+            // The name of a workflow run never changes, so only the status moves.
             self.count(CounterKind::WorkflowRun, &old.workflow, status, 1)?;
         }
         Ok(run.version + 1)
@@ -102,6 +104,7 @@ impl StoreTransaction<'_> {
     pub fn insert_approval(&mut self, approval: &Approval) -> Result<bool, DatabaseError> {
         let fresh = approvals::insert(&self.conn, approval)?;
         if fresh {
+            // Counted only if it is new, because the same question may be reported twice.
             self.count(CounterKind::Approval, approval.kind.as_str(), approval.status.as_str(), 1)?;
         }
         Ok(fresh)
@@ -119,6 +122,7 @@ impl StoreTransaction<'_> {
         let Some((kind, old)) = approvals::kind_and_status(&self.conn, id)? else {
             return Err(DatabaseError::Missing { what: "approval", id: id.to_string() });
         };
+        // Of several answers the first one counts (P7).
         if !approvals::answer(&self.conn, id, status, response, (by, now))? {
             return Ok(false);
         }
@@ -139,6 +143,7 @@ impl StoreTransaction<'_> {
         let Some((kind, old)) = approvals::kind_and_status(&self.conn, id)? else {
             return Err(DatabaseError::Missing { what: "approval", id: id.to_string() });
         };
+        // The agent has acted on this answer, so it replaces the recorded one.
         approvals::overrule(&self.conn, id, status, response, (by, at))?;
         self.count(CounterKind::Approval, kind.as_str(), old.as_str(), -1)?;
         self.count(CounterKind::Approval, kind.as_str(), status.as_str(), 1)

@@ -19,6 +19,7 @@ impl DueSignal {
     /// Waits until a view is due or `most` has passed, and resets the signal.
     pub(crate) fn wait(&self, most: Duration) {
         let is_due = self.is_due.lock().unwrap_or_else(PoisonError::into_inner);
+        // A signal that was sent before the wait is still set, so none is lost.
         let waited = self.changed.wait_timeout_while(is_due, most, |is_due| !*is_due);
         let (mut is_due, _) = waited.unwrap_or_else(PoisonError::into_inner);
         *is_due = false;

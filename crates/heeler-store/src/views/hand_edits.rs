@@ -60,6 +60,7 @@ fn apply_state_edits(
     let Some(row) = db.view(&path)?.filter(|row| row.sha256.is_some()) else { return Ok(()) };
     let file = store.dir().root().join(&path);
     let found = match read_if_there(&file) {
+        // An unchanged file holds nothing that a person wrote.
         Ok(Some(bytes)) if !row.is_published_hash(&sha256_hex(&bytes)) => bytes,
         Ok(_) => return Ok(()),
         Err(error) => {
@@ -75,6 +76,7 @@ fn apply_state_edits(
                 Ok(aside) => edits.moved_aside.push(aside),
                 Err(error) => tracing::warn!(%error, "cannot rename state.yaml"),
             }
+            // The view is published again, since its name is free now.
             Ok(store.write(|tx| tx.mark_view_due(&PublishedView::State))?)
         }
     }
@@ -89,9 +91,11 @@ fn apply_statuses(
     let mut changed = Vec::new();
     for (name, before) in agents {
         let mut agent = before.clone();
+        // A missing agent in the file is no edit: removing agents by hand is not supported.
         let statuses = edited_statuses(&name, &mut agent, &found["agents"][&name]);
         if !statuses.is_empty() {
             edits.statuses.extend(statuses);
+            // The old state is needed if the run turns out to be alive.
             edits.agents_before.push((name.clone(), before));
             changed.push((name, agent));
         }
@@ -116,6 +120,7 @@ fn edited_statuses(name: &str, agent: &mut AgentState, found: &Value) -> Vec<Sta
             new_status: now.to_owned(),
         });
     };
+    // Only `idle` is accepted, because herdctl documents it as the remedy for a stuck agent.
     if found["status"] == AgentStatus::Idle.as_str() && agent.status != AgentStatus::Idle {
         note(None, agent.status.as_str(), AgentStatus::Idle.as_str());
         agent.status = AgentStatus::Idle;
@@ -141,10 +146,12 @@ fn detach_deleted_sessions(
     edits: &mut HandEdits,
 ) -> Result<(), PublishError> {
     for (agent, session) in agents::with_session(&db.conn)? {
+        // Names of other systems may be no file names; such an agent has no view.
         let Ok(name) = agent.parse::<AgentName>() else { continue };
         let view = PublishedView::AgentSession(name.clone());
         let Some(row) = db.view(&view.path())? else { continue };
         let is_there = store.dir().agent_session(&name).symlink_metadata().is_ok();
+        // A missing file counts as deleted only if it was published for this very session.
         if !is_there && was_deleted_by_hand(&row, Some(session.as_str())) {
             let detached = agent.clone();
             store.write::<(), DatabaseError, _>(move |tx| tx.set_agent_session(&detached, None))?;

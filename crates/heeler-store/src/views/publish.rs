@@ -23,6 +23,7 @@ use crate::store_writer::{StoreWriteError, StoreWriter};
 use heeler_transcript::untrusted_file;
 
 /// Views that share the two commits of a round.
+// A round costs two commits whatever its size. The limit bounds the contents held in memory.
 const ROUND_MAX: usize = 256;
 
 /// Failure to publish any view.
@@ -81,8 +82,10 @@ struct PublishPlan {
 /// Writes every due view, in rounds.
 pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
+    // A reader of its own, so that publishing does not block the writer's thread.
     let db = StateDatabase::open_read_only(&dir.database())?;
     let mut report = PublishReport::default();
+    // Rounds continue after the last path: a view that fails stays due and would repeat forever.
     let mut after = String::new();
     loop {
         let due = db.due_views(&after, ROUND_MAX)?;
@@ -107,11 +110,15 @@ fn publish_round(
     now: Timestamp,
     report: &mut PublishReport,
 ) -> Result<(), PublishError> {
+    // Committed before the files change. A crash after a rename must not make Heeler's own file
+    // look like a hand edit.
     let announced: Vec<_> = round
         .iter()
         .filter(|planned| matches!(planned.action, PublishAction::Write { .. }))
         .map(|planned| {
             let present =
+                // A hand edit on disk is not announced as published, so it is still recognized as
+                // an edit.
                 planned.found.clone().filter(|found| planned.row.is_published_hash(found));
             (planned.row.path.clone(), planned.sha256.clone(), present)
         })
@@ -136,6 +143,7 @@ fn publish_round(
             }
         }
     }
+    // A view that changed meanwhile has another generation and stays due.
     store.write(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;
     Ok(())
 }
@@ -168,10 +176,12 @@ fn plan(
 ) -> Result<Option<PublishPlan>, String> {
     let Some(view) = PublishedView::from_path(&row.path) else { return Ok(None) };
     let file = dir.root().join(&row.path);
+    // Read before rendering, so the plan notices an edit that is made during the rendering.
     let found = read_if_there(&file).map_err(|error| full_message(&error))?;
     let rendered = render(db, &view).map_err(|error| error.to_string())?;
     let Some(rendered) = rendered else { return Ok(Some(plan_nothing(row, found.is_some()))) };
     if let PublishedView::AgentSession(agent) = &view
+        // A person deletes this file to end the session, as herdctl documents.
         && found.is_none()
         && was_deleted_by_hand(&row, rendered.subject.as_deref())
     {
@@ -189,6 +199,7 @@ fn plan(
             (found, None)
         }
         Some(Err(_)) => {
+            // An unreadable file may hold a person's work, so it is moved and not overwritten.
             report.moved_aside.push(move_aside(&file, now).map_err(|error| full_message(&error))?);
             (None, None)
         }
@@ -217,6 +228,7 @@ fn plan_write(
     let value = node.merge_over(base).ok_or("a view is a map")?;
     let bytes = format.write(&value)?.into_bytes();
     let sha256 = Some(sha256_hex(&bytes));
+    // An unchanged file is not written again, which keeps its time and saves a sync.
     let is_there = found.as_ref().is_some_and(|found| *found == bytes);
     let found = found.map(|found| sha256_hex(&found));
     let action = if is_there {
@@ -230,6 +242,7 @@ fn plan_write(
 /// Returns true if a missing file was published, and for this very session. Only then does it
 /// count as deleted.
 pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool {
+    // A file that was never published is not deleted, only missing.
     row.sha256.is_some() && row.subject.is_some() && row.subject.as_deref() == subject
 }
 
@@ -244,6 +257,7 @@ fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskEr
         }
     }
     let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
+    // Files arrive sorted by path, so equal folders are neighbours.
     folders.dedup();
     for folder in folders {
         // If this fails, every file in the directory fails and reports its own error.
@@ -277,6 +291,7 @@ fn perform(
         }
         PublishAction::Remove => {
             unlink_context(&file)?;
+            // A view without a subject is removed only now that the deletion is committed.
             std::fs::remove_file(&file).map_err(failed("remove", &file))?;
             report.removed += 1;
         }
@@ -290,14 +305,17 @@ fn perform(
 fn link_context(session_json: &Utf8Path, log: Option<&Utf8Path>) -> Result<(), DiskError> {
     let Some(log) = log else { return Ok(()) };
     let link = session_json.with_extension("context");
+    // Relative to the view, so that the link survives a move of the state directory.
     let target = if log.is_absolute() { log.to_owned() } else { Utf8Path::new("..").join(log) };
     match link.read_link_utf8() {
         Ok(found) if found == target => return Ok(()),
+        // `InvalidInput` means that a real file has the name.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
         _ => {}
     }
     let temp = temp_name(&link);
     std::os::unix::fs::symlink(&target, &temp).map_err(failed("make the link", &temp))?;
+    // By rename, so that readers always find one link or the other.
     std::fs::rename(&temp, &link).map_err(failed("put in place", &link))
 }
 
@@ -315,6 +333,7 @@ pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf,
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     let mut aside = Utf8PathBuf::from(format!("{file}.unreadable-{stamp}"));
     let mut count = 1;
+    // An older copy is never overwritten.
     while aside.symlink_metadata().is_ok() {
         count += 1;
         aside = Utf8PathBuf::from(format!("{file}.unreadable-{stamp}-{count}"));
@@ -324,6 +343,7 @@ pub(super) fn move_aside(file: &Utf8Path, now: Timestamp) -> Result<Utf8PathBuf,
 }
 
 pub(super) fn read_if_there(file: &Utf8Path) -> Result<Option<Vec<u8>>, DiskError> {
+    // A view may have been replaced by a link, so it is read like a foreign file.
     match untrusted_file::read(file, untrusted_file::RECORD_BYTES_MAX) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -44,6 +44,7 @@ pub(crate) fn render(
         PublishedView::Job(id) => Ok(db.job(id)?.map(|job| plain(job_node(&job)))),
         PublishedView::AgentSession(agent) => {
             let session = db.agent_session(agent.as_str())?;
+            // A session without a native id has nothing that herdctl's file could name.
             Ok(session.and_then(|session| agent_session(&session)))
         }
         PublishedView::Session(id) => {
@@ -74,6 +75,7 @@ fn state(db: &StateDatabase) -> Result<ViewNode, DatabaseError> {
         let node = agent_node(&agent, removed.map(|(_, schedule)| schedule.as_str()));
         nodes.push((name, node));
     }
+    // Listed as absent, so that their keys are removed from the file and not kept as unknown.
     for name in agents::removed_agents(&db.conn)? {
         nodes.push((name, ViewNode::Absent));
     }
@@ -114,6 +116,7 @@ fn schedule_node(schedule: &ScheduleState) -> ViewNode {
 
 fn job_node(job: &Job) -> ViewNode {
     let head = &job.head;
+    // herdctl writes whole seconds.
     let seconds = head.duration_ms.map(|ms| ms.saturating_add(500).div_euclid(1000));
     // An execution of Last Light has no transcript of its own: its rows are in its session's
     // transcript.
@@ -169,6 +172,7 @@ fn agent_session(session: &Session) -> Option<RenderedView> {
 }
 
 fn session_node(session: &Session, jobs: &[JobId]) -> ViewNode {
+    // Only sessions of a channel have this key in herdctl's format.
     let channel = session.channel_id.as_deref().filter(|_| session.mode == SessionMode::PerChannel);
     let agent_session_id = session.agent_session_id.as_ref().map(AgentSessionId::as_str);
     ViewNode::Map(map([

@@ -17,6 +17,7 @@ const AGE_MAX: SignedDuration = SignedDuration::from_hours(1);
 /// be removed stays, and is reported.
 pub(crate) fn remove_temp_files(dir: &StateDir, now: Timestamp) -> usize {
     let folders = ["jobs", "sessions", "agent-sessions", "logs", "backups"];
+    // The top folder may be a link to a user's home, so only its own files are examined.
     let top = sweep_folder(dir.root(), now, SweepDepth::Files);
     let below = folders.map(|folder| sweep_folder(&dir.root().join(folder), now, SweepDepth::All));
     top + below.iter().sum::<usize>()
@@ -34,21 +35,22 @@ fn sweep_folder(folder: &Utf8Path, now: Timestamp, depth: SweepDepth) -> usize {
         return 0;
     }
     let Ok(entries) = folder.read_dir_utf8() else { return 0 };
-    let mut swept = 0;
+    let mut removed = 0;
     for entry in entries.filter_map(Result::ok) {
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if is_folder && depth == SweepDepth::All {
-            swept += sweep_folder(entry.path(), now, depth);
+            removed += sweep_folder(entry.path(), now, depth);
         } else if is_temp(entry.file_name()) && is_left_over(entry.path(), now) {
-            swept += usize::from(remove(entry.path()));
+            removed += usize::from(remove(entry.path()));
         }
     }
-    swept
+    removed
 }
 
 fn is_left_over(path: &Utf8Path, now: Timestamp) -> bool {
     let name = path.file_name().and_then(|name| name.rsplit_once(".tmp.")).unwrap_or_default().0;
     let is_view = [".yaml", ".json", ".context"].iter().any(|end| name.ends_with(end));
+    // Others may belong to a live runner or backup, which works for less than that.
     is_view || age(path, now).is_some_and(|age| age > AGE_MAX)
 }
 

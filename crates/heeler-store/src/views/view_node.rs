@@ -49,10 +49,12 @@ fn merge(entries: Vec<(String, ViewNode)>, found: Option<Value>) -> Map<String, 
     };
     let mut merged = Map::new();
     for (key, node) in entries {
+        // Removed from the file's map, so that only unknown keys remain in it.
         if let Some(value) = node.merge_over(found.shift_remove(&key)) {
             merged.insert(key, value);
         }
     }
+    // Unknown keys of other programs survive every rewrite.
     merged.extend(found);
     merged
 }
@@ -81,6 +83,7 @@ impl ViewFormat {
                     .map_err(|error| error.to_string())?
             }
         };
+        // A list or a plain text has no keys to merge into.
         if value.is_object() { Ok(value) } else { Err("it is not a map".to_owned()) }
     }
 
