@@ -31,6 +31,7 @@ impl SnapshotStore {
     ) -> Result<(), SnapshotError> {
         let work = self.begin_shared()?;
         let mut head = match self.format {
+            // SHA-1 needs only the old format, which every git can read.
             ObjectFormat::Sha1 => "# v2 git bundle\n".to_owned(),
             ObjectFormat::Sha256 => "# v3 git bundle\n@object-format=sha256\n".to_owned(),
         };
@@ -40,6 +41,7 @@ impl SnapshotStore {
             head.push_str(&format!("{commit} {SNAPSHOT}{name}\n"));
             commits.push_str(&format!("{commit}\n"));
         }
+        // The receiver must know where the history ends, or git takes the objects for damaged.
         for (number, commit) in work.shallow_ancestors(&commits)?.iter().enumerate() {
             head.push_str(&format!("{commit} {SHALLOW}{number}\n"));
         }
@@ -60,8 +62,10 @@ impl SnapshotStore {
             return Err(bad_export(&format!("{key:?} cannot name a repository")));
         }
         let mut from = BufReader::new(from);
+        // Everything in the header is checked before a repository is created.
         let head = BundleHeader::read(&mut from).map_err(|error| bad_export(&error.to_string()))?;
         let below = format!("{prefix}/");
+        // An import must not move the names of another session.
         if let Some((name, _)) = head.snapshots.iter().find(|it| !it.0.as_str().starts_with(&below))
         {
             return Err(bad_export(&format!("{name} is not below {prefix}")));
@@ -75,10 +79,12 @@ impl SnapshotStore {
         snapshots.add_shallow(&head.shallow)?;
         let work = snapshots.begin_shared()?;
         let mut feed = |to: &mut dyn Write| io::copy(&mut from, to).map(|_| ());
+        // `index-pack` checks every object, so a damaged export leaves no name behind.
         let unpacked = work.git(&["index-pack", "--stdin"])?.output(GitInput::Write(&mut feed));
         unpacked.map_err(|error| bad_export(&error.to_string()))?;
         let mut names = Vec::new();
         for (name, commit) in head.snapshots {
+            // Only snapshots of Heeler are named, not arbitrary commits in the pack.
             work.commit_text(&commit)?;
             snapshots.set_ref(&snapshots.ref_path(&name), &commit)?;
             names.push(name);
@@ -98,6 +104,7 @@ impl SnapshotStore {
             untrusted_file::read_text(&self.root.join("repo.git/shallow")).unwrap_or_default();
         let work = self.begin_shared()?;
         for commit in more {
+            // A commit with its parents here must not become shallow.
             if !text.contains(commit.as_str()) && work.commit_text(commit).is_err() {
                 text.push_str(&format!("{commit}\n"));
             }
@@ -122,6 +129,7 @@ impl SnapshotOperation<'_> {
             let met: HashSet<&str> = listed.lines().collect();
             shallow.retain(|commit| met.contains(commit.as_str()));
         }
+        // Sorted, because the same snapshots must give the same bytes.
         shallow.sort_unstable();
         Ok(shallow)
     }
@@ -135,8 +143,9 @@ impl SnapshotOperation<'_> {
         to.write_all(head.as_bytes()).map_err(SnapshotError::Export)?;
         // Reused deltas depend on the local pack layout, and the same snapshots must give the same
         // bytes.
-        let fresh = ["--no-reuse-delta", "--no-reuse-object", "--threads=1", "--delta-base-offset"];
-        let args = [&["pack-objects", "--stdout", "--revs", "-q"][..], &fresh[..]].concat();
+        let reproducible =
+            ["--no-reuse-delta", "--no-reuse-object", "--threads=1", "--delta-base-offset"];
+        let args = [&["pack-objects", "--stdout", "--revs", "-q"][..], &reproducible[..]].concat();
         let mut feed = |to: &mut dyn Write| to.write_all(commits.as_bytes());
         let mut read = |out: &mut dyn Read| io::copy(out, to).map(|_| ());
         Ok(self.git(&args)?.read(GitInput::Write(&mut feed), &mut read)?)

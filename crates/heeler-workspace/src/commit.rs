@@ -15,7 +15,7 @@ use crate::snapshot::{CommitId, Snapshot, SnapshotOmission};
 use crate::work_tree::HeadState;
 
 /// Start of the last line of a snapshot's message.
-const MARK: &str = "Heeler: ";
+const METADATA_PREFIX: &str = "Heeler: ";
 
 /// Committer of the commits. A neutral name: they are never attributed to a person.
 const COMMITTER: &str = "heeler <heeler@localhost>";
@@ -51,7 +51,7 @@ impl SnapshotCommitDraft<'_> {
         };
         let meta = serde_json::to_string(&meta)?;
         let staged = self.commit(pack, self.index_tree, &[base], "what was staged\n")?;
-        let message = format!("{}\n\n{MARK}{meta}\n", self.note);
+        let message = format!("{}\n\n{METADATA_PREFIX}{meta}\n", self.note);
         self.commit(pack, tree, &[base, Some(&staged)], &message)
     }
 
@@ -66,9 +66,10 @@ impl SnapshotCommitDraft<'_> {
         for parent in parents.iter().flatten() {
             text.push_str(&format!("parent {parent}\n"));
         }
+        // Git accepts no time before 1970.
         let seconds = self.now.as_second().max(0);
-        for who in ["author", "committer"] {
-            text.push_str(&format!("{who} {COMMITTER} {seconds} +0000\n"));
+        for role in ["author", "committer"] {
+            text.push_str(&format!("{role} {COMMITTER} {seconds} +0000\n"));
         }
         // Git ends a message at a zero byte.
         text.push_str(&format!("\n{}", message.replace('\0', "\u{fffd}")));
@@ -79,7 +80,8 @@ impl SnapshotCommitDraft<'_> {
 
 /// Parses a snapshot from the text of its commit; `None` if the commit is not a snapshot.
 pub(crate) fn read_commit(commit: &CommitId, text: &str) -> Option<Snapshot> {
-    let line = text.trim_end().lines().next_back()?.strip_prefix(MARK)?;
+    // The last line, because the note above it may contain anything.
+    let line = text.trim_end().lines().next_back()?.strip_prefix(METADATA_PREFIX)?;
     let SnapshotCommitMetadata { base, branch, left_out } = serde_json::from_str(line).ok()?;
     Some(Snapshot { commit: commit.clone(), base, branch, omissions: left_out })
 }
@@ -92,5 +94,6 @@ pub(crate) fn parse_tree(text: &str) -> Option<ObjectId> {
 /// Returns the commit that holds the staged files: the last parent.
 pub(crate) fn parse_staged_commit(text: &str) -> Option<CommitId> {
     let parents = text.lines().take_while(|line| !line.is_empty());
+    // A commit without a base has the staged one as its only parent.
     parents.filter_map(|line| line.strip_prefix("parent ")).last().and_then(CommitId::parse)
 }

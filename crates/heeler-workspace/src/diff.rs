@@ -54,9 +54,10 @@ impl SnapshotStore {
     /// Returns the last recorded state of a work tree, including states recorded for a comparison;
     /// `None` if it is no longer known.
     pub fn last_commit(&self, top: &Utf8Path) -> Result<Option<CommitId>, SnapshotError> {
-        let kept = self.root.join("kept").join(short_digest(top.as_str()));
+        let path = self.root.join("kept").join(short_digest(top.as_str()));
+        // Under the lock, so that the commit is not pruned between the two reads.
         let work = self.begin_shared()?;
-        let commit = self.read_ref(&kept)?;
+        let commit = self.read_ref(&path)?;
         Ok(commit.filter(|commit| work.commit_text(commit).is_ok()))
     }
 
@@ -72,13 +73,14 @@ impl SnapshotStore {
             DiffTarget::Commit(commit) => commit.clone(),
             DiffTarget::Now(tree) => {
                 let _lock = work.lock_tree(&tree.top)?;
+                // Without a name: a comparison must not replace a snapshot of the session.
                 work.record(tree, None, "for a comparison", now)?.commit
             }
         };
         let summary = work.diff_tree(from, &to, &["--stat=100"])?.0;
         // The patch must be applicable, including binary files.
-        let how = ["--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"];
-        let (patch, cut) = work.diff_tree(from, &to, &how)?;
+        let options = ["--patch", "--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"];
+        let (patch, cut) = work.diff_tree(from, &to, &options)?;
         Ok(SnapshotDiff { summary: String::from_utf8_lossy(&summary).into_owned(), patch, cut })
     }
 }
@@ -94,16 +96,18 @@ impl SnapshotOperation<'_> {
         &self,
         from: &CommitId,
         to: &CommitId,
-        how: &[&str],
+        options: &[&str],
     ) -> Result<(Vec<u8>, bool), SnapshotError> {
         let mut args =
+            // No program of the user's config is run, and no color codes are mixed into the patch.
             vec!["diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--no-color"];
-        args.extend(how);
+        args.extend(options);
         args.extend([from.as_str(), to.as_str()]);
         let (mut bytes, mut cut) = (Vec::new(), false);
         let mut read = |out: &mut dyn Read| {
             let mut first = out.take(PATCH_BYTES_MAX as u64);
             first.read_to_end(&mut bytes)?;
+            // The rest is read too. Git would otherwise fail with a broken pipe.
             cut = io::copy(first.into_inner(), &mut io::sink())? > 0;
             Ok(())
         };

@@ -55,6 +55,7 @@ impl WorkTreeRoot {
         }
         self.read_until_stable(path, |file, stat| {
             let mut hash = ObjectHasher::begin(format, ObjectKind::Blob, stat.size);
+            // One byte more than the file, so that its end is found without another read.
             let mut block = vec![0; BLOCK_BYTES.min(stat.size as usize + 1)];
             let mut read = 0;
             loop {
@@ -97,6 +98,7 @@ impl WorkTreeRoot {
         use rustix::fs::{ResolveFlags, openat2};
         match openat2(&self.0, path, flags, FsMode::empty(), ResolveFlags::NO_SYMLINKS) {
             // An old kernel, or a container that blocks the system call.
+            // The last component is still protected by NOFOLLOW.
             Err(Errno::NOSYS | Errno::PERM) => openat(&self.0, path, flags, FsMode::empty()),
             result => result,
         }
@@ -109,6 +111,7 @@ impl WorkTreeRoot {
 
     fn read_link(&self, path: &[u8], seen: &FileStat) -> FileReadOutcome<Vec<u8>> {
         match readlinkat(&self.0, path, Vec::new()) {
+            // A link has no content that could change in place.
             Ok(target) => FileReadOutcome::Read(target.into_bytes(), Some(*seen)),
             Err(Errno::ACCESS) => FileReadOutcome::Denied,
             Err(_) => FileReadOutcome::Missing,
@@ -133,6 +136,7 @@ impl WorkTreeRoot {
             let Ok(before) = fstat(&opened).map(|stat| FileStat::from_os(&stat)) else {
                 return FileReadOutcome::Denied;
             };
+            // The path may name another file by now.
             if !matches!(before.git_mode(), Some(GitFileMode::File | GitFileMode::Executable)) {
                 return FileReadOutcome::Missing;
             }
@@ -144,6 +148,7 @@ impl WorkTreeRoot {
             if whole && after == Ok(before) {
                 return FileReadOutcome::Read(value, Some(before));
             }
+            // A complete read of a changing file is better than none, but it is not cached.
             last = whole.then_some(value).or(last);
         }
         last.map_or(FileReadOutcome::Denied, |value| FileReadOutcome::Read(value, None))

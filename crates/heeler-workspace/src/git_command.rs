@@ -70,6 +70,7 @@ impl GitCommand {
     ) -> Result<GitCommand, GitError> {
         let path = search_path();
         let mut command = new_command(&find_git(&path)?);
+        // The environment may hold variables such as GIT_DIR that would redirect git.
         command.env_clear().env("PATH", path).env("LC_ALL", "C");
         command.env("GIT_DIR", git_dir).env("GIT_OBJECT_DIRECTORY", objects);
         let settings = [
@@ -77,9 +78,11 @@ impl GitCommand {
             ("GIT_CONFIG_SYSTEM", "/dev/null"),
             ("GIT_CONFIG_GLOBAL", "/dev/null"),
             ("GIT_ATTR_NOSYSTEM", "1"),
+            // Heeler only reads, so git need not refresh an index and lock it.
             ("GIT_OPTIONAL_LOCKS", "0"),
             ("GIT_TERMINAL_PROMPT", "0"),
             ("GIT_NO_REPLACE_OBJECTS", "1"),
+            // A missing object of a partial clone must not be fetched: no remote is contacted.
             ("GIT_NO_LAZY_FETCH", "1"),
             ("GIT_LITERAL_PATHSPECS", "1"),
         ];
@@ -95,6 +98,7 @@ impl GitCommand {
         command.args(["-c", "protocol.allow=never"]);
         // A directory that always exists; no command depends on the current directory of this
         // process.
+        // A group of its own, so that a timeout also kills the children of git.
         command.args(args).current_dir(git_dir).process_group(0);
         let verb = args.iter().find(|arg| !arg.starts_with('-')).map_or("", |arg| arg).to_owned();
         Ok(GitCommand { command, verb, limit: GIT_TIME_MAX })
@@ -143,6 +147,7 @@ impl GitCommand {
     ) -> Result<(), GitError> {
         let started = |source| GitError::Start { verb: self.verb.clone(), source };
         let stdin = match &feed {
+            // Git inherits the lock: pruning must not start while an orphaned git still writes.
             GitInput::HoldLock(lock) => Stdio::from(lock.try_clone().map_err(started)?),
             GitInput::Write(_) => Stdio::piped(),
         };
@@ -158,6 +163,7 @@ impl GitCommand {
                 if complaint.is_empty() { describe_exit(ran.status) } else { complaint };
             return Err(GitError::Failed { verb: self.verb, complaint });
         }
+        // A reader that stops early makes git fail with a broken pipe, which is reported above.
         ran.io.map_err(|source| GitError::Start { verb: self.verb, source })
     }
 }
@@ -196,12 +202,13 @@ fn run_child(
             _ => Ok(()),
         });
         let complaints = scope.spawn(move || {
-            let mut kept = Vec::new();
+            let mut message = Vec::new();
             if let Some(mut stderr) = stderr {
-                let _unused = (&mut stderr).take(STDERR_BYTES_MAX).read_to_end(&mut kept);
+                let _unused = (&mut stderr).take(STDERR_BYTES_MAX).read_to_end(&mut message);
+                // The rest is read too, or git would block on a full pipe.
                 let _unused = io::copy(&mut stderr, &mut io::sink());
             }
-            kept
+            message
         });
         let read = stdout.map_or(Ok(()), |mut stdout| reader(&mut stdout));
         let fed = feeder.join().expect("the feeder does not panic");
@@ -225,6 +232,7 @@ fn describe_exit(status: ExitStatus) -> String {
 /// Finds the program in the directories of a search path.
 fn find_git(path: &OsStr) -> Result<PathBuf, GitError> {
     std::env::split_paths(path)
+        // A relative folder would depend on the current directory of the daemon.
         .filter(|folder| folder.is_absolute())
         .map(|folder| folder.join("git"))
         .find(|program| program.is_file())

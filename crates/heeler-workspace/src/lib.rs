@@ -16,6 +16,7 @@ mod objects;
 mod pack_writer;
 mod path_map;
 mod prune;
+mod repository_config;
 mod snapshot;
 mod snapshot_cache;
 mod snapshot_plan;

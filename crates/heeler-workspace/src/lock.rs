@@ -44,6 +44,7 @@ pub(crate) fn acquire(path: &Utf8Path, hold: LockMode) -> Result<File, SnapshotE
 pub(crate) fn try_acquire(path: &Utf8Path, hold: LockMode) -> Result<Option<File>, SnapshotError> {
     let error = |source| SnapshotError::Io { attempt: "lock", path: path.to_owned(), source };
     let mut options = OpenOptions::new();
+    // Not truncated: the file has no content, and another process may hold it.
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = untrusted_file::open_with(&mut options, path).map_err(error)?;
     let taken = if hold == LockMode::Shared { file.try_lock_shared() } else { file.try_lock() };

@@ -35,6 +35,7 @@ impl ObjectFormat {
 /// Object ID: 20 or 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ObjectId {
+    // One array for both lengths, so that ids are copied without allocation.
     bytes: [u8; 32],
     len: u8,
 }
@@ -109,6 +110,7 @@ impl ObjectHasher {
     /// Begins an object of `size` bytes.
     pub(crate) fn begin(format: ObjectFormat, kind: ObjectKind, size: u64) -> ObjectHasher {
         let mut hash = ObjectHasher::new(format);
+        // Git hashes this header together with the content.
         hash.update(format!("{} {size}\0", kind.name()).as_bytes());
         hash
     }

@@ -14,6 +14,7 @@ use crate::snapshot_cache::{RACY_NS, mtime_ns};
 use crate::snapshot_store::{FILE_MODE, SnapshotError, io_at};
 
 /// Depth limit of repositories that borrow objects from others.
+// Git has the same limit, and it also ends a circle.
 const ALTERNATES_DEPTH_MAX: usize = 5;
 
 /// Number of new files from which one sync of the file system is faster than one for each.
@@ -28,34 +29,35 @@ const REPACKS_MAX: usize = 5;
 /// Files of a pack that are linked; the index, which makes the pack visible, comes last.
 const PACK_PARTS: [&str; 4] = ["pack", "rev", "promisor", "idx"];
 
-/// Links every object file of `theirs`, and of the repositories it borrows from, that `ours` lacks.
+/// Links every object file of `source`, and of the repositories it borrows from, that `target` lacks.
 ///
 /// The file `stamps` records the directories that were read completely: they are read again only
 /// after they have changed.
 pub(crate) fn link_objects(
-    theirs: &Utf8Path,
-    ours: &Utf8Path,
+    source: &Utf8Path,
+    target: &Utf8Path,
     stamps: &Utf8Path,
     fs_now_ns: i64,
 ) -> Result<(), SnapshotError> {
-    link_objects_with(|from, to| fs::hard_link(from, to), theirs, ours, stamps, fs_now_ns)
+    link_objects_with(|from, to| fs::hard_link(from, to), source, target, stamps, fs_now_ns)
 }
 
 fn link_objects_with(
     link: LinkFn,
-    theirs: &Utf8Path,
-    ours: &Utf8Path,
+    source: &Utf8Path,
+    target: &Utf8Path,
     stamps: &Utf8Path,
     fs_now_ns: i64,
 ) -> Result<(), SnapshotError> {
     let known = read_stamps(stamps);
     let (seen, files) = (BTreeMap::new(), Vec::new());
     let mut linked =
-        ObjectLinker { link, ours, old_stamps: known, new_stamps: seen, files, fs_now_ns };
-    for folder in with_alternates(theirs)? {
+        ObjectLinker { link, target, old_stamps: known, new_stamps: seen, files, fs_now_ns };
+    for folder in with_alternates(source)? {
         linked.link_directory(&folder)?;
     }
-    linked.sync().map_err(io_at("sync", ours))?;
+    linked.sync().map_err(io_at("sync", target))?;
+    // After the sync, so that a stamp never claims objects which a power loss removed.
     if linked.new_stamps != linked.old_stamps {
         let text = serde_json::to_vec(&linked.new_stamps).map_err(io::Error::from);
         replace_file(&OsDisk, stamps, &text.map_err(io_at("write", stamps))?)?;
@@ -78,6 +80,7 @@ pub(crate) fn with_alternates(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, Sn
                 Err(error) => return Err(io_at("read", &list)(error)),
             };
             let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+            // A folder that no longer exists is skipped, as git does.
             for found in lines.filter_map(|line| folder.join(line).canonicalize_utf8().ok()) {
                 if !all.contains(&found) {
                     all.push(found);
@@ -94,7 +97,7 @@ type LinkFn = fn(&Utf8Path, &Utf8Path) -> io::Result<()>;
 
 struct ObjectLinker<'a> {
     link: LinkFn,
-    ours: &'a Utf8Path,
+    target: &'a Utf8Path,
     old_stamps: BTreeMap<String, i64>,
     new_stamps: BTreeMap<String, i64>,
     /// New files that must be synced.
@@ -108,10 +111,12 @@ impl ObjectLinker<'_> {
         for first in 0..=u8::MAX {
             let name = format!("{first:02x}");
             self.link_unless_unchanged(&objects.join(&name), |linked, folder| {
-                linked.link_loose_objects(folder, &linked.ours.join(&name))
+                linked.link_loose_objects(folder, &linked.target.join(&name))
             })?;
         }
         self.link_unless_unchanged(&objects.join("pack"), |linked, folder| {
+            // Each repack removes packs, so a repository that is repacked all the time would never
+            // end.
             for _ in 1..REPACKS_MAX {
                 match linked.link_packs(folder) {
                     // Repacked meanwhile: its objects are in another pack by now.
@@ -128,11 +133,13 @@ impl ObjectLinker<'_> {
         folder: &Utf8Path,
         link: impl FnOnce(&mut Self, &Utf8Path) -> io::Result<()>,
     ) -> Result<(), SnapshotError> {
+        // Most of the 256 folders do not exist in a packed repository.
         let Ok(found) = fs::metadata(folder) else { return Ok(()) };
         let changed_ns = mtime_ns(&found);
         if self.old_stamps.get(folder.as_str()) != Some(&changed_ns) {
             link(self, folder).map_err(io_at("link the objects of", folder))?;
         }
+        // A folder that changed just now may change again without a visible sign.
         if changed_ns.saturating_add(RACY_NS) <= self.fs_now_ns {
             self.new_stamps.insert(folder.to_string(), changed_ns);
         }
@@ -140,6 +147,7 @@ impl ObjectLinker<'_> {
     }
 
     fn link_loose_objects(&mut self, folder: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
+        // Temporary files of git are in the same folder.
         let names = list_names(folder, |name| name.len() >= 38 && is_hex(name))?;
         if !names.is_empty() {
             make_folder(to)?;
@@ -148,9 +156,10 @@ impl ObjectLinker<'_> {
     }
 
     fn link_packs(&mut self, folder: &Utf8Path) -> io::Result<()> {
-        let to = self.ours.join("pack");
+        let to = self.target.join("pack");
         for index in list_names(folder, |name| name.starts_with("pack-") && name.ends_with(".idx"))?
         {
+            // The index is linked last, so the pack is complete.
             if to.join(&index).exists() {
                 continue;
             }
@@ -169,6 +178,7 @@ impl ObjectLinker<'_> {
     fn link_file(&mut self, from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
         match (self.link)(from, to) {
             Ok(()) => {}
+            // Objects are named by their content, so the existing file is equal.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
             // Packed or repacked meanwhile: it is in a pack that is read after this.
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_loose(from) => {
@@ -184,14 +194,15 @@ impl ObjectLinker<'_> {
 
     fn sync(&self) -> io::Result<()> {
         if self.files.len() >= SYNC_TOGETHER_MIN {
-            return sync_file_system(self.ours);
+            return sync_file_system(self.target);
         }
         for file in &self.files {
             File::open(file)?.sync_data()?;
-            File::open(file.parent().unwrap_or(self.ours))?.sync_all()?;
+            // The name must be durable too, not only the content.
+            File::open(file.parent().unwrap_or(self.target))?.sync_all()?;
         }
         // The directory of a first object is new itself.
-        if self.files.is_empty() { Ok(()) } else { File::open(self.ours)?.sync_all() }
+        if self.files.is_empty() { Ok(()) } else { File::open(self.target)?.sync_all() }
     }
 }
 
@@ -217,9 +228,10 @@ fn list_names(folder: &Utf8Path, wanted: impl Fn(&str) -> bool) -> io::Result<Ve
 
 fn copy(from: &Utf8Path, to: &Utf8Path) -> io::Result<()> {
     let temp = temp_name(to);
-    let mut source = untrusted_file::open(from)?;
-    let mut target = File::options().write(true).create_new(true).mode(FILE_MODE).open(&temp)?;
-    io::copy(&mut source, &mut target)?;
+    let mut from_file = untrusted_file::open(from)?;
+    let mut to_file = File::options().write(true).create_new(true).mode(FILE_MODE).open(&temp)?;
+    // Under a temporary name, because git would read a partial object under its final one.
+    io::copy(&mut from_file, &mut to_file)?;
     fs::rename(&temp, to)
 }
 
@@ -232,13 +244,15 @@ fn make_folder(path: &Utf8Path) -> io::Result<()> {
 
 fn read_stamps(path: &Utf8Path) -> BTreeMap<String, i64> {
     let bytes = untrusted_file::read(path, LIST_BYTES_MAX).unwrap_or_default();
+    // Without stamps everything is linked again, which is slower but correct.
     serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 /// Returns the packs that exist under the same name in a user's repository.
-pub(crate) fn shared_packs(ours: &Utf8Path, theirs: &[Utf8PathBuf]) -> io::Result<Vec<String>> {
-    let mut packs = list_names(&ours.join("pack"), |name| name.ends_with(".pack"))?;
-    packs.retain(|name| theirs.iter().any(|folder| folder.join("pack").join(name).exists()));
+pub(crate) fn shared_packs(target: &Utf8Path, source: &[Utf8PathBuf]) -> io::Result<Vec<String>> {
+    // A pack with the same name has the same content, so it takes no extra space.
+    let mut packs = list_names(&target.join("pack"), |name| name.ends_with(".pack"))?;
+    packs.retain(|name| source.iter().any(|folder| folder.join("pack").join(name).exists()));
     Ok(packs)
 }
 
@@ -251,26 +265,27 @@ mod tests {
     fn objects_of_another_file_system_are_copied_whole_and_once() {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(temp.path()).unwrap();
-        let (theirs, ours, stamps) = (root.join("theirs"), root.join("ours"), root.join("stamps"));
+        let (source, target, stamps) =
+            (root.join("theirs"), root.join("ours"), root.join("stamps"));
         let loose = format!("ab/{}", "0".repeat(38));
         for name in [loose.as_str(), "pack/pack-1.pack", "pack/pack-1.idx", "pack/tmp_pack"] {
-            fs::create_dir_all(theirs.join(name).parent().unwrap()).unwrap();
-            fs::write(theirs.join(name), name).unwrap();
+            fs::create_dir_all(source.join(name).parent().unwrap()).unwrap();
+            fs::write(source.join(name), name).unwrap();
         }
-        fs::create_dir_all(ours.join("pack")).unwrap();
+        fs::create_dir_all(target.join("pack")).unwrap();
         let refuse: LinkFn = |_, to| match to.exists() {
             true => Err(io::ErrorKind::AlreadyExists.into()),
             false => Err(io::ErrorKind::CrossesDevices.into()),
         };
         for round in 0..2 {
-            link_objects_with(refuse, &theirs, &ours, &stamps, 0).unwrap();
+            link_objects_with(refuse, &source, &target, &stamps, 0).unwrap();
             for name in [loose.as_str(), "pack/pack-1.pack", "pack/pack-1.idx"] {
-                assert_eq!(fs::read_to_string(ours.join(name)).unwrap(), name, "round {round}");
+                assert_eq!(fs::read_to_string(target.join(name)).unwrap(), name, "round {round}");
                 let inode = |folder: &Utf8Path| fs::metadata(folder.join(name)).unwrap().ino();
-                assert_ne!(inode(&theirs), inode(&ours));
+                assert_ne!(inode(&source), inode(&target));
             }
-            assert_eq!(list_names(&ours.join("pack"), |_| true).unwrap().len(), 2);
-            assert_eq!(list_names(&ours.join("ab"), |_| true).unwrap().len(), 1);
+            assert_eq!(list_names(&target.join("pack"), |_| true).unwrap().len(), 2);
+            assert_eq!(list_names(&target.join("ab"), |_| true).unwrap().len(), 1);
         }
     }
 }

@@ -32,6 +32,7 @@ const INDEX_BYTES_MAX: u64 = 64 << 20;
 /// Offsets from this value on are stored in the index's table of large offsets.
 const LARGE_OFFSET: u64 = 1 << 31;
 
+// Version 2 of git's index format.
 const INDEX_MAGIC: [u8; 8] = [0xff, b't', b'O', b'c', 0, 0, 0, 2];
 
 /// Number of fan-out entries at the start of an index: objects up to each first byte.
@@ -73,6 +74,7 @@ impl PackWriter {
     /// Adds an object.
     pub(crate) fn add(&mut self, kind: ObjectKind, bytes: &[u8]) -> io::Result<ObjectId> {
         let oid = ObjectHasher::hash_object(self.format, kind, bytes);
+        // Git does not allow an object twice in one pack.
         if !self.seen.insert(oid) {
             return Ok(oid);
         }
@@ -86,6 +88,7 @@ impl PackWriter {
             size >>= 7;
         }
         packed.push(byte);
+        // Speed matters more than size: git compresses again when it merges the packs.
         let mut deflated = ZlibEncoder::new(packed, Compression::fast());
         deflated.write_all(bytes)?;
         let packed = deflated.finish()?;
@@ -118,6 +121,8 @@ impl PackWriter {
             let Some(rest) = path.strip_prefix(folder) else { break };
             let (digits, name, oid) = match rest.iter().position(|&byte| byte == b'/') {
                 Some(slash) => {
+                    // Trees are sorted by git as if directories ended in a slash, which the sorted
+                    // paths give.
                     let below = &path[..=folder.len() + slash];
                     let changed = changed.map(|paths| paths_with_prefix(paths, below));
                     ("40000", &rest[..slash], self.write_tree(files, below, changed)?)
@@ -133,6 +138,7 @@ impl PackWriter {
             body.extend_from_slice(oid.as_bytes());
         }
         if changed.is_some_and(<[_]>::is_empty) {
+            // Git has this tree already, so only its id is needed.
             return Ok(ObjectHasher::hash_object(self.format, ObjectKind::Tree, &body));
         }
         self.add(ObjectKind::Tree, &body)
@@ -143,7 +149,9 @@ impl PackWriter {
         self.file.flush()?;
         let mut file = self.file.get_ref();
         file.seek(SeekFrom::Start(8))?;
+        // The header was written before the number of objects was known.
         file.write_all(&(self.objects.len() as u32).to_be_bytes())?;
+        // The digest covers the corrected header, so the file is read again.
         file.rewind()?;
         let mut hash = ObjectHasher::new(self.format);
         let mut block = vec![0; 1 << 16];
@@ -165,7 +173,9 @@ impl PackWriter {
         let name = digest.hex();
         let to = packs.join(format!("pack-{name}"));
         DirBuilder::new().recursive(true).mode(0o700).create(notes)?;
+        // Noted first: a crash after it leaves a note without a pack, which is removed later.
         write_file(&notes.join(&name), b"")?;
+        // The pack before its index, because git opens a pack as soon as it finds the index.
         fs::rename(pack_path(&self.draft), pack_path(&to))?;
         fs::rename(index_path(&self.draft), index_path(&to))?;
         File::open(packs)?.sync_all()
@@ -183,6 +193,7 @@ impl PackWriter {
         self.objects.iter().for_each(|object| index.extend_from_slice(&object.crc.to_be_bytes()));
         let mut large = Vec::new();
         for object in &self.objects {
+            // Git's format has 31 bits for an offset; larger ones are in a table of their own.
             let offset = if object.offset < LARGE_OFFSET {
                 object.offset as u32
             } else {
@@ -219,6 +230,7 @@ impl SnapshotOperation<'_> {
     pub(crate) fn merge_packs(&self) -> Result<(), SnapshotError> {
         let notes = self.snapshots.root.join("packs");
         let names = entries(&notes)?;
+        // Many small packs slow down every lookup of an object.
         if names.len() < PACKS_MAX {
             return Ok(());
         }
@@ -246,11 +258,14 @@ impl SnapshotOperation<'_> {
             "pack-objects",
             "-q",
             "--non-empty",
+            // Deltas between snapshots are found only if objects are compared again.
             "--no-reuse-delta",
             packs.join("pack").as_str(),
         ]);
         let made = git?.text(GitInput::Write(&mut feed))?;
+        // The new pack must be durable before the old ones are removed.
         File::open(&packs).and_then(|packs| packs.sync_all()).map_err(io_at("sync", &packs))?;
+        // The result may have the name of one of its sources, if nothing else was new.
         for name in merged.into_iter().filter(|name| **name != made) {
             self.drop_pack(name)?;
         }
@@ -262,6 +277,7 @@ impl SnapshotOperation<'_> {
     pub(crate) fn drop_torn_packs(&self) -> Result<(), SnapshotError> {
         let packs = self.snapshots.objects().join("pack");
         for name in entries(&self.snapshots.root.join("packs"))? {
+            // The index makes a pack visible, so a pack without it was never used.
             if !index_path(&packs.join(format!("pack-{name}"))).exists() {
                 self.drop_pack(&name)?;
             }

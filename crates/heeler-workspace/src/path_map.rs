@@ -21,6 +21,7 @@ impl<T> PathMap<T> {
         rows.dedup_by(|later, kept| {
             let is_same = text[later.0.clone()] == text[kept.0.clone()];
             if is_same {
+                // The sort is stable, so the later row is the one that was given last.
                 std::mem::swap(later, kept);
             }
             is_same

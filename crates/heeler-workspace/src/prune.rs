@@ -27,6 +27,7 @@ impl SnapshotStore {
     /// younger than [`PRUNE_AGE`]. Packs shared with the user's repository are kept: they take no
     /// extra space.
     pub fn prune(&self, now: Timestamp) -> Result<(), SnapshotError> {
+        // No snapshot may be taken meanwhile: its new objects are not referenced yet.
         let work = self.begin_exclusive()?;
         self.drop_leftovers()?;
         work.drop_torn_packs()?;
@@ -40,13 +41,16 @@ impl SnapshotStore {
             _ => {}
         }
         work.write_roots()?;
-        let theirs = match self.origin() {
+        let user_objects = match self.origin() {
+            // Without the origin no pack is shared, and all are repacked.
             Some(origin) if origin.is_dir() => objects::with_alternates(&origin.join("objects"))?,
             _ => Vec::new(),
         };
-        let shared = objects::shared_packs(&self.objects(), &theirs);
+        let shared = objects::shared_packs(&self.objects(), &user_objects);
         let shared = shared.map_err(io_at("list", &self.objects()))?;
         let before = now.as_second().saturating_sub(PRUNE_AGE.as_secs().cast_signed()).max(0);
+        // Unreachable objects become loose with their age, and the prune below removes the old
+        // ones.
         let mut repack = work.git(&["repack", "-A", "-d", "-q"])?;
         repack = repack.arg(format!("--unpack-unreachable=@{before}"));
         for pack in shared {
@@ -93,11 +97,13 @@ impl SnapshotOperation<'_> {
         let root = &self.snapshots.root;
         let repo = root.join("repo.git");
         let mut roots = PruneRoots { found: BTreeSet::new() };
+        // Reflogs count: an agent may want to return to a commit that it has left.
         for folder in [root.join("refs"), root.join("kept"), repo.join("refs"), repo.join("logs")] {
             roots.add_files_below(&folder)?;
         }
         roots.add_ids_of_file(&repo.join("packed-refs"))?;
         let admin = repo.join("worktrees");
+        // Worktrees keep their own HEAD, logs and index.
         for id in entries(&admin)? {
             roots.add_files_below(&admin.join(&id))?;
             let index = admin.join(&id).join("index");
@@ -108,6 +114,8 @@ impl SnapshotOperation<'_> {
                     roots.add_ids(if is_submodule {
                         &[]
                     } else {
+                        // Mode, id and stage fit in this length. The rest is a path, which may look
+                        // like an id.
                         record.get(..100).unwrap_or(record)
                     });
                 }
@@ -127,6 +135,7 @@ impl SnapshotOperation<'_> {
             |to: &mut dyn io::Write| oids.iter().try_for_each(|oid| writeln!(to, "{oid}"));
         let git = self.git(&["cat-file", "--batch-check=%(objectname)"])?;
         let listed = git.text(crate::git_command::GitInput::Write(&mut feed))?;
+        // Git prints `<id> missing` for others.
         Ok(listed.lines().filter(|line| oids.contains(*line)).map(str::to_owned).collect())
     }
 }
@@ -162,6 +171,7 @@ impl PruneRoots {
     }
 
     fn add_ids(&mut self, bytes: &[u8]) {
+        // A caret precedes the target of an annotated tag in `packed-refs`.
         for word in bytes.split(|byte| byte.is_ascii_whitespace() || *byte == b'^') {
             if let Some(oid) = ObjectId::parse(word) {
                 self.found.insert(oid.hex());

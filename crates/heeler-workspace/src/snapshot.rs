@@ -75,6 +75,7 @@ fn is_part(part: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     !part.is_empty()
         && part.bytes().all(plain)
+        // A leading dash would be taken for an option by git.
         && !part.starts_with(['.', '-'])
         && !part.ends_with('.')
         && !part.ends_with(".lock")

@@ -34,6 +34,7 @@ pub(crate) struct FileStat {
     pub(crate) ctime_ns: i64,
     pub(crate) inode: u64,
     pub(crate) device: u64,
+    // The mode is included, because `chmod` changes no other field but the time of change.
     pub(crate) mode: u32,
 }
 
@@ -58,6 +59,7 @@ impl FileStat {
     /// Returns the git mode of the file.
     pub(crate) fn git_mode(&self) -> Option<GitFileMode> {
         match self.mode & 0o170_000 {
+            // Git records only this bit of the permissions.
             0o100_000 if self.mode & 0o100 != 0 => Some(GitFileMode::Executable),
             0o100_000 => Some(GitFileMode::File),
             0o120_000 => Some(GitFileMode::Link),
@@ -78,6 +80,7 @@ pub(crate) enum GitFileMode {
 impl GitFileMode {
     pub(crate) fn parse(text: &[u8]) -> Option<GitFileMode> {
         match text {
+            // Old versions of git wrote group-writable modes.
             b"100644" | b"100664" => Some(GitFileMode::File),
             b"100755" => Some(GitFileMode::Executable),
             b"120000" => Some(GitFileMode::Link),
@@ -134,6 +137,7 @@ impl SnapshotCache {
     pub(crate) fn read(path: &Utf8Path) -> Option<SnapshotCache> {
         let mut bytes = untrusted_file::read(path, CACHE_BYTES_MAX).ok()?;
         let (body, sum) = bytes.split_last_chunk()?;
+        // The file is not synced when it is written, so a power loss may have damaged it.
         if checksum(body).to_le_bytes() != *sum {
             return None;
         }
@@ -200,6 +204,7 @@ fn decode(body: Vec<u8>) -> Option<SnapshotCache> {
         ObjectId::from_bytes(index_tree).and_then(|tree| Some((digest.try_into().ok()?, tree)));
     let mut rows = Vec::with_capacity(rest.len() / 100);
     while !rest.is_empty() {
+        // The path is not copied: the map refers to its range in the file.
         let path = get_bytes(&mut rest)?.len();
         let end = body.len() - rest.len();
         let oid = ObjectId::from_bytes(get_bytes(&mut rest)?)?;
@@ -243,6 +248,7 @@ pub(crate) fn mtime_ns(found: &fs::Metadata) -> i64 {
 /// Returns the current time of the file system, which stamps files and may differ from the system
 /// clock.
 pub(crate) fn fs_now_ns(scratch: &Utf8Path) -> Result<i64, SnapshotError> {
+    // A new file gets the time of the file system, also on a server with another clock.
     let probe = scratch.join("now");
     write_file(&probe, b"").map_err(io_at("write", &probe))?;
     Ok(mtime_ns(&fs::metadata(&probe).map_err(io_at("read", &probe))?))

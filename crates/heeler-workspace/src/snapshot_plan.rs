@@ -31,8 +31,9 @@ impl PreviousSnapshot {
     /// Compares the previous and the current paths, which have the same order.
     pub(crate) fn new(cache: SnapshotCache, known: &GitPathStatuses) -> PreviousSnapshot {
         let mut files = vec![None; known.len()];
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
         let mut at = 0;
+        // Both lists are sorted, so one pass finds the matching paths.
         for (path, file) in cache.files.iter() {
             while at < known.len() && known.path(at) < path {
                 at += 1;
@@ -40,10 +41,10 @@ impl PreviousSnapshot {
             if at < known.len() && known.path(at) == path {
                 files[at] = Some(*file);
             } else {
-                gone.push(path.to_vec());
+                removed.push(path.to_vec());
             }
         }
-        PreviousSnapshot { tree: cache.tree, files, removed: gone }
+        PreviousSnapshot { tree: cache.tree, files, removed }
     }
 }
 
@@ -99,6 +100,7 @@ impl<'a> SnapshotPlan<'a> {
         let mut unsure = Vec::new();
         for (at, stat) in found.into_iter().enumerate() {
             let Some(stat) = stat else { continue };
+            // Tracked files are limited only in size, and only if git lacks their content.
             if *self.listed.statuses.value(at) == GitPathStatus::Untracked {
                 if stat.size > self.snapshots.limits.file_bytes_max
                     || count >= self.snapshots.limits.untracked_files_max
@@ -111,11 +113,13 @@ impl<'a> SnapshotPlan<'a> {
                 bytes += stat.size;
             }
             match self.previous_file(at) {
+                // Unchanged since the last snapshot, so it is not read again.
                 Some(old) if old.stat == Some(stat) => self.files[at] = Some(old),
                 _ => unsure.push((at, stat)),
             }
         }
         self.hash_files(unsure);
+        // After the hashing, so that a file which was read is not replaced by its staged version.
         self.carry_over();
     }
 
@@ -131,12 +135,14 @@ impl<'a> SnapshotPlan<'a> {
         let next = AtomicUsize::new(0);
         let hash_some = || {
             let mut done = Vec::new();
+            // The threads take files one by one, because their sizes differ widely.
             while let Some((at, stat)) = unsure.get(next.fetch_add(1, Ordering::Relaxed)) {
                 done.push((*at, stat, top.hash_file(known.path(*at), stat, format)));
             }
             done
         };
         let hashed: Vec<_> = std::thread::scope(|scope| {
+            // A thread is worth its start only for several files.
             let count = threads.min(THREADS_MAX).min(unsure.len().div_ceil(16));
             let spawned: Vec<_> = (1..count).map(|_| scope.spawn(hash_some)).collect();
             let mut all = hash_some();
@@ -156,6 +162,7 @@ impl<'a> SnapshotPlan<'a> {
             FileReadOutcome::Missing => return,
             FileReadOutcome::Denied => return self.skip_unreadable(at),
         };
+        // The file may have become a pipe or a device since the walk.
         let Some(mode) = stat.git_mode() else { return };
         let in_index = match self.listed.statuses.value(at) {
             // `git add --intent-to-add` lists a file as empty although git does not have its
@@ -165,6 +172,7 @@ impl<'a> SnapshotPlan<'a> {
         };
         let is_there = in_index || self.previous_file(at).is_some_and(|old| old.oid == oid);
         if is_there {
+            // Without its stat the file is read again next time, which is always correct.
             let stat = stat.is_settled(self.fs_now).then_some(stat);
             self.files[at] = Some(RecordedFile { mode, oid, stat });
         } else if stat.size > self.snapshots.limits.file_bytes_max {
@@ -182,6 +190,8 @@ impl<'a> SnapshotPlan<'a> {
     }
 
     fn skip_too_large(&mut self, at: usize, size: u64) {
+        // The staged version is recorded instead, so that the file is not missing from the
+        // snapshot.
         self.too_large.push((at, size));
         self.keep_staged(at);
     }
@@ -196,6 +206,7 @@ impl<'a> SnapshotPlan<'a> {
     fn carry_over(&mut self) {
         let unseen =
             self.walked.nested_repositories.iter().chain(&self.walked.unreadable_directories);
+        // With a slash, so that a folder does not match names that only begin like it.
         let unseen: Vec<Vec<u8>> = unseen.map(|path| with_slash(path)).collect();
         for (at, (path, known)) in self.listed.statuses.iter().enumerate() {
             let GitPathStatus::Tracked { mode, oid, sparse } = *known else { continue };
@@ -214,10 +225,13 @@ impl<'a> SnapshotPlan<'a> {
 
     /// Adds the content that git does not have to a pack.
     pub(crate) fn write_objects(&mut self, pack: &mut PackWriter) -> io::Result<()> {
+        // Read a second time, because the content of all new files would not fit in memory.
         for (at, seen) in std::mem::take(&mut self.unwritten) {
             let max = self.snapshots.limits.file_bytes_max;
             match self.top.read_bytes(self.listed.statuses.path(at), &seen, max) {
                 FileReadOutcome::Read(bytes, stat) => {
+                    // The mode of the second read counts, since its content is the one that is
+                    // stored.
                     let Some(mode) = stat.unwrap_or(seen).git_mode() else { continue };
                     let oid = pack.add(ObjectKind::Blob, &bytes)?;
                     let stat = stat.filter(|stat| stat.is_settled(self.fs_now));
@@ -248,6 +262,7 @@ impl<'a> SnapshotPlan<'a> {
             differing.map(|(at, _)| self.listed.statuses.path(at)).collect();
         changed.extend(start.removed.iter().map(Vec::as_slice));
         changed.sort_unstable();
+        // Equal trees have equal ids, so an unchanged work tree writes no tree at all.
         if changed.is_empty() { Ok(start.tree) } else { pack.write_trees(&files, Some(&changed)) }
     }
 

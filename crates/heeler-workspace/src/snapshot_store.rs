@@ -21,6 +21,9 @@ use thiserror::Error;
 use crate::git_command::{GitCommand, GitError};
 use crate::lock::{self, LockMode};
 use crate::object_id::{ObjectFormat, short_digest};
+use crate::repository_config::{
+    ATTRIBUTES, COPIED_SETTINGS, PARTIAL_CLONE_CONFIG, parse_object_format, repository_config,
+};
 use crate::snapshot::{CommitId, SnapshotName, SnapshotOmission};
 use crate::snapshot_cache::SnapshotCacheHeader;
 use crate::work_tree::{WorkTree, WorkTreeFindError};
@@ -47,29 +50,6 @@ pub(crate) const FILE_MODE: u32 = 0o600;
 
 /// Limit on the bytes read of a small file of Heeler.
 const SMALL_BYTES_MAX: u64 = 64 * 1024;
-
-/// Settings of a user's repository that make `git status` and `git commit` behave the same in
-/// Heeler's worktrees. None of them names a program.
-const COPIED_SETTINGS: [&str; 9] = [
-    "user.name",
-    "user.email",
-    "core.autocrlf",
-    "core.eol",
-    "core.safecrlf",
-    "core.ignorecase",
-    "core.precomposeunicode",
-    "core.symlinks",
-    "core.quotepath",
-];
-
-/// Attributes that prevent any conversion of files to or from a work tree. They take precedence
-/// over `.gitattributes`.
-const ATTRIBUTES: &str = "* -text !eol !crlf -ident !filter !working-tree-encoding !diff !merge\n";
-
-/// Config that makes git accept the missing objects of a partial clone. The named remote does not
-/// exist, and no remote is contacted.
-const PARTIAL_CLONE_CONFIG: &str =
-    "[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n";
 
 /// Reason that a snapshot operation failed.
 #[derive(Debug, Error)]
@@ -192,10 +172,12 @@ impl SnapshotStore {
         let dir = dir.canonicalize_utf8().map_err(io_at("find", dir))?;
         if let Some(key) = own_repository_key(&dir, &tree.common_dir) {
             let snapshots = SnapshotStore::open_key(&dir, key)?;
+            // A killed process may have left data of its operation. No other code would remove it.
             snapshots.remove_leftovers()?;
             return Ok(snapshots);
         }
         let config = tree.common_file("config")?.unwrap_or_default();
+        // Read by Heeler and not by git: no git process may read the config of a user's repository.
         let format = parse_object_format(&config);
         // A repository created again in the same place may use another hash algorithm.
         let suffix = if format == ObjectFormat::Sha256 { "-sha256" } else { "" };
@@ -203,6 +185,8 @@ impl SnapshotStore {
         let snapshots = SnapshotStore::open_or_create(&dir, &key, format, |snapshots| {
             snapshots.copy_settings(&config)?;
             let excludes = tree.common_file("info/exclude")?.unwrap_or_default();
+            // Ignore rules of the repository are copied once. Snapshots read the current ones each
+            // time.
             snapshots.write("repo.git/info/exclude", excludes.as_bytes())?;
             snapshots.write("origin", tree.common_dir.as_str().as_bytes())
         })?;
@@ -213,6 +197,7 @@ impl SnapshotStore {
     /// Opens a repository of Heeler by its key; the user's may be gone.
     pub fn open_key(dir: &Utf8Path, key: &str) -> Result<SnapshotStore, SnapshotError> {
         let none = || SnapshotError::NoRepository { dir: dir.to_owned(), key: key.to_owned() };
+        // The key comes from a record, which may be foreign, and becomes part of a path.
         if !is_key(key) {
             return Err(none());
         }
@@ -221,6 +206,7 @@ impl SnapshotStore {
         if !root.join("repo.git").is_dir() {
             return Err(none());
         }
+        // A state directory may come with a clone, so nothing is written through a link.
         refuse_links(&root)?;
         let config = untrusted_file::read_text(&root.join("repo.git/config"));
         let format =
@@ -285,6 +271,7 @@ impl SnapshotStore {
             let Ok(name) = SnapshotName::parse(&text) else { continue };
             let path = self.ref_path(&name);
             if path.is_dir() {
+                // A name is a file or a folder, never both, so no commit is missed here.
                 names.extend(entries(&path)?.into_iter().map(|part| format!("{text}/{part}")));
             } else if let Some(commit) = self.read_ref(&path)? {
                 found.push((name, commit));
@@ -299,6 +286,7 @@ impl SnapshotStore {
         for name in names {
             let path = self.ref_path(name);
             match fs::remove_file(&path) {
+                // Another process may have removed the name; the result is the same.
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(io_at("remove", &path)(error));
                 }
@@ -320,6 +308,8 @@ impl SnapshotStore {
         if let Some(folder) = path.parent() {
             create_folder(&OsDisk, folder)?;
         }
+        // Synced before the caller records the snapshot, so a record never names a missing
+        // snapshot.
         Ok(replace_file(&OsDisk, path, format!("{commit}\n").as_bytes())?)
     }
 
@@ -327,6 +317,7 @@ impl SnapshotStore {
         match untrusted_file::read(path, SMALL_BYTES_MAX) {
             Ok(bytes) => Ok(CommitId::parse(String::from_utf8_lossy(&bytes).trim_end())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // The path is a parent of other names.
             Err(_) if path.is_dir() => Ok(None),
             Err(error) => Err(io_at("read", path)(error)),
         }
@@ -337,6 +328,7 @@ impl SnapshotStore {
     }
 
     fn lock_path(&self) -> Utf8PathBuf {
+        // Beside the folder and not in it: the lock must exist before the repository does.
         Utf8PathBuf::from(format!("{}.lock", self.root))
     }
 
@@ -359,6 +351,7 @@ impl SnapshotStore {
         if is_clean {
             return Ok(());
         }
+        // A live operation owns these files. The next opening tries again.
         match lock::try_acquire(&self.lock_path(), LockMode::Exclusive)? {
             Some(_lock) => self.remove_unlocked_leftovers(),
             None => Ok(()),
@@ -375,6 +368,7 @@ impl SnapshotStore {
             if path.file_name().is_some_and(is_temp) {
                 remove_folder(&path)?;
             }
+            // The note goes last, so that a crash in between repeats the removal.
             fs::remove_file(&note).map_err(io_at("remove", &note))?;
         }
         let tmp = self.root.join("tmp");
@@ -397,9 +391,11 @@ impl SnapshotStore {
         let made =
             SnapshotStore { root: root.clone(), limits, format, excluded: vec![dir.to_owned()] };
         let _lock = lock::acquire(&made.lock_path(), LockMode::Exclusive)?;
+        // Another process may have created it while this one waited for the lock.
         if root.is_dir() {
             return SnapshotStore::open_key(dir, key);
         }
+        // The lock is held, so these drafts belong to processes that died.
         let stale = format!(".{key}.tmp.");
         for name in entries(dir)?.iter().filter(|name| name.starts_with(&stale)) {
             remove_folder(&dir.join(name))?;
@@ -407,6 +403,7 @@ impl SnapshotStore {
         let draft = SnapshotStore { root: temp_name(&root), ..made.clone() };
         draft.create_layout()?;
         fill(&draft)?;
+        // Each file was synced when it was written, so the complete folder can appear at once.
         fs::rename(&draft.root, &root).map_err(io_at("make", &root))?;
         File::open(dir).and_then(|dir| dir.sync_all()).map_err(io_at("sync", dir))?;
         Ok(made)
@@ -417,13 +414,14 @@ impl SnapshotStore {
             create_folder(&OsDisk, &self.root.join(folder))?;
         }
         self.write("repo.git/HEAD", b"ref: refs/heads/main\n")?;
-        self.write("repo.git/config", config(self.format, true).as_bytes())
+        self.write("repo.git/config", repository_config(self.format, true).as_bytes())
     }
 
     /// Copies the harmless settings of the user's repository.
-    fn copy_settings(&self, theirs: &str) -> Result<(), SnapshotError> {
+    fn copy_settings(&self, user_config: &str) -> Result<(), SnapshotError> {
         let copy = self.root.join("tmp/config");
-        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))?;
+        // Git reads a copy: no git process reads the config of a user's repository.
+        write_file(&copy, user_config.as_bytes()).map_err(io_at("write", &copy))?;
         let work = SnapshotOperation::new(
             self,
             lock::acquire(&self.root.join("locks/config"), LockMode::Shared)?,
@@ -435,8 +433,9 @@ impl SnapshotStore {
             Err(GitError::Failed { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
-        let mut config = config(self.format, true);
+        let mut config = repository_config(self.format, true);
         for (key, value) in listed.split('\0').filter_map(|line| line.split_once('\n')) {
+            // A control character could end the line and begin another setting.
             if COPIED_SETTINGS.contains(&key) && !value.contains(char::is_control) {
                 let (section, name) = key.split_once('.').unwrap_or((key, ""));
                 let value = value.replace('\\', "\\\\").replace('"', "\\\"");
@@ -470,12 +469,14 @@ impl<'a> SnapshotOperation<'a> {
             let folder = git.join(folder);
             folders.create(&folder).map_err(io_at("make", &folder))?;
         }
-        let mut config = config(snapshots.format, false);
+        let mut config = repository_config(snapshots.format, false);
         let packs = entries(&snapshots.objects().join("pack"))?;
+        // A pack of a partial clone refers to objects that do not exist here.
         if packs.iter().any(|name| name.ends_with(".promisor")) {
             config.push_str(PARTIAL_CLONE_CONFIG);
         }
         let files = [
+            // A branch that does not exist: no command may resolve HEAD to a commit.
             ("HEAD", "ref: refs/heads/none\n"),
             ("config", &config),
             ("info/attributes", ATTRIBUTES),
@@ -485,6 +486,7 @@ impl<'a> SnapshotOperation<'a> {
             write_file(&path, text.as_bytes()).map_err(io_at("write", &path))?;
         }
         let shallow = snapshots.root.join("repo.git/shallow");
+        // Git must know where the history ends, or it fails at a missing parent.
         match fs::copy(&shallow, git.join("shallow")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(io_at("copy", &shallow)(error))
@@ -495,6 +497,7 @@ impl<'a> SnapshotOperation<'a> {
 
     /// Acquires the lock of one work tree.
     pub(crate) fn lock_tree(&self, top: &Utf8Path) -> Result<File, SnapshotError> {
+        // By work tree: snapshots of different work trees do not wait for each other.
         let path = self.snapshots.root.join("locks").join(short_digest(top.as_str()));
         lock::acquire(&path, LockMode::Exclusive)
     }
@@ -513,6 +516,8 @@ impl<'a> SnapshotOperation<'a> {
         let root = &self.snapshots.root;
         let key = short_digest(top.as_str());
         let commit = format!("{}\n", head.commit);
+        // The commit before its cache: a cache of another commit is ignored, a commit without one
+        // is not.
         for (folder, bytes) in [("kept", commit.as_bytes()), ("cache", cache)] {
             let (draft, path) = (self.scratch.join(folder), root.join(folder).join(&key));
             let written = write_file(&draft, bytes).and_then(|()| fs::rename(&draft, &path));
@@ -541,41 +546,6 @@ impl Drop for SnapshotOperation<'_> {
         // Remaining files are removed at the next opening.
         let _unused = fs::remove_dir_all(&self.scratch);
     }
-}
-
-/// Returns Heeler's git config: only the required settings, and no automatic garbage collection.
-fn config(format: ObjectFormat, is_precious: bool) -> String {
-    // A `git gc` in a worktree does not know Heeler's snapshots, so it must keep all objects.
-    let bare = if is_precious { "\tbare = true\n\tlogAllRefUpdates = true\n" } else { "" };
-    // Objects of a snapshot must be on disk before its name is.
-    let sync = if is_precious { "" } else { "\tfsync = objects\n\tfsyncMethod = batch\n" };
-    let precious = if is_precious { "\tpreciousObjects = true\n" } else { "" };
-    let object_format = match format {
-        ObjectFormat::Sha1 => String::new(),
-        ObjectFormat::Sha256 => format!("\tobjectFormat = {}\n", format.name()),
-    };
-    format!(
-        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tsharedRepository = 0600\n{bare}{sync}\
-         [extensions]\n{precious}{object_format}\
-         [gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n"
-    )
-}
-
-/// Returns the hash algorithm of a repository from the text of its config.
-fn parse_object_format(config: &str) -> ObjectFormat {
-    let mut section = String::new();
-    for line in config.lines().map(|line| line.trim().to_ascii_lowercase()) {
-        if line.starts_with('[') {
-            section = line;
-        } else if let Some((name, value)) = line.split_once('=')
-            && section.starts_with("[extensions]")
-            && name.trim() == "objectformat"
-        {
-            let is_sha256 = value.trim().trim_matches('"') == "sha256";
-            return if is_sha256 { ObjectFormat::Sha256 } else { ObjectFormat::Sha1 };
-        }
-    }
-    ObjectFormat::Sha1
 }
 
 /// Refuses a repository with a part that is a link: it may have come with a foreign state
@@ -625,6 +595,7 @@ pub(crate) fn entries(folder: &Utf8Path) -> Result<Vec<String>, SnapshotError> {
 pub(crate) fn remove_folder(path: &Utf8Path) -> Result<(), SnapshotError> {
     let removed = match fs::remove_dir_all(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // A checked-out directory may have been made read-only by an agent.
             make_writable(path.as_std_path()).and_then(|()| fs::remove_dir_all(path))
         }
         result => result,

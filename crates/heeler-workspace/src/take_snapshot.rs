@@ -43,7 +43,9 @@ impl SnapshotStore {
         note: &str,
         now: Timestamp,
     ) -> Result<Snapshot, SnapshotError> {
+        // Shared, so that snapshots run side by side. Only pruning is excluded.
         let work = self.begin_shared()?;
+        // Two snapshots of one work tree would replace each other's cache.
         let _lock = work.lock_tree(&tree.top)?;
         work.record(tree, Some(name), note, now)
     }
@@ -84,13 +86,17 @@ impl SnapshotOperation<'_> {
         now: Timestamp,
     ) -> Result<Snapshot, SnapshotError> {
         let root = &self.snapshots.root;
+        // Taken before any file is examined: a file that changes later is then not settled.
         let fs_now = fs_now_ns(&self.scratch)?;
+        // The user's index may be replaced at any moment, so git works on a copy.
         let index = self.copy_index(tree)?;
         let head = tree.head()?;
+        // A worktree of Heeler already has its objects here.
         if tree.common_dir != root.join("repo.git") {
-            let theirs = tree.common_dir.join("objects");
+            let user_objects = tree.common_dir.join("objects");
+            // Before git runs: it needs the objects that the index names.
             objects::link_objects(
-                &theirs,
+                &user_objects,
                 &self.snapshots.objects(),
                 &root.join("linked"),
                 fs_now,
@@ -98,17 +104,18 @@ impl SnapshotOperation<'_> {
             self.copy_shallow(tree)?;
         }
         let tree_key = short_digest(tree.top.as_str());
-        let (kept, cached) =
+        let (last_path, cache_path) =
             (root.join("kept").join(&tree_key), root.join("cache").join(&tree_key));
-        let kept_commit = self.snapshots.read_ref(&kept)?;
+        let last_commit = self.snapshots.read_ref(&last_path)?;
+        // Both take long in a large repository and do not depend on each other.
         let (listed, cache) = std::thread::scope(|scope| {
-            let cache = scope.spawn(|| SnapshotCache::read(&cached));
+            let cache = scope.spawn(|| SnapshotCache::read(&cache_path));
             let listed = self.list_files(tree, &index);
             (listed, cache.join().expect("reading does not panic"))
         });
         let listed = listed?;
         // A cache for another commit than the kept one may refer to pruned objects.
-        let cache = cache.filter(|cache| Some(&cache.commit) == kept_commit.as_ref());
+        let cache = cache.filter(|cache| Some(&cache.commit) == last_commit.as_ref());
         let index_tree = self.index_tree(&index, &listed, cache.as_ref())?;
         let walked = walk(&tree.top, &listed.statuses)?;
         let start = cache.map(|cache| PreviousSnapshot::new(cache, &listed.statuses));
@@ -119,12 +126,14 @@ impl SnapshotOperation<'_> {
         let stored =
             self.store_objects(&mut plan, &draft).map_err(io_at("store objects in", root))?;
         if let Some(name) = name {
+            // The name comes after the objects, which `store_objects` has synced.
             self.snapshots.set_ref(&self.snapshots.ref_path(name), &stored.commit)?;
         }
         let index = Some((index.state, index_tree));
         let head_of_cache =
             SnapshotCacheHeader { commit: &stored.commit, tree: stored.tree, index };
         let cache = encode(&head_of_cache, plan.recorded());
+        // After the name: without it the next snapshot only reads more files.
         self.record_last_snapshot(&tree.top, &head_of_cache, &cache)?;
         // A failed merge of packs is no reason to fail the snapshot.
         let _unused = self.merge_packs();
@@ -142,6 +151,7 @@ impl SnapshotOperation<'_> {
         let from = tree.git_dir.join("index");
         let bytes = match untrusted_file::read(&from, INDEX_BYTES_MAX) {
             Ok(bytes) => bytes,
+            // A repository without any staged file has no index.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io_at("read", &from)(error)),
         };
@@ -163,17 +173,17 @@ impl SnapshotOperation<'_> {
 
     /// Copies the boundary of a shallow clone's history.
     fn copy_shallow(&self, tree: &WorkTree) -> Result<(), SnapshotError> {
-        let ours = self.snapshots.root.join("repo.git/shallow");
-        let theirs = tree.common_file("shallow")?;
-        if theirs.as_deref() == untrusted_file::read_text(&ours).ok().as_deref() {
+        let path = self.snapshots.root.join("repo.git/shallow");
+        let user_shallow = tree.common_file("shallow")?;
+        if user_shallow.as_deref() == untrusted_file::read_text(&path).ok().as_deref() {
             return Ok(());
         }
         // Heeler's repository may hold commits with parents that only an older list marks as
         // missing.
-        let Some(theirs) = theirs else { return Ok(()) };
-        self.snapshots.write("repo.git/shallow", theirs.as_bytes())?;
+        let Some(user_shallow) = user_shallow else { return Ok(()) };
+        self.snapshots.write("repo.git/shallow", user_shallow.as_bytes())?;
         let copy = self.git_dir().join("shallow");
-        write_file(&copy, theirs.as_bytes()).map_err(io_at("write", &copy))
+        write_file(&copy, user_shallow.as_bytes()).map_err(io_at("write", &copy))
     }
 
     /// Asks git for the tracked files, and for those neither tracked nor ignored.
@@ -184,10 +194,12 @@ impl SnapshotOperation<'_> {
         let args = ["ls-files", "-z", "-t", "--cached", "--others", "--stage"];
         let mut git = self.git(&args)?.env("GIT_WORK_TREE", &tree.top).folder(&tree.top);
         git = git.env("GIT_INDEX_FILE", &index.copy);
+        // The user's global excludes are not used: the result must not depend on their config.
         git = git.arg("--exclude-per-directory=.gitignore");
         git = git.arg(format!("--exclude-from={excludes}"));
-        let apart = self.snapshots.excluded.iter();
-        for folder in apart.filter_map(|folder| folder.strip_prefix(&tree.top).ok()) {
+        let excluded = self.snapshots.excluded.iter();
+        // The state directory may be inside the work tree, and a snapshot must not contain itself.
+        for folder in excluded.filter_map(|folder| folder.strip_prefix(&tree.top).ok()) {
             git = git.arg(format!("--exclude=/{}/", literal_pathspec(folder.as_str())));
         }
         let output = git.output(self.lock_input())?;
@@ -202,9 +214,11 @@ impl SnapshotOperation<'_> {
         cache: Option<&SnapshotCache>,
     ) -> Result<ObjectId, SnapshotError> {
         let known = cache.and_then(|cache| cache.index.as_ref());
+        // The same index gives the same tree, so git need not run.
         if let Some((_, tree)) = known.filter(|(state, _)| *state == index.state) {
             return Ok(*tree);
         }
+        // `write-tree` refuses an index with conflicts.
         if !listed.conflicts.is_empty() {
             self.resolve_conflicts(index, listed)?;
         }
@@ -224,6 +238,7 @@ impl SnapshotOperation<'_> {
         let null = self.snapshots.format.null();
         let mut lines = |to: &mut dyn Write| {
             for (path, ConflictSide { mode, oid, .. }) in &listed.conflicts {
+                // The first line removes all stages of the path, and the second adds one side.
                 write!(to, "0 {null}\t")?;
                 to.write_all(path)?;
                 write!(to, "\0{} {}\t", mode.digits(), oid.hex())?;
@@ -241,6 +256,7 @@ impl SnapshotOperation<'_> {
     /// pointer.
     fn find_lfs_pointers(&self, plan: &mut SnapshotPlan<'_>) -> Result<(), SnapshotError> {
         let staged = |at: usize| plan.files[at].map(|file| file.oid.hex());
+        // Only large files are checked, because small ones are recorded with their content.
         let oids: Vec<Option<String>> = plan.too_large.iter().map(|(at, _)| staged(*at)).collect();
         let sizes =
             self.run_batch("--batch-check=%(objectname) %(objectsize)", oids.iter().flatten())?;
@@ -250,6 +266,7 @@ impl SnapshotOperation<'_> {
         let small = sized.filter(|(_, size)| is_small(size)).map(|(oid, _)| oid.to_owned());
         let mut pointers = Vec::new();
         for oid in small {
+            // Pointers are few, so one process each is acceptable.
             let text = self.run_batch("--batch=", std::iter::once(&oid))?;
             if text.trim_ascii_start().starts_with(POINTER_BEGIN) {
                 pointers.push(oid);
@@ -270,7 +287,7 @@ impl SnapshotOperation<'_> {
     /// Runs a git batch command on objects.
     fn run_batch<'b>(
         &self,
-        how: &str,
+        mode: &str,
         oids: impl Iterator<Item = &'b String>,
     ) -> Result<Vec<u8>, SnapshotError> {
         let oids: Vec<&str> = oids.map(String::as_str).collect();
@@ -278,7 +295,7 @@ impl SnapshotOperation<'_> {
             return Ok(Vec::new());
         }
         let mut feed = |to: &mut dyn Write| writeln!(to, "{}", oids.join("\n"));
-        Ok(self.git(&["cat-file", how])?.output(GitInput::Write(&mut feed))?)
+        Ok(self.git(&["cat-file", mode])?.output(GitInput::Write(&mut feed))?)
     }
 
     /// Writes new content as git objects.
@@ -292,6 +309,7 @@ impl SnapshotOperation<'_> {
         let left_out = plan.take_omissions();
         let tree = plan.write_trees(&mut pack)?;
         let commit = draft.write(&mut pack, tree, &left_out)?;
+        // Synced when this returns, so the name that follows never refers to a missing object.
         pack.finish(&self.snapshots.objects().join("pack"), &self.snapshots.root.join("packs"))?;
         Ok(StoredSnapshot { commit, tree, omissions: left_out })
     }
@@ -308,6 +326,7 @@ impl GitFileList {
     /// byte.
     fn new(output: Vec<u8>) -> GitFileList {
         let mut conflicts = HashMap::new();
+        // About the length of a record, which saves growing the list for large repositories.
         let mut rows = Vec::with_capacity(output.len() / 80);
         let mut start = 0;
         while let Ok(record) = CStr::from_bytes_until_nul(&output[start..]) {
@@ -326,6 +345,7 @@ fn index_state(index: &[u8]) -> IndexState {
     let mut state = [0; 32];
     state[..8].copy_from_slice(&(index.len() as u64).to_le_bytes());
     state[8..12].copy_from_slice(&checksum(index).to_le_bytes());
+    // The index ends with a digest of its content, which a checksum alone would not replace.
     if let Some(digest) = index.last_chunk::<20>() {
         state[12..].copy_from_slice(digest);
     }
@@ -350,11 +370,13 @@ fn read_record(
     let stage = fields[tab - 1].wrapping_sub(b'0');
     if stage != 0 {
         let side = ConflictSide { stage, mode, oid };
-        let kept = conflicts.entry(path.to_vec()).or_insert(side);
-        if kept.stage != STAGE_OURS {
-            *kept = side;
+        let chosen = conflicts.entry(path.to_vec()).or_insert(side);
+        // The user's own side represents the file, as in their work tree before the merge.
+        if chosen.stage != STAGE_OURS {
+            *chosen = side;
         }
     }
+    // `S` marks a file that a sparse checkout leaves out.
     Some((path.len(), GitPathStatus::Tracked { mode, oid, sparse: *tag == b'S' }))
 }
 
@@ -362,6 +384,7 @@ fn read_record(
 fn literal_pathspec(path: &str) -> String {
     path.chars()
         .flat_map(|letter| {
+            // A leading `!` or `#` and a trailing space are special too.
             let is_special = matches!(letter, '*' | '?' | '[' | '\\' | ' ' | '!' | '#');
             is_special.then_some('\\').into_iter().chain([letter])
         })

@@ -59,6 +59,7 @@ pub(crate) struct PathTally {
 impl PathTally {
     pub(crate) fn add(&mut self, path: &[u8]) {
         self.count += 1;
+        // A few examples are enough for a message; the count tells the rest.
         if self.examples.len() < EXAMPLES_MAX {
             self.examples.push(String::from_utf8_lossy(path).into_owned());
         }
@@ -77,6 +78,7 @@ impl PathTally {
 }
 
 pub(crate) fn walk(top: &Utf8Path, known: &GitPathStatuses) -> Result<WorkTreeScan, SnapshotError> {
+    // The descriptors of folders are used from here on: a renamed folder cannot lead elsewhere.
     let folder = openat(CWD, top.as_std_path(), folder_flags(), FsMode::empty());
     let folder = folder.map_err(|errno| io_at("read", top)(errno.into()))?;
     let stats = vec![None; known.len()];
@@ -112,6 +114,7 @@ impl WorkTreeWalker<'_> {
     ) {
         let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
+        // The repository's own data is never part of a snapshot.
         for (name, kind) in listed.iter().filter(|(name, _)| *name != b".git") {
             path.extend_from_slice(name);
             self.visit_entry(folder, (name, kind), path, within, depth);
@@ -143,10 +146,12 @@ impl WorkTreeWalker<'_> {
             (FileType::RegularFile | FileType::Symlink, Some(at)) => {
                 match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => self.scan.stats[at] = Some(FileStat::from_os(&stat)),
+                    // The file was removed since it was listed, so it is not part of this moment.
                     Err(Errno::NOENT) => {}
                     Err(_) => self.scan.unreadable.add(path),
                 }
             }
+            // Git lists every file that is neither ignored nor tracked, so this one is ignored.
             (FileType::RegularFile | FileType::Symlink, None) => self.scan.ignored.add(path),
             _ => self.scan.special.add(path),
         }
@@ -169,6 +174,7 @@ impl WorkTreeWalker<'_> {
                 return self.scan.unreadable.add(path);
             }
         };
+        // Files of a nested repository belong to that repository.
         if listed.iter().any(|(name, _)| name == b".git") {
             return self.scan.nested_repositories.push(path.clone());
         }
@@ -192,6 +198,7 @@ impl WorkTreeWalker<'_> {
         depth: usize,
     ) {
         let itself = &path[..path.len() - 1];
+        // A file in a folder without relevant paths is ignored, and so is its folder.
         if listed.iter().any(|(_, kind)| kind != FileType::Directory) {
             return self.scan.ignored.add(itself);
         }
@@ -200,6 +207,7 @@ impl WorkTreeWalker<'_> {
         }
         let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
+        // Only folders are left, and one of them may be a nested repository.
         for (name, _) in listed.iter() {
             path.extend_from_slice(name);
             self.walk_subdirectory(folder, name, path, &(0..0), depth + 1);

@@ -67,9 +67,11 @@ pub(crate) struct HeadState {
 impl WorkTree {
     /// Finds the work tree that contains a directory; `None` if there is none.
     pub fn find(folder: &Utf8Path) -> Result<Option<WorkTree>, WorkTreeFindError> {
+        // Links are resolved first, because git identifies a work tree by its real path.
         let start = canonicalize(folder)?;
         for top in start.ancestors() {
             let dot_git = top.join(".git");
+            // Followed on purpose: git accepts a linked `.git` too.
             match fs::metadata(&dot_git) {
                 Ok(found) if found.is_dir() => {
                     // A directory named .git that is not a repository is skipped, as git does.
@@ -92,6 +94,7 @@ impl WorkTree {
     fn from_git_dir(top: &Utf8Path, git_dir: &Utf8Path) -> Result<WorkTree, WorkTreeFindError> {
         let git_dir = canonicalize(git_dir)?;
         let common_dir = match read(&git_dir.join("commondir"), SMALL_BYTES_MAX)? {
+            // A linked worktree names the main repository relative to its own data.
             Some(text) => canonicalize(&git_dir.join(trimmed(&text)))?,
             None => git_dir.clone(),
         };
@@ -113,6 +116,7 @@ impl WorkTree {
         else {
             return Ok(HeadState { commit: CommitId::parse(trimmed(&text)), branch: None });
         };
+        // Git writes this name for programs that cannot read the newer ref format.
         if first == "refs/heads/.invalid" {
             return Err(WorkTreeFindError::RefFormat { path: self.common_dir.clone() });
         }
@@ -126,6 +130,7 @@ impl WorkTree {
             if !name.starts_with("refs/") || name.split('/').any(|part| part == "..") {
                 return Ok(None);
             }
+            // A loose ref wins over a packed one, as in git.
             let Some(text) = read(&self.common_dir.join(&name), SMALL_BYTES_MAX)? else {
                 return self.find_packed_ref(&name);
             };
@@ -140,6 +145,7 @@ impl WorkTree {
     fn find_packed_ref(&self, name: &str) -> Result<Option<CommitId>, WorkTreeFindError> {
         let text = read(&self.common_dir.join("packed-refs"), LARGE_BYTES_MAX)?;
         let line = text.as_deref().and_then(|text| {
+            // The name must follow a space, or `x/main` would match `main`.
             text.lines().find_map(|line| line.strip_suffix(name)?.strip_suffix(' '))
         });
         Ok(line.and_then(CommitId::parse))
@@ -178,6 +184,7 @@ fn read(path: &Utf8Path, max: u64) -> Result<Option<String>, WorkTreeFindError> 
         return Ok(None);
     }
     let mut bytes = Vec::new();
+    // The repository belongs to the user, so links and pipes in it are not opened.
     match untrusted_file::open(path).and_then(|file| file.take(max).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if is_not_found(&error) => Ok(None),
@@ -186,6 +193,7 @@ fn read(path: &Utf8Path, max: u64) -> Result<Option<String>, WorkTreeFindError> 
 }
 
 fn is_not_found(error: &io::Error) -> bool {
+    // A part of the path may be a file where a folder was expected.
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 

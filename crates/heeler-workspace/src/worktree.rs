@@ -45,6 +45,7 @@ impl SnapshotStore {
     ) -> Result<WorkTree, SnapshotError> {
         let work = self.begin_shared()?;
         let at = prepare_path(at)?;
+        // Before the check, so that two callers cannot create the same worktree.
         let _lock = work.lock_tree(&at)?;
         if fs::symlink_metadata(&at).is_ok() {
             return Err(SnapshotError::Taken { at });
@@ -55,6 +56,7 @@ impl SnapshotStore {
         let staged = parse_staged_commit(&text).ok_or_else(none)?;
         let tree = parse_tree(&text).ok_or_else(none)?;
         let draft = PendingFolder::new(self, &at)?;
+        // Under the temporary name: a crash must not leave a partial worktree.
         work.check_out(snapshot, &draft.path)?;
         work.register_worktree(&recorded, &staged, &draft.path, &at)?;
         work.cache_contents((snapshot, tree), &draft.path, &at)?;
@@ -64,6 +66,7 @@ impl SnapshotStore {
         fs::rename(&draft.path, &at).map_err(io_at("make", &at))?;
         let folder = at.parent().expect("it was placed in a folder");
         File::open(folder).and_then(|it| it.sync_all()).map_err(io_at("sync", folder))?;
+        // The note is removed last. Until then the next opening would remove the folder.
         draft.done()?;
         WorkTree::find(&at)?.ok_or(SnapshotError::NotAWorktree { at })
     }
@@ -77,6 +80,7 @@ impl SnapshotStore {
                 continue;
             };
             let at = Utf8Path::new(text.trim_end()).parent().unwrap_or(Utf8Path::new(""));
+            // A moved or copied worktree has an entry too, but names another place.
             if self.admin_dir(at).is_ok_and(|admin| admin.file_name() == Some(&id)) {
                 found.push(at.to_owned());
             }
@@ -102,6 +106,7 @@ impl SnapshotStore {
         let admin = self.admin_dir(&at)?;
         let none = || SnapshotError::NotAWorktree { at: at.clone() };
         let tree = WorkTree::find(&at)?.filter(|tree| tree.top == at).ok_or_else(none)?;
+        // Recorded first, so that no change of the agent is lost with the folder.
         let snapshot = work.record(&tree, Some(name), "before its worktree was removed", now)?;
         let lost: Vec<SnapshotOmission> =
             snapshot.omissions.iter().filter(|left| would_lose(left)).cloned().collect();
@@ -109,6 +114,7 @@ impl SnapshotStore {
             return Err(SnapshotError::WouldLose { at, left_out: lost });
         }
         let trash = PendingFolder::new(self, &at)?;
+        // The rename makes the worktree disappear at once. Removing many files takes time.
         fs::rename(&at, &trash.path).map_err(io_at("remove", &at))?;
         remove_folder(&admin)?;
         remove_folder(&trash.path)?;
@@ -131,11 +137,11 @@ impl SnapshotStore {
         let none = || SnapshotError::NotAWorktree { at: at.to_owned() };
         let text = untrusted_file::read_text(&at.join(".git")).map_err(|_| none())?;
         let admin = Utf8PathBuf::from(text.strip_prefix("gitdir: ").ok_or_else(none)?.trim_end());
-        let ours = self.root.join("repo.git/worktrees");
-        let is_below = |name: &str| admin == ours.join(name) && !matches!(name, "." | "..");
+        let admin_root = self.root.join("repo.git/worktrees");
+        let is_below = |name: &str| admin == admin_root.join(name) && !matches!(name, "." | "..");
         let named = untrusted_file::read_text(&admin.join("gitdir"));
-        let is_its = named.is_ok_and(|named| named.trim_end() == at.join(".git").as_str());
-        match admin.file_name().is_some_and(is_below) && is_its {
+        let is_mutual = named.is_ok_and(|named| named.trim_end() == at.join(".git").as_str());
+        match admin.file_name().is_some_and(is_below) && is_mutual {
             true => Ok(admin),
             false => Err(none()),
         }
@@ -165,6 +171,7 @@ fn prepare_path(at: &Utf8Path) -> Result<Utf8PathBuf, SnapshotError> {
         return Err(SnapshotError::Taken { at: at.to_owned() });
     };
     create_folder(&OsDisk, folder)?;
+    // Git records the path without links, and the comparison is by text.
     Ok(folder.canonicalize_utf8().map_err(io_at("find", folder))?.join(name))
 }
 
@@ -178,6 +185,7 @@ impl PendingFolder {
     fn new(snapshots: &SnapshotStore, at: &Utf8Path) -> Result<PendingFolder, SnapshotError> {
         let path = temp_name(at);
         let name = format!("pending/{:016x}", fastrand::u64(..));
+        // The note is durable before the folder exists, or a crash would leave an unknown folder.
         snapshots.write(&name, path.as_str().as_bytes())?;
         let pending = PendingFolder { path, note: snapshots.root.join(name) };
         let made = DirBuilder::new().mode(0o700).create(&pending.path);
@@ -203,6 +211,7 @@ impl Drop for PendingFolder {
 impl SnapshotOperation<'_> {
     /// Fills a directory with the files of a commit.
     fn check_out(&self, commit: &CommitId, to: &Utf8Path) -> Result<(), SnapshotError> {
+        // All processors, because a checkout writes many small files.
         let workers = ["-c", "checkout.workers=0", "-c", "core.symlinks=true"];
         let args = ["read-tree", "--reset", "-u", commit.as_str()];
         let git = self.git(&[&workers[..], &args[..]].concat())?;
@@ -236,6 +245,8 @@ impl SnapshotOperation<'_> {
         let id = format!("{name}-{}", short_digest(at.as_str()));
         let repo = self.snapshots.root.join("repo.git");
         let admin = repo.join("worktrees").join(&id);
+        // Detached, because the user's branches do not exist here. Without a commit HEAD names the
+        // unborn branch.
         let head = match (&recorded.base, &recorded.branch) {
             (Some(base), _) => format!("{base}\n"),
             (None, branch) => {
@@ -258,6 +269,7 @@ impl SnapshotOperation<'_> {
         fs::rename(self.scratch.join("index"), &index).map_err(io_at("make", &index))?;
         for name in entries(&folder)?.iter().map(String::as_str).chain([""]) {
             let path = folder.join(name);
+            // The name that follows must not become durable before the content.
             File::open(&path).and_then(|file| file.sync_all()).map_err(io_at("sync", &path))?;
         }
         create_folder(&OsDisk, &repo.join("worktrees"))?;
@@ -290,6 +302,7 @@ impl SnapshotOperation<'_> {
         let mut files = Vec::with_capacity(known.len());
         for ((path, known), stat) in known.iter().zip(stats) {
             let GitPathStatus::Tracked { mode, oid, .. } = *known else { continue };
+            // A file that was written just now could change without a visible sign.
             let stat = stat.filter(|stat| stat.is_settled(fs_now));
             files.push((path, RecordedFile { mode, oid, stat }));
         }
