@@ -74,6 +74,7 @@ pub enum AdoptError {
 
 /// Adopts a directory; `None` if another process has adopted it meanwhile.
 pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, AdoptError> {
+    // herdctl takes no lock, so its process is looked up before Heeler takes its own.
     if let Some(pid) = running_herdctl(root) {
         return Err(AdoptError::HerdctlRunning { dir: root.to_owned(), pid });
     }
@@ -82,15 +83,19 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, 
     let hold = |path: &Utf8Path| {
         LockFile::acquire(path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
     };
+    // From here on no other process can become the writer.
     let _lock = hold(&dir.lock())?;
     // A running restore writes files before the database exists.
     let _no_restore = hold(&dir.restore_lock())?;
     let failed = |source| AdoptError::Build { dir: dir.root().to_owned(), source };
+    // A marker in a directory that never had a database was planted there.
     refuse_foreign_rebuild(&dir).map_err(|error| failed(error.into()))?;
     finish_rebuild(&dir).map_err(|error| failed(error.into()))?;
+    // Another command adopted the directory while this one waited for the lock.
     if dir.database().exists() {
         return Ok(None);
     }
+    // Folders are created only now, so that a refused adoption changes nothing.
     StateDir::create(root)?;
     build(&dir, now).map(Some).map_err(failed)
 }
@@ -117,11 +122,15 @@ fn build(dir: &StateDir, now: Timestamp) -> Result<AdoptionReport, ImportError> 
     let mut herdctl = HerdctlImport::new(&source, &target, ImportPurpose::TakeOver, now);
     herdctl.run()?;
     let (report, interrupted) = (herdctl.report, herdctl.interrupted);
-    let kept = copy_originals(dir, draft.db(), &source)?;
+    // Copied before the database is in place, because the first writer publishes views.
+    let originals_kept = copy_originals(dir, draft.db(), &source)?;
+    // The copies must be durable before a file is rewritten.
     state_files::sync(dir.root())?;
+    // The last step: until here the directory is herdctl's.
     draft.install(now)?;
+    // Files of herdctl may be readable by other users.
     doctor::restrict_all_permissions(dir);
-    Ok(AdoptionReport { report, interrupted, originals_kept: kept })
+    Ok(AdoptionReport { report, interrupted, originals_kept })
 }
 
 /// Copies the files that will be rewritten: due views, and those that the next job changes.
@@ -148,21 +157,22 @@ fn copy_originals(
     }
     files.sort_unstable();
     files.dedup();
-    let mut kept = 0;
+    let mut copied = 0;
     for file in files {
         let to = resolve_inside(dir.root(), &format!("{ORIGINALS_FOLDER}/{file}"))
             .map_err(|source| ImportError::Blocked { source })?;
         // A copy of an earlier adoption is older, and so closer to herdctl's original.
-        let is_kept = to.metadata().is_ok_and(|meta| meta.len() > 0);
-        if is_kept || !source.has(&file) {
+        let is_copied = to.metadata().is_ok_and(|meta| meta.len() > 0);
+        if is_copied || !source.has(&file) {
             continue;
         }
+        // A file that cannot be read is not rewritten either.
         let Ok(mut from) = source.file(&file) else { continue };
         state_files::create_folder(to.parent().expect("a kept file lies in a folder"))?;
         state_files::copy(&mut from, &to)?;
-        kept += 1;
+        copied += 1;
     }
-    Ok(kept)
+    Ok(copied)
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ pub fn import_agents_fleet(
     let source = ImportSource::open(if inner.is_dir() { &inner } else { path })?;
     let sessions = home.join("sessions");
     state_files::create_folder(&sessions)?;
+    // Recorded paths must not depend on links in the home directory.
     let sessions = sessions
         .canonicalize_utf8()
         .map_err(|source| ImportError::Write { path: sessions.clone(), source })?;
@@ -91,6 +92,7 @@ impl AgentsFleetImport<'_> {
             self.put(ready)?;
         }
         for name in &names {
+            // Leftovers of deleted sessions are reported, because nothing refers to them.
             let owner = name.strip_suffix(TRANSCRIPT).or_else(|| name.strip_suffix(WORKERS));
             if owner.is_some_and(|owner| !stems.contains(&owner)) {
                 let reason = "it has no session file";
@@ -114,11 +116,13 @@ impl AgentsFleetImport<'_> {
         let json = self.sessions.join(&what);
         let is_written = !is_blank(&json);
         let is_listed = self.target.db().session_by_agent_id(&read.id)?.is_some();
+        // Both steps of an earlier import are complete, so the owner's changes stay.
         if is_written && is_listed {
             self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
         let transcript = self.sessions.join(own_transcript(&read.id));
+        // An existing file proves that its transcripts were written before it.
         if !is_written {
             if self.transcript(&read, &transcript)? == PutOutcome::NameTaken {
                 self.report.refuse(
@@ -155,6 +159,8 @@ impl AgentsFleetImport<'_> {
             match self.source.file(&name) {
                 Ok(mut file) => {
                     let is_empty = file.metadata().is_ok_and(|meta| meta.len() == 0);
+                    // An empty file beside an inline transcript holds nothing, so the inline one is
+                    // used.
                     if !is_empty || read.inline_transcript().is_none() {
                         let put = state_files::put_new(&mut file, to)?;
                         self.count(ImportItemKind::Transcript, &name, put);
@@ -213,6 +219,7 @@ impl AgentsFleetImport<'_> {
             return Ok(());
         }
         let count = batch.len();
+        // Transcripts must be durable before the JSON, which marks the session as complete.
         state_files::sync(&self.sessions)?;
         let (mut files, mut rows) = (Vec::new(), Vec::new());
         for PendingFleetSession { json, session } in batch {
@@ -224,6 +231,7 @@ impl AgentsFleetImport<'_> {
             written
                 .map_err(|error| ImportError::Write { path: error.path, source: error.source })?;
         }
+        // The row is last: a listed session always has its files.
         self.target.commit(move |tx| {
             rows.into_iter().try_for_each(|session| tx.import_session(session).map(drop))
         })?;
@@ -234,6 +242,7 @@ impl AgentsFleetImport<'_> {
     fn written_at(&self, relative: &str) -> Timestamp {
         let meta = self.source.file(relative).ok().and_then(|file| file.metadata().ok());
         let at = meta.and_then(|meta| meta.modified().ok());
+        // A session without any time was last used when its file was written.
         at.and_then(|at| Timestamp::try_from(at).ok()).unwrap_or(self.now)
     }
 }
@@ -245,6 +254,7 @@ fn is_blank(path: &Utf8Path) -> bool {
         Ok(count) => count,
         Err(error) => return error.kind() == io::ErrorKind::NotFound,
     };
+    // A file of zeros was created and not written when the power failed.
     start[..count].iter().all(|byte| *byte == 0)
 }
 

@@ -31,12 +31,14 @@ pub fn import_herdctl(
     now: Timestamp,
 ) -> Result<ImportReport, ImportError> {
     let source = ImportSource::open(&locate(path)?)?;
+    // The directory is adopted and not imported if it is the state directory itself.
     if source.root() == store.dir().root() {
         return Err(ImportError::SourceIsTarget { path: path.to_owned() });
     }
     let target = RecordTarget::store(store)?;
     let mut import = HerdctlImport::new(&source, &target, ImportPurpose::TakeOver, now);
     import.run()?;
+    // Only after a copy. An adopted directory keeps its unknown entries in place.
     import.note_unknown();
     Ok(import.report)
 }
@@ -47,6 +49,7 @@ fn locate(path: &Utf8Path) -> Result<Utf8PathBuf, ImportError> {
     if inner.is_dir() {
         return Ok(inner);
     }
+    // Reports a wrong path as such, and not as a missing project.
     path.metadata().map_err(|source| ImportError::Open { path: path.to_owned(), source })?;
     let is_state = ["state.yaml", "jobs", "sessions"].iter().any(|name| path.join(name).exists());
     if is_state {
@@ -98,6 +101,7 @@ impl<'a> HerdctlImport<'a> {
     ) -> HerdctlImport<'a> {
         let (origin, alive) = match purpose {
             ImportPurpose::TakeOver => {
+                // herdctl takes no lock, so its process is the only sign that it is running.
                 (Some(format!("herdctl:{}", source.root())), running_herdctl(source.root()))
             }
             ImportPurpose::Rebuild => (None, None),
@@ -120,6 +124,7 @@ impl<'a> HerdctlImport<'a> {
                 state_files::create_folder(&self.target.dir().root().join(folder))?;
             }
         }
+        // Jobs first: containers and sessions look up the jobs that ran in them.
         self.jobs()?;
         // Before the sessions, because importing a session creates its agent without a state.
         self.agents()?;
@@ -162,6 +167,7 @@ impl<'a> HerdctlImport<'a> {
                 }
                 Ok(_)
                     if self.purpose == ImportPurpose::TakeOver
+                        // A second import must not undo changes that were made since the first.
                         && self.target.db().agent(&name)?.is_some() =>
                 {
                     self.report.count_existing(ImportItemKind::Agent);
@@ -230,6 +236,7 @@ impl<'a> HerdctlImport<'a> {
                 return Ok(SourceFileOutcome::Unreadable);
             }
         };
+        // In place the file is already where it belongs.
         let put = match self.target.is_at(&self.source.root().join(from), to) {
             true => PutOutcome::New,
             false => state_files::put_new(&mut file, &self.target.path(to)?)?,
@@ -252,6 +259,7 @@ impl<'a> HerdctlImport<'a> {
         relative: &str,
     ) -> Result<(), ImportError> {
         let here = self.target.dir().root().join(relative);
+        // An adopted directory counts its own files once.
         if self.target.is_at(&self.source.root().join(relative), relative) && here.exists() {
             self.report.count_existing(kind);
             return Ok(());
@@ -272,6 +280,7 @@ impl<'a> HerdctlImport<'a> {
         let names = self.source.names("", ImportItemKind::File, &mut self.report);
         let unknown = names
             .iter()
+            // Hidden files are drafts or caches.
             .filter(|name| !HERDCTL_ENTRIES.contains(&name.as_str()) && !name.starts_with('.'))
             .map(String::as_str)
             .collect::<Vec<_>>();

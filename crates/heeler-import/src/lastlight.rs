@@ -46,6 +46,7 @@ pub fn import_lastlight(
         return Err(ImportError::SourceIsTarget { path: path.to_owned() });
     }
     let source = ImportSource::open(database.parent().unwrap_or(&database))?;
+    // The source may belong to a running server, so only a copy is opened.
     let snapshot = DatabaseSnapshot::take(&database, store.dir().root())?;
     let target = RecordTarget::store(store)?;
     let origin = format!("lastlight:{}", source.root());
@@ -94,6 +95,7 @@ impl LastLightImport<'_> {
             source: Box::new(error),
         })?;
         let has = |name: &str| tables.iter().any(|table| table == name);
+        // Any SQLite file may be named here, so the tables decide.
         if !has("executions") && !has("workflow_runs") {
             let path = database.to_owned();
             return Err(ImportError::NotFound { path, what: "state of Last Light" });
@@ -103,6 +105,7 @@ impl LastLightImport<'_> {
                 "the database is damaged ({damage}); if Last Light is running, stop it and import again"
             ));
         }
+        // Executions first: sessions are created from the jobs that ran in them.
         if has("executions") {
             self.executions(snapshot)?;
         }
@@ -116,6 +119,7 @@ impl LastLightImport<'_> {
                 self.table(snapshot, table)?;
             }
         }
+        // Threads before messages, because messages refer to them.
         let mut threads = Vec::new();
         if has(LastLightTable::MessagingSessions.name()) {
             threads = self.chat_threads(snapshot)?;
@@ -123,6 +127,7 @@ impl LastLightImport<'_> {
         if has(LastLightTable::MessagingMessages.name()) {
             self.table(snapshot, LastLightTable::MessagingMessages)?;
         }
+        // Last: a session is described by its thread and its executions, which exist by now.
         self.session_logs(&threads)?;
         self.note_other_tables(snapshot, &tables);
         Ok(())
@@ -143,6 +148,7 @@ impl LastLightImport<'_> {
                 }
                 Ok((mut job, unfinished)) => {
                     job.origin = Some(self.origin.clone());
+                    // Rows are counted by size too, because one context may have megabytes.
                     bytes += row.bytes();
                     batch.push((job, read::lastlight_fields(&row), unfinished));
                 }
@@ -154,6 +160,7 @@ impl LastLightImport<'_> {
             Ok(())
         })?;
         unfinished_jobs += self.put_jobs(batch)?;
+        // Rows before the damage are imported; the rest is reported once and not row by row.
         self.refuse_rest("executions", ImportItemKind::Job, damage);
         if unfinished_jobs > 0 {
             self.report.note(format!(
@@ -171,6 +178,7 @@ impl LastLightImport<'_> {
         if batch.is_empty() {
             return Ok(0);
         }
+        // Each batch is one transaction, so an interrupted import continues with the next one.
         let fresh = self.target.commit(move |tx| {
             let put = |(job, extra, unfinished): &(Job, LastLightExecution, bool)| {
                 Ok(tx.import_job(job, extra)?.then_some(*unfinished))
@@ -193,6 +201,7 @@ impl LastLightImport<'_> {
         let mut bytes = 0;
         let mut settled = 0_u64;
         let now = iso_millis(self.now);
+        // Extra columns are read after the inserted ones, so that `take` can drop them.
         let mut source_columns = columns.clone();
         if table == LastLightTable::MessagingMessages {
             // Last Light's id, from which `origin_id` is derived.
@@ -203,6 +212,7 @@ impl LastLightImport<'_> {
                 self.report.refuse(kind, format!("{}: {}", table.name(), row.key()), reason);
                 return Ok(());
             }
+            // No process of Last Light works on these runs any more.
             settled += u64::from(settle(table, &mut row, &now));
             set_origin(table, &mut row, &self.origin);
             row.default_missing(defaults(table));
@@ -237,6 +247,7 @@ impl LastLightImport<'_> {
         }
         let outcomes = self.target.commit(move |tx| {
             let put = |row: LastLightInsertRow| {
+                // A rejected row must not undo the other rows of its batch.
                 let outcome = tx.import_row(table, &row.values).map_err(|error| error.to_string());
                 (row.key, outcome)
             };
@@ -273,10 +284,11 @@ impl LastLightImport<'_> {
             Ok(())
         })?;
         self.refuse_rest(table.name(), ImportItemKind::ChatThread, damage);
-        let rested = read::keep_newest_active(&mut rows);
-        if rested > 0 {
+        // Heeler's index allows one active thread for each place.
+        let deactivated = read::keep_newest_active(&mut rows);
+        if deactivated > 0 {
             self.report.note(format!(
-                "{rested} chat threads were deactivated in favour of a newer one in the same place"
+                "{deactivated} chat threads were deactivated in favour of a newer one in the same place"
             ));
         }
         for batch in rows.chunks(BATCH_ROWS) {
@@ -296,6 +308,8 @@ impl LastLightImport<'_> {
             let active = table.columns().position(|name| name == "active");
             let active = active.expect("a chat thread has the column `active`");
             let mut put = |mut row: LastLightInsertRow| match tx.import_row(table, &row.values) {
+                // This fleet has an active thread in the same place, so the imported one is kept as
+                // history.
                 Err(_) if row.values[active] != Value::Integer(0) => {
                     row.values[active] = Value::Integer(0);
                     tx.import_row(table, &row.values)
@@ -378,6 +392,7 @@ fn defaults(table: LastLightTable) -> &'static [(&'static str, &'static str)] {
             ("updated_at", ""),
         ],
         LastLightTable::WorkflowApprovals => {
+            // An approval without a status was never answered.
             &[("summary", ""), ("status", "pending"), ("kind", "approve")]
         }
         LastLightTable::CronOverrides | LastLightTable::WorkflowOverrides => {
@@ -391,11 +406,15 @@ fn defaults(table: LastLightTable) -> &'static [(&'static str, &'static str)] {
 fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), String> {
     let (began, times): (&str, &[&str]) = match table {
         LastLightTable::WorkflowRuns => {
+            // The key becomes part of paths and prefixes, so an unusable one is refused and not
+            // changed.
             let id = row.key().parse::<WorkflowRunId>();
             id.map_err(|error| error.to_string())?;
             let known =
                 row.text("status").is_some_and(|it| it.parse::<WorkflowRunStatus>().is_ok());
             if !known {
+                // An unknown status comes from another version of Last Light. It cannot be active
+                // here.
                 row.set("status", Value::Text(WorkflowRunStatus::Failed.to_string()));
             }
             ("started_at", &["updated_at", "finished_at"])
@@ -404,6 +423,7 @@ fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), St
             row.key().parse::<ApprovalId>().map_err(|error| error.to_string())?;
             let status = row.text("status").unwrap_or_default();
             if status.parse::<ApprovalStatus>().is_err() {
+                // An unknown status must not look like a question that waits for an answer.
                 row.set("status", Value::Text(ApprovalStatus::Withdrawn.to_string()));
             }
             let kind = row.text("kind").unwrap_or_default();
@@ -420,6 +440,7 @@ fn normalize_row(table: LastLightTable, row: &mut LastLightRow) -> Result<(), St
     row.set(began, Value::Text(iso_millis(at)));
     for name in times {
         let time = row.time(name).map(iso_millis);
+        // Lists need this time, and the time of the start is the best substitute.
         let time = time.or_else(|| (*name == "updated_at").then(|| iso_millis(at)));
         row.set(name, time.map_or(Value::Null, Value::Text));
     }
@@ -433,6 +454,7 @@ fn settle(table: LastLightTable, row: &mut LastLightRow, now: &str) -> bool {
         return false;
     }
     row.set("status", Value::Text("failed".to_owned()));
+    // The last progress is the latest time at which the run is known to have worked.
     row.set("finished_at", Value::Text(row.text("updated_at").unwrap_or_else(|| now.to_owned())));
     true
 }
@@ -444,6 +466,7 @@ fn set_origin(table: LastLightTable, row: &mut LastLightRow, origin: &str) {
         LastLightTable::MessagingMessages => {
             let session = row.text("session_id").unwrap_or_default();
             let id = row.text("id").unwrap_or_default();
+            // The id of a message is unique only within the source.
             row.set("origin_id", Value::Text(format!("{session}/{id}")));
         }
         _ => {}

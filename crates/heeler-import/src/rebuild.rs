@@ -63,6 +63,7 @@ pub fn rebuild(root: &Utf8Path, now: Timestamp) -> Result<RebuildReport, Rebuild
 fn add_records(target: &RecordTarget<'_>, now: Timestamp) -> Result<ImportReport, ImportError> {
     let source = ImportSource::open(target.dir().root())?;
     let mut views = HerdctlImport::new(&source, target, ImportPurpose::Rebuild, now);
+    // Views first: they know more about a session than its transcript.
     views.run()?;
     let mut report = views.report;
     sessions_from_logs(target, &source, &mut report)?;
@@ -81,12 +82,14 @@ fn sessions_from_logs(
         for name in source.names(&folder, ImportItemKind::Session, report) {
             let id: Option<AgentSessionId> =
                 name.strip_suffix(".jsonl").and_then(|stem| stem.parse().ok());
+            // Transcripts of sub-agents belong to sessions that their names do not show.
             let Some(id) = id.filter(|id| !id.as_str().starts_with("agent-")) else { continue };
             let relative = format!("{folder}/{name}");
             let is_named = target.db().session_by_agent_id(&id)?.is_some()
                 || id
                     .as_str()
                     .parse()
+                    // Contexts of numbered sessions are named by Heeler's id.
                     .is_ok_and(|id| matches!(target.db().session(&id), Ok(Some(_))));
             let Ok(file) = source.file(&relative) else { continue };
             if is_named {
@@ -97,8 +100,10 @@ fn sessions_from_logs(
             let job = target.db().jobs_of_session(&id, None, 1)?.pop();
             let agent = job.map_or(UNKNOWN_AGENT.to_owned(), |job| job.agent);
             let mut session =
+                // The time of the file is the time of the last message at the latest.
                 idle_session(&agent, Some(id), written.unwrap_or(Timestamp::UNIX_EPOCH));
             session.message_count =
+                // A transcript that cannot be read is listed without a count and not left out.
                 count_messages(&target.dir().root().join(&relative)).unwrap_or(0);
             session.log_path = Some(relative.into());
             found.push(session);

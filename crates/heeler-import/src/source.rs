@@ -21,6 +21,7 @@ pub(crate) struct ImportSource {
 impl ImportSource {
     /// Opens an existing directory.
     pub(crate) fn open(path: &Utf8Path) -> Result<ImportSource, ImportError> {
+        // Links are resolved once. Later checks compare real paths with this one.
         let root = path
             .canonicalize_utf8()
             .map_err(|source| ImportError::Open { path: path.to_owned(), source })?;
@@ -53,6 +54,7 @@ impl ImportSource {
                 return Vec::new();
             }
         };
+        // Checked after the listing succeeded, because a missing folder has no real path.
         if self.inside(&path).is_err() {
             report.refuse(kind, folder, "it is a link that leads out of the folder");
             return Vec::new();
@@ -69,6 +71,7 @@ impl ImportSource {
                 Err(error) => report.refuse(kind, folder, format!("cannot be listed: {error}")),
             }
         }
+        // Sorted, so that reports and ids do not depend on the file system.
         names.sort_unstable();
         names
     }
@@ -93,10 +96,12 @@ impl ImportSource {
     pub(crate) fn text(&self, relative: &str) -> Result<String, String> {
         let file = self.file(relative)?;
         let unreadable = |error: io::Error| format!("cannot be read: {error}");
+        // Checked before reading, to refuse a large record without holding it.
         if file.metadata().map_err(unreadable)?.len() > RECORD_BYTES_MAX {
             return Err(format!("it is larger than {} MiB", RECORD_BYTES_MAX >> 20));
         }
         let mut bytes = Vec::new();
+        // The file may have grown since it was measured.
         file.take(RECORD_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
         String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
     }
@@ -105,6 +110,7 @@ impl ImportSource {
         let real = path.canonicalize().map_err(|error| format!("cannot be read: {error}"))?;
         let real =
             Utf8PathBuf::from_path_buf(real).map_err(|_| "its path is not UTF-8".to_owned())?;
+        // Links inside the directory are allowed; only those that leave it are refused.
         if real.starts_with(&self.root) {
             Ok(real)
         } else {
@@ -117,6 +123,7 @@ impl ImportSource {
 pub(crate) fn unsafe_name(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it is empty")
+    // A drive letter makes a path absolute on other systems.
     } else if name.starts_with('/') || name.as_bytes().get(1) == Some(&b':') {
         Some("it is an absolute path")
     } else if name.split(['/', '\\']).any(|part| part == "..") {

@@ -32,11 +32,13 @@ impl AgentsFleetSession {
     pub(crate) fn read(stem: &str, text: &str) -> Result<AgentsFleetSession, String> {
         let id: AgentSessionId = stem.parse().map_err(|error| format!("{error}"))?;
         let record = LenientRecord::json(text)?;
-        let said = record.filled("id").or_else(|| record.filled("sessionId"));
-        if let Some(said) = said.filter(|said| said != stem) {
-            return Err(format!("its id `{said}` is not its file name"));
+        // The id has one of two keys.
+        let recorded_id = record.filled("id").or_else(|| record.filled("sessionId"));
+        if let Some(recorded_id) = recorded_id.filter(|recorded_id| recorded_id != stem) {
+            return Err(format!("its id `{recorded_id}` is not its file name"));
         }
         match record.map().get("schemaVersion").map(Value::as_i64) {
+            // A file without a version is read like version 1.
             None | Some(Some(1..=SCHEMA_VERSION)) => {}
             Some(version) => {
                 let version = version.map_or("no number".to_owned(), |number| number.to_string());
@@ -44,6 +46,7 @@ impl AgentsFleetSession {
             }
         }
         let (workers, unsafe_workers) = workers(&record);
+        // The path may come from anywhere, so only a plain name beside the file is accepted.
         let transcript = match record.text("transcriptPath") {
             None => Ok(own_transcript(&id)),
             Some(path) => match unsafe_name(&path) {
@@ -63,6 +66,7 @@ impl AgentsFleetSession {
                 .expect("a JSON value can be written to memory");
             lines.push(b'\n');
         }
+        // An empty list means that the transcript is in its own file.
         (!lines.is_empty()).then_some(lines)
     }
 
@@ -83,6 +87,7 @@ impl AgentsFleetSession {
     pub(crate) fn session(&self, messages: i64, file_time: Timestamp) -> Session {
         let first =
             |keys: &[&str]| keys.iter().find_map(|key| moment(self.record.map().get(*key)?));
+        // The key differs between files.
         let created = first(&["createdAt", "created_at", "startedAt"]);
         let last = first(&["updatedAt", "lastActiveAt", "savedAt", "updated_at", "lastUpdated"]);
         let last = last.or(created).unwrap_or(file_time);
@@ -106,6 +111,7 @@ pub(crate) fn own_transcript(id: &AgentSessionId) -> String {
 fn moment(value: &Value) -> Option<Timestamp> {
     match value {
         Value::String(text) => parse_iso(text),
+        // JavaScript's `Date.now()` is in milliseconds.
         Value::Number(number) => Timestamp::from_millisecond(number.as_i64()?).ok(),
         _ => None,
     }
@@ -117,6 +123,7 @@ fn workers(record: &LenientRecord) -> WorkerTranscripts {
     let roster = record.map().get("workers").and_then(Value::as_array);
     let mut found: WorkerTranscripts = Default::default();
     for (at, worker) in roster.into_iter().flatten().enumerate() {
+        // The key differs between files.
         let path = ["transcriptPath", "transcript", "path"]
             .iter()
             .find_map(|key| worker.get(key).and_then(Value::as_str));

@@ -74,14 +74,17 @@ impl HerdctlImport<'_> {
             for CopiedHerdctlJob { read, known, sha256 } in &placed {
                 match known {
                     Some(job) => drop(tx.update_job(job)?),
+                    // Another import may have inserted the job since it was read.
                     None if !tx.import_job(&read.job, &LastLightExecution::default())? => continue,
                     None => {}
                 }
                 fresh += 1;
                 let view = PublishedView::Job(read.job.head.id.clone());
+                // The copied file counts as published, so it is not written again.
                 tx.adopt_view(&view, sha256, now)?;
                 if read.job.interrupted && read.unfinished {
                     unfinished += 1;
+                    // Its status changed with the import, so the file must be published again.
                     tx.mark_view_due(&view)?;
                 }
             }
@@ -97,6 +100,7 @@ impl HerdctlImport<'_> {
         let relative = format!("jobs/{stem}.yaml");
         let known = match stem.parse() {
             Ok(id) if self.purpose == ImportPurpose::Rebuild => self.target.db().job(&id)?,
+            // Imported before, and possibly changed since.
             Ok(id) if self.target.db().is_job_id_used(&id)? => {
                 self.report.count_existing(ImportItemKind::Job);
                 if self.source.has(&format!("jobs/{stem}.jsonl")) {
@@ -120,6 +124,7 @@ impl HerdctlImport<'_> {
                 return Ok(None);
             }
         };
+        // The job is still being written. Ending it here would contradict its own process.
         if let (Some(pid), true) = (self.running_pid, read.unfinished) {
             let reason =
                 format!("herdctl (process {pid}) is running it; import again when it has ended");
@@ -128,6 +133,7 @@ impl HerdctlImport<'_> {
         }
         let known = match known {
             None => None,
+            // In a rebuild the row comes from a backup, and the view may be newer.
             Some(row) => match overlay(row, &read.job) {
                 Some(job) => Some(job),
                 None => {
@@ -136,6 +142,7 @@ impl HerdctlImport<'_> {
                 }
             },
         };
+        // Transcripts are copied before the row that names them.
         if self.place_logs(stem, &read)? == SourceFileOutcome::NameTaken {
             self.report.refuse(
                 ImportItemKind::Job,
@@ -146,6 +153,7 @@ impl HerdctlImport<'_> {
         }
         if read.unfinished && self.purpose == ImportPurpose::TakeOver {
             settle(&mut read.job);
+            // The end of a job that was cut off is not recorded anywhere else.
             read.job.head.finished_at =
                 last_moment(&self.target.dir().job_transcript(&read.job.head.id));
         }
@@ -154,6 +162,7 @@ impl HerdctlImport<'_> {
         if !self.target.is_at(&self.source.root().join(&relative), &relative) {
             let to = self.target.path(&relative)?;
             let put = state_files::put_new(&mut Cursor::new(&text), &to)?;
+            // A longer file of the same name belongs to another job.
             if matches!(put, PutOutcome::Grown | PutOutcome::NameTaken) {
                 self.report.refuse(ImportItemKind::Job, relative, state_files::NAME_TAKEN);
                 return Ok(None);
@@ -169,17 +178,19 @@ impl HerdctlImport<'_> {
         read: &JobViewRecord,
     ) -> Result<SourceFileOutcome, ImportError> {
         let usual = format!("{stem}.jsonl");
+        // The name comes from a record and becomes part of a path.
         let other = read.output_name.as_deref().filter(|name| unsafe_name(name).is_none());
         let log = [Some(usual.as_str()), other]
             .into_iter()
             .flatten()
             .find(|name| self.source.has(&format!("jobs/{name}")));
-        let brought = match log {
+        let outcome = match log {
             Some(log) => self.copy_file(
                 ImportItemKind::Transcript,
                 &format!("jobs/{log}"),
                 &format!("jobs/{usual}"),
             )?,
+            // A job that never wrote a row has no transcript, which is no fault.
             None => SourceFileOutcome::Present,
         };
         let output = format!("jobs/{stem}/output.log");
@@ -187,13 +198,13 @@ impl HerdctlImport<'_> {
             state_files::create_folder(&self.target.dir().root().join(format!("jobs/{stem}")))?;
             self.copy_file(ImportItemKind::File, &output, &output)?;
         }
-        Ok(brought)
+        Ok(outcome)
     }
 }
 
 /// Merges a newer view into a row; `None` if it adds nothing.
 fn overlay(row: Job, view: &Job) -> Option<Job> {
-    let says = |job: &Job| {
+    let progress = |job: &Job| {
         let head = &job.head;
         (
             head.status,
@@ -205,12 +216,13 @@ fn overlay(row: Job, view: &Job) -> Option<Job> {
     };
     // The row may come from a backup that is older than the view.
     let is_undone = row.head.status.is_final() && !view.head.status.is_final();
+    // A restart makes a finished job run again, so the number of restarts is compared first.
     let is_older = match view.restart_count.cmp(&row.restart_count) {
         Ordering::Less => true,
         Ordering::Equal => is_undone,
         Ordering::Greater => false,
     };
-    if is_older || says(&row) == says(view) {
+    if is_older || progress(&row) == progress(view) {
         return None;
     }
     let mut job = row;

@@ -12,8 +12,10 @@ const PID_BYTES_MAX: u64 = 64;
 /// herdctl writes its id to `herdctl.pid` and takes no lock. So a stale file is common, and its
 /// id may have been reused: only a process that looks like herdctl counts.
 pub(crate) fn running_herdctl(state: &Utf8Path) -> Option<u32> {
+    // Anything may be in this file, so only a few bytes are read.
     let text = untrusted_file::read(&state.join("herdctl.pid"), PID_BYTES_MAX).ok()?;
     let pid: u32 = str::from_utf8(&text).ok()?.trim().parse().ok()?;
+    // Without `/proc` no process is found, and the directory counts as free.
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     looks_like_herdctl(&command).then_some(pid)
 }

@@ -19,6 +19,7 @@ pub(crate) fn check_agent(name: &str) -> Result<(), String> {
 
 /// Ends the record of a job without a running process.
 pub(crate) fn settle(job: &mut Job) {
+    // No process of herdctl works on it any more.
     job.apply(JobTransition::Import { status: JobStatus::Failed });
     job.head.exit_reason = Some(ExitReason::Error);
     job.interrupted = true;
@@ -64,12 +65,14 @@ fn chat_session(
 /// Reads `adopted-sessions/<stem>.yaml`: a session started by hand and assigned to an agent.
 pub(crate) fn adopted_session(stem: &str, text: &str) -> Result<Session, String> {
     let record = LenientRecord::yaml(text)?;
+    // The key may be missing. The file name is then the id.
     let id = record.filled("sessionId").unwrap_or_else(|| stem.to_owned());
     let agent = record.filled("agentName").ok_or("it names no agent")?;
     let agent: AgentName = agent.parse().map_err(|error| format!("{error}"))?;
     let at = record.time("adoptedAt").ok_or("it has no `adoptedAt` that is a moment in time")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
     let mut session = idle_session(agent.as_str(), Some(id), at);
+    // A person started it in a terminal and answered its questions.
     session.approvals = ApprovalMode::Interactive;
     session.working_directory = record.filled("sourceCwd").map(Utf8PathBuf::from);
     Ok(session)

@@ -21,7 +21,7 @@ const CONTEXTS: &str = "agent-sessions/projects/-herdctl";
 struct PlannedSession {
     session: Session,
     /// The agent to which the session view `sessions/<agent>.json` belongs, and the file's text.
-    own_view: Option<(String, String)>,
+    agent_view: Option<(String, String)>,
     /// Text of the session's own file.
     view: Option<String>,
 }
@@ -33,7 +33,7 @@ struct CopiedHerdctlSession {
     sha256: Option<String>,
     agent_session_policy: AgentSessionPolicy,
     /// Hash of its agent's file, if that was imported.
-    own_sha256: Option<String>,
+    agent_sha256: Option<String>,
 }
 
 /// Decides if a session becomes the one that its agent continues.
@@ -57,16 +57,17 @@ impl CopiedHerdctlSession {
                 tx.mark_view_due(&view)?;
             }
         }
-        let is_own = match self.agent_session_policy {
+        let becomes_current = match self.agent_session_policy {
             AgentSessionPolicy::Never => false,
             AgentSessionPolicy::IfNone => tx.agent_session(&session.agent)?.is_none(),
             AgentSessionPolicy::Always => true,
         };
-        if !is_own {
+        if !becomes_current {
             return Ok(());
         }
         tx.set_agent_session(&session.agent, Some(&session.id))?;
-        match (self.own_sha256, session.agent.parse()) {
+        // An agent name of another system may be no file name; it has no such view then.
+        match (self.agent_sha256, session.agent.parse()) {
             (Some(sha256), Ok(agent)) => {
                 tx.adopt_agent_session_view(&agent, &session.id, &sha256, now)
             }
@@ -83,15 +84,17 @@ impl HerdctlImport<'_> {
     pub(super) fn sessions(&mut self) -> Result<(), ImportError> {
         let mut plan = SessionImportPlan::new();
         let files = self.records("sessions", ".json");
-        let (numbered, own) =
+        let (numbered, by_agent) =
             files.into_iter().partition(|(stem, _)| stem.parse::<SessionId>().is_ok());
         // Numbered files first: only they contain the session's id.
         self.plan_files(numbered, &mut plan)?;
         for folder in ["discord-sessions", "slack-sessions", "web-sessions"] {
             self.plan_chats(folder, &mut plan);
         }
-        self.plan_files(own, &mut plan)?;
+        // After the numbered files and chats, which describe the same sessions in more detail.
+        self.plan_files(by_agent, &mut plan)?;
         self.plan_adopted(&mut plan);
+        // Last, because a container's transcript belongs to a session that is planned by now.
         self.plan_containers(&mut plan)?;
         self.put_plan(plan)
     }
@@ -125,6 +128,8 @@ impl HerdctlImport<'_> {
         for (stem, what) in files {
             let read = self.source.text(&what).and_then(|text| {
                 let session = parse_session(&stem, &text)?;
+                // In a rebuild the names come from Heeler's own views, which also hold imported
+                // ones.
                 if self.purpose == ImportPurpose::TakeOver {
                     read::check_agent(&session.agent)?;
                 }
@@ -139,13 +144,14 @@ impl HerdctlImport<'_> {
             };
             let numbered = stem.parse::<SessionId>().is_ok();
             if numbered {
+                // The context is copied before the row that will name it.
                 self.copy_context(&stem, &mut session)?;
             }
             let (key, agent) = (key_of(&session), session.agent.clone());
             self.plan(plan, what, session);
             match plan.get_mut(&key) {
                 Some(planned) if numbered => planned.view = Some(text),
-                Some(planned) => planned.own_view = Some((agent, text)),
+                Some(planned) => planned.agent_view = Some((agent, text)),
                 None => {}
             }
         }
@@ -172,6 +178,7 @@ impl HerdctlImport<'_> {
                     continue;
                 }
             };
+            // The session exists, so its transcript was imported with it.
             if self.target.db().session_by_agent_id(&id)?.is_some() {
                 self.report.count_existing(ImportItemKind::Transcript);
                 continue;
@@ -210,12 +217,14 @@ impl HerdctlImport<'_> {
             Some(id) => self.target.db().session_by_agent_id(id)?,
             None => None,
         };
+        // An existing session keeps its transcript, which may have grown since.
         if !self.source.has(&context)
             || known.is_some()
             || self.target.db().session(&session.id)?.is_some()
         {
             return Ok(());
         }
+        // In place, Heeler's own link names the transcript; there is nothing to copy.
         if self.target.is_at(&self.source.root().join(&context), &context)
             && let Ok(link) = self.source.root().join(&context).read_link_utf8()
         {
@@ -245,11 +254,13 @@ impl HerdctlImport<'_> {
         }
         let log = link.strip_prefix("..").ok()?;
         log.as_str().strip_prefix("agent-sessions/")?;
+        // A forged link must not make a file outside the directory a transcript.
         resolve_inside(self.target.dir().root(), log.as_str()).ok()?;
         Some(log.to_owned())
     }
 
     fn set_log(&self, session: &mut Session, relative: &str) -> Result<(), ImportError> {
+        // A record without a count gets the real one.
         if session.message_count == 0 {
             let log = self.target.dir().root().join(relative);
             session.message_count = count_messages(&log)
@@ -265,10 +276,11 @@ impl HerdctlImport<'_> {
             None => {
                 plan.insert(
                     key_of(&session),
-                    PlannedSession { session, own_view: None, view: None },
+                    PlannedSession { session, agent_view: None, view: None },
                 );
             }
             Some(planned) => {
+                // One native session cannot serve two channels. A job would mix their messages.
                 let clash = session.channel_id.is_some()
                     && planned.session.channel_id.is_some()
                     && session.channel_id != planned.session.channel_id;
@@ -284,18 +296,21 @@ impl HerdctlImport<'_> {
     }
 
     fn put_plan(&mut self, plan: SessionImportPlan) -> Result<(), ImportError> {
-        let (mut ready, mut newer, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        // Three lists, because they are written in one transaction but by different operations.
+        let (mut ready, mut newer, mut current) = (Vec::new(), Vec::new(), Vec::new());
         for planned in plan.into_values() {
             let db = self.target.db();
             let known = match &planned.session.agent_session_id {
                 Some(id) => db.session_by_agent_id(id)?,
                 None => db.session(&planned.session.id)?,
             };
+            // In a rebuild the agent's file is newer than the backup, so it decides which session
+            // continues.
             if let (Some(row), Some((agent, _)), ImportPurpose::Rebuild) =
-                (&known, &planned.own_view, self.purpose)
+                (&known, &planned.agent_view, self.purpose)
                 && row.agent == *agent
             {
-                own.push((agent.clone(), row.id.clone()));
+                current.push((agent.clone(), row.id.clone()));
             }
             match known {
                 None => {
@@ -310,12 +325,13 @@ impl HerdctlImport<'_> {
             }
         }
         let now = self.now;
-        if ready.is_empty() && newer.is_empty() && own.is_empty() {
+        if ready.is_empty() && newer.is_empty() && current.is_empty() {
             return Ok(());
         }
         Ok(self.target.commit(move |tx| {
+            // Existing rows first: an agent may refer to one of them.
             newer.iter().try_for_each(|session| tx.put_session(session).map(drop))?;
-            for (agent, session) in &own {
+            for (agent, session) in &current {
                 tx.set_agent_session(agent, Some(session))?;
             }
             ready.into_iter().try_for_each(|session| session.put(tx, now))
@@ -328,14 +344,14 @@ impl HerdctlImport<'_> {
     }
 
     fn copy_views(&mut self, planned: PlannedSession) -> Result<CopiedHerdctlSession, ImportError> {
-        let PlannedSession { mut session, own_view, view } = planned;
+        let PlannedSession { mut session, agent_view, view } = planned;
         session.origin.clone_from(&self.origin);
-        let own = match (&own_view, self.purpose) {
+        let policy = match (&agent_view, self.purpose) {
             (None, _) => AgentSessionPolicy::Never,
             (Some(_), ImportPurpose::TakeOver) => AgentSessionPolicy::IfNone,
             (Some(_), ImportPurpose::Rebuild) => AgentSessionPolicy::Always,
         };
-        let own_sha256 = match own_view {
+        let agent_sha256 = match agent_view {
             Some((agent, text)) => self.copy_view(&format!("sessions/{agent}.json"), &text)?,
             None => None,
         };
@@ -343,7 +359,7 @@ impl HerdctlImport<'_> {
             Some(text) => self.copy_view(&format!("sessions/{}.json", session.id), &text)?,
             None => None,
         };
-        Ok(CopiedHerdctlSession { session, sha256, agent_session_policy: own, own_sha256 })
+        Ok(CopiedHerdctlSession { session, sha256, agent_session_policy: policy, agent_sha256 })
     }
 
     /// Lists the records of a directory: their stems, and their paths in the source.
@@ -351,6 +367,7 @@ impl HerdctlImport<'_> {
         let names = self.source.names(folder, ImportItemKind::Session, &mut self.report);
         names
             .iter()
+            // Hidden files are drafts that a crash left.
             .filter(|name| !name.starts_with('.'))
             .filter_map(|name| {
                 Some((name.strip_suffix(ending)?.to_owned(), format!("{folder}/{name}")))
@@ -360,14 +377,15 @@ impl HerdctlImport<'_> {
 }
 
 fn key_of(session: &Session) -> String {
-    let own = session.agent_session_id.as_ref().map(AgentSessionId::as_str);
-    own.unwrap_or(session.id.as_str()).to_owned()
+    let native_id = session.agent_session_id.as_ref().map(AgentSessionId::as_str);
+    native_id.unwrap_or(session.id.as_str()).to_owned()
 }
 
 /// Merges a newer view into a row.
 fn overlay(mut row: Session, view: &Session) -> Session {
     row.last_active_at = view.last_active_at;
     row.status = view.status;
+    // Counts only grow, so the larger one is newer.
     row.message_count = row.message_count.max(view.message_count);
     row.token_estimate = row.token_estimate.max(view.token_estimate);
     row.job_count = row.job_count.max(view.job_count);
@@ -381,6 +399,7 @@ fn complete(known: &mut Session, other: Session) {
     known.job_count = known.job_count.max(other.job_count);
     known.message_count = known.message_count.max(other.message_count);
     known.channel_id = known.channel_id.take().or(other.channel_id);
+    // The first file wins for fields that exclude each other.
     known.log_path = known.log_path.take().or(other.log_path);
     known.working_directory = known.working_directory.take().or(other.working_directory);
     known.docker_enabled |= other.docker_enabled;

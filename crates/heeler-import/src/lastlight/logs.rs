@@ -61,11 +61,13 @@ impl LastLightImport<'_> {
                 return Ok(None);
             }
         };
+        // A sub-agent's transcript belongs to a session that its name does not show.
         let is_sub_agent = stem.starts_with(SUB_AGENT);
         let known = match is_sub_agent {
             true => None,
             false => self.target.db().session_by_agent_id(&id)?,
         };
+        // The same import has run before.
         if known.as_ref().and_then(|known| known.log_path.as_deref()) == Some(relative.into()) {
             self.report.count_existing(ImportItemKind::Transcript);
             self.report.count_existing(ImportItemKind::Session);
@@ -78,10 +80,12 @@ impl LastLightImport<'_> {
                 return Ok(None);
             }
         };
+        // Read before the copy, which has a new time.
         let written_at = file.metadata().and_then(|meta| meta.modified()).ok();
         let written_at = written_at.and_then(|at| Timestamp::try_from(at).ok());
         let to = self.target.path(relative)?;
         state_files::create_folder(to.parent().expect("a log lies in its project's folder"))?;
+        // An existing transcript is never replaced: it may have grown since.
         match state_files::put_new(&mut file, &to)? {
             PutOutcome::New => self.report.count_imported(ImportItemKind::Transcript),
             PutOutcome::Same | PutOutcome::Grown => {
@@ -115,6 +119,7 @@ impl LastLightImport<'_> {
         written_at: Timestamp,
         threads: &[LastLightRow],
     ) -> Result<Session, ImportError> {
+        // The chat names the channel, so it describes the session better than its executions.
         let thread = threads
             .iter()
             .find(|row| row.text("agent_session_id").as_deref() == Some(id.as_str()))
@@ -127,6 +132,7 @@ impl LastLightImport<'_> {
                 session.mode = SessionMode::FreshPerJob;
                 session
             }
+            // Nothing but the file tells about the session.
             (None, None) => idle_session(UNKNOWN_AGENT, Some(id), written_at),
         };
         for job in &jobs {
@@ -143,6 +149,7 @@ impl LastLightImport<'_> {
             return Ok(());
         }
         let fresh = self.target.commit(move |tx| {
+            // An agent may have kept one session in two projects.
             let put = sessions.into_iter().map(|session| tx.import_new_session(session));
             put.collect::<Result<Vec<_>, _>>()
         })?;

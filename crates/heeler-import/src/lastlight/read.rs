@@ -65,6 +65,7 @@ impl LastLightRow {
     /// Returns a value; NULL if the column does not exist.
     pub(crate) fn get(&self, name: &str) -> &Value {
         let at = self.names.iter().position(|known| *known == name);
+        // An older version of Last Light lacks newer columns.
         at.map_or(&Value::Null, |at| &self.values[at])
     }
 
@@ -78,6 +79,7 @@ impl LastLightRow {
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         match self.get(name) {
             Value::Text(text) => Some(text.clone()),
+            // SQLite does not enforce types, so a number may be stored where text is expected.
             Value::Integer(number) => Some(number.to_string()),
             Value::Real(number) => Some(number.to_string()),
             Value::Null | Value::Blob(_) => None,
@@ -94,6 +96,7 @@ impl LastLightRow {
     }
 
     pub(crate) fn duration(&self, name: &str) -> Option<i64> {
+        // A damaged duration must not overflow a sum.
         self.integer(name).map(|ms| ms.clamp(0, DURATION_MS_MAX))
     }
 
@@ -124,6 +127,7 @@ impl LastLightRow {
     /// Fills empty columns with defaults.
     pub(crate) fn default_missing(&mut self, defaults: &[(&str, &str)]) {
         for (name, value) in defaults {
+            // A missing column cannot be set, so the default has no effect there.
             if *self.get(name) == Value::Null {
                 self.set(name, Value::Text((*value).to_owned()));
             }
@@ -156,6 +160,7 @@ pub(crate) fn execution(row: &LastLightRow) -> Result<(Job, bool), String> {
     let started_at = row.time("started_at").ok_or("its `started_at` is not a moment in time")?;
 
     let mut job = Job::new_pending(id, &skill, trigger, started_at);
+    // Last Light records one time, which is that of the request and of the start.
     job.run_started_at = Some(started_at);
     job.trigger_id = row.text("trigger_id").unwrap_or_default();
     job.repo = repository(row);
@@ -177,6 +182,7 @@ pub(crate) fn execution(row: &LastLightRow) -> Result<(Job, bool), String> {
     job.head.duration_ms = row.duration("duration_ms");
     job.head.cost_usd = row.real("cost_usd");
     job.head.session_id = row.text("session_id").and_then(|id| id.parse().ok());
+    // Both are missing only if the process died before it recorded an end.
     let unfinished = row.integer("success").is_none() && job.head.finished_at.is_none();
     conclude(&mut job, row.integer("success"), unfinished);
     Ok((job, unfinished))
@@ -198,6 +204,7 @@ fn conclude(job: &mut Job, success: Option<i64>, unfinished: bool) {
             (JobStatus::Failed, ExitReason::MaxTurns)
         }
         (Some(_), Some("timeout" | "error_timeout")) => (JobStatus::Failed, ExitReason::Timeout),
+        // An execution without an outcome counts as failed, because nothing shows that it worked.
         (Some(_), _) | (None, _) => (JobStatus::Failed, ExitReason::Error),
     };
     job.apply(JobTransition::Import { status });
@@ -223,6 +230,7 @@ pub(crate) fn lastlight_fields(row: &LastLightRow) -> LastLightExecution {
 fn repository(row: &LastLightRow) -> Option<String> {
     let repo = row.text("repo")?;
     match row.text("owner") {
+        // Old rows hold `owner/name` in one column.
         Some(owner) if !repo.contains('/') && !owner.is_empty() => Some(format!("{owner}/{repo}")),
         _ => Some(repo),
     }
@@ -230,9 +238,9 @@ fn repository(row: &LastLightRow) -> Option<String> {
 
 /// Creates the session of a chat thread, if the agent has assigned an id.
 pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
-    let own: AgentSessionId = row.text("agent_session_id")?.parse().ok()?;
+    let native_id: AgentSessionId = row.text("agent_session_id")?.parse().ok()?;
     let last = row.time("last_activity_at").or_else(|| row.time("created_at"))?;
-    let mut session = idle_session("chat", Some(own), last);
+    let mut session = idle_session("chat", Some(native_id), last);
     session.created_at = row.time("created_at").unwrap_or(last);
     session.mode = SessionMode::PerChannel;
     let channel = row.text("channel_id").unwrap_or_default();
@@ -250,7 +258,7 @@ pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
 /// several.
 pub(crate) fn keep_newest_active(rows: &mut [LastLightRow]) -> u64 {
     let mut newest: std::collections::HashMap<Vec<Option<String>>, usize> = Default::default();
-    let mut rested = 0;
+    let mut deactivated = 0;
     for at in 0..rows.len() {
         if rows[at].integer("active") == Some(0) {
             continue;
@@ -261,7 +269,8 @@ pub(crate) fn keep_newest_active(rows: &mut [LastLightRow]) -> u64 {
             newest.insert(place, at);
             continue;
         };
-        rested += 1;
+        deactivated += 1;
+        // Equal times: the later row wins, since rows are read in the order of their creation.
         if rows[other].time("last_activity_at") <= rows[at].time("last_activity_at") {
             rows[other].set("active", Value::Integer(0));
             newest.insert(place, at);
@@ -269,7 +278,7 @@ pub(crate) fn keep_newest_active(rows: &mut [LastLightRow]) -> u64 {
             rows[at].set("active", Value::Integer(0));
         }
     }
-    rested
+    deactivated
 }
 
 #[cfg(test)]

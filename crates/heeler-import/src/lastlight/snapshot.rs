@@ -33,6 +33,7 @@ impl DatabaseSnapshot {
         original: &Utf8Path,
         near: &Utf8Path,
     ) -> Result<DatabaseSnapshot, ImportError> {
+        // Beside the target, so that `doctor` finds it after a crash.
         let folder = TempFolderGuard::make(near)?;
         let copy = folder.path.join("copy.db");
         copy_steady(original, &copy, || fingerprint(original))?;
@@ -72,6 +73,7 @@ impl DatabaseSnapshot {
         let names: Arc<[&'static str]> = columns.into();
         let mut statement = match self.select(table, columns) {
             Ok(statement) => statement,
+            // A damaged table is reported and does not stop the others.
             Err(error) => return Ok(Some(error)),
         };
         let mut rows = match statement.query([]) {
@@ -97,6 +99,7 @@ impl DatabaseSnapshot {
             .iter()
             .map(|name| match has.iter().any(|column| column == name) {
                 true => quoted(name),
+                // The versions of Last Light have different columns.
                 false => "NULL".to_owned(),
             })
             .collect::<Vec<_>>()
@@ -113,6 +116,7 @@ impl DatabaseSnapshot {
 /// Opens the copy; SQLite reads the file only with the first query.
 #[expect(clippy::disallowed_methods, reason = "the copy is not a database of Heeler")]
 fn open_copy(copy: &Utf8Path) -> rusqlite::Result<Connection> {
+    // The copy may be written: SQLite replays the log into it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(copy.as_str(), flags)?;
     conn.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
@@ -128,6 +132,7 @@ fn copy_steady<T: PartialEq>(
     for _ in 0..ATTEMPTS_MAX {
         let before = fingerprint();
         copy_file(original, copy)?;
+        // The log after the database: a checkpoint in between changes the fingerprint.
         copy_file(&log_of(original), &log_of(copy))?;
         if fingerprint() == before {
             return Ok(());
@@ -152,6 +157,7 @@ fn values(row: &Row<'_>, count: usize) -> rusqlite::Result<Vec<Value>> {
 }
 
 fn quoted(name: &str) -> String {
+    // Names come from the source and may contain quotes.
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
@@ -177,6 +183,7 @@ fn copy_file(from: &Utf8Path, to: &Utf8Path) -> Result<(), ImportError> {
         Err(error)
             if error.kind() == std::io::ErrorKind::NotFound && from.as_str().ends_with("-wal") =>
         {
+            // A log of an earlier attempt does not belong to this copy.
             match fs::remove_file(to) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     Err(ImportError::Write { path: to.to_owned(), source: error })
@@ -225,11 +232,11 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let root = Utf8Path::from_path(temp.path()).unwrap();
         fs::write(root.join("a.db"), "x").unwrap();
-        let asked = Cell::new(0);
+        let selected = Cell::new(0);
         copy_steady(&root.join("a.db"), &root.join("b.db"), || {
-            asked.set(asked.get() + 1);
+            selected.set(selected.get() + 1);
             // The fingerprint is taken before and after each copy.
-            if asked.get() <= 2 * changes { asked.get() } else { 0 }
+            if selected.get() <= 2 * changes { selected.get() } else { 0 }
         })
     }
 
