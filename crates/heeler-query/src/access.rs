@@ -68,6 +68,7 @@ impl TokenStatus {
 
 impl TokenSummary {
     fn of(token: AccessToken, now: Timestamp) -> TokenSummary {
+        // Revoked is shown even after the expiry, because a person did it on purpose.
         let status = match token.revoked_at {
             Some(_) => TokenStatus::Revoked,
             None if token.is_valid(now) => TokenStatus::Active,

@@ -113,8 +113,9 @@ impl FleetReader {
         let disabled = reader.disabled_agents()?;
         let (day, all) =
             (reader.daily_spend_by_agent(known.today(now))?, reader.total_spend_by_agent()?);
+        // The reader goes back to the pool before the lock is probed.
         drop(reader);
-        let is_kept = self.lock_owner()?.has_permanent_daemon();
+        let has_daemon = self.lock_owner()?.has_permanent_daemon();
         let agents: Vec<AgentSummary> = loaded
             .agents
             .iter()
@@ -122,10 +123,12 @@ impl FleetReader {
                 let name = agent.name.as_str();
                 let state = states.get(name).cloned().unwrap_or_default();
                 let is_disabled = disabled.iter().any(|known| known == name);
-                let is_due = is_kept && !is_disabled;
+                // Without a daemon the recorded time is no promise.
+                let is_due = has_daemon && !is_disabled;
                 let sum = |sums: &[(String, i64)]| {
-                    let own = sums.iter().find(|(known, _)| known == name);
-                    micros_to_usd(own.map_or(0, |(_, micros)| *micros))
+                    // An agent that has spent nothing has no row.
+                    let found = sums.iter().find(|(known, _)| known == name);
+                    micros_to_usd(found.map_or(0, |(_, micros)| *micros))
                 };
                 AgentSummary {
                     name: name.to_owned(),
@@ -164,6 +167,7 @@ impl FleetReader {
     pub fn agent(&self, name: &str, now: Timestamp) -> Result<AgentSummary, QueryError> {
         let loaded = self.context().config()?;
         let name = loaded.find_agent(name).map_err(|error| unknown_agent(&error))?.name.as_str();
+        // The config may have been reloaded between the two reads.
         let found = self.agents(now)?.agents.into_iter().find(|agent| agent.name == name);
         found
             .ok_or_else(|| QueryError::not_found("the agent no longer exists", "heeler agent list"))

@@ -154,6 +154,7 @@ impl FleetReader {
 
 /// Returns the ID of the workflow run or job that a text refers to.
 fn resolve_requester(reader: &StoreReader, text: &str) -> Result<String, QueryError> {
+    // A workflow run is tried first: approvals of its jobs belong to the run.
     match reader.find_workflow_run(text) {
         Ok(row) => return Ok(row.head.id.to_string()),
         Err(IdLookupError::Unknown { .. }) => {}

@@ -110,6 +110,7 @@ impl FleetReader {
             now,
             until: now.checked_add(WINDOW_SPAN).unwrap_or(Timestamp::MAX),
         };
+        // Without a config nothing is known about the schedules.
         let Some(loaded) = self.context().loaded else {
             return Ok(FleetCalendar {
                 from: span.from,
@@ -140,14 +141,14 @@ struct CalendarWindow {
 /// Stored state of all schedules.
 struct CalendarContext {
     overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
-    marks: HashMap<ScheduleKey, (DueTimeCursor, String)>,
+    progress: HashMap<ScheduleKey, (DueTimeCursor, String)>,
     disabled_schedules: Vec<ScheduleKey>,
     disabled_agents: Vec<String>,
 }
 
 impl CalendarContext {
     fn read(reader: &StoreReader, loaded: &LoadedConfig) -> Result<CalendarContext, QueryError> {
-        let marks = reader.schedule_progress()?.into_iter().map(|it| {
+        let progress = reader.schedule_progress()?.into_iter().map(|it| {
             (ScheduleKey { agent: it.agent, schedule: it.schedule }, (it.progress, it.trigger_text))
         });
         let mut off = Vec::new();
@@ -160,7 +161,7 @@ impl CalendarContext {
         }
         Ok(CalendarContext {
             overrides: load_overrides(reader, loaded)?,
-            marks: marks.collect(),
+            progress: progress.collect(),
             disabled_schedules: off,
             disabled_agents: reader.disabled_agents()?,
         })
@@ -178,27 +179,29 @@ fn build_timeline(
     let changed = state.overrides.get(&key);
     let mut schedule = schedule.clone();
     let text = changed.and_then(|changed| changed.text.as_deref());
+    // A change that no longer fits the trigger is ignored, as in the scheduler.
     if let Some(trigger) = text.and_then(|text| parse_rule(text, &schedule.trigger)) {
         schedule.trigger = trigger;
     }
     let enabled = changed.map_or(schedule.enabled, |changed| changed.enabled)
         && !state.disabled_schedules.contains(&key)
         && !state.disabled_agents.contains(&key.agent);
-    let (mut marks, more_past) = past_entries(reader, &key, span)?;
+    let (mut entries, more_past) = past_entries(reader, &key, span)?;
     let mut more_due = false;
     if enabled
         && let Some(table) = ScheduleTimetable::for_schedule(&schedule, &key.to_string(), zone)
     {
         let rule = rule_text(&schedule.trigger);
-        let known = state.marks.get(&key).filter(|(_, known)| *known == rule);
-        let mark = known.map_or_else(|| table.initial_cursor(span.now), |(mark, _)| *mark);
+        // Progress of an earlier trigger does not apply: the schedule starts afresh.
+        let known = state.progress.get(&key).filter(|(_, known)| *known == rule);
+        let cursor = known.map_or_else(|| table.initial_cursor(span.now), |(cursor, _)| *cursor);
         let due;
-        (due, more_due) = upcoming_due_times(&table, mark, span);
-        marks.extend(due.into_iter().map(|at| TimelineEntry { at, what: TimelineOutcome::Due }));
+        (due, more_due) = upcoming_due_times(&table, cursor, span);
+        entries.extend(due.into_iter().map(|at| TimelineEntry { at, what: TimelineOutcome::Due }));
     }
     let when = describe_trigger(&schedule.trigger);
     let ScheduleKey { agent, schedule } = key;
-    Ok(ScheduleTimeline { agent, schedule, when, enabled, marks, more_past, more_due })
+    Ok(ScheduleTimeline { agent, schedule, when, enabled, marks: entries, more_past, more_due })
 }
 
 /// Returns the past due times with their outcomes, oldest first, and true if some were omitted.
@@ -207,43 +210,47 @@ fn past_entries(
     key: &ScheduleKey,
     span: &CalendarWindow,
 ) -> Result<(Vec<TimelineEntry>, bool), QueryError> {
-    let mut marks = Vec::new();
+    let mut entries = Vec::new();
     let started = reader.occurrences(&key.agent, &key.schedule, None, PAST_MAX)?;
     let skipped = reader.skips(&key.agent, &key.schedule, None, PAST_MAX)?;
     let is_more = |count: usize, oldest: Option<Timestamp>| {
+        // A full page that begins inside the window was cut.
         count == PAST_MAX && oldest.is_some_and(|oldest| oldest >= span.from)
     };
     let more = is_more(started.len(), started.last().map(|one| one.due))
         || is_more(skipped.len(), skipped.last().map(|one| one.skip.first));
+    // The page may reach beyond the window.
     for one in started.into_iter().filter(|one| one.due >= span.from) {
+        // The id of a workflow run finds no job, and then there is no status to show.
         let status = reader.job(&one.job)?.map(|job| job.head.status);
-        marks.push(TimelineEntry {
+        entries.push(TimelineEntry {
             at: one.due,
             what: TimelineOutcome::Ran { job: one.job.to_string(), status },
         });
     }
+    // A span may begin before the window and end in it.
     for row in skipped.into_iter().filter(|row| row.skip.last >= span.from) {
         let (count, last) = (row.skip.count, row.skip.last);
         let reason = row.skip.reason.as_str().to_owned();
-        marks.push(TimelineEntry {
+        entries.push(TimelineEntry {
             at: row.skip.first,
             what: TimelineOutcome::Skipped { count, last, reason },
         });
     }
-    marks.sort_by_key(|mark| mark.at);
-    Ok((marks, more))
+    entries.sort_by_key(|entry| entry.at);
+    Ok((entries, more))
 }
 
 /// Returns the due times ahead, and true if some were omitted.
 fn upcoming_due_times(
     table: &ScheduleTimetable,
-    mut mark: DueTimeCursor,
+    mut cursor: DueTimeCursor,
     span: &CalendarWindow,
 ) -> (Vec<Timestamp>, bool) {
     let mut due = Vec::new();
     // Due times missed while no daemon was running are in the past and not upcoming.
-    mark.through = mark.through.max(span.now);
-    while let Some((at, _)) = table.next_due(mark) {
+    cursor.through = cursor.through.max(span.now);
+    while let Some((at, _)) = table.next_due(cursor) {
         if at > span.until {
             return (due, false);
         }
@@ -251,7 +258,7 @@ fn upcoming_due_times(
             return (due, true);
         }
         due.push(at);
-        mark.through = at;
+        cursor.through = at;
     }
     (due, false)
 }

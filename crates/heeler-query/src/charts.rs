@@ -107,28 +107,31 @@ pub struct JobDuration {
 impl FleetReader {
     /// Returns the charts, at most [`CHARTS_CACHE_TTL`] old; days are in `zone`.
     pub fn charts(&self, now: Timestamp, zone: &TimeZone) -> Result<FleetCharts, QueryError> {
-        let mut kept = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = &*kept
-            && kept.zone == *zone
-            && (SignedDuration::ZERO..CHARTS_CACHE_TTL).contains(&now.duration_since(kept.at))
+        // The lock is held while the charts are computed, so that concurrent requests share one
+        // result.
+        let mut cache = self.charts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cached) = &*cache
+            && cached.zone == *zone
+            // A clock that was set back makes the cache look newer than now, which is no valid age.
+            && (SignedDuration::ZERO..CHARTS_CACHE_TTL).contains(&now.duration_since(cached.at))
         {
-            return Ok(kept.charts.clone());
+            return Ok(cached.charts.clone());
         }
         let reader = self.reader()?;
-        let mut settled = kept.take().map_or_else(Vec::new, |kept| kept.finished_hours);
-        settled.retain(|it| {
+        let mut finished_hours = cache.take().map_or_else(Vec::new, |cached| cached.finished_hours);
+        finished_hours.retain(|it| {
             (SignedDuration::ZERO..HOUR_CACHE_TTL).contains(&now.duration_since(it.at))
         });
         let charts = FleetCharts {
-            hours: hourly_job_counts(&reader, now, &mut settled)?,
+            hours: hourly_job_counts(&reader, now, &mut finished_hours)?,
             days: load_daily_costs(&reader, None, now, zone)?,
             durations: recent_durations(&reader)?,
         };
-        *kept = Some(CachedCharts {
+        *cache = Some(CachedCharts {
             at: now,
             zone: zone.clone(),
             charts: charts.clone(),
-            finished_hours: settled,
+            finished_hours,
         });
         Ok(charts)
     }
@@ -147,20 +150,22 @@ impl FleetReader {
 fn hourly_job_counts(
     reader: &StoreReader,
     now: Timestamp,
-    settled: &mut Vec<CachedHour>,
+    finished_hours: &mut Vec<CachedHour>,
 ) -> Result<Vec<HourlyJobCounts>, QueryError> {
+    // Hours of UTC, so that they do not change with the time zone.
     let this = now.as_second().div_euclid(3_600) * 3_600;
     let at = |back: usize| Timestamp::from_second(this - 3_600 * back as i64).unwrap_or(now);
     let mut hours = Vec::with_capacity(CHART_HOURS);
     for back in (0..CHART_HOURS).rev() {
         let from = at(back);
-        if let Some(known) = settled.iter().find(|it| it.hour.from == from) {
+        if let Some(known) = finished_hours.iter().find(|it| it.hour.from == from) {
             hours.push(known.hour.clone());
             continue;
         }
         let (hour, is_open) = count_hour(reader, from, (back > 0).then(|| at(back - 1)))?;
+        // The current hour still grows, and an hour with open jobs changes when they end.
         if back > 0 && !is_open {
-            settled.push(CachedHour { hour: hour.clone(), at: now });
+            finished_hours.push(CachedHour { hour: hour.clone(), at: now });
         }
         hours.push(hour);
     }
@@ -178,6 +183,7 @@ fn count_hour(
     let mut hour = HourlyJobCounts { from, completed: 0, failed: 0, others: 0 };
     let mut is_open = false;
     for status in JobStatus::ALL {
+        // One range of the index per status, because each is a covering count.
         let count = reader.count_jobs_between(*status, from, until)?;
         is_open |= count > 0 && !status.is_final();
         match status {
@@ -201,6 +207,7 @@ fn load_daily_costs(
     spent.retain(|row| agent.is_none_or(|agent| row.agent == agent));
     let day = |back: usize| {
         let day = today.saturating_sub((back as i64).days());
+        // A day without spending has no row and counts as zero.
         let micros: i64 = spent.iter().filter(|row| row.day == day).map(|row| row.micros).sum();
         DailyCost { day, cost_usd: micros as f64 / 1e6 }
     };
@@ -209,6 +216,7 @@ fn load_daily_costs(
 
 fn recent_durations(reader: &StoreReader) -> Result<Vec<JobDuration>, QueryError> {
     let mut heads = Vec::new();
+    // Cancelled jobs say nothing about usual durations.
     for status in [JobStatus::Completed, JobStatus::Failed] {
         let filter = JobFilter { status: Some(status), ..JobFilter::default() };
         heads.extend(reader.jobs(&filter, None, CHART_DURATIONS_MAX)?);

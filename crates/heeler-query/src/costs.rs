@@ -92,10 +92,12 @@ impl CostSummary {
 fn sum_costs(rows: &[DailySpendRecord], by: CostGrouping) -> Vec<CostSummary> {
     let mut sums: IndexMap<String, i64> = IndexMap::new();
     for spent in rows {
+        // Integers, so that the sums are exact.
         *sums.entry(by.key(spent)).or_default() += spent.micros;
     }
     let mut sums: Vec<(String, i64)> = sums.into_iter().collect();
     match by {
+        // Days are ISO dates, so the order by text is the order by time.
         CostGrouping::Day => sums.sort(),
         CostGrouping::Agent | CostGrouping::Model => {
             sums.sort_by(|(name, spent), (other, more)| more.cmp(spent).then(name.cmp(other)));
@@ -112,6 +114,7 @@ impl FleetReader {
         since: Option<Timestamp>,
     ) -> Result<CostReport, QueryError> {
         let known = self.context();
+        // Spending is recorded by day of the fleet's time zone, so the time is rounded to a day.
         let rows = self.reader()?.daily_spend_since(since.map(|at| known.today(at)))?;
         let total: i64 = rows.iter().map(|spent| spent.micros).sum();
         Ok(CostReport { by, costs: sum_costs(&rows, by), total_usd: micros_to_usd(total) })

@@ -66,7 +66,9 @@ impl DiffBase {
         at: Option<u64>,
     ) -> Result<DiffBase, QueryError> {
         let id = session.agent_session_id.as_ref();
+        // A fork copies the rows of its source, so only the snapshot of this very session counts.
         let begin = noted.iter().find(|it| id.is_some() && it.initial_session.as_ref() == id);
+        // Without a snapshot of its own a fork begins at its fork point.
         let forked = session.forked_at_message.and_then(|number| u64::try_from(number).ok());
         if let Some(number) = at.or(forked.filter(|_| begin.is_none())) {
             let found = DiffBase::at_message(log, number)?;
@@ -79,6 +81,7 @@ impl DiffBase {
         if let Some(begin) = begin {
             return Ok(DiffBase::snapshot(&begin.snapshot));
         }
+        // Nothing was recorded before the first turn, so the checked-out commit is the best start.
         let first = &noted.first().ok_or_else(|| no_snapshot(session))?.snapshot;
         let Some(base) = &first.base else { return Ok(DiffBase::snapshot(first)) };
         let words = "nothing was recorded before the first turn: it begins at the commit that was \
@@ -94,6 +97,7 @@ impl DiffBase {
     fn at_message(log: &Utf8Path, asked: u64) -> Result<Option<DiffBase>, QueryError> {
         let mut number = asked;
         while number > 0 {
+            // Snapshots are taken after turns, so a message inside a turn has none.
             let cut = match find_fork_point(log, None, Some(number)) {
                 Ok(cut) => cut,
                 Err(ForkPointError::NoSafePoint { .. }) => break,
@@ -126,12 +130,14 @@ fn parse_commit(text: &str) -> Result<CommitId, QueryError> {
 /// Finds the directory that holds a session's files; `None` if it does not exist or was on another
 /// machine.
 fn find_work_tree(session: &Session, last: &TranscriptSnapshot) -> Option<WorkTree> {
+    // A worktree of the session takes precedence over the directory of the last snapshot.
     let top = session.workspace.as_deref().unwrap_or(&last.top);
     let works_in = |directory: &Utf8PathBuf| {
         directory.canonicalize_utf8().is_ok_and(|directory| directory.starts_with(top))
     };
     // A directory that is no longer the same work tree is not compared.
     let tree = WorkTree::find(top).ok().flatten().filter(|found| found.top == top);
+    // The agent may have been given another directory since.
     tree.filter(|_| session.working_directory.as_ref().is_none_or(works_in))
 }
 
@@ -168,9 +174,13 @@ impl FleetReader {
         let last = last.ok_or_else(|| no_snapshot(&session))?;
         let from = DiffBase::find(&session, &log, &noted, at_message)?;
         let repository = &from.note.repository;
+        // Opened by key, because the user's repository may be gone.
         let snapshots = SnapshotStore::open_key(&self.dir().workspaces(), repository)?;
+        // The state directory may be inside the work tree.
         let snapshots = snapshots.excluding(&[self.dir().root().to_owned()]);
+        // The current files are compared only if no second message is given.
         let tree = find_work_tree(&session, &last).filter(|_| to_message.is_none());
+        // Commits of two repositories cannot be compared.
         if tree.is_none() && last.repository != *repository {
             return Err(QueryError::Refused {
                 message: format!(

@@ -9,6 +9,7 @@ macro_rules! described {
     ($($(#[$meta:meta])* $name:ident = $words:ty,)+) => {$(
         $(#[$meta])*
         #[derive(Debug)]
+        // Without values: the type exists only for its schema.
         pub enum $name {}
 
         impl PartialSchema for $name {

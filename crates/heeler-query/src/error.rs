@@ -88,6 +88,7 @@ impl QueryError {
             | QueryError::Lookup(IdLookupError::Ambiguous { .. })
             | QueryError::Native(NativeSessionError::Ambiguous { .. }) => QueryErrorKind::Usage,
             QueryError::Refused { .. } => QueryErrorKind::Refused,
+            // Anything else is a failure of Heeler or of the machine and not of the request.
             _ => QueryErrorKind::Internal,
         }
     }

@@ -77,29 +77,35 @@ impl SessionExport {
         let id = self.session.agent_session_id.as_ref().map_or("", |id| id.as_str());
         let mut wanted: BTreeMap<String, BTreeSet<CommitId>> = BTreeMap::new();
         for TranscriptSnapshotEntry { snapshot: note, .. } in notes {
+            // An invalid commit in a foreign transcript is ignored.
             let commit = CommitId::parse(&note.commit);
             wanted.entry(note.repository).or_default().extend(commit);
         }
         for (key, commits) in wanted {
+            // A session may have worked in several repositories.
             let found = match SnapshotStore::open_key(workspaces, &key) {
                 Ok(found) => found,
+                // Snapshots may have been pruned, or their repository removed. The rest is
+                // exported.
                 Err(SnapshotError::NoRepository { .. }) => {
                     self.snapshots_missing += commits.len() as u64;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
             };
-            let kept: BTreeSet<CommitId> =
+            let existing: BTreeSet<CommitId> =
                 found.list(None)?.into_iter().map(|(_, commit)| commit).collect();
-            self.snapshots_missing += commits.difference(&kept).count() as u64;
+            self.snapshots_missing += commits.difference(&existing).count() as u64;
+            // Names depend only on the session and the commit, so repeated exports are equal.
             let name = |commit: &CommitId| SnapshotName::parse(&format!("{id}/{commit}")).ok();
-            let named = commits.intersection(&kept);
+            let named = commits.intersection(&existing);
             let named: Vec<_> = named.filter_map(|it| Some((name(it)?, it.clone()))).collect();
             if !named.is_empty() {
                 self.snapshots += named.len() as u64;
                 self.repositories.push((found, named));
             }
         }
+        // The caller asked for the files, so an export without any would be misleading.
         match self.repositories.is_empty() {
             true => Err(no_snapshot(&self.session)),
             false => Ok(()),
@@ -120,15 +126,17 @@ impl FleetReader {
         let reader = self.reader()?;
         let session = sessions::find_session(&reader, id)?;
         let jobs = session_jobs(&reader, &session)?;
+        // The reader goes back to the pool before files are examined.
         drop(reader);
         // A fork that has not started has no native session yet, only that of its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
-        let own = source.or(session.agent_session_id.as_ref());
-        let own = own.and_then(|id| known.read_context()?.native_session_file(&session, id));
+        let native_id = source.or(session.agent_session_id.as_ref());
+        let native_file =
+            native_id.and_then(|id| known.read_context()?.native_session_file(&session, id));
         let mut export = SessionExport {
             jobs,
             log: self.session_transcript_path(&known, &session),
-            native_file: own.filter(|own| own.is_file()),
+            native_file: native_file.filter(|file| file.is_file()),
             redactor: SecretRedactor::new(&known.secrets()),
             repositories: Vec::new(),
             snapshots: 0,

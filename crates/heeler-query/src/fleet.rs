@@ -242,20 +242,24 @@ impl FleetReader {
         wanted: &FleetStatusQuery,
         now: Timestamp,
     ) -> Result<FleetStatus, QueryError> {
-        let (known, keeper, reader) = (self.context(), self.lock_owner()?, self.reader()?);
+        let (known, lock_owner, reader) = (self.context(), self.lock_owner()?, self.reader()?);
         let loaded = known.loaded.as_deref();
+        // Configured agents first, so that their order is that of the file.
         let mut agents: IndexMap<String, AgentState> = IndexMap::new();
         for agent in loaded.iter().flat_map(|loaded| &loaded.agents) {
             agents.insert(agent.name.to_string(), configured_state(agent));
         }
+        // Agents that are no longer configured still have jobs to show.
         merge_recorded_state(&reader, &mut agents)?;
         if let Some(name) = &wanted.agent {
             retain_agent(&mut agents, name)?;
         }
-        let told = wanted.daemon.as_ref().and_then(|told| told.as_ref().ok());
-        let is_stopping = told.is_some_and(|told| told.stopping);
+        // A daemon that does not answer still has a state on disk, which is shown.
+        let daemon_status = wanted.daemon.as_ref().and_then(|status| status.as_ref().ok());
+        let is_stopping = daemon_status.is_some_and(|status| status.stopping);
         let disabled = reader.disabled_agents()?;
-        let is_due = keeper.has_permanent_daemon() && !is_stopping;
+        // A daemon that ends when idle starts no schedules, so no due time is shown.
+        let is_due = lock_owner.has_permanent_daemon() && !is_stopping;
         let shown = agents.iter().map(|(name, state)| {
             let enabled = !disabled.contains(name);
             FleetAgentSummary::of(name, state, enabled, is_due && enabled)
@@ -268,11 +272,11 @@ impl FleetReader {
                 config_path: known.config.as_ref().map(ToString::to_string),
                 state_dir: self.dir().root().to_string(),
                 started_at: reader.meta(heeler_store::STARTED_AT)?,
-                writer: keeper.writer.clone(),
+                writer: lock_owner.writer.clone(),
             },
             jobs_total: reader.count_jobs(&JobFilter::default())?,
             approvals_waiting: reader.count_approvals(&ApprovalFilter { status, run: None })?,
-            daemon: DaemonSummary::of(&keeper, wanted),
+            daemon: DaemonSummary::of(&lock_owner, wanted),
             agents: shown.collect(),
             running: Vec::new(),
             waiting: Vec::new(),
@@ -282,7 +286,12 @@ impl FleetReader {
                 .map(ParkedCredentialSummary::from)
                 .collect(),
             failed: Vec::new(),
-            budgets: told.iter().flat_map(|it| &it.budgets).map(BudgetSummary::from).collect(),
+            budgets: daemon_status
+                .iter()
+                .flat_map(|it| &it.budgets)
+                .map(BudgetSummary::from)
+                .collect(),
+            // Workflow runs belong to the fleet and not to one agent.
             workflow_runs: match wanted.agent {
                 None => open_runs(&reader)?,
                 Some(_) => Vec::new(),
@@ -291,6 +300,7 @@ impl FleetReader {
             failing: Vec::new(),
             failed_total: 0,
         };
+        // The name may be short, so the resolved names are used for the jobs.
         let only = wanted.agent.as_ref().map(|_| agents.keys().cloned().collect::<Vec<_>>());
         self.add_jobs(&reader, only.as_deref(), now, &mut fleet)?;
         Ok(fleet)
@@ -310,10 +320,12 @@ impl FleetReader {
         }
         for row in reader.queue()? {
             let Some(job) = reader.job(&row.job)? else { continue };
+            // The entry stays until the job ends, so running jobs are in the table, too.
             if job.head.status == JobStatus::Pending && is_shown(&job.head) {
                 fleet.waiting.push(self.queued_job_summary(reader, job.head, row)?);
             }
         }
+        // One query per agent uses the index by agent and status.
         let agents = match only {
             None => vec![None],
             Some(names) => names.iter().cloned().map(Some).collect(),
@@ -351,6 +363,7 @@ impl FleetReader {
         fleet: &mut FleetStatus,
     ) -> Result<(), QueryError> {
         let mut counts: IndexMap<String, (JobHead, usize)> = IndexMap::new();
+        // Newest first, so the first job of each agent is its newest failure.
         for (number, head) in failed.into_iter().enumerate() {
             let (_, count) = counts.entry(head.agent.clone()).or_insert_with(|| (head.clone(), 0));
             *count += 1;
@@ -368,12 +381,14 @@ impl FleetReader {
 /// Lists paused, then running, then queued workflow runs; oldest first within each status.
 fn open_runs(reader: &StoreReader) -> Result<Vec<OpenWorkflowRun>, QueryError> {
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
+    // One query for all questions instead of one per run.
     let pending = reader.approvals(&pending, None, PENDING_APPROVALS_MAX)?;
     let mut open = Vec::new();
     for status in [WorkflowRunStatus::Paused, WorkflowRunStatus::Running, WorkflowRunStatus::Queued]
     {
         let filter = WorkflowRunFilter { status: Some(status), ..WorkflowRunFilter::default() };
         let mut heads = reader.workflow_runs(&filter, None, WORKFLOW_RUNS_MAX)?;
+        // Imported runs never continue.
         heads.retain(|head| head.origin.is_none());
         heads.reverse();
         open.extend(heads.iter().map(|head| OpenWorkflowRun {
@@ -386,6 +401,7 @@ fn open_runs(reader: &StoreReader) -> Result<Vec<OpenWorkflowRun>, QueryError> {
 
 /// Keeps only the agent with this name.
 fn retain_agent(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result<(), QueryError> {
+    // An agent of a nested fleet has a qualified name, and its last part is accepted.
     agents.retain(|known, _| known == name || known.rsplit('.').next() == Some(name));
     match agents.is_empty() {
         false => Ok(()),
@@ -411,6 +427,7 @@ fn merge_recorded_state(
     for (name, mut state) in reader.agents()? {
         if let Some(configured) = agents.get(&name) {
             for (schedule, idle) in &configured.schedules {
+                // A new schedule has no row before its first due time.
                 state.schedules.entry(schedule.clone()).or_insert_with(|| idle.clone());
             }
         }
@@ -433,6 +450,7 @@ impl FleetAgentSummary {
             name: name.clone(),
             status: state.status,
             last_run_at: state.last_run_at,
+            // Without a daemon the recorded time is no promise.
             next_run_at: state.next_run_at.filter(|_| is_due),
             last_error: state.last_error.clone(),
         });
@@ -452,19 +470,21 @@ impl FleetAgentSummary {
 }
 
 impl DaemonSummary {
-    fn of(keeper: &StateLockOwner, wanted: &FleetStatusQuery) -> Option<DaemonSummary> {
-        let file = keeper.daemon.as_ref()?;
-        let told = wanted.daemon.as_ref();
+    fn of(lock_owner: &StateLockOwner, wanted: &FleetStatusQuery) -> Option<DaemonSummary> {
+        // The file proves nothing by itself; the owner of the lock has been compared with it.
+        let file = lock_owner.daemon.as_ref()?;
+        let status = wanted.daemon.as_ref();
         Some(DaemonSummary {
             pid: file.pid,
             since: heeler_model::iso_millis(file.since),
             version: file.version.clone(),
             mode: file.mode,
             url: file.url.clone(),
-            stopping: told.is_some_and(|told| told.as_ref().is_ok_and(|told| told.stopping)),
-            faults: match told {
+            stopping: status
+                .is_some_and(|status| status.as_ref().is_ok_and(|status| status.stopping)),
+            faults: match status {
                 None => Vec::new(),
-                Some(Ok(told)) => told.faults.clone(),
+                Some(Ok(status)) => status.faults.clone(),
                 Some(Err(why)) => vec![format!("the daemon does not answer: {why}")],
             },
         })

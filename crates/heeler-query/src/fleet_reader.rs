@@ -47,6 +47,7 @@ impl QueryContext {
 
     /// Returns the secrets that must not be shown, even if the home directory is unknown.
     pub(crate) fn secrets(&self) -> Vec<String> {
+        // Secrets do not depend on the home directory, which only locates native sessions.
         let home = Utf8Path::new("");
         FleetEnvironment { loaded: self.loaded.as_deref(), env: &self.env, home }.secrets()
     }
@@ -118,8 +119,9 @@ impl FleetReader {
 
     /// Returns a database reader for one query.
     pub fn reader(&self) -> Result<PooledReader<'_>, QueryError> {
-        let kept = self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let reader = match kept {
+        // An open reader has its statements prepared. Opening one takes longer than most queries.
+        let idle = self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let reader = match idle {
             Some(reader) => reader,
             None => StoreReader::open(&self.dir)?,
         };
@@ -143,6 +145,7 @@ impl FleetReader {
         let file = DaemonFile::read(&self.dir).ok().flatten();
         Ok(StateLockOwner {
             writer: Some(writer),
+            // Another process may hold the lock: an import, for example.
             daemon: file.filter(|file| Some(file.pid) == pid),
         })
     }
@@ -157,6 +160,7 @@ impl FleetReader {
         let mut names = reader.agent_names()?;
         let loaded = self.context().loaded;
         names.extend(loaded.iter().flat_map(|it| &it.agents).map(|agent| agent.name.to_string()));
+        // A complete name wins over the last part of another one.
         if names.iter().any(|known| known == name) {
             return Ok(name.to_owned());
         }
@@ -181,9 +185,9 @@ impl FleetReader {
         reader: &StoreReader,
         head: &JobHead,
     ) -> Result<Option<Utf8PathBuf>, QueryError> {
-        let own = self.dir.job_transcript(&head.id);
-        if is_file(&own) {
-            return Ok(Some(own));
+        let path = self.dir.job_transcript(&head.id);
+        if is_file(&path) {
+            return Ok(Some(path));
         }
         let session = match &head.session_id {
             Some(id) => reader.session_by_agent_id(id)?,
@@ -191,7 +195,8 @@ impl FleetReader {
         };
         let home = self.context().home;
         let log = session.and_then(|it| self.dir.session_log_path(home.as_deref(), &it));
-        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
+        // A job that has not ended may still create its transcript, so its path is valid.
+        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(path)))
     }
 }
 
@@ -232,6 +237,7 @@ impl Deref for PooledReader<'_> {
 impl Drop for PooledReader<'_> {
     fn drop(&mut self) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // More readers are only needed for a moment, so they are closed.
         if idle.len() < IDLE_READERS_MAX {
             idle.extend(self.reader.take());
         }

@@ -58,6 +58,7 @@ impl FleetReader {
     pub fn check_health(&self, now: Timestamp) -> HealthReport {
         let home = self.context().home;
         let findings = doctor::examine(self.dir().root(), home.as_deref(), now);
+        // Notes describe the normal state, so they do not make it unsound.
         let sound = findings.iter().all(|finding| finding.severity == FindingSeverity::Note);
         HealthReport { findings: findings.iter().map(FindingSummary::from).collect(), sound }
     }

@@ -133,6 +133,7 @@ impl JobSummary {
 
 /// Returns the list position of a job without reading its prompt.
 fn job_cursor(reader: &StoreReader, id: &str) -> Result<JobCursor, QueryError> {
+    // A complete id is found without reading the prompt; a prefix needs the full search.
     let line = id.parse().ok().map(|id| reader.job_list_row(&id)).transpose()?.flatten();
     let head = match line {
         Some(line) => line.head,
@@ -142,6 +143,7 @@ fn job_cursor(reader: &StoreReader, id: &str) -> Result<JobCursor, QueryError> {
 }
 
 fn is_dead(head: &JobHead, reader: &StoreReader, dir: &StateDir) -> Result<bool, QueryError> {
+    // Only a running job can be dead, so no lock is probed for the others.
     Ok(head.status == JobStatus::Running && reader.is_job_orphaned(dir, &head.id)?)
 }
 
@@ -347,6 +349,8 @@ impl RunSummary {
             session_id: session.map(|session| session.id.to_string()),
             error: error.map(RunErrorDetails::from),
             fault: error.map(|error| {
+                // The runner does not know where the user finds its folder, so the path is inserted
+                // here.
                 let cure = error.cure.replace("the run's folder", dir.run(run.id).as_str());
                 RunError { cure, ..error.clone() }
             }),
@@ -437,6 +441,7 @@ impl FleetReader {
             Some(id) => reader.session_by_agent_id(id)?.map(|session| session.id.to_string()),
             None => None,
         };
+        // Running jobs keep their entry in the queue, but no longer wait.
         let queued = match job.head.status {
             JobStatus::Pending => reader.queued_job(&id)?,
             _ => None,
@@ -446,6 +451,7 @@ impl FleetReader {
         let output_file = self.job_transcript_path(reader, &job.head)?;
         let dead = is_dead(&job.head, reader, dir)?;
         let about = JobDetailsContext { session, queued, runs, hooks, output_file, dead };
+        // Without a daemon a queued job does not start, which the display explains.
         let has_daemon = self.lock_owner()?.writer.is_some();
         Ok(JobDetails { has_daemon, ..about.details(dir, job) })
     }
@@ -471,6 +477,7 @@ impl JobDetailsContext {
             item: JobSummary::from_head(job.head.clone(), run_started_at(&job), dead),
             prompt: job.prompt,
             error: job.error,
+            // The error of the last run is the one that ended the job.
             error_details: runs.last().and_then(|run| run.error.clone()),
             stop_reason: job.stop_reason,
             interrupted: job.interrupted,

@@ -97,9 +97,10 @@ impl FleetReader {
         reader: &StoreReader,
         head: &JobHead,
     ) -> Result<Option<Utf8PathBuf>, QueryError> {
-        let own = self.dir().job_transcript(&head.id);
-        if is_file(&own) || !head.status.is_final() {
-            return Ok(Some(own));
+        let path = self.dir().job_transcript(&head.id);
+        // The transcript of a job that has not started will appear under this name.
+        if is_file(&path) || !head.status.is_final() {
+            return Ok(Some(path));
         }
         let Some(id) = &head.session_id else { return Ok(None) };
         let session = reader.session_by_agent_id(id)?;
@@ -155,14 +156,14 @@ impl FleetReader {
         let run = reader.find_workflow_run(run)?.head.id;
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let events = reader.workflow_events(&run, after, limit)?;
-        let told = events.into_iter().map(|event| WorkflowRunEvent {
+        let events = events.into_iter().map(|event| WorkflowRunEvent {
             number: event.number.unsigned_abs(),
             at: event.at,
             kind: event.kind,
             phase: event.phase,
             text: event.text,
         });
-        Ok(told.collect())
+        Ok(events.collect())
     }
 }
 

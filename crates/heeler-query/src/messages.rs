@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use crate::{FleetReader, QueryError, sessions};
 
 /// Mark of a row that no job has imported yet.
+// Different from `true`, which marks an external message that a job has imported.
 const NOT_IMPORTED: &str = "not taken in";
 
 /// Page of a message list.
@@ -90,6 +91,7 @@ impl MessageDetails {
     /// Creates the details of a message.
     pub fn of(message: &HistoryMessage) -> MessageDetails {
         let content = message.rows.iter().flat_map(|row| match envelope_content(row) {
+            // A message of the API has either text or blocks. Callers get blocks in both cases.
             Value::Array(blocks) => blocks.clone(),
             text => vec![json!({ "type": "text", "text": text })],
         });
@@ -99,6 +101,7 @@ impl MessageDetails {
         };
         let is_pending = is_pending(message);
         MessageDetails {
+            // The number is the position in Heeler's transcript, where this message is not yet.
             number: (!is_pending).then_some(message.number),
             role: message.role,
             uuid: message.uuid.map(|uuid| uuid.to_string()),
@@ -127,18 +130,19 @@ pub fn is_pending(message: &HistoryMessage) -> bool {
 }
 
 /// Creates a page of messages.
-pub fn message_page(session: &str, past: &HistoryPage) -> MessagePage {
-    let messages: Vec<MessageDetails> = past.messages.iter().map(MessageDetails::of).collect();
+pub fn message_page(session: &str, history: &HistoryPage) -> MessagePage {
+    let messages: Vec<MessageDetails> = history.messages.iter().map(MessageDetails::of).collect();
+    // Messages that are not imported have no number and do not count as a beginning.
     let first = messages.iter().find_map(|message| message.number);
     let next = first.filter(|first| *first > 1);
-    MessagePage { session: session.to_owned(), messages, total: past.total, next }
+    MessagePage { session: session.to_owned(), messages, total: history.total, next }
 }
 
 impl FleetReader {
     /// Reads messages of a session.
     pub fn messages(&self, id: &str, wanted: MessageListQuery) -> Result<MessagePage, QueryError> {
-        let (session, past) = self.history(id, wanted)?;
-        Ok(message_page(session.id.as_str(), &past))
+        let (session, history) = self.history(id, wanted)?;
+        Ok(message_page(session.id.as_str(), &history))
     }
 
     /// Reads messages of a session, with their rows.
@@ -148,6 +152,7 @@ impl FleetReader {
         wanted: MessageListQuery,
     ) -> Result<(Session, HistoryPage), QueryError> {
         let known = self.context();
+        // The reader goes back to the pool before the files are read.
         let session = sessions::find_session(&*self.reader()?, id)?;
         let log =
             self.session_transcript_path(&known, &session).ok_or_else(|| QueryError::NotFound {
@@ -156,16 +161,24 @@ impl FleetReader {
             })?;
         // A fork that has not started has no native session yet: it will copy that of its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
-        let own_id = source.or(session.agent_session_id.as_ref());
-        let around = known.read_context();
-        let own = own_id.and_then(|id| around.as_ref()?.native_session_file(&session, id));
-        let mut past = load_history(&log, own.as_deref(), wanted.before, wanted.limit)?;
-        append_external_messages(&session, own.as_deref(), wanted, &known.secrets(), &mut past)?;
+        let native_id = source.or(session.agent_session_id.as_ref());
+        let environment = known.read_context();
+        let native_file =
+            native_id.and_then(|id| environment.as_ref()?.native_session_file(&session, id));
+        let mut history = load_history(&log, native_file.as_deref(), wanted.before, wanted.limit)?;
+        append_external_messages(
+            &session,
+            native_file.as_deref(),
+            wanted,
+            &known.secrets(),
+            &mut history,
+        )?;
+        // A command keeps no context, so no message of it can be continued.
         if session.runtime == RuntimeType::Command.as_str() {
             let remembers_nothing = ForkSafety::Unsafe("a command has no sessions");
-            past.messages.iter_mut().for_each(|message| message.fork_safety = remembers_nothing);
+            history.messages.iter_mut().for_each(|message| message.fork_safety = remembers_nothing);
         }
-        Ok((session, past))
+        Ok((session, history))
     }
 }
 
@@ -174,32 +187,40 @@ impl FleetReader {
 /// are not added.
 fn append_external_messages(
     session: &Session,
-    own: Option<&Utf8Path>,
+    native_file: Option<&Utf8Path>,
     wanted: MessageListQuery,
     secrets: &[String],
-    past: &mut HistoryPage,
+    history: &mut HistoryPage,
 ) -> Result<(), QueryError> {
-    let (Some(left), Some(own)) = (&session.own, own.filter(|own| own.is_file())) else {
+    let (Some(left), Some(native_file)) =
+        (&session.own, native_file.filter(|native_file| native_file.is_file()))
+    else {
+        // Without a recorded position it is unknown which messages are Heeler's.
         return Ok(());
     };
+    // Only the last page shows them, because they follow all others.
     if wanted.before.is_some() || session.status == SessionStatus::Active {
         return Ok(());
     }
-    let added = read_external_messages(own, left)?;
-    let known: HashSet<&str> = past.messages.iter().flat_map(uuids).collect();
+    let added = read_external_messages(native_file, left)?;
+    // A job may have imported some of them since the position was recorded.
+    let known: HashSet<&str> = history.messages.iter().flat_map(uuids).collect();
     let added: HashSet<&str> = added.iter().filter_map(uuid).collect();
     let added: HashSet<&str> = added.difference(&known).copied().collect();
     if added.is_empty() {
         return Ok(());
     }
-    let mut all = load_history(own, Some(own), None, wanted.limit)?;
+    // Read as a history of its own, so that rows are grouped into messages in the same way.
+    let mut all = load_history(native_file, Some(native_file), None, wanted.limit)?;
     all.messages.retain(|message| uuids(message).any(|uuid| added.contains(uuid)));
+    // The native session was written without redaction.
     DisplayRedactor::new(secrets).history(&mut all);
     for message in &mut all.messages {
         message.fork_safety = ForkSafety::Unsafe("it is not imported yet");
         message.rows.iter_mut().for_each(|row| row[EXTERNAL_KEY] = NOT_IMPORTED.into());
     }
-    past.messages.append(&mut all.messages);
+    // They follow everything that Heeler has recorded.
+    history.messages.append(&mut all.messages);
     Ok(())
 }
 

@@ -62,12 +62,14 @@ impl FleetReader {
                 let filter =
                     JobFilter { agent: Some(agent.clone()), status: Some(*status), since: None };
                 let count = reader.count_jobs(&filter)?;
+                // Zeros are included: a series that appears late would look like a jump.
                 figures.jobs.insert((agent.clone(), status.as_str()), count);
             }
         }
         let queue = reader.queue()?;
         for queued in queue {
             let job = reader.job(&queued.job)?;
+            // Running jobs keep their entry in the queue.
             if job.is_some_and(|job| job.head.status == JobStatus::Pending) {
                 figures.waiting.push(queued.requested_at);
             }

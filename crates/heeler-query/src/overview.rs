@@ -100,6 +100,7 @@ impl FleetReader {
         let reader = self.reader()?;
         let loaded = self.context().loaded;
         let today = now.to_zoned(zone.clone()).date();
+        // Spending is kept by day, so no job is read for it.
         let spent: i64 = reader.daily_spend_by_agent(today)?.iter().map(|(_, micros)| micros).sum();
         Ok(FleetOverview {
             activity: count_activity(&reader, now)?,
@@ -164,6 +165,7 @@ fn last_rows(path: &camino::Utf8Path) -> Vec<String> {
     // A row may be very long; reading is limited so that the overview stays fast.
     let page = match length {
         0..=LAST_BYTES_MAX => heeler_transcript::read_tail(path, LAST_ROWS),
+        // One row suffices for a long transcript, where a row may have megabytes.
         _ => heeler_transcript::read_tail(path, 1),
     };
     page.map_or_else(|_| Vec::new(), |page| page.records.into_iter().map(|row| row.text).collect())
@@ -173,6 +175,7 @@ fn waiting_jobs(reader: &StoreReader) -> Result<Vec<WaitingJobSummary>, QueryErr
     let filter = JobFilter { status: Some(JobStatus::Pending), ..JobFilter::default() };
     let mut found = Vec::new();
     for head in reader.jobs(&filter, None, SECTION_ENTRIES_MAX)? {
+        // A job that was just created may not be in the queue yet.
         let reason = reader.queued_job(&head.id)?.map(|queued| queued.reason).unwrap_or_default();
         let (id, since) = (head.id.to_string(), head.started_at);
         found.push(WaitingJobSummary { id, agent: head.agent, since, reason });
@@ -192,6 +195,7 @@ fn upcoming_schedules(reader: &StoreReader) -> Result<Vec<UpcomingSchedule>, Que
             due.extend(at.map(|at| UpcomingSchedule { agent: agent.clone(), schedule, at }));
         }
     }
+    // Agent and schedule break ties, so that the display does not jump.
     due.sort_by(|one, other| {
         (one.at, &one.agent, &one.schedule).cmp(&(other.at, &other.agent, &other.schedule))
     });
@@ -202,6 +206,7 @@ fn upcoming_schedules(reader: &StoreReader) -> Result<Vec<UpcomingSchedule>, Que
 fn pending_approvals(reader: &StoreReader) -> Result<Vec<Approval>, QueryError> {
     let pending = ApprovalFilter { run: None, status: Some(ApprovalStatus::Pending) };
     let mut found = reader.approvals(&pending, None, SECTION_ENTRIES_MAX)?;
+    // The oldest question is shown first, because it has waited longest.
     found.reverse();
     Ok(found)
 }

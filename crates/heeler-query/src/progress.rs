@@ -55,9 +55,11 @@ impl WorkflowRunJournal {
         reader: &StoreReader,
         run: &WorkflowRunId,
     ) -> Result<(), DatabaseError> {
+        // Parts end in any order, so reading starts at the first one that was open.
         let open = self.0.values().find(|part| part.outcome.is_none()).map(|part| part.seq);
         let after = self.0.last_key_value().map_or(0, |(seq, _)| seq + 1);
         let parts = reader.workflow_parts(run, open.unwrap_or(after))?;
+        // A part that was read before is replaced by its new state.
         self.0.extend(parts.into_iter().map(|part| (part.seq, part)));
         Ok(())
     }
@@ -83,6 +85,7 @@ impl WorkflowRunProgress {
         journal: &WorkflowRunJournal,
     ) -> Result<WorkflowRunProgress, DatabaseError> {
         let filter = ApprovalFilter { run: Some(row.head.id.to_string()), status: None };
+        // A run has few approvals, so all of them are read.
         let mut approvals = reader.approvals(&filter, None, usize::MAX)?;
         approvals.reverse();
         let phases = match workflow {
@@ -113,24 +116,28 @@ fn workflow_phases(
 ) -> Vec<WorkflowPhaseProgress> {
     let places = workflow.phases.iter().enumerate();
     let places: HashMap<&str, usize> = places.map(|(at, it)| (it.name.as_str(), at)).collect();
-    let mut course = WorkflowRun::new(Arc::clone(workflow), Json::Null);
+    // The context is not needed: only the journal decides the state of phases.
+    let mut run_state = WorkflowRun::new(Arc::clone(workflow), Json::Null);
     let mut phases: Vec<WorkflowPhaseProgress> = Vec::with_capacity(workflow.phases.len());
     for phase in &workflow.phases {
         phases.push(WorkflowPhaseProgress::new(phase.name.as_str(), phase.label.clone()));
     }
     let parts = journal.0.values().filter_map(|part| {
+        // A part of a phase that the definition lacks comes from a damaged or imported journal.
         let place = *places.get(part.phase.as_str())?;
         Some((part.entry(place), Some(part)))
     });
     let gates = approvals.iter().filter_map(|gate| Some((gate_entry(gate, &places)?, None)));
     let mut entries: Vec<(JournalEntry, Option<&WorkflowPartRow>)> = parts.chain(gates).collect();
+    // Gates and parts share one numbering, and the state depends on their order.
     entries.sort_by_key(|(entry, _)| entry.seq);
     for (entry, part) in &entries {
-        course.apply_entry(entry);
+        run_state.apply_entry(entry);
         if let Some(part) = part {
             phases[entry.phase].add_part(part);
         }
     }
+    // After the parts, because a gate counts only for the last start of its phase.
     for gate in approvals {
         let place = gate.phase.as_deref().and_then(|phase| places.get(phase));
         if let Some(place) = place {
@@ -138,13 +145,14 @@ fn workflow_phases(
         }
     }
     for (at, phase) in phases.iter_mut().enumerate() {
-        phase.status = phase_status(row, &course, at, phase, approvals);
+        phase.status = phase_status(row, &run_state, at, phase, approvals);
         if matches!(
             phase.status,
             PhaseDisplayStatus::Waiting
                 | PhaseDisplayStatus::Running
                 | PhaseDisplayStatus::WaitingForAnswer
         ) {
+            // An earlier attempt may have ended, but the phase continues.
             phase.finished_at = None;
         }
     }
@@ -153,13 +161,14 @@ fn workflow_phases(
 
 fn phase_status(
     row: &WorkflowRunRow,
-    course: &WorkflowRun,
+    run_state: &WorkflowRun,
     at: usize,
     phase: &WorkflowPhaseProgress,
     approvals: &[Approval],
 ) -> PhaseDisplayStatus {
+    // A cancelled run has failed phases, which a person would not call failures.
     let was_cancelled = row.head.status == WorkflowRunStatus::Cancelled;
-    match course.phase_outcome(at) {
+    match run_state.phase_outcome(at) {
         Some(PhaseOutcome::Succeeded) => return PhaseDisplayStatus::Succeeded,
         Some(PhaseOutcome::Skipped) => return PhaseDisplayStatus::Skipped,
         Some(PhaseOutcome::Failed) if was_cancelled && phase.was_cancelled() => {
@@ -171,11 +180,14 @@ fn phase_status(
     let asks = |it: &Approval| {
         it.status == ApprovalStatus::Pending && it.phase.as_deref() == Some(phase.name.as_str())
     };
-    let goes_on = phase.parts.iter().any(|part| part.outcome.is_none());
-    match course.is_phase_active(at) {
+    // While a part runs, an open question of the phase does not stop it.
+    let is_working = phase.parts.iter().any(|part| part.outcome.is_none());
+    match run_state.is_phase_active(at) {
         false => PhaseDisplayStatus::Waiting,
+        // The run ended while the phase was active.
         true if row.head.status.is_final() => PhaseDisplayStatus::Cancelled,
-        true if !goes_on && approvals.iter().any(asks) => PhaseDisplayStatus::WaitingForAnswer,
+        true if !is_working && approvals.iter().any(asks) => PhaseDisplayStatus::WaitingForAnswer,
+        // The jobs exist, but none of them has started.
         true if phase.is_queued() => PhaseDisplayStatus::Waiting,
         true => PhaseDisplayStatus::Running,
     }
@@ -185,6 +197,7 @@ fn gate_entry(gate: &Approval, places: &HashMap<&str, usize>) -> Option<JournalE
     Some(JournalEntry {
         phase: *places.get(gate.phase.as_deref()?)?,
         part: gate.part?,
+        // Approvals of agents have no position and are no part of the journal.
         seq: gate.seq?,
         job: None,
         outcome: match gate.status {
@@ -209,6 +222,7 @@ fn journal_phases(journal: &WorkflowRunJournal) -> Vec<WorkflowPhaseProgress> {
             phases.len() - 1
         });
         phases[at].add_part(part);
+        // Without the definition the last part decides.
         phases[at].status = match (part.part, part.outcome) {
             (PhasePart::Skip, _) => PhaseDisplayStatus::Skipped,
             (_, None) => PhaseDisplayStatus::Running,
@@ -220,8 +234,8 @@ fn journal_phases(journal: &WorkflowRunJournal) -> Vec<WorkflowPhaseProgress> {
     phases
 }
 
-pub fn phase_status_name(mark: PhaseDisplayStatus) -> &'static str {
-    match mark {
+pub fn phase_status_name(status: PhaseDisplayStatus) -> &'static str {
+    match status {
         PhaseDisplayStatus::Waiting => "waiting",
         PhaseDisplayStatus::Running => "running",
         PhaseDisplayStatus::WaitingForAnswer => "asking",
@@ -272,6 +286,7 @@ impl WorkflowPhaseProgress {
         let text = item.and_then(Json::as_str).unwrap_or_default();
         let name = one_line(text);
         match name.char_indices().nth(ITEM_NAME_CHARS_MAX) {
+            // Items may be objects or empty; then their number is the name.
             _ if name.is_empty() => format!("item {number}"),
             Some((at, _)) => format!("{}…", &name[..at]),
             None => name,
@@ -280,8 +295,9 @@ impl WorkflowPhaseProgress {
 
     /// Returns the duration up to `now`, in milliseconds.
     pub fn elapsed_ms(&self, now: Timestamp) -> Option<i64> {
-        let took = self.finished_at.unwrap_or(now).duration_since(self.started_at?).as_millis();
-        i64::try_from(took).ok().map(|took| took.max(0))
+        let elapsed = self.finished_at.unwrap_or(now).duration_since(self.started_at?).as_millis();
+        // A clock that was set back must not give a negative duration.
+        i64::try_from(elapsed).ok().map(|elapsed| elapsed.max(0))
     }
 
     /// Returns the cost in millionths of a dollar.
@@ -300,6 +316,7 @@ impl WorkflowPhaseProgress {
         let is_queued = |part: &WorkflowPartRow| {
             part.outcome.is_none() && part.status == JobStatus::Pending && part.started_at.is_none()
         };
+        // A phase without any job is not queued, for example one that only waits at a gate.
         jobs.peek().is_some() && jobs.all(is_queued)
     }
 
@@ -316,6 +333,7 @@ impl WorkflowPhaseProgress {
     }
 
     fn add_part(&mut self, part: &WorkflowPartRow) {
+        // A reset starts the phase again, so earlier parts no longer count.
         if part.part == PhasePart::Reset {
             *self = WorkflowPhaseProgress::new(&self.name, self.label.take());
             return;
@@ -323,6 +341,7 @@ impl WorkflowPhaseProgress {
         if part.part == PhasePart::Items {
             self.items = part.items.as_deref().and_then(|text| serde_json::from_str(text).ok());
         }
+        // The time of the request is used until the process starts.
         self.started_at.get_or_insert(part.started_at.unwrap_or(part.requested_at));
         self.finished_at = self.finished_at.max(part.finished_at);
         self.parts.push(part.clone());
@@ -344,10 +363,11 @@ pub fn load_phase_outputs(
     workflow: Option<Workflow>,
 ) -> Result<HashMap<String, String>, DatabaseError> {
     let Some(workflow) = workflow else { return Ok(HashMap::new()) };
-    let mut course = WorkflowRun::new(Arc::new(workflow), Json::Null);
+    let mut run_state = WorkflowRun::new(Arc::new(workflow), Json::Null);
+    // The complete journal is read here, because outputs are not part of the display rows.
     for row in reader.journal(&row.head.id)? {
-        let Some(phase) = course.workflow.phase_index(&row.phase) else { continue };
-        course.apply_entry(&JournalEntry {
+        let Some(phase) = run_state.workflow.phase_index(&row.phase) else { continue };
+        run_state.apply_entry(&JournalEntry {
             phase,
             part: row.part,
             seq: row.seq,
@@ -359,8 +379,8 @@ pub fn load_phase_outputs(
             micros: row.micros,
         });
     }
-    let names = course.workflow.phases.iter().map(|phase| phase.name.as_str());
-    let said =
-        names.filter_map(|name| Some((name.to_owned(), course.phase_output(name)?.to_owned())));
-    Ok(said.collect())
+    let names = run_state.workflow.phases.iter().map(|phase| phase.name.as_str());
+    let outputs =
+        names.filter_map(|name| Some((name.to_owned(), run_state.phase_output(name)?.to_owned())));
+    Ok(outputs.collect())
 }

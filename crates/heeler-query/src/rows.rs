@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::{FleetReader, QueryError};
 
 /// Maximum number of bytes of text on a page; a page ends early when it is reached.
+// A page is held in memory and sent as one reply.
 pub const ROWS_BYTES_MAX: usize = 4 << 20;
 
 /// Page of a row list.
@@ -56,6 +57,7 @@ struct RowPageRange {
 
 impl RowListQuery {
     fn line_range(&self, lines: u64) -> RowPageRange {
+        // A client may ask for lines beyond the end.
         let most = self.before.unwrap_or(lines).min(lines);
         match self.after {
             Some(after) => {
@@ -73,10 +75,12 @@ pub(crate) fn read_rows(
     job: &str,
     wanted: RowListQuery,
 ) -> Result<RowPage, QueryError> {
+    // A queued job has no transcript yet, which is an empty page and no error.
     let lines = if log.is_file() { count_lines(log)? } else { 0 };
     let mut span = wanted.line_range(lines);
     let mut rows = Vec::new();
     if span.from < span.to {
+        // Read backwards, so that a page ends with the newest row that fits the byte limit.
         let first = read_backwards(log, &mut rows, &span)?;
         if first > span.from && wanted.after.is_some() {
             // A forward page must start with the first row, but the backward read reached the byte
@@ -123,7 +127,9 @@ fn read_backwards(
             break;
         }
         line -= 1;
+        // Glued records of one line keep their order when the page is reversed.
         for record in raw.records().into_iter().rev() {
+            // Kept as text, so that unknown fields reach the client unchanged.
             let row = RawValue::from_string(record.text).ok();
             rows.extend(row.map(|row| NumberedRow { line, row }));
         }
@@ -137,6 +143,7 @@ impl FleetReader {
         let reader = self.reader()?;
         let job = reader.find_job(job)?;
         let log = self.job_transcript_path(&reader, &job.head)?;
+        // The reader goes back to the pool before the file is read.
         drop(reader);
         let id = job.head.id.as_str();
         match log {

@@ -190,25 +190,26 @@ pub(crate) fn load_overrides(
     reader: &StoreReader,
     loaded: &LoadedConfig,
 ) -> Result<HashMap<ScheduleKey, ScheduleOverrideRecord>, QueryError> {
-    let own = reader.schedule_overrides()?.into_iter().map(|row| {
+    let schedules = reader.schedule_overrides()?.into_iter().map(|row| {
         let key = ScheduleKey { agent: row.agent.clone(), schedule: row.schedule.clone() };
         (key, row)
     });
     let crons = reader.cron_overrides()?.into_iter();
-    Ok(own.chain(crons.filter_map(|row| cron_override(loaded, row))).collect())
+    // Crons of workflows are stored under other names, but they are schedules of agents.
+    Ok(schedules.chain(crons.filter_map(|row| cron_override(loaded, row))).collect())
 }
 
 impl ScheduleListContext {
     fn read(
         reader: &StoreReader,
         loaded: &LoadedConfig,
-        is_kept: bool,
+        has_daemon: bool,
     ) -> Result<ScheduleListContext, QueryError> {
         Ok(ScheduleListContext {
             states: reader.agents()?,
             overrides: load_overrides(reader, loaded)?,
             disabled: reader.disabled_agents()?,
-            has_permanent_daemon: is_kept,
+            has_permanent_daemon: has_daemon,
         })
     }
 
@@ -223,7 +224,9 @@ impl ScheduleListContext {
         let state = self.states.get(name).and_then(|state| state.schedules.get(&schedule.name));
         let state: ScheduleState = state.cloned().unwrap_or_default();
         let agent_disabled = self.disabled.iter().any(|known| known == name);
+        // A person's change takes precedence over the config.
         let by_hand = changed.map_or(schedule.enabled, |changed| changed.enabled);
+        // A hand edit of `state.yaml` can disable a schedule, too.
         let enabled = by_hand && !agent_disabled && state.status != ScheduleStatus::Disabled;
         let configured = describe_trigger(&schedule.trigger);
         let set = changed.and_then(|changed| changed.text.as_deref());
@@ -239,6 +242,7 @@ impl ScheduleListContext {
             enabled,
             status: state.status,
             last_run_at: state.last_run_at,
+            // Without a daemon the recorded time is no promise.
             next_run_at: state.next_run_at.filter(|_| enabled && self.has_permanent_daemon),
             last_error: state.last_error,
             changed: changed.map(ScheduleOverrideSummary::from),
@@ -253,7 +257,7 @@ impl FleetReader {
         let loaded = self.context().config()?;
         let only = agent.map(|name| loaded.find_agent(name)).transpose();
         let only = only.map_err(|error| unknown_agent(&error))?;
-        let standing = ScheduleListContext::read(
+        let context = ScheduleListContext::read(
             &*self.reader()?,
             &loaded,
             self.lock_owner()?.has_permanent_daemon(),
@@ -261,7 +265,7 @@ impl FleetReader {
         let agents = loaded.agents.iter().filter(|it| only.is_none_or(|one| one.name == it.name));
         let schedules: Vec<ScheduleSummary> = agents
             .flat_map(|agent| agent.schedules.iter().map(move |it| (agent, it)))
-            .map(|(agent, schedule)| standing.schedule_summary(agent, schedule))
+            .map(|(agent, schedule)| context.schedule_summary(agent, schedule))
             .collect();
         Ok(SchedulePage { total: schedules.len(), schedules })
     }
@@ -272,10 +276,10 @@ impl FleetReader {
         let agent = loaded.find_agent(agent).map_err(|error| unknown_agent(&error))?;
         let schedule = agent.schedules.iter().find(|it| it.name == name);
         let schedule = schedule.ok_or_else(|| unknown_schedule(agent, name))?;
-        let is_kept = self.lock_owner()?.has_permanent_daemon();
+        let has_daemon = self.lock_owner()?.has_permanent_daemon();
         let reader = self.reader()?;
-        let item =
-            ScheduleListContext::read(&reader, &loaded, is_kept)?.schedule_summary(agent, schedule);
+        let item = ScheduleListContext::read(&reader, &loaded, has_daemon)?
+            .schedule_summary(agent, schedule);
         let starts = reader.occurrences(&item.agent, name, None, RECENT_EVENTS_MAX)?;
         let skips = reader.skips(&item.agent, name, None, RECENT_EVENTS_MAX)?;
         Ok(ScheduleDetails {

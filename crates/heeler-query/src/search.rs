@@ -113,18 +113,21 @@ impl FleetReader {
         };
         let usage =
             |error: heeler_transcript::SearchPatternError| QueryError::usage(error_chain(&error));
+        // The same matcher checks redacted text, so both searches agree.
         let finder = LineMatcher::new(&query).map_err(usage)?;
         let reader = self.reader()?;
         let known = self.context();
-        let (paths, cleaner) = match &wanted.native {
+        // Native sessions were stored without redaction, so their text is redacted before it is
+        // shown.
+        let (paths, redactor) = match &wanted.native {
             Some(projects) => {
                 let paths = native::paths(projects).map_err(QueryError::from)?;
                 (paths, Some((DisplayRedactor::new(&known.secrets()), finder)))
             }
             None => (self.list_transcripts(&reader, wanted.agent.as_deref())?, None),
         };
-        let mut sieve = SearchHitFilter {
-            cleaner,
+        let mut filter = SearchHitFilter {
+            redactor,
             reader: &reader,
             seen_rows: HashSet::new(),
             last_reply: None,
@@ -132,13 +135,13 @@ impl FleetReader {
         };
         let mut failed = None;
         let found = search(&query, &paths, &mut |hit| {
-            let told = match sieve.check_hit(&hit, wanted.limit) {
+            let reported = match filter.check_hit(&hit, wanted.limit) {
                 Ok(SearchHitDecision::Skip) => return ControlFlow::Continue(()),
                 Ok(SearchHitDecision::LimitReached) => return ControlFlow::Break(()),
                 Ok(SearchHitDecision::Report(hit)) => each(hit),
                 Err(error) => Err(error.into()),
             };
-            match told {
+            match reported {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => {
                     failed = Some(error);
@@ -163,6 +166,7 @@ impl FleetReader {
         reader: &StoreReader,
         agent: Option<&str>,
     ) -> Result<Vec<Utf8PathBuf>, QueryError> {
+        // Two groups: jobs come before sessions, which repeat their rows.
         let mut found: Vec<Vec<(SystemTime, Utf8PathBuf)>> = vec![Vec::new(), Vec::new()];
         match agent {
             Some(agent) => {
@@ -180,6 +184,7 @@ impl FleetReader {
                 }
             }
         }
+        // Newest files first, because recent work is usually meant.
         found.iter_mut().for_each(|files| files.sort_by(|a, b| b.cmp(a)));
         Ok(found.into_iter().flatten().map(|(_, path)| path).collect())
     }
@@ -200,6 +205,7 @@ impl FleetReader {
                 found.extend(self.job_transcript_path(reader, head)?);
             }
         }
+        // Several jobs share the transcript of one session.
         found.sort();
         found.dedup();
         Ok(found)
@@ -216,14 +222,16 @@ fn build_pattern(wanted: &FleetSearchQuery) -> SearchPattern {
     if wanted.regex {
         return SearchPattern::Regex(wanted.text.clone());
     }
+    // Encoded as JSON, because transcripts hold the text in this form.
     let quoted = Value::from(wanted.text.as_str()).to_string();
+    // Without the quotes around it.
     SearchPattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
 /// Filter that reports each message once.
 struct SearchHitFilter<'s> {
     /// Removes secrets from text that was stored without redaction.
-    cleaner: Option<(DisplayRedactor, LineMatcher)>,
+    redactor: Option<(DisplayRedactor, LineMatcher)>,
     reader: &'s StoreReader,
     /// IDs of the rows found.
     seen_rows: HashSet<Uuid>,
@@ -249,9 +257,9 @@ impl SearchHitFilter<'_> {
         // A row nested too deeply to be parsed is returned as text.
         let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
-        if let Some((cleaner, finder)) = &self.cleaner {
+        if let Some((redactor, finder)) = &self.redactor {
             let before = row.clone();
-            cleaner.json(&mut row);
+            redactor.json(&mut row);
             // The match was in a redacted secret. Reporting it would confirm a guessed secret.
             if row != before && !finder.matches(&row.to_string()) {
                 return Ok(SearchHitDecision::Skip);
@@ -272,7 +280,7 @@ impl SearchHitFilter<'_> {
             id: self.transcript_id(hit.path)?,
             file: hit.path.to_string(),
             line: hit.line + 1,
-            text: match &self.cleaner {
+            text: match &self.redactor {
                 Some(_) => row.as_json().to_string(),
                 None => hit.record.text.to_string(),
             },
@@ -285,6 +293,7 @@ impl SearchHitFilter<'_> {
     fn is_new(&mut self, row: &JobRow) -> bool {
         let Some(uuid) = row.uuid() else { return true };
         let parts = row.content().and_then(Value::as_array).map_or(0, Vec::len);
+        // One message of the agent becomes several rows of a job, with ids derived from its own.
         let is_known = (0..=parts).any(|part| self.seen_rows.contains(&nth_uuid(uuid, part)));
         self.seen_rows.insert(uuid);
         !is_known
@@ -298,6 +307,7 @@ impl SearchHitFilter<'_> {
                 false
             }
             JobRowKind::TurnResult(turn) => {
+                // The result of a turn repeats the agent's last text, so it would be found twice.
                 turn.result.is_some() && turn.result == self.last_reply.as_deref()
             }
             _ => false,
@@ -311,6 +321,7 @@ impl SearchHitFilter<'_> {
             Ok(id) => self.reader.session_by_agent_id(&id)?,
             Err(_) => None,
         };
+        // The transcript of a session is named by the native id, but people know Heeler's.
         Ok(session.map_or(name.to_owned(), |session| session.id.to_string()))
     }
 }
@@ -329,6 +340,7 @@ fn collect_transcripts(folder: &Utf8Path, found: &mut Vec<(SystemTime, Utf8PathB
             collect_transcripts(path, found);
         } else if kind.is_file()
             && matches!(path.extension(), Some("jsonl" | "ndjson"))
+            // An agent may send a file with such a name.
             && !is_sent_file(path)
         {
             found.extend(modified_at(path).map(|at| (at, path.to_owned())));

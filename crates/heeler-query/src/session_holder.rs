@@ -24,14 +24,17 @@ impl FleetReader {
     ) -> Result<Option<SessionHolderDetails>, QueryError> {
         let (known, reader) = (self.context(), self.reader()?);
         let session = sessions::find_session(&reader, session)?;
-        let Some(own) = session.agent_session_id else { return Ok(None) };
-        let at_work = known.home.and_then(|home| heeler_store::session_holder(&home, &own));
+        let Some(native_id) = session.agent_session_id else { return Ok(None) };
+        // The lock is the proof. The record may be older, or another fleet may use the session.
+        let holder = known.home.and_then(|home| heeler_store::session_holder(&home, &native_id));
         let mut recorded = reader.running_jobs()?.into_iter();
-        let recorded = recorded.rfind(|head| head.session_id.as_ref() == Some(&own));
-        let named = at_work.as_ref().and_then(|it| it.job.as_ref());
+        // The last one, because a session has at most one live job.
+        let recorded = recorded.rfind(|head| head.session_id.as_ref() == Some(&native_id));
+        let named = holder.as_ref().and_then(|it| it.job.as_ref());
         let named = named.map(|job| reader.job(job)).transpose()?.flatten();
+        // The job that the lock names is certain; a record alone may be of a dead run.
         let Some(head) = named.map(|job| job.head).or(recorded) else {
-            let process = at_work.map(|it| it.holder);
+            let process = holder.map(|it| it.holder);
             return Ok(process.map(|it| SessionHolderDetails {
                 process: Some(it),
                 job: None,
@@ -40,7 +43,7 @@ impl FleetReader {
         };
         let log = self.job_transcript_path(&reader, &head)?.filter(|log| log.is_file());
         let lines = log.map(|log| count_lines(&log)).transpose()?.unwrap_or(0);
-        let process = at_work.map(|it| it.holder);
+        let process = holder.map(|it| it.holder);
         Ok(Some(SessionHolderDetails { process, job: Some(head.id.to_string()), lines }))
     }
 }

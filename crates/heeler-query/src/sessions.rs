@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 use crate::{FleetReader, QueryContext, QueryError, enum_schemas};
 
 /// Maximum number of ancestors that a tree adds to a page.
+// A chain of forks may be long, and a page must stay small.
 const ANCESTORS_MAX: usize = 200;
 /// Maximum number of continuations reported per session.
 const CONTINUATIONS_MAX: usize = 10;
@@ -171,6 +172,7 @@ impl SessionStatusResolver<'_> {
     /// Returns the current status of a session.
     fn status(&self, session: &Session) -> SessionStatus {
         let has_expired = |loaded| has_expired(session, loaded, self.now);
+        // Without a config the rules of expiry are unknown, so the recorded status counts.
         match self.known.loaded.as_deref().is_some_and(has_expired) {
             true => SessionStatus::Expired,
             false => session.status,
@@ -180,6 +182,7 @@ impl SessionStatusResolver<'_> {
     /// Lists expired sessions with records that do not yet show the expiry.
     fn unrecorded_expired(&self, reader: &StoreReader) -> Result<Vec<Session>, QueryError> {
         match &self.known.loaded {
+            // All of them: the total of the page must include every expired session.
             Some(loaded) => Ok(expired_sessions(reader, loaded, self.now, usize::MAX)?),
             None => Ok(Vec::new()),
         }
@@ -195,6 +198,7 @@ impl SessionStatusResolver<'_> {
         limit: usize,
     ) -> Result<(Vec<Session>, i64), QueryError> {
         let recorded = reader.count_sessions(filter)?;
+        // Without a filter by status no session changes its place in the list.
         let Some(status) = filter.status else {
             return Ok((reader.sessions(filter, before, limit)?, recorded));
         };
@@ -202,8 +206,10 @@ impl SessionStatusResolver<'_> {
         unrecorded.retain(|session| matches_filter(filter, session));
         if status == SessionStatus::Expired {
             let mut page = reader.sessions(filter, before, limit)?;
+            // Counted before the cursor is applied, because the total covers all pages.
             let total = recorded + unrecorded.len() as i64;
             unrecorded
+                // Sessions on earlier pages must not appear again.
                 .retain(|session| before.is_none_or(|before| is_after_cursor(session, before)));
             page.extend(unrecorded);
             page.sort_by(|a, b| (b.last_active_at, &b.id).cmp(&(a.last_active_at, &a.id)));
@@ -212,6 +218,7 @@ impl SessionStatusResolver<'_> {
         }
         unrecorded.retain(|session| session.status == status);
         let hidden = unrecorded.len();
+        // Expired sessions are dropped below, so as many more are read to fill the page.
         let mut page = reader.sessions(filter, before, limit.saturating_add(hidden))?;
         page.retain(|session| self.status(session) == status);
         page.truncate(limit);
@@ -223,6 +230,7 @@ impl SessionStatusResolver<'_> {
 fn matches_filter(filter: &SessionFilter, session: &Session) -> bool {
     let of_channel = |wanted: &String| {
         let rest = session.channel_id.as_deref().and_then(|id| id.strip_prefix(wanted.as_str()));
+        // A thread's id starts with its channel's id and a slash.
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     filter.agent.as_ref().is_none_or(|agent| session.agent == *agent)
@@ -244,6 +252,7 @@ fn with_ancestors(
     reader: &StoreReader,
     mut sessions: Vec<Session>,
 ) -> Result<Vec<Session>, QueryError> {
+    // Imported state may contain a long chain or a circle of sessions.
     let most = sessions.len() + ANCESTORS_MAX;
     let mut at = 0;
     while at < sessions.len() && sessions.len() < most {
@@ -264,18 +273,21 @@ fn arrange_as_tree(sessions: Vec<Session>) -> Vec<(usize, Session)> {
     let above = |session: &Session| source_session(session).and_then(|id| known.get(id)).copied();
     let mut below: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
     for (at, session) in sessions.iter().enumerate() {
+        // A session that names itself as its origin becomes a root.
         below.entry(above(session).filter(|&from| from != at)).or_default().push(at);
     }
     let mut order = Vec::with_capacity(sessions.len());
-    let mut ahead: Vec<(usize, usize)> = Vec::new();
-    let push = |from: Option<usize>, depth: usize, ahead: &mut Vec<(usize, usize)>| {
+    // A stack and not recursion: the depth comes from records.
+    let mut stack: Vec<(usize, usize)> = Vec::new();
+    let push = |from: Option<usize>, depth: usize, stack: &mut Vec<(usize, usize)>| {
         let children = below.get(&from).map_or(&[][..], Vec::as_slice);
-        ahead.extend(children.iter().rev().map(|&at| (depth, at)));
+        // Reversed, because the stack returns the last entry first.
+        stack.extend(children.iter().rev().map(|&at| (depth, at)));
     };
-    push(None, 0, &mut ahead);
-    while let Some((depth, at)) = ahead.pop() {
+    push(None, 0, &mut stack);
+    while let Some((depth, at)) = stack.pop() {
         order.push((depth, at));
-        push(Some(at), depth + 1, &mut ahead);
+        push(Some(at), depth + 1, &mut stack);
     }
     // Sessions in a cycle of origins, which only imported state can contain, have no root.
     let is_shown: Vec<usize> = order.iter().map(|(_, at)| *at).collect();
@@ -298,6 +310,7 @@ pub fn find_session(reader: &StoreReader, text: &str) -> Result<Session, QueryEr
         found => return Ok(found?),
     };
     match find_deleted_sessions(reader, text)?.as_slice() {
+        // Only a unique match is named. Several deleted sessions would make the hint wrong.
         [one] => Err(QueryError::not_found(
             format!("session {} is deleted", one.id),
             &format!("heeler session restore {}", one.id),
@@ -308,12 +321,14 @@ pub fn find_session(reader: &StoreReader, text: &str) -> Result<Session, QueryEr
 
 /// Lists the deleted sessions that match the text.
 pub fn find_deleted_sessions(reader: &StoreReader, text: &str) -> Result<Vec<Session>, QueryError> {
+    // Deleted sessions are few, so all of them are read.
     let all = reader.deleted_sessions()?.into_iter().map(|deleted| deleted.session);
-    let is_meant = |session: &Session| {
-        let own = session.agent_session_id.as_ref().map(|id| id.as_str());
-        session.id.as_str().starts_with(text) || own.is_some_and(|own| own.starts_with(text))
+    let matches = |session: &Session| {
+        let native_id = session.agent_session_id.as_ref().map(|id| id.as_str());
+        session.id.as_str().starts_with(text)
+            || native_id.is_some_and(|native_id| native_id.starts_with(text))
     };
-    Ok(all.filter(is_meant).collect())
+    Ok(all.filter(matches).collect())
 }
 
 impl FleetReader {
@@ -331,17 +346,19 @@ impl FleetReader {
         let filter = SessionFilter { agent, status, channel, since };
         let before = match before {
             None => None,
+            // Read as a record, because the position needs the time of its last use.
             Some(id) => Some(SessionCursor::after(&reader.find_session(id)?)),
         };
-        let truth = SessionStatusResolver { known: &known, now };
+        let resolver = SessionStatusResolver { known: &known, now };
         // One extra entry shows if there is a next page.
         let more = limit.saturating_add(1);
-        let (mut page, total) = truth.page(&reader, &filter, before.as_ref(), more)?;
+        let (mut page, total) = resolver.page(&reader, &filter, before.as_ref(), more)?;
         let has_more = page.len() > *limit;
         page.truncate(*limit);
         let next = page.last().filter(|_| has_more).map(|last| last.id.to_string());
         let arranged: Vec<(Option<usize>, Session)> = match tree {
             true => {
+                // Ancestors may be on other pages, but a tree needs them.
                 let tree = arrange_as_tree(with_ancestors(&reader, page)?).into_iter();
                 tree.map(|(depth, session)| (Some(depth), session)).collect()
             }
@@ -349,7 +366,8 @@ impl FleetReader {
         };
         let mut sessions = Vec::with_capacity(arranged.len());
         for (depth, mut session) in arranged {
-            session.status = truth.status(&session);
+            // The page holds the recorded status. Ancestors may have expired, too.
+            session.status = resolver.status(&session);
             let jobs = session_job_ids(&reader, &session)?;
             sessions.push(SessionSummary::of(&session, jobs, depth));
         }
@@ -364,6 +382,7 @@ impl FleetReader {
         let jobs = session_job_ids(&reader, &session)?;
         let forks = reader.forks_of(&session.id)?;
         let continued_by = reader.continuations_of(&session.id, CONTINUATIONS_MAX)?;
+        // The reader goes back to the pool before files are examined.
         drop(reader);
         Ok(SessionDetails {
             item: SessionSummary::of(&session, jobs, None),
@@ -383,6 +402,7 @@ impl FleetReader {
                 message: format!("{} was never used, so there is nothing to continue", session.id),
                 hint: None,
             })?,
+            // A session that was started outside Heeler has no record yet.
             Err(unknown @ IdLookupError::Unknown { .. }) => {
                 parse_complete_id(text).ok_or(unknown)?
             }
@@ -407,6 +427,7 @@ impl FleetReader {
             None => None,
         };
         drop(reader);
+        // A command has no sessions, so its jobs have none.
         let session = session.ok_or_else(|| {
             let message = format!("job {} has no session to fork", job.id);
             refused(message, format!("heeler jobs retry {}", job.id))
@@ -437,6 +458,7 @@ impl FleetReader {
 
 /// Parses a complete native session ID.
 fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
+    // A shorter text is a prefix, which cannot be looked up without a record.
     const UUID_LEN: usize = 36;
     let id: AgentSessionId = text.parse().ok()?;
     let is_whole = text.len() == UUID_LEN && text.bytes().filter(|byte| *byte == b'-').count() == 4;
@@ -446,11 +468,13 @@ fn parse_complete_id(text: &str) -> Option<AgentSessionId> {
 /// Returns the number of the last message that a job's rows share with its session.
 fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>, QueryError> {
     let uuid = |text: &str| JobRow::parse(text.as_bytes()).ok()?.uuid();
+    // A job's last message is near its end, so the whole transcript is not read.
     let rows = read_tail(job, JOB_ROWS)?.records;
     let uuids: Vec<uuid::Uuid> = rows.iter().filter_map(|row| uuid(&row.text)).collect();
     let is_of_job = |message: &HistoryMessage| message.uuid.is_some_and(|it| uuids.contains(&it));
     let mut before = None;
     loop {
+        // From the end, because the last common message is usually one of the last.
         let page = load_history(session, None, before, MESSAGES_AT_ONCE)?;
         if let Some(found) = page.messages.iter().rev().find(|message| is_of_job(message)) {
             return Ok(Some(found.number));
@@ -464,11 +488,14 @@ fn last_common_message(job: &Utf8Path, session: &Utf8Path) -> Result<Option<u64>
 
 /// Returns the shell command that continues a session without Heeler.
 fn resume_command(known: &QueryContext, session: &Session) -> Option<String> {
+    // Other runtimes have no program that could resume the session.
     let is_claudes = matches!(session.runtime.parse(), Ok(RuntimeType::Sdk | RuntimeType::Cli));
     let id = session.agent_session_id.as_ref().filter(|_| is_claudes)?;
     let directory = session.working_directory.as_deref()?;
-    let own = known.read_context()?.native_session_file(session, id).filter(|own| own.is_file())?;
-    Some(build_resume_command(&known.env, directory, id, &own))
+    // Without its file the command would fail, so it is not shown.
+    let native_file =
+        known.read_context()?.native_session_file(session, id).filter(|file| file.is_file())?;
+    Some(build_resume_command(&known.env, directory, id, &native_file))
 }
 
 /// Builds the command that continues a Claude session. Claude finds the session by the working
@@ -477,14 +504,16 @@ pub fn build_resume_command(
     env: &std::collections::BTreeMap<String, String>,
     directory: &Utf8Path,
     id: &AgentSessionId,
-    own: &Utf8Path,
+    native_file: &Utf8Path,
 ) -> String {
-    let config = own.ancestors().nth(3);
+    // The file is `<config>/projects/<directory>/<id>.jsonl`.
+    let config = native_file.ancestors().nth(3);
     let usual = match (env.get("CLAUDE_CONFIG_DIR"), env.get("HOME")) {
         (Some(config), _) if !config.is_empty() => Some(Utf8PathBuf::from(config)),
         (_, Some(home)) => Some(Utf8Path::new(home).join(".claude")),
         _ => None,
     };
+    // The variable is shown only if it differs from the default of the user's shell.
     let config = config.filter(|config| usual.as_deref() != Some(config));
     let config = config.map(|path| format!("CLAUDE_CONFIG_DIR={} ", shell_quote(path.as_str())));
     let (directory, config) = (shell_quote(directory.as_str()), config.unwrap_or_default());

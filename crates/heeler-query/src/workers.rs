@@ -28,6 +28,7 @@ impl WorkerDetails {
     pub fn current_job(&self) -> Option<&Job> {
         let running = |job: &&Job| job.head.status == JobStatus::Running;
         let open = |job: &&Job| !job.head.status.is_final();
+        // Several jobs may be open; the running one is the one that people see.
         self.jobs.iter().find(running).or_else(|| self.jobs.iter().find(open))
     }
 
@@ -49,17 +50,20 @@ pub fn list_workers(
     let mut spawned: Vec<(Job, Vec<AgentSessionId>)> = Vec::new();
     for parent in jobs {
         let ids = reader.jobs_spawned_by(parent)?;
+        // Read only if needed, because most jobs start no workers.
         let sessions = if ids.is_empty() { Vec::new() } else { lineage_sessions(reader, parent)? };
         for id in ids {
             spawned.extend(reader.job(&id)?.map(|job| (job, sessions.clone())));
         }
     }
+    // By start, so that the first job of a name creates the worker.
     spawned.sort_by(|(a, _), (b, _)| order_key(a).cmp(&order_key(b)));
     let mut found: Vec<WorkerWithParents> = Vec::new();
     for (job, sessions) in spawned {
         let Some(name) = job.worker() else { continue };
         match found
             .iter_mut()
+            // The same name in another conversation is another worker.
             .find(|found| found.is_named(name) && found.is_known_to(&job, &sessions))
         {
             Some(found) => {
@@ -77,6 +81,7 @@ pub fn list_workers(
         }
     }
     let mut workers: Vec<WorkerDetails> = found.into_iter().map(|found| found.worker).collect();
+    // After all workers are known, because these jobs have no name of a worker.
     for worker in &mut workers {
         add_user_jobs(reader, worker)?;
     }
@@ -99,7 +104,7 @@ impl WorkerWithParents {
     /// that starts over, because its first turn was undone, does not know its earlier workers and
     /// assigns the same names again.
     fn is_known_to(&self, job: &Job, sessions: &[AgentSessionId]) -> bool {
-        self.worker.jobs.iter().any(|own| own.trigger_id == job.trigger_id)
+        self.worker.jobs.iter().any(|known| known.trigger_id == job.trigger_id)
             || self.parent_sessions.iter().any(|session| sessions.contains(session))
     }
 }
@@ -123,6 +128,7 @@ fn add_user_jobs(reader: &StoreReader, worker: &mut WorkerDetails) -> Result<(),
     }
     let first = worker.jobs.first().map(|job| job.head.started_at);
     let is_peoples = |job: &Job| {
+        // Jobs before the worker existed belong to an earlier use of the session.
         job.head.trigger_type == TriggerType::Manual && Some(job.head.started_at) >= first
     };
     for id in reader.job_ids_of_session(&session)? {

@@ -160,7 +160,7 @@ pub struct PhaseSummary {
 }
 
 impl PhaseSummary {
-    fn of(phase: &WorkflowPhaseProgress, said: Option<&String>) -> PhaseSummary {
+    fn of(phase: &WorkflowPhaseProgress, output: Option<&String>) -> PhaseSummary {
         PhaseSummary {
             name: phase.name.clone(),
             label: phase.label.clone(),
@@ -170,7 +170,7 @@ impl PhaseSummary {
             cost_usd: micros_to_usd(phase.cost_micros()),
             items: phase.items.as_ref().map(Vec::len),
             error: phase.error().map(str::to_owned),
-            output: said.cloned(),
+            output: output.cloned(),
             parts: phase.parts.iter().map(PartSummary::from).collect(),
         }
     }
@@ -289,25 +289,26 @@ impl FleetReader {
         reader: &StoreReader,
         row: WorkflowRunRow,
     ) -> Result<WorkflowRunDetails, QueryError> {
+        // The workflow is that of the start: the file may have changed since.
         let workflow = self.workflow_of_run(reader, &row)?;
-        let said = load_phase_outputs(reader, &row, workflow.clone())?;
+        let output = load_phase_outputs(reader, &row, workflow.clone())?;
         let WorkflowRunProgress { row, phases, approvals } =
             WorkflowRunProgress::read(reader, row, workflow)?;
-        let mut asked = Vec::new();
+        let mut approval_details = Vec::new();
         for approval in &approvals {
             // Approvals in lists are loaded without their answers.
             let whole = reader.approval(&approval.id)?;
-            asked.push(ApprovalDetails::of(whole.as_ref().unwrap_or(approval)));
+            approval_details.push(ApprovalDetails::of(whole.as_ref().unwrap_or(approval)));
         }
         let events = reader.workflow_events(&row.head.id, 0, EVENTS_MAX)?;
-        let phases = phases.iter().map(|phase| PhaseSummary::of(phase, said.get(&phase.name)));
+        let phases = phases.iter().map(|phase| PhaseSummary::of(phase, output.get(&phase.name)));
         Ok(WorkflowRunDetails {
             item: WorkflowRunSummary::from(&row.head),
             triggered_by: row.triggered_by,
             inputs: row.context,
             scratch: Value::Object(row.scratch),
             phases: phases.collect(),
-            approvals: asked,
+            approvals: approval_details,
             events: events.into_iter().map(WorkflowEventSummary::from).collect(),
         })
     }
@@ -330,7 +331,9 @@ impl FleetReader {
         let Some(hash) = &row.definition else { return Ok(None) };
         let Some(text) = reader.definition(hash)? else { return Ok(None) };
         let loaded = self.context().loaded;
+        // Agents that no longer exist are not needed to display the phases.
         let agents = loaded.as_ref().map_or(&[][..], |loaded| &loaded.agents);
+        // A definition of an older release may be unreadable; the journal is shown without it.
         Ok(heeler_model::workflow::load_frozen_workflow(&text, agents).ok())
     }
 }

@@ -115,6 +115,7 @@ pub struct CronSummary {
 impl CronSummary {
     /// Creates the summary of a cron file with the changes made by people.
     fn of(cron: &WorkflowCron, changed: Option<&CronOverride>) -> CronSummary {
+        // A change by a person takes precedence over the file, as in the scheduler.
         let set = changed.and_then(|changed| changed.schedule.clone());
         CronSummary {
             name: cron.name.to_string(),
@@ -236,8 +237,10 @@ pub struct GateSummary {
 
 impl PhaseDescription {
     pub(crate) fn of(workflow: &Workflow, phase: &Phase) -> PhaseDescription {
+        // A phase without an agent of its own uses the workflow's.
         let agent = phase.agent.as_ref().or(workflow.agent.as_ref());
         let before = phase.depends_on.iter().map(|at| workflow.phases[*at].name.to_string());
+        // The first gate is shown: it is the one at which the phase waits first.
         let gate = phase_gates(phase).next();
         PhaseDescription {
             name: phase.name.to_string(),
@@ -312,6 +315,7 @@ pub fn phase_gates(phase: &Phase) -> impl Iterator<Item = &Gate> {
         PhaseRepeat::Until(until) => until.gate.as_ref(),
         PhaseRepeat::Once | PhaseRepeat::Foreach(_) => None,
     };
+    // The gate of a repetition comes before the gate of the whole phase.
     inner.into_iter().chain(phase.gate.as_ref())
 }
 
@@ -364,6 +368,7 @@ impl StoredWorkflowState {
             WorkflowRunFilter { workflow: Some(name.to_owned()), ..WorkflowRunFilter::default() };
         Ok(StoredWorkflowState {
             workflow_override: reader.workflow_override(name)?,
+            // All of them, because few crons are ever changed.
             cron_overrides: reader.cron_overrides()?,
             runs: reader.workflow_runs(&filter, None, runs)?,
         })
@@ -390,9 +395,9 @@ fn cron_summaries(
     workflow: &Workflow,
     changed: &[CronOverride],
 ) -> Vec<CronSummary> {
-    let own = loaded.crons.iter().filter(|cron| cron.workflow == workflow.name);
+    let crons = loaded.crons.iter().filter(|cron| cron.workflow == workflow.name);
     let change = |cron: &WorkflowCron| changed.iter().find(|row| row.name == cron.name.as_str());
-    own.map(|cron| CronSummary::of(cron, change(cron))).collect()
+    crons.map(|cron| CronSummary::of(cron, change(cron))).collect()
 }
 
 impl WorkflowSummary {
@@ -436,6 +441,7 @@ impl WorkflowDetails {
             enabled: known.is_enabled(),
             changed: known.override_summary(),
             max_parallel: workflow.max_parallel.get(),
+            // Money is counted in millionths, so that sums are exact.
             budget_usd: workflow.budget.map(|budget| budget.micros() as f64 / 1e6),
             inputs: inputs.collect(),
             phases: phases.collect(),
@@ -453,6 +459,7 @@ impl FleetReader {
         let reader = self.reader()?;
         let mut workflows = Vec::with_capacity(loaded.workflows.len());
         for workflow in &loaded.workflows {
+            // A list shows only the newest run.
             let known = StoredWorkflowState::read(&reader, workflow.workflow.name.as_str(), 1)?;
             workflows.push(WorkflowSummary::of(&loaded, workflow, &known));
         }
@@ -470,6 +477,7 @@ impl FleetReader {
 }
 
 fn unknown_workflow(all: &LoadedConfig, name: &str) -> QueryError {
+    // A file with faults is not an unknown workflow, and the person needs its faults.
     if let Some(faulty) = all.faulty_workflow(name) {
         return QueryError::Refused {
             message: format!("the workflow `{name}` has faults"),
