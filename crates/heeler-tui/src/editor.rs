@@ -61,6 +61,7 @@ impl TextEditor {
     /// Takes the whole text.
     pub(crate) fn take(&mut self) -> String {
         self.cursor = 0;
+        // Undo must not bring back a message that was sent.
         self.undo.clear();
         std::mem::take(&mut self.text)
     }
@@ -127,6 +128,7 @@ impl TextEditor {
     /// Returns the start of the whitespace-separated word that Ctrl+W cuts.
     fn word_start_before(&self) -> usize {
         let left = self.text[..self.cursor].trim_end();
+        // The blank may have several bytes.
         left.rfind(char::is_whitespace).map_or(0, |at| self.text.ceil_char_boundary(at + 1))
     }
 
@@ -196,6 +198,7 @@ impl TextEditor {
         let mut at = row.start;
         let mut used = 0;
         for grapheme in self.text[row.clone()].graphemes(true) {
+            // A row may be shorter than the column of the cursor.
             if used >= column || grapheme == "\n" {
                 break;
             }
@@ -208,12 +211,14 @@ impl TextEditor {
 
     /// Returns the layout. A full last row is followed by an empty one for the cursor.
     pub(crate) fn rows(&self, width: usize) -> EditorLayout {
+        // A width of zero would never end.
         let width = width.max(1);
         let mut rows = vec![];
         let mut cursor = (0, 0);
         let (mut start, mut used) = (0, 0);
         for (at, grapheme) in self.text.grapheme_indices(true) {
             let columns = grapheme_columns(grapheme);
+            // A wide character moves to the next row as a whole.
             if grapheme != "\n" && used + columns > width && used > 0 {
                 rows.push(start..at);
                 (start, used) = (at, 0);

@@ -27,6 +27,7 @@ const INPUT_BATCH_MAX: usize = 1000;
 const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Interval of checks for a request to leave the session picker.
+// Signals do not arrive as terminal input.
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// With Ctrl: suspends the program; the shell has the terminal until `fg`.
@@ -43,21 +44,24 @@ pub fn run_screen(
     clock: impl Fn() -> Timestamp,
     on_action: impl FnMut(UserAction),
 ) {
-    let tell = terminal.sender.clone();
+    let sender = terminal.sender.clone();
+    // A thread of its own, because two channels cannot be waited for together.
     thread::spawn(move || {
         for shown in shown {
-            if tell.send(TerminalInput::Output(Box::new(shown))).is_err() {
+            if sender.send(TerminalInput::Output(Box::new(shown))).is_err() {
                 return;
             }
         }
-        let _gone = tell.send(TerminalInput::OutputEnded);
+        // The loop may have ended already.
+        let _sent = sender.send(TerminalInput::OutputEnded);
     });
     let canvas = &mut terminal.canvas;
-    let draw = |screen: &mut ChatScreen, how: FrameMode| {
+    let draw = |screen: &mut ChatScreen, mode: FrameMode| {
+        // After a panic elsewhere the terminal belongs to the shell again.
         if !is_terminal_acquired() {
             return false;
         }
-        let cleared = match how {
+        let cleared = match mode {
             FrameMode::Changes => Ok(()),
             FrameMode::Full => terminal::clear(canvas),
             FrameMode::AfterSuspend => terminal::suspend().and_then(|()| terminal::clear(canvas)),
@@ -70,7 +74,7 @@ pub fn run_screen(
         clock,
         on_action,
         draw,
-        is_terminal_gone: false,
+        is_terminal_sent: false,
     }
     .run();
 }
@@ -97,20 +101,20 @@ enum FrameUrgency {
     Exit,
 }
 
-struct ScreenLoop<'a, Clock, Wishes, Canvas> {
+struct ScreenLoop<'a, Clock, OnAction, Canvas> {
     inputs: &'a Receiver<TerminalInput>,
     screen: &'a mut ChatScreen,
     clock: Clock,
-    on_action: Wishes,
+    on_action: OnAction,
     /// Returns false if the terminal is gone.
     draw: Canvas,
-    is_terminal_gone: bool,
+    is_terminal_sent: bool,
 }
 
-impl<Clock, Wishes, Canvas> ScreenLoop<'_, Clock, Wishes, Canvas>
+impl<Clock, OnAction, Canvas> ScreenLoop<'_, Clock, OnAction, Canvas>
 where
     Clock: Fn() -> Timestamp,
-    Wishes: FnMut(UserAction),
+    OnAction: FnMut(UserAction),
     Canvas: FnMut(&mut ChatScreen, FrameMode) -> bool,
 {
     fn run(mut self) {
@@ -123,16 +127,19 @@ where
                 _ => FRAME_INTERVAL.saturating_sub(drawn_at.elapsed()),
             };
             match self.inputs.recv_timeout(wait) {
+                // The highest urgency counts until the frame is drawn.
                 Ok(input) => due = due.max(self.process_input(input)),
                 Err(RecvTimeoutError::Timeout) if due == FrameUrgency::Soon => {
                     due = FrameUrgency::Now;
                 }
+                // A frame without new output updates the elapsed time.
                 Err(RecvTimeoutError::Timeout) if self.screen.is_ticking() => {
                     due = FrameUrgency::Now;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => due = FrameUrgency::Exit,
             }
+            // The last frame is drawn before the loop ends.
             if due >= FrameUrgency::Now
                 || (due == FrameUrgency::Soon && drawn_at.elapsed() >= FRAME_INTERVAL)
             {
@@ -143,19 +150,20 @@ where
         }
     }
 
-    fn draw_frame(&mut self, how: FrameMode) {
-        if self.is_terminal_gone {
+    fn draw_frame(&mut self, mode: FrameMode) {
+        if self.is_terminal_sent {
             return;
         }
         self.screen.set_time((self.clock)());
-        if !(self.draw)(self.screen, how) {
+        if !(self.draw)(self.screen, mode) {
             self.hang_up();
         }
     }
 
     /// Reports the loss of the terminal, once.
     fn hang_up(&mut self) {
-        if !std::mem::replace(&mut self.is_terminal_gone, true) {
+        // The conversation must be told once: it starts to end its work.
+        if !std::mem::replace(&mut self.is_terminal_sent, true) {
             (self.on_action)(UserAction::HangUp);
         }
     }
@@ -163,6 +171,7 @@ where
     /// Processes an input and those that wait behind it, up to a key press, which is drawn first.
     fn process_input(&mut self, input: TerminalInput) -> FrameUrgency {
         self.screen.set_time((self.clock)());
+        // Output may arrive faster than it is shown, so a batch is limited.
         let (mut next, mut left) = (Some(input), INPUT_BATCH_MAX);
         while let Some(input) = next {
             match input {
@@ -173,14 +182,18 @@ where
                 TerminalInput::Output(shown) => self.screen.handle_output(*shown),
                 TerminalInput::HungUp => self.hang_up(),
                 TerminalInput::Event(event) => {
+                    // Another program may have written to the terminal.
                     if keys::is_key(&event, KeyCode::Char('l'), KeyModifiers::CONTROL) {
                         self.draw_frame(FrameMode::Full);
                     }
                     if keys::is_key(&event, SUSPEND_KEY, KeyModifiers::CONTROL) {
                         self.draw_frame(FrameMode::AfterSuspend);
+                        // The frame was drawn when the program continued.
                         return FrameUrgency::Never;
                     }
                     self.screen.handle_event(&event).into_iter().for_each(&mut self.on_action);
+                    // A key is drawn before the next input is processed, so typing is never
+                    // delayed.
                     return FrameUrgency::Now;
                 }
             }
@@ -192,12 +205,12 @@ where
 }
 
 /// Lets a person pick a session; returns `None` if they leave. Summaries of sessions arrive through
-/// `cards`, each with its index in the list; `seen` receives the first visible index. `is_left`
+/// `entries`, each with its index in the list; `seen` receives the first visible index. `is_left`
 /// returns true if the person leaves by other means than the terminal, such as a signal.
 pub fn run_picker(
     terminal: &mut TerminalHandle,
     picker: &mut SessionPicker,
-    cards: &Receiver<(usize, SessionPickerEntry)>,
+    entries: &Receiver<(usize, SessionPickerEntry)>,
     seen: impl Fn(usize),
     mut is_left: impl FnMut() -> bool,
     now: Timestamp,
@@ -205,10 +218,11 @@ pub fn run_picker(
     let mut wait = FRAME_INTERVAL;
     loop {
         loop {
-            match cards.try_recv() {
-                Ok((at, card)) => picker.update_entry(at, card),
+            match entries.try_recv() {
+                Ok((at, entry)) => picker.update_entry(at, entry),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
+                    // All summaries have arrived, so fewer checks are needed.
                     wait = EXIT_POLL_INTERVAL;
                     break;
                 }
@@ -218,6 +232,7 @@ pub fn run_picker(
             return None;
         }
         terminal.canvas.draw(|frame| picker.draw(frame, now)).ok()?;
+        // The visible sessions are read first.
         seen(picker.first_visible());
         let input = match terminal.inputs.recv_timeout(wait) {
             Ok(input) => input,
@@ -272,9 +287,9 @@ mod tests {
     /// Processes inputs on a terminal that lasts for `frames_max` frames; returns the actions and
     /// the number of frames.
     fn run(inputs: Vec<TerminalInput>, frames_max: usize) -> (Vec<UserAction>, usize) {
-        let (tell, waiting) = sync_channel(inputs.len());
-        inputs.into_iter().for_each(|input| tell.send(input).unwrap());
-        drop(tell);
+        let (sender, waiting) = sync_channel(inputs.len());
+        inputs.into_iter().for_each(|input| sender.send(input).unwrap());
+        drop(sender);
         let (mut screen, mut actions, mut frames) = (screen(), vec![], 0);
         let draw = |_: &mut ChatScreen, _| {
             frames += 1;
@@ -288,7 +303,7 @@ mod tests {
             clock,
             on_action,
             draw,
-            is_terminal_gone: false,
+            is_terminal_sent: false,
         }
         .run();
         (actions, frames)
@@ -320,17 +335,17 @@ mod tests {
 
     #[test]
     fn ctrl_z_stops_and_then_draws_all_anew_and_types_nothing() {
-        let (tell, waiting) = sync_channel(3);
+        let (sender, waiting) = sync_channel(3);
         let stop = KeyEvent::new(SUSPEND_KEY, KeyModifiers::CONTROL);
         for input in
             [key(KeyCode::Char('a')), TerminalInput::Event(Event::Key(stop)), key(KeyCode::Enter)]
         {
-            tell.send(input).unwrap();
+            sender.send(input).unwrap();
         }
-        drop(tell);
+        drop(sender);
         let (mut screen, mut actions, mut drawn) = (screen(), vec![], vec![]);
-        let draw = |_: &mut ChatScreen, how| {
-            drawn.push(how);
+        let draw = |_: &mut ChatScreen, mode| {
+            drawn.push(mode);
             true
         };
         let clock = || Timestamp::UNIX_EPOCH;
@@ -341,7 +356,7 @@ mod tests {
             clock,
             on_action,
             draw,
-            is_terminal_gone: false,
+            is_terminal_sent: false,
         }
         .run();
         assert_eq!(actions, [UserAction::SendLine("a".to_owned())]);

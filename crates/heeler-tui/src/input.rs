@@ -18,6 +18,7 @@ use crate::editor::{CursorMotion, EditorLayout, TAB_COLUMNS, TextEditor};
 /// Most lines in the history.
 const HISTORY_MAX: usize = 1000;
 /// Lines and bytes from which a pasted text becomes a block.
+// A long paste would push the conversation off the screen.
 const BLOCK_LINES: usize = 6;
 const BLOCK_BYTES: usize = 2000;
 
@@ -51,6 +52,7 @@ pub(crate) struct InputWidget {
 
 impl InputWidget {
     pub(crate) fn new(completion: CompletionSources, mut history: Vec<String>) -> InputWidget {
+        // The newest lines are the useful ones.
         history.drain(..history.len().saturating_sub(HISTORY_MAX));
         InputWidget {
             editor: TextEditor::default(),
@@ -60,6 +62,7 @@ impl InputWidget {
             search: None,
             menu: None,
             pasted_blocks: vec![],
+            // Replaced by the first drawing.
             columns: 80,
         }
     }
@@ -75,6 +78,7 @@ impl InputWidget {
 
     /// Inserts a text before the typed text, on separate lines.
     pub(crate) fn suggest(&mut self, text: &str) {
+        // While a search is open, the editor shows a match and not the typed text.
         let before =
             self.search.as_ref().map_or(self.editor.text(), |search| &search.original_text);
         let gap = if before.is_empty() { "" } else { "\n" };
@@ -101,8 +105,9 @@ impl InputWidget {
         if lines < BLOCK_LINES && text.len() < BLOCK_BYTES {
             return self.insert_text(&text);
         }
-        let held: usize = self.pasted_blocks.iter().map(String::len).sum();
-        if held + text.len() > crate::editor::TEXT_BYTES_MAX {
+        // Blocks count together, because they are sent as one message.
+        let block_bytes: usize = self.pasted_blocks.iter().map(String::len).sum();
+        if block_bytes + text.len() > crate::editor::TEXT_BYTES_MAX {
             return InputKeyOutcome::Full;
         }
         let token = block_token(self.pasted_blocks.len(), &text);
@@ -122,6 +127,7 @@ impl InputWidget {
     fn take_full_text(&mut self) -> String {
         let mut text = self.editor.take();
         for (at, block) in std::mem::take(&mut self.pasted_blocks).iter().enumerate() {
+            // A token that was edited no longer matches and is sent as it is.
             text = text.replace(&block_token(at, block), block);
         }
         text
@@ -133,6 +139,7 @@ impl InputWidget {
         }
         let text = self.take_full_text();
         self.close_popups();
+        // Repeated lines would only slow down the recall.
         if self.history.last() != Some(&text) {
             if self.history.len() == HISTORY_MAX {
                 self.history.remove(0);
@@ -143,15 +150,16 @@ impl InputWidget {
     }
 
     pub(crate) fn handle_key(&mut self, key: KeyEvent) -> InputKeyOutcome {
+        // An open search or menu gets the key first.
         if self.search.is_some()
-            && let Some(did) = self.handle_search_key(key)
+            && let Some(outcome) = self.handle_search_key(key)
         {
-            return did;
+            return outcome;
         }
         if self.menu.is_some()
-            && let Some(did) = self.handle_menu_key(key)
+            && let Some(outcome) = self.handle_menu_key(key)
         {
-            return did;
+            return outcome;
         }
         match (key.code, key.modifiers) {
             (KeyCode::Enter, KeyModifiers::NONE) => self.enter(),
@@ -162,6 +170,7 @@ impl InputWidget {
                 self.handle_control_key(c)
             }
             (KeyCode::Char(c), with) if with.contains(KeyModifiers::ALT) => self.handle_alt_key(c),
+            // Such characters must not reach the terminal when the input is drawn.
             (KeyCode::Char(c), _) if !c.is_control() && !is_terminal_control(c) => {
                 self.insert_text(c.encode_utf8(&mut [0; 4]))
             }
@@ -171,6 +180,7 @@ impl InputWidget {
 
     fn enter(&mut self) -> InputKeyOutcome {
         let at = self.editor.cursor();
+        // Works in every terminal, also where Shift+Enter cannot be distinguished.
         if self.editor.text()[..at].ends_with('\\') {
             self.editor.replace(at - 1..at, "\n");
             return InputKeyOutcome::Handled;
@@ -252,6 +262,7 @@ impl InputWidget {
         let before = &self.editor.text()[..at];
         let mut tokens =
             self.pasted_blocks.iter().enumerate().map(|(number, block)| block_token(number, block));
+        // A block is one unit, so half a token must not remain.
         match tokens.find(|token| before.ends_with(token.as_str())) {
             Some(token) => self.editor.replace(at - token.len()..at, ""),
             None => self.editor.delete(CursorMotion::PreviousGrapheme),
@@ -259,6 +270,7 @@ impl InputWidget {
     }
 
     fn move_or_recall(&mut self, down: bool) -> InputKeyOutcome {
+        // Within several rows the arrows move, and at the edge they recall.
         if self.editor.move_cursor_row(down, self.columns) {
             return InputKeyOutcome::Handled;
         }
@@ -267,6 +279,7 @@ impl InputWidget {
 
     /// Returns the number of rows.
     pub(crate) fn height(&mut self, columns: usize) -> usize {
+        // The sign in front of the text takes two columns.
         self.columns = columns.saturating_sub(2);
         self.editor.rows(self.columns).rows.len()
     }
@@ -275,6 +288,7 @@ impl InputWidget {
     pub(crate) fn draw(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) -> Position {
         let EditorLayout { rows, cursor } = self.editor.rows(self.columns);
         let height = usize::from(area.height);
+        // The row of the cursor is always visible.
         let top = (cursor.0 + 1).saturating_sub(height);
         for (y, row) in rows.iter().enumerate().skip(top).take(height) {
             let line = self.editor.text()[row.clone()].replace('\t', &" ".repeat(TAB_COLUMNS));
@@ -290,6 +304,7 @@ impl InputWidget {
                 Style::new(),
             );
         }
+        // After a full row the cursor stays on the last column.
         let x = (area.x + 2).saturating_add(cursor.1 as u16).min(area.right().saturating_sub(1));
         Position::new(x, area.y + (cursor.0 - top) as u16)
     }
@@ -298,6 +313,7 @@ impl InputWidget {
 /// Returns text that is safe to insert: line breaks become `\n`, and terminal control characters
 /// are removed.
 fn sanitize_typed(text: &str) -> String {
+    // Terminals paste line breaks as carriage returns.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     text.chars().filter(|c| !is_terminal_control(*c)).collect()
 }
@@ -328,7 +344,7 @@ mod tests {
 
     /// Presses keys: `<Name>` for named keys, `^x` for Ctrl+X.
     fn keys(input: &mut InputWidget, text: &str) -> InputKeyOutcome {
-        let mut did = InputKeyOutcome::Ignored;
+        let mut outcome = InputKeyOutcome::Ignored;
         let mut left = text;
         while let Some(c) = left.chars().next() {
             let (key, len) = match (c, left.find('>')) {
@@ -340,9 +356,9 @@ mod tests {
                 _ => (KeyEvent::from(KeyCode::Char(c)), c.len_utf8()),
             };
             left = &left[len..];
-            did = input.handle_key(key);
+            outcome = input.handle_key(key);
         }
-        did
+        outcome
     }
 
     fn named(name: &str) -> KeyEvent {

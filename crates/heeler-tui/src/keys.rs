@@ -5,6 +5,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModif
 /// Returns the pressed key, if the event is one.
 pub(crate) fn pressed_key(event: &Event) -> Option<KeyEvent> {
     match event {
+        // Terminals with the enhanced protocol also report the release of a key.
         Event::Key(key) if key.kind != KeyEventKind::Release => Some(*key),
         _ => None,
     }

@@ -8,6 +8,7 @@ use crate::TerminalTheme;
 use crate::text::{LineBreakMode, TextFlow, truncate_to_width, width as width_of};
 
 /// Deepest level of lists and quotes that is indented.
+// Deeper levels of hostile text would leave no room for the text.
 const DEPTH_MAX: usize = 8;
 
 /// Lays out text, which must be sanitized already.
@@ -76,6 +77,7 @@ impl<'t> MarkdownLayout<'t> {
                 let style = self.style().patch(self.theme.code);
                 self.push_text(&format!("`{text}`"), style);
             }
+            // HTML is shown as text, because a terminal cannot render it.
             Event::Html(text) | Event::InlineHtml(text) => self.push_text(&text, self.style()),
             Event::SoftBreak | Event::HardBreak => self.push_text("\n", self.style()),
             Event::Rule => {
@@ -97,6 +99,7 @@ impl<'t> MarkdownLayout<'t> {
     }
 
     fn push_text(&mut self, text: &str, style: Style) {
+        // Text of a table is collected first: the widths depend on all rows.
         match self.table.as_mut().and_then(|rows| rows.last_mut()?.last_mut()) {
             Some(cell) => cell.push_str(text),
             None => self.spans.push(Span::styled(text.to_owned(), style)),
@@ -117,6 +120,7 @@ impl<'t> MarkdownLayout<'t> {
             }
             Tag::List(first) => {
                 self.flush();
+                // The width is set by the first item, when its marker is known.
                 self.containers.push(MarkdownContainer::List(first, 2));
             }
             Tag::Item => self.start_item(),
@@ -136,6 +140,7 @@ impl<'t> MarkdownLayout<'t> {
             }
             Tag::Image { dest_url, .. } => {
                 self.push_text("image: ", self.theme.dim);
+                // No text before it: the description of an image follows as text.
                 self.links.push((dest_url.into_string(), usize::MAX));
             }
             Tag::Table(_) => {
@@ -166,6 +171,7 @@ impl<'t> MarkdownLayout<'t> {
             }
             TagEnd::Paragraph | TagEnd::HtmlBlock => {
                 self.flush();
+                // Items of a list follow each other without blank lines.
                 self.needs_blank_line = !self.in_list();
             }
             TagEnd::BlockQuote(_) | TagEnd::List(_) => {
@@ -174,6 +180,7 @@ impl<'t> MarkdownLayout<'t> {
                 self.needs_blank_line = !self.in_list();
             }
             TagEnd::Item => {
+                // An empty item still shows its marker.
                 if self.item_marker.is_some() && self.spans.is_empty() {
                     self.push_text("", Style::new());
                 }
@@ -200,8 +207,8 @@ impl<'t> MarkdownLayout<'t> {
     /// Returns true inside a list. Only the innermost levels are checked: hostile text may be very
     /// deep.
     fn in_list(&self) -> bool {
-        let mut around = self.containers.iter().rev().take(DEPTH_MAX);
-        around.any(|around| matches!(around, MarkdownContainer::List(..)))
+        let mut container = self.containers.iter().rev().take(DEPTH_MAX);
+        container.any(|container| matches!(container, MarkdownContainer::List(..)))
     }
 
     fn start_item(&mut self) {
@@ -209,16 +216,16 @@ impl<'t> MarkdownLayout<'t> {
         let Some(MarkdownContainer::List(number, indent)) = self.containers.last_mut() else {
             return;
         };
-        let sign = match number {
+        let marker = match number {
             Some(number) => {
-                let sign = format!("{number}. ");
+                let marker = format!("{number}. ");
                 *number += 1;
-                sign
+                marker
             }
             None => "• ".to_owned(),
         };
-        *indent = width_of(&sign);
-        self.item_marker = Some(sign);
+        *indent = width_of(&marker);
+        self.item_marker = Some(marker);
     }
 
     /// Returns the number of spans in this block, to find the text of a link later.
@@ -229,9 +236,10 @@ impl<'t> MarkdownLayout<'t> {
     /// Appends the URL of a link, unless its text is the URL.
     fn end_link(&mut self) {
         let Some((url, from)) = self.links.pop() else { return };
-        let said = self.spans.get(from..).unwrap_or_default();
-        let said: String = said.iter().map(|span| span.content.as_ref()).collect();
-        if said != url && !url.is_empty() {
+        let link_text = self.spans.get(from..).unwrap_or_default();
+        let link_text: String = link_text.iter().map(|span| span.content.as_ref()).collect();
+        // The address is shown, because a link's text may pretend to lead elsewhere.
+        if link_text != url && !url.is_empty() {
             self.push_text(&format!(" ({url})"), self.theme.dim);
         }
     }
@@ -245,10 +253,11 @@ impl<'t> MarkdownLayout<'t> {
         let mut spans = std::mem::take(&mut self.spans);
         let mut breaks = LineBreakMode::Words;
         if self.in_code_block {
+            // Code is broken anywhere, so that no character of it is dropped.
             breaks = LineBreakMode::Anywhere;
             if let Some(last) = spans.last_mut() {
-                let kept = last.content.trim_end_matches('\n').to_owned();
-                last.content = kept.into();
+                let trimmed = last.content.trim_end_matches('\n').to_owned();
+                last.content = trimmed.into();
             }
             spans.iter_mut().for_each(|span| span.style = self.theme.code);
         }
@@ -266,8 +275,8 @@ impl<'t> MarkdownLayout<'t> {
     /// Returns the margins of the first and the further lines of a block.
     fn margins(&mut self) -> (Vec<Span<'static>>, Vec<Span<'static>>) {
         let mut rest = String::new();
-        for around in self.containers.iter().take(DEPTH_MAX) {
-            match around {
+        for container in self.containers.iter().take(DEPTH_MAX) {
+            match container {
                 MarkdownContainer::Quote => rest.push_str("│ "),
                 MarkdownContainer::List(_, indent) => {
                     rest.extend(std::iter::repeat_n(' ', *indent));
@@ -275,10 +284,11 @@ impl<'t> MarkdownLayout<'t> {
             }
         }
         let mut first = rest.clone();
-        if let Some(sign) = self.item_marker.take() {
+        if let Some(marker) = self.item_marker.take() {
+            // The marker takes the place of the indent, so that further lines align with the text.
             let blanks = first.len() - first.trim_end_matches(' ').len();
-            first.truncate(first.len() - blanks.min(width_of(&sign)));
-            first.push_str(&sign);
+            first.truncate(first.len() - blanks.min(width_of(&marker)));
+            first.push_str(&marker);
         }
         if self.in_code_block {
             rest.push_str("  ");
@@ -303,6 +313,7 @@ impl<'t> MarkdownLayout<'t> {
         let widths: Vec<usize> = (0..columns)
             .map(|at| rows.iter().filter_map(|row| Some(width_of(row.get(at)?))).max().unwrap_or(0))
             .collect();
+        // A table that is too wide is shown without alignment and wraps.
         let fits = widths.iter().sum::<usize>() + 3 * columns.saturating_sub(1) <= room;
         let flow = TextFlow {
             first_margin: first,
@@ -373,7 +384,7 @@ mod tests {
                 3. three
                 4. four
 
-                │ said
+                │ link_text
                 │ so
 
                 ──────────────────────

@@ -64,16 +64,17 @@ pub struct SessionPicker {
 
 impl SessionPicker {
     /// Creates a picker; the entries keep their order.
-    pub fn new(mut cards: Vec<SessionPickerEntry>, theme: TerminalTheme) -> SessionPicker {
-        cards.iter_mut().for_each(sanitize_entry);
-        let words = cards.iter().map(search_text).collect();
-        let found = (0..cards.len()).collect();
+    pub fn new(mut entries: Vec<SessionPickerEntry>, theme: TerminalTheme) -> SessionPicker {
+        // The texts come from files of agents, and are printed on the terminal.
+        entries.iter_mut().for_each(sanitize_entry);
+        let search_texts = entries.iter().map(search_text).collect();
+        let matches = (0..entries.len()).collect();
         SessionPicker {
-            entries: cards,
-            search_texts: words,
+            entries,
+            search_texts,
             theme,
             search: String::new(),
-            matches: found,
+            matches,
             selected: 0,
             top: 0,
             page: 1,
@@ -82,13 +83,14 @@ impl SessionPicker {
     }
 
     /// Replaces the entry at an index after the session was read.
-    pub fn update_entry(&mut self, at: usize, mut card: SessionPickerEntry) {
+    pub fn update_entry(&mut self, at: usize, mut entry: SessionPickerEntry) {
+        // The list may have been replaced while the session was read.
         if at >= self.entries.len() {
             return;
         }
-        sanitize_entry(&mut card);
-        self.search_texts[at] = search_text(&card);
-        self.entries[at] = card;
+        sanitize_entry(&mut entry);
+        self.search_texts[at] = search_text(&entry);
+        self.entries[at] = entry;
         // The ID by which it matched before is still part of its search text.
         if let Err(place) = self.matches.binary_search(&at)
             && self.matches_search(&self.search_texts[at])
@@ -155,9 +157,10 @@ impl SessionPicker {
     }
 
     fn choose_selected(&mut self) -> Option<SessionPickerOutcome> {
-        let card = &self.entries[*self.matches.get(self.selected)?];
-        match &card.fault {
-            None => Some(SessionPickerOutcome::Session(card.id.clone())),
+        let entry = &self.entries[*self.matches.get(self.selected)?];
+        // Such a session stays in the list, so that the person learns the reason.
+        match &entry.fault {
+            None => Some(SessionPickerOutcome::Session(entry.id.clone())),
             Some(fault) => {
                 self.hint = Some(format!("it cannot be resumed: {}", one_line(fault)));
                 None
@@ -177,6 +180,7 @@ impl SessionPicker {
         let found =
             self.search_texts.iter().enumerate().filter(|(_, words)| self.matches_search(words));
         self.matches = found.map(|(at, _)| at).collect();
+        // Other entries match now, so the selection starts at the top.
         (self.selected, self.top) = (0, 0);
     }
 
@@ -200,6 +204,7 @@ impl SessionPicker {
         );
         let room = usize::from(area.height).saturating_sub(2);
         self.page = (room / ENTRY_ROWS).max(1);
+        // The selected entry is always visible.
         self.top = self.top.clamp((self.selected + 1).saturating_sub(self.page), self.selected);
         let mut lines = vec![Line::styled(truncate_to_width(&head, columns), self.theme.heading)];
         let seen = self.matches.iter().enumerate().skip(self.top).take(self.page);
@@ -211,6 +216,7 @@ impl SessionPicker {
                 columns,
             ));
         }
+        // The last entry may be cut by the end of the window.
         lines.truncate(room + 1);
         if self.matches.is_empty() {
             let text = if self.entries.is_empty() {
@@ -235,40 +241,40 @@ impl SessionPicker {
 
     fn entry_lines(
         &self,
-        card: &SessionPickerEntry,
+        entry: &SessionPickerEntry,
         is_chosen: bool,
         now: Timestamp,
         columns: usize,
     ) -> [Line<'static>; ENTRY_ROWS] {
         let sign = if is_chosen { "▸" } else { " " };
-        let first = match card.first_message.as_str() {
-            "" if card.is_loading => "…",
-            "" if card.fault.is_some() => "(unreadable)",
+        let first = match entry.first_message.as_str() {
+            "" if entry.is_loading => "…",
+            "" if entry.fault.is_some() => "(unreadable)",
             "" => "(no messages)",
             first => first,
         };
         let style = if is_chosen { self.theme.selected } else { self.theme.user };
         let title = Line::styled(truncate_to_width(&format!("{sign} {first}"), columns), style);
-        let entries = match card.entries {
-            None if card.fault.is_some() => None,
+        let entries = match entry.entries {
+            None if entry.fault.is_some() => None,
             None => Some("… entries".to_owned()),
             Some(1) => Some("1 entry".to_owned()),
             Some(count) => Some(format!("{count} entries")),
         };
-        let age = card.at.map(|at| format_age(at, now));
-        let from = card.foreign_source.as_ref().map(|from| format!("from {}", one_line(from)));
-        let agent = Some(card.agent.clone()).filter(|agent| !agent.is_empty());
-        let parts = [age, entries, agent, from, Some(one_line(&card.id))];
+        let age = entry.at.map(|at| format_age(at, now));
+        let from = entry.foreign_source.as_ref().map(|from| format!("from {}", one_line(from)));
+        let agent = Some(entry.agent.clone()).filter(|agent| !agent.is_empty());
+        let parts = [age, entries, agent, from, Some(one_line(&entry.id))];
         let facts = parts.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         let facts = Line::styled(truncate_to_width(&format!("  {facts}"), columns), self.theme.dim);
-        let last = match &card.fault {
+        let last = match &entry.fault {
             Some(fault) => Line::styled(
                 truncate_to_width(&format!("  ! {}", one_line(fault)), columns),
                 self.theme.bad,
             ),
-            None if card.last_message.is_empty() => Line::default(),
+            None if entry.last_message.is_empty() => Line::default(),
             None => Line::styled(
-                truncate_to_width(&format!("  … {}", card.last_message), columns),
+                truncate_to_width(&format!("  … {}", entry.last_message), columns),
                 self.theme.dim,
             ),
         };
@@ -277,21 +283,24 @@ impl SessionPicker {
 }
 
 /// Shortens an entry's texts to one line, and removes terminal control characters.
-fn sanitize_entry(card: &mut SessionPickerEntry) {
-    for text in [&mut card.first_message, &mut card.last_message, &mut card.agent] {
+fn sanitize_entry(entry: &mut SessionPickerEntry) {
+    for text in [&mut entry.first_message, &mut entry.last_message, &mut entry.agent] {
+        // Shortened first: the first message may have megabytes.
         *text = one_line(crate::text::byte_prefix(text, EXCERPT_BYTES_MAX).0);
     }
 }
 
 /// Returns the searchable text of a session.
-fn search_text(card: &SessionPickerEntry) -> String {
-    let (id, agent, first, last) = (&card.id, &card.agent, &card.first_message, &card.last_message);
+fn search_text(entry: &SessionPickerEntry) -> String {
+    let (id, agent, first, last) =
+        (&entry.id, &entry.agent, &entry.first_message, &entry.last_message);
     format!("{id} {agent} {first} {last}").to_lowercase()
 }
 
 /// Returns the age of a time.
 fn format_age(at: Timestamp, now: Timestamp) -> String {
     match now.duration_since(at).as_secs() {
+        // A time in the future comes from another clock.
         ..60 => "now".to_owned(),
         seconds @ 60..3600 => format!("{}m ago", seconds / 60),
         seconds @ 3600..86_400 => format!("{}h ago", seconds / 3600),

@@ -29,6 +29,7 @@ pub(crate) fn preview_lines(
             let edits = fields.get("edits").and_then(Json::as_array);
             for (name, it) in fields {
                 match (name.as_str(), it) {
+                    // Shown together as a difference, not as two fields.
                     ("old_string" | "new_string", Json::String(_)) => {}
                     ("edits", Json::Array(edits)) => {
                         edits.iter().for_each(|edit| page.push_edit(edit));
@@ -47,6 +48,7 @@ pub(crate) fn preview_lines(
         other => page.push_text("", &format_value(other), Style::new()),
     }
     if page.missing > 0 {
+        // A person must know that they have not seen everything.
         let text = format!("! {} more bytes are not shown", page.missing);
         page.lines.push(Line::styled(text, theme.bad));
     }
@@ -63,6 +65,7 @@ struct ToolPreviewLayout<'t> {
 
 impl ToolPreviewLayout<'_> {
     fn push_text(&mut self, sign: &str, text: &str, style: Style) {
+        // One limit for all fields together.
         let (shown, _) = byte_prefix(text, self.left);
         self.missing += text.len() - shown.len();
         self.left -= shown.len();
@@ -70,8 +73,10 @@ impl ToolPreviewLayout<'_> {
             vec![Span::styled("│ ", self.theme.attention), Span::styled(sign.to_owned(), style)];
         let flow = TextFlow {
             first_margin: margin.clone(),
+            // The margin marks every line, so that no text of the agent can look like the panel.
             rest_margin: margin,
             width: self.width,
+            // Nothing is dropped at a line break: a blank may matter in a command.
             breaks: LineBreakMode::Anywhere,
         };
         flow.push_lines(&[Span::styled(reveal_hidden(shown), style)], &mut self.lines);
@@ -88,6 +93,7 @@ impl ToolPreviewLayout<'_> {
     fn push_edit(&mut self, edit: &Json) {
         let (Some(old), Some(new)) = (edit["old_string"].as_str(), edit["new_string"].as_str())
         else {
+            // Half an edit is shown as it is, because it must not be invisible.
             if edit.get("old_string").or(edit.get("new_string")).is_some() {
                 self.push_text("", &edit.to_string(), Style::new());
             }
@@ -99,14 +105,14 @@ impl ToolPreviewLayout<'_> {
         let (old_left, new_left) = (&old[same..], &new[same..]);
         let ends = old_left.iter().rev().zip(new_left.iter().rev());
         let same_end = ends.take_while(|(old, new)| old == new).count();
-        let (gone, come) =
+        let (removed, added) =
             (&old_left[..old_left.len() - same_end], &new_left[..new_left.len() - same_end]);
         let theme = self.theme;
         for line in &old[same.saturating_sub(CONTEXT_LINES)..same] {
             self.push_text("  ", line, theme.dim);
         }
-        gone.iter().for_each(|line| self.push_text("- ", line, theme.bad));
-        come.iter().for_each(|line| self.push_text("+ ", line, theme.good));
+        removed.iter().for_each(|line| self.push_text("- ", line, theme.bad));
+        added.iter().for_each(|line| self.push_text("+ ", line, theme.good));
         for line in old_left[old_left.len() - same_end..].iter().take(CONTEXT_LINES) {
             self.push_text("  ", line, theme.dim);
         }

@@ -68,6 +68,7 @@ pub(crate) enum QuestionKeyOutcome {
 impl QuestionPanel {
     /// Adds a question, once.
     pub(crate) fn add(&mut self, question: ChatQuestion) {
+        // The same question may be reported twice: by the event and when a run is taken over.
         if self.waiting.iter().all(|known| known.ask.id != question.ask.id) {
             self.waiting.push_back(question);
         }
@@ -78,6 +79,7 @@ impl QuestionPanel {
         let place = self.waiting.iter().position(|known| known.ask.id == ask);
         let Some(at) = place else { return false };
         self.waiting.remove(at);
+        // Only the first question is shown, so removing another one changes nothing on the screen.
         at == 0 && std::mem::take(&mut self.state).is_visible
     }
 
@@ -103,12 +105,13 @@ impl QuestionPanel {
 
     /// Inserts a pasted text into the typed answer.
     pub(crate) fn paste(&mut self, text: &str) {
-        if let Some(words) = &mut self.state.text_input {
-            words.insert(&crate::text::sanitize(text));
+        if let Some(editor) = &mut self.state.text_input {
+            editor.insert(&crate::text::sanitize(text));
         }
     }
 
     fn submit_answer(&mut self, answer: QuestionAnswer) -> QuestionKeyOutcome {
+        // The next question starts without the cursor and text of this one.
         self.state = QuestionPanelState::default();
         let Some(question) = self.waiting.pop_front() else { return QuestionKeyOutcome::Ignored };
         QuestionKeyOutcome::Answer(UserAction::Answer {
@@ -118,13 +121,14 @@ impl QuestionPanel {
         })
     }
 
-    fn deny(&mut self, why: &str, interrupt: bool) -> QuestionKeyOutcome {
-        self.submit_answer(QuestionAnswer::Deny { message: why.to_owned(), interrupt })
+    fn deny(&mut self, reason: &str, interrupt: bool) -> QuestionKeyOutcome {
+        self.submit_answer(QuestionAnswer::Deny { message: reason.to_owned(), interrupt })
     }
 
     /// Returns the question to answer next; `None` for a permission question.
     fn open_question(&self) -> Option<&Json> {
         let ask = &self.waiting.front()?.ask;
+        // Other kinds have no list of questions and are shown as a permission.
         let questions = if ask.kind == "question" { questions(&ask.input) } else { &[] };
         questions.get(self.state.answers.len())
     }
@@ -136,16 +140,17 @@ impl QuestionPanel {
         };
         let several = allows_multiple(question);
         let option = |(at, option): (usize, &Json)| {
+            // Labels come from the agent, so hidden characters in them are made visible.
             let label = crate::text::one_line(&reveal_hidden(text(&option["label"])));
             let about = crate::text::one_line(&reveal_hidden(text(&option["description"])));
             let about = if about.is_empty() { about } else { format!(": {about}") };
-            let is_ticked = self.state.selected.get(at) == Some(&true);
-            let tick = match (several, is_ticked) {
+            let is_selected = self.state.selected.get(at) == Some(&true);
+            let check_box = match (several, is_selected) {
                 (false, _) => "",
                 (true, true) => "[x] ",
                 (true, false) => "[ ] ",
             };
-            format!("{tick}{label}{about}")
+            format!("{check_box}{label}{about}")
         };
         let mut choices: Vec<String> = options(question).iter().enumerate().map(option).collect();
         choices.push("another answer, in your own words".to_owned());
@@ -176,6 +181,7 @@ impl QuestionPanel {
             (KeyCode::Char('e'), KeyModifiers::CONTROL) => {
                 self.state.is_expanded = !self.state.is_expanded;
             }
+            // A person may correct an earlier answer of the same request.
             (KeyCode::Left, KeyModifiers::NONE) if !self.state.answers.is_empty() => {
                 self.state.answers.pop();
                 self.next_question();
@@ -183,6 +189,7 @@ impl QuestionPanel {
             (KeyCode::Char(' '), KeyModifiers::NONE) if self.allows_multiple() => {
                 self.toggle_option(self.state.cursor);
             }
+            // Modifiers are excluded: a key of the terminal must not answer.
             (KeyCode::Char(c), KeyModifiers::NONE) => {
                 let number = c.to_digit(10).and_then(|digit| (digit as usize).checked_sub(1));
                 match number.filter(|number| *number < count) {
@@ -203,6 +210,7 @@ impl QuestionPanel {
 
     fn toggle_option(&mut self, at: usize) {
         let count = self.open_question().map_or(0, |question| options(question).len());
+        // The entry after the options is the free text.
         if at >= count {
             self.state.text_input = Some(TextEditor::default());
             return;
@@ -213,18 +221,20 @@ impl QuestionPanel {
     }
 
     fn enter(&mut self) -> QuestionKeyOutcome {
-        let ticked = self.selected_options();
-        match self.allows_multiple() && !ticked.is_empty() {
-            true => self.record_answer(ticked.join(", ")),
+        let selected = self.selected_options();
+        // Without any mark the option under the cursor is the answer.
+        match self.allows_multiple() && !selected.is_empty() {
+            true => self.record_answer(selected.join(", ")),
             false => self.choose(self.state.cursor),
         }
     }
 
     fn selected_options(&self) -> Vec<String> {
         let question = self.open_question().unwrap_or(&Json::Null);
-        let ticked =
-            options(question).iter().zip(&self.state.selected).filter(|(_, ticked)| **ticked);
-        ticked.map(|(option, _)| text(&option["label"]).to_owned()).collect()
+        let selected =
+            options(question).iter().zip(&self.state.selected).filter(|(_, selected)| **selected);
+        // The original label is sent, not the one that was changed for display.
+        selected.map(|(option, _)| text(&option["label"]).to_owned()).collect()
     }
 
     /// Handles a number: toggles an option if several can be chosen, else chooses it.
@@ -260,15 +270,18 @@ impl QuestionPanel {
 
     /// Records the answer to the current question; all answers are sent together.
     fn record_answer(&mut self, answer: String) -> QuestionKeyOutcome {
-        let asked = self.open_question().map(|question| text(&question["question"]).to_owned());
-        self.state.answers.push((asked.unwrap_or_default(), answer));
+        let question_text =
+            self.open_question().map(|question| text(&question["question"]).to_owned());
+        self.state.answers.push((question_text.unwrap_or_default(), answer));
         if self.open_question().is_some() {
             self.next_question();
             return QuestionKeyOutcome::Handled;
         }
         let Some(question) = self.waiting.front() else { return QuestionKeyOutcome::Ignored };
         let mut input = question.ask.input.clone();
-        let answers = self.state.answers.drain(..).map(|(asked, said)| (asked, said.into()));
+        let answers =
+            self.state.answers.drain(..).map(|(question, answer)| (question, answer.into()));
+        // The agent reads the answers from the tool's input, by question.
         input["answers"] = Json::Object(answers.collect::<Map<String, Json>>());
         self.submit_answer(QuestionAnswer::Allow { input: Some(input) })
     }
@@ -281,21 +294,24 @@ impl QuestionPanel {
     }
 
     fn handle_text_key(&mut self, key: KeyEvent) -> QuestionKeyOutcome {
-        let Some(words) = &mut self.state.text_input else { return QuestionKeyOutcome::Ignored };
+        let Some(editor) = &mut self.state.text_input else { return QuestionKeyOutcome::Ignored };
         match (key.code, key.modifiers) {
             (KeyCode::Enter, KeyModifiers::NONE) => {
-                let said = words.text().trim().to_owned();
-                return match (said.is_empty(), self.open_question().is_some()) {
+                let answer = editor.text().trim().to_owned();
+                return match (answer.is_empty(), self.open_question().is_some()) {
+                    // An empty answer is a slip, so it is not sent.
                     (true, _) => QuestionKeyOutcome::Handled,
-                    (false, true) => self.record_answer(said),
-                    (false, false) => self.deny(&said, false),
+                    (false, true) => self.record_answer(answer),
+                    // A typed text on a permission is the reason of a denial.
+                    (false, false) => self.deny(&answer, false),
                 };
             }
             (KeyCode::Enter, _) => {
-                words.insert("\n");
+                editor.insert("\n");
             }
             (KeyCode::Esc, _) => {
                 let has_options = self.open_question().is_none_or(|it| !options(it).is_empty());
+                // Without options there is nothing to go back to.
                 if !has_options {
                     return self.deny(DENIED_MESSAGE, true);
                 }
@@ -304,20 +320,20 @@ impl QuestionPanel {
             (KeyCode::Char(c), KeyModifiers::NONE | KeyModifiers::SHIFT)
                 if !heeler_model::is_terminal_control(c) =>
             {
-                words.insert(c.encode_utf8(&mut [0; 4]));
+                editor.insert(c.encode_utf8(&mut [0; 4]));
             }
-            (KeyCode::Char('u'), KeyModifiers::CONTROL) => words.cut(CursorMotion::LineStart),
-            (KeyCode::Char('w'), KeyModifiers::CONTROL) => words.cut(CursorMotion::PreviousBlank),
+            (KeyCode::Char('u'), KeyModifiers::CONTROL) => editor.cut(CursorMotion::LineStart),
+            (KeyCode::Char('w'), KeyModifiers::CONTROL) => editor.cut(CursorMotion::PreviousBlank),
             (KeyCode::Char('a'), KeyModifiers::CONTROL) | (KeyCode::Home, _) => {
-                words.move_cursor(CursorMotion::LineStart);
+                editor.move_cursor(CursorMotion::LineStart);
             }
             (KeyCode::Char('e'), KeyModifiers::CONTROL) | (KeyCode::End, _) => {
-                words.move_cursor(CursorMotion::LineEnd);
+                editor.move_cursor(CursorMotion::LineEnd);
             }
-            (KeyCode::Backspace, _) => words.delete(CursorMotion::PreviousGrapheme),
-            (KeyCode::Delete, _) => words.delete(CursorMotion::NextGrapheme),
-            (KeyCode::Left, _) => words.move_cursor(CursorMotion::PreviousGrapheme),
-            (KeyCode::Right, _) => words.move_cursor(CursorMotion::NextGrapheme),
+            (KeyCode::Backspace, _) => editor.delete(CursorMotion::PreviousGrapheme),
+            (KeyCode::Delete, _) => editor.delete(CursorMotion::NextGrapheme),
+            (KeyCode::Left, _) => editor.move_cursor(CursorMotion::PreviousGrapheme),
+            (KeyCode::Right, _) => editor.move_cursor(CursorMotion::NextGrapheme),
             _ => return QuestionKeyOutcome::Ignored,
         }
         QuestionKeyOutcome::Handled
@@ -360,7 +376,7 @@ impl QuestionPanel {
 
     fn heading(&self) -> String {
         let Some(ChatQuestion { of, ask, .. }) = self.waiting.front() else { return String::new() };
-        let who = match of {
+        let speaker = match of {
             ChatSpeaker::Coordinator => "the agent".to_owned(),
             ChatSpeaker::Worker(name) => crate::text::one_line(name),
         };
@@ -370,12 +386,12 @@ impl QuestionPanel {
         };
         let tool = crate::text::one_line(&reveal_hidden(&ask.tool));
         match self.open_question() {
-            None => format!("? {who} wants to use {tool}{more}"),
+            None => format!("? {speaker} wants to use {tool}{more}"),
             Some(_) if questions(&ask.input).len() > 1 => {
                 let (at, all) = (self.state.answers.len() + 1, questions(&ask.input).len());
-                format!("? {who} asks, question {at} of {all}{more}")
+                format!("? {speaker} asks, question {at} of {all}{more}")
             }
-            Some(_) => format!("? {who} asks{more}"),
+            Some(_) => format!("? {speaker} asks{more}"),
         }
     }
 
@@ -393,6 +409,7 @@ impl QuestionPanel {
         }
         let columns = usize::from(area.width);
         let rows = usize::from(area.height);
+        // A question without options is answered in words only.
         let is_bare = self.open_question().is_some_and(|question| options(question).is_empty());
         if is_bare && self.state.text_input.is_none() {
             self.state.text_input = Some(TextEditor::default());
@@ -408,6 +425,7 @@ impl QuestionPanel {
         let mut lines =
             vec![Line::styled(truncate_to_width(&self.heading(), columns), theme.attention)];
         lines.extend(self.visible_lines(columns, room, theme));
+        // The list scrolls with the cursor, so that the chosen option is visible.
         let top = (self.state.cursor + 1).saturating_sub(below);
         for (at, choice) in choices.iter().enumerate().skip(top).take(below) {
             let is_chosen = at == self.state.cursor;
@@ -443,6 +461,7 @@ impl QuestionPanel {
         let from = self.state.scrolled;
         let mut lines = self.layout(columns, theme)[from..from + page].to_vec();
         let text = format!("… {}-{} of {count} lines: PgUp PgDn Ctrl+E", from + 1, from + page);
+        // In the colour of errors, because a person must not overlook it.
         lines.push(Line::styled(truncate_to_width(&text, columns), theme.bad));
         lines.truncate(room);
         lines
@@ -450,12 +469,12 @@ impl QuestionPanel {
 
     /// Adds the line of the typed answer; returns the position of the cursor.
     fn text_input_line(&self, area: Rect, lines: &mut Vec<Line<'static>>) -> Option<Position> {
-        let words = self.state.text_input.as_ref()?;
+        let editor = self.state.text_input.as_ref()?;
         let columns = usize::from(area.width).saturating_sub(2).max(1);
-        let rows = words.rows(columns);
+        let rows = editor.rows(columns);
         let row = rows.rows.get(rows.cursor.0)?.clone();
         let y = area.y + lines.len() as u16;
-        lines.push(Line::from(format!("» {}", &words.text()[row])));
+        lines.push(Line::from(format!("» {}", &editor.text()[row])));
         let x = area.x.saturating_add(2).saturating_add(rows.cursor.1 as u16);
         Some(Position::new(
             x.min(area.right().saturating_sub(1)),

@@ -111,6 +111,7 @@ impl ChatScreen {
                 let bounds = self.transcript_limits(&of);
                 self.transcript(of).prepend_entries(&entries, has_more, bounds);
             }
+            // Entries and questions of the old session must not mix with the new one.
             ChatOutput::SessionReplaced => {
                 self.transcripts.clear();
                 self.questions.clear();
@@ -130,6 +131,8 @@ impl ChatScreen {
             }
             ChatOutput::Error(text) => self.push_notice(TranscriptCell::Failed(sanitize(&text))),
             ChatOutput::Status(status) => {
+                // The time continues while the status changes, for example from one tool to the
+                // next.
                 let since = self.busy_since.unwrap_or(self.now);
                 self.busy_since = status.busy.is_some().then_some(since);
                 self.status = *status;
@@ -150,12 +153,14 @@ impl ChatScreen {
 
     fn push_notice(&mut self, cell: TranscriptCell) {
         let view = self.view.clone();
+        // A notice answers the person, so it appears where they look.
         self.transcript(view).push_notice(cell, FOCUSED_LIMITS);
     }
 
     fn switch_view(&mut self, view: ChatSpeaker) {
         let before = std::mem::replace(&mut self.view, view);
         if before != self.view {
+            // A transcript out of view needs less memory, and opens at its end the next time.
             self.transcript(before).go_to_end(BACKGROUND_LIMITS);
         }
     }
@@ -179,6 +184,7 @@ impl ChatScreen {
     /// Scrolls the transcript, or the question if it fills the screen.
     fn handle_wheel(&mut self, up: bool) -> Vec<UserAction> {
         match up {
+            // Without a visible transcript the wheel can only mean the question.
             _ if self.page == 0 && self.questions.is_visible() => {
                 self.questions.scroll(WHEEL_LINES, up);
                 vec![]
@@ -189,21 +195,24 @@ impl ChatScreen {
     }
 
     fn paste(&mut self, text: &str) {
-        let did = match self.question_has_focus() {
+        let outcome = match self.question_has_focus() {
             true if self.questions.is_typing() => return self.questions.paste(text),
             true => {
+                // Pasted text is meant for the input, even if a question is open.
                 self.focus = KeyFocus::Input;
                 self.input.paste(text)
             }
             false => self.input.paste(text),
         };
-        if did == InputKeyOutcome::Full {
+        if outcome == InputKeyOutcome::Full {
             self.hint = Some("the text is too long to paste: refer to a file with @".to_owned());
         }
     }
 
     fn handle_key(&mut self, key: KeyEvent) -> Vec<UserAction> {
+        // A hint lasts until the next key, so that it cannot hide something newer.
         self.hint = None;
+        // Any other key in between cancels the exit.
         let leaves = std::mem::take(&mut self.exit_is_armed);
         if (key.code, key.modifiers) == (KeyCode::Char('c'), KeyModifiers::CONTROL) {
             return self.handle_control_c(leaves);
@@ -218,6 +227,7 @@ impl ChatScreen {
                     return vec![action];
                 }
                 QuestionKeyOutcome::Handled => return vec![],
+                // While an answer is typed, no key may reach the input behind it.
                 QuestionKeyOutcome::Ignored if self.questions.is_typing() => return vec![],
                 QuestionKeyOutcome::Ignored => {}
             }
@@ -228,6 +238,7 @@ impl ChatScreen {
     /// Returns true if keys go to the question as soon as it is visible.
     fn question_wants_focus(&self) -> bool {
         match self.focus {
+            // Typed text is never taken for an answer: a person may be in the middle of a word.
             KeyFocus::Auto => self.input.is_empty() && !self.input.has_popup(),
             KeyFocus::Question => true,
             KeyFocus::Input => false,
@@ -239,6 +250,7 @@ impl ChatScreen {
     }
 
     fn handle_control_c(&mut self, leaves: bool) -> Vec<UserAction> {
+        // As in a shell, the first press clears the line.
         if !self.input.is_empty() || self.input.has_popup() {
             self.input.clear();
             return vec![];
@@ -252,6 +264,7 @@ impl ChatScreen {
     }
 
     fn handle_scroll_key(&mut self, key: KeyEvent) -> Option<Vec<UserAction>> {
+        // Two lines overlap, so that the reader keeps their place.
         let page = self.page.saturating_sub(2).max(1);
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         let is_shift = key.modifiers.contains(KeyModifiers::SHIFT);
@@ -292,6 +305,7 @@ impl ChatScreen {
         let is_free = !self.input.has_popup();
         match (key.code, key.modifiers) {
             (KeyCode::Esc, _) if is_free => return self.handle_escape(),
+            // As in a shell, only on an empty line.
             (KeyCode::Char('d'), KeyModifiers::CONTROL) if self.input.is_empty() => {
                 return vec![UserAction::Exit];
             }
@@ -308,6 +322,7 @@ impl ChatScreen {
             InputKeyOutcome::Send(text) => {
                 self.focus = KeyFocus::Auto;
                 let view = self.view.clone();
+                // A person who sends a message wants to see its answer.
                 self.transcript(view).go_to_end(FOCUSED_LIMITS);
                 vec![UserAction::SendLine(text)]
             }
@@ -327,6 +342,7 @@ impl ChatScreen {
             ChatSpeaker::Coordinator => self.status.busy.is_some(),
             ChatSpeaker::Worker(name) => self.is_worker_running(name),
         };
+        // Interrupting comes first, because it is urgent.
         if is_busy {
             return vec![UserAction::Interrupt];
         }
@@ -396,12 +412,12 @@ impl ChatScreen {
         {
             buffer.set_line(busy.x, busy.y, &Line::styled(line, self.theme.attention), busy.width);
         }
-        let asked = self.questions.draw(ask, buffer, has_keys, &self.theme);
+        let question_cursor = self.questions.draw(ask, buffer, has_keys, &self.theme);
         self.input.draw_menu(menu, buffer, &self.theme);
         if rule.height > 0 {
             buffer.set_line(rule.x, rule.y, &self.separator_line(columns), rule.width);
         }
-        let typed = self.input.draw(input, buffer, &self.theme);
+        let input_cursor = self.input.draw(input, buffer, &self.theme);
         if chips.height > 0 {
             let line = status_line::worker_chips(&self.status, &self.view, columns, &self.theme);
             buffer.set_line(chips.x, chips.y, &line, chips.width);
@@ -410,14 +426,14 @@ impl ChatScreen {
             let line = self.status_line(columns, plan.rule > 0);
             buffer.set_line(status.x, status.y, &line, status.width);
         }
-        if let Some(cursor) = self.cursor_position(asked, typed) {
+        if let Some(cursor) = self.cursor_position(question_cursor, input_cursor) {
             frame.set_cursor_position(cursor);
         }
     }
 
     /// Returns the position of the cursor, if text can be typed.
-    fn cursor_position(&self, asked: Option<Position>, typed: Position) -> Option<Position> {
-        if self.question_has_focus() { asked } else { Some(typed) }
+    fn cursor_position(&self, question: Option<Position>, input: Position) -> Option<Position> {
+        if self.question_has_focus() { question } else { Some(input) }
     }
 
     fn draw_transcript(&mut self, frame: &mut Frame, area: Rect) {
@@ -446,6 +462,7 @@ impl ChatScreen {
         for (y, line) in (top..area.bottom()).zip(&lines) {
             frame.buffer_mut().set_line(area.x, y, line, area.width);
         }
+        // In a tiny window a hint would cover the only lines.
         if is_at_limit && area.height > 2 {
             let text = truncate_to_width(SCROLL_LIMIT_HINT, area.width.into());
             let text = format!("{text:<width$}", width = usize::from(area.width));
@@ -486,6 +503,7 @@ impl ChatScreen {
         if let Some(hint) = self.input.search_prompt().or_else(|| self.hint.clone()) {
             return Line::styled(truncate_to_width(&hint, columns), self.theme.attention);
         }
+        // A question that does not fit must not wait unnoticed.
         if self.questions.is_open() && !self.questions.is_visible() {
             let text = truncate_to_width("? a question is open: enlarge the window", columns);
             return Line::styled(text, self.theme.attention);
@@ -502,6 +520,7 @@ impl ChatScreen {
     /// Distributes the rows: the input first, the transcript last.
     fn compute_layout(&mut self, columns: usize, rows: usize) -> ScreenLayout {
         let mut plan = ScreenLayout {
+            // A long input may take a third of the screen, so that the transcript stays visible.
             input: self.input.height(columns).clamp(1, (rows / 3).max(1)),
             ..ScreenLayout::default()
         };

@@ -16,6 +16,7 @@ pub(crate) fn busy_line(
     queued: usize,
     width: usize,
 ) -> String {
+    // A clock that was set back must not show a negative time.
     let seconds = now.duration_since(since).as_secs().max(0);
     let long = match seconds {
         ..60 => format!("{seconds}s"),
@@ -29,6 +30,7 @@ pub(crate) fn busy_line(
     let queued = if queued > 0 { format!(" · {queued} queued") } else { String::new() };
     let rest = format!(" {long}{queued} · Esc interrupts");
     let room = width.saturating_sub(2 + width_of(&rest));
+    // A few characters of the activity stay, even in a narrow window.
     truncate_to_width(&format!("* {}{rest}", truncate_to_width(&what, room.max(8))), width)
 }
 
@@ -38,6 +40,7 @@ pub(crate) fn status_line(
     width: usize,
     theme: &TerminalTheme,
 ) -> Line<'static> {
+    // Trouble replaces the whole line, because a person has to act on it.
     if let Some(trouble) = &status.trouble {
         return Line::styled(
             truncate_to_width(&format!("! {}", one_line(trouble)), width),
@@ -58,6 +61,7 @@ pub(crate) fn status_line(
         counted(status.loops, "loop"),
         status
             .busy
+            // While the agent works, the line above shows the number.
             .is_none()
             .then(|| counted(status.queued, "message"))
             .flatten()
@@ -67,6 +71,7 @@ pub(crate) fn status_line(
     for part in parts.into_iter().flatten() {
         let next = if shown.is_empty() { part } else { format!("{shown} · {part}") };
         if width_of(&next) > width && !shown.is_empty() {
+            // Parts are ordered by importance, so the rest is left out.
             break;
         }
         shown = next;
@@ -102,6 +107,7 @@ pub(crate) fn worker_chips(
     // Shows as many entries before the one in view as fit.
     let seen = chips.iter().position(|chip| chip.1).unwrap_or_default();
     let mut first = seen;
+    // Two columns are left for the arrows.
     let mut used = width_of(&chips[seen].0) + 2;
     while first > 0 && used + width_of(&chips[first - 1].0) <= width {
         first -= 1;

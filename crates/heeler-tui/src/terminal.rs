@@ -71,9 +71,10 @@ pub struct TerminalHandle {
 impl TerminalHandle {
     /// Acquires the terminal. Standard input and output must be terminals.
     pub fn open() -> Result<TerminalHandle, TerminalError> {
+        // Before the terminal is changed, so that no panic can leave it in raw mode.
         install_panic_hook();
-        let (tell, inputs) = sync_channel(INPUT_QUEUE_MAX);
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (sender, inputs) = sync_channel(INPUT_QUEUE_MAX);
+        let is_closed = Arc::new(AtomicBool::new(false));
         acquire_terminal().map_err(TerminalError)?;
         let canvas = match ratatui::Terminal::new(CrosstermBackend::new(stdout())) {
             Ok(canvas) => canvas,
@@ -82,15 +83,16 @@ impl TerminalHandle {
                 return Err(TerminalError(error));
             }
         };
-        let keys = (tell.clone(), Arc::clone(&is_over));
+        let keys = (sender.clone(), Arc::clone(&is_closed));
         // The thread is never joined: it exits within one poll after the handle is dropped.
         thread::spawn(move || read_keys(&keys.0, &keys.1));
-        Ok(TerminalHandle { canvas, inputs, sender: tell, is_closed: is_over })
+        Ok(TerminalHandle { canvas, inputs, sender, is_closed })
     }
 }
 
 impl Drop for TerminalHandle {
     fn drop(&mut self) {
+        // Set first, so that the thread does not read keys of the shell.
         self.is_closed.store(true, Ordering::Release);
         release_terminal();
     }
@@ -99,7 +101,7 @@ impl Drop for TerminalHandle {
 fn acquire_terminal() -> io::Result<()> {
     enable_raw_mode()?;
     let keys = KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES;
-    let taken = execute!(
+    let acquired = execute!(
         stdout(),
         EnterAlternateScreen,
         Print(ENABLE_MOUSE_BUTTONS),
@@ -108,24 +110,26 @@ fn acquire_terminal() -> io::Result<()> {
         // Distinguishes Shift+Enter from Enter; terminals without support ignore it.
         PushKeyboardEnhancementFlags(keys)
     );
-    if taken.is_err() {
+    if acquired.is_err() {
+        // A partial setup must not stay.
         release_terminal();
     }
-    taken
+    acquired
 }
 
 /// Reverts [`acquire_terminal`]. Errors are ignored: a closed terminal needs no reset.
 fn release_terminal() {
-    let _gone = execute!(
+    let _released = execute!(
         stdout(),
         PopKeyboardEnhancementFlags,
         DisableFocusChange,
         DisableBracketedPaste,
+        // Disables every mouse mode, also those that were not enabled.
         DisableMouseCapture,
         LeaveAlternateScreen,
         cursor::Show
     );
-    let _gone = disable_raw_mode();
+    let _released = disable_raw_mode();
 }
 
 /// Clears the screen, so that the next frame draws everything. ratatui's own method asks the
@@ -140,17 +144,21 @@ pub(crate) fn clear(canvas: &mut TerminalCanvas) -> io::Result<()> {
 /// Releases the terminal and stops the process group; acquires the terminal again when the program
 /// continues.
 pub(crate) fn suspend() -> io::Result<()> {
+    // The shell must find a normal terminal.
     release_terminal();
+    // The whole group, as the terminal's own Ctrl+Z does it in normal mode.
     rustix::process::kill_current_process_group(rustix::process::Signal::TSTP)?;
     acquire_terminal()
 }
 
 /// Returns true if the terminal is acquired: a panic releases it from another thread.
 pub(crate) fn is_terminal_acquired() -> bool {
+    // An unknown state counts as released, so that nothing is drawn into a shell.
     is_raw_mode_enabled().unwrap_or(false)
 }
 
 fn install_panic_hook() {
+    // A second terminal of the same process must not add a second hook.
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
         let previous_hook = panic::take_hook();
@@ -164,24 +172,26 @@ fn install_panic_hook() {
 }
 
 /// Reads keys until the terminal is gone or released.
-fn read_keys(tell: &SyncSender<TerminalInput>, is_over: &AtomicBool) {
+fn read_keys(sender: &SyncSender<TerminalInput>, is_closed: &AtomicBool) {
     loop {
         // crossterm would read from a closed terminal forever.
-        let is_gone = match wait_for_key() {
-            Ok(is_gone) => is_gone,
+        let is_released = match wait_for_key() {
+            Ok(is_released) => is_released,
             Err(rustix::io::Errno::INTR) => false,
             Err(_) => true,
         };
-        if is_over.load(Ordering::Acquire) {
+        // Checked after the wait: the handle may have been dropped meanwhile.
+        if is_closed.load(Ordering::Acquire) {
             return;
         }
-        if is_gone {
-            let _over = tell.send(TerminalInput::HungUp);
+        if is_released {
+            let _sent = sender.send(TerminalInput::HungUp);
             return;
         }
+        // All pending keys at once, because each wait has a delay.
         while let Ok(true) = event::poll(POLL_TIMEOUT) {
             let Ok(event) = event::read() else { break };
-            if tell.send(TerminalInput::Event(event)).is_err() {
+            if sender.send(TerminalInput::Event(event)).is_err() {
                 return;
             }
         }

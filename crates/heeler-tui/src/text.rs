@@ -12,6 +12,7 @@ const TAB: &str = "    ";
 
 /// Returns text without terminal control characters; tabs become spaces.
 pub(crate) fn sanitize(text: &str) -> String {
+    // A bare carriage return would move the cursor to the start of the line.
     let lines = text.replace("\r\n", "\n").replace('\r', "\n");
     heeler_model::sanitize(&lines).replace('\t', TAB)
 }
@@ -32,12 +33,15 @@ pub(crate) fn reveal_hidden(text: &str) -> String {
 
 fn is_hidden(c: char) -> bool {
     let is_blank = c != ' ' && c.is_whitespace();
+    // These characters look like blanks but are not whitespace in Unicode.
     let is_blank = is_blank || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
+    // Characters without width could hide a part of a command.
     is_blank || is_terminal_control(c) || width(c.encode_utf8(&mut [0; 4])) == 0
 }
 
 /// Returns the display width of a text without line breaks.
 pub(crate) fn width(text: &str) -> usize {
+    // By grapheme, because a sequence such as a flag is one symbol on the screen.
     text.graphemes(true).map(columns).sum()
 }
 
@@ -60,6 +64,7 @@ pub(crate) fn truncate_to_width(text: &str, columns_max: usize) -> String {
     let mut shown = String::new();
     for grapheme in text.graphemes(true) {
         taken += columns(grapheme);
+        // One column is left for the ellipsis.
         if taken + 1 > columns_max {
             break;
         }
@@ -124,6 +129,7 @@ impl TextFlow {
         let mut left = glyphs;
         loop {
             let margin = if out.len() == before { &self.first_margin } else { &self.rest_margin };
+            // At least one column, or a narrow window would never end a line.
             let room = self.width.saturating_sub(margin_width(margin)).max(1);
             let (taken, next) = self.split_line(left, room);
             out.push(build_line(margin, &left[..taken], room));
@@ -151,12 +157,15 @@ impl TextFlow {
                 continue;
             }
             if used > room {
+                // A word that is longer than the line is broken.
                 let (end, next) = fits.unwrap_or((at.max(1), at.max(1)));
                 return (end, next.max(1));
             }
+            // Languages without blanks use wide characters, and may be broken after any of them.
             let breaks_after = glyph.columns > 1 || self.breaks == LineBreakMode::Anywhere;
-            let mark_follows = glyphs.get(at + 1).is_some_and(|next| next.columns == 0);
-            if breaks_after && !mark_follows {
+            let combining_follows = glyphs.get(at + 1).is_some_and(|next| next.columns == 0);
+            // A mark without width belongs to the character before it.
+            if breaks_after && !combining_follows {
                 fits = Some((at + 1, at + 1));
             }
         }

@@ -38,6 +38,7 @@ impl TerminalTheme {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         TerminalTheme {
             dim: Style::new().add_modifier(Modifier::DIM),
+            // Without colours the weight of the text must distinguish it.
             user: bold,
             heading: bold.add_modifier(Modifier::UNDERLINED),
             code: Style::new(),
@@ -48,14 +49,14 @@ impl TerminalTheme {
         }
     }
 
-    fn coloured(person: Color, code: Color, asks: Color) -> TerminalTheme {
+    fn coloured(person: Color, code: Color, attention: Color) -> TerminalTheme {
         let plain = TerminalTheme::plain();
         TerminalTheme {
             user: Style::new().fg(person),
             code: Style::new().fg(code),
             good: Style::new().fg(Color::Green),
             bad: Style::new().fg(Color::Red),
-            attention: Style::new().fg(asks).add_modifier(Modifier::BOLD),
+            attention: Style::new().fg(attention).add_modifier(Modifier::BOLD),
             ..plain
         }
     }

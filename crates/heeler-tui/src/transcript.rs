@@ -16,6 +16,7 @@ use crate::transcript_cell::{self, TranscriptCell};
 
 /// Limits of a transcript whose end is in view, in entries and bytes.
 pub(crate) const FOCUSED_LIMITS: TranscriptLimits =
+    // A person usually reads the end, so older entries are read again from the file if needed.
     TranscriptLimits { cells: 2000, bytes: 8 << 20 };
 /// Limits of a transcript that is not in view.
 pub(crate) const BACKGROUND_LIMITS: TranscriptLimits =
@@ -111,9 +112,11 @@ impl TranscriptWidget {
     pub(crate) fn push_entry(&mut self, entry: &ConversationEntry, bounds: TranscriptLimits) {
         let number = self.next_entry;
         self.next_entry += 1;
+        // The complete message replaces the text that was streamed for it.
         if entry.role == heeler_chat::EntryRole::Assistant {
             self.clear_stream();
         }
+        // A result is shown with its call, which may be far above.
         if !self.attach_outcome(entry) {
             let at = self.first + self.cells.len() as i64;
             if let Some(id) = entry.call.as_ref().filter(|_| !transcript_cell::is_outcome(entry)) {
@@ -133,6 +136,7 @@ impl TranscriptWidget {
     fn push(&mut self, cell: TranscriptCell, entry: Option<i64>) {
         self.bytes += cell.bytes();
         self.cells.push_back(HeldCell { cell, entry, cached_layout: None });
+        // Only entries that arrive while the person reads above count as unseen.
         if self.position != ScrollPosition::End {
             self.unseen_below += 1;
         }
@@ -141,6 +145,7 @@ impl TranscriptWidget {
     /// Adds a result to its tool call; returns false if the call is not in the window.
     fn attach_outcome(&mut self, entry: &ConversationEntry) -> bool {
         let id = entry.call.as_ref().filter(|_| transcript_cell::is_outcome(entry));
+        // The call may have left the window, and then its result is shown alone.
         let Some(at) = id.and_then(|id| self.calls.remove(id)) else { return false };
         let Some(held) = cell_index(at, self.first).and_then(|at| self.cells.get_mut(at)) else {
             return false;
@@ -148,6 +153,7 @@ impl TranscriptWidget {
         let before = held.cell.bytes();
         let TranscriptCell::Tool(call) = &mut held.cell else { return false };
         call.set_outcome(entry);
+        // The cell has another height now.
         self.cached_layouts -= usize::from(held.cached_layout.take().is_some());
         self.bytes += held.cell.bytes().saturating_sub(before);
         true
@@ -157,8 +163,10 @@ impl TranscriptWidget {
     pub(crate) fn append_stream(&mut self, text: &str) {
         self.stream.push_str(text);
         self.cached_stream_layout = None;
+        // Cut at twice the size, so that the text is not moved for every piece that arrives.
         if self.stream.len() > 2 * STREAM_BYTES_MAX {
             let from = self.stream.ceil_char_boundary(self.stream.len() - STREAM_BYTES_MAX);
+            // At a line break, so that the visible part does not begin inside a word.
             let from = self.stream[from..].find('\n').map_or(from, |end| from + end + 1);
             self.stream.drain(..from);
         }
@@ -183,6 +191,7 @@ impl TranscriptWidget {
         }
         let fits = self.oldest_entry() == self.conversation_oldest;
         self.awaits_older = false;
+        // An empty page ends the requests, whatever the conversation says.
         self.has_older = has_more && !entries.is_empty();
         self.conversation_oldest -= entries.len() as i64;
         // So many entries arrived meanwhile that the window moved: the older ones are requested
@@ -190,6 +199,7 @@ impl TranscriptWidget {
         if !fits {
             return;
         }
+        // A widget of its own, so that results find their calls within the page.
         let mut page = TranscriptWidget {
             next_entry: self.conversation_oldest,
             ..TranscriptWidget::default()
@@ -197,6 +207,7 @@ impl TranscriptWidget {
         for entry in entries {
             page.push_entry(entry, SCROLLED_LIMITS);
         }
+        // Numbers of cells stay valid, because they count down from the first one.
         self.first -= page.cells.len() as i64;
         self.bytes += page.bytes;
         for held in page.cells.into_iter().rev() {
@@ -209,6 +220,7 @@ impl TranscriptWidget {
     }
 
     fn clear_entries(&mut self) {
+        // Notices are not part of the conversation's file and cannot be requested again.
         self.cells.retain(|held| held.entry.is_none());
         self.bytes = self.cells.iter().map(|held| held.cell.bytes()).sum();
         self.cached_layouts = self.cells.iter().filter(|held| held.cached_layout.is_some()).count();
@@ -224,6 +236,7 @@ impl TranscriptWidget {
         let is_end = self.position == ScrollPosition::End && !self.awaits_older;
         let bounds = if is_end { bounds } else { SCROLLED_LIMITS };
         let mut is_trimmed = false;
+        // One cell stays, even if it alone exceeds the limit.
         while self.cells.len() > bounds.cells || (self.bytes > bounds.bytes && self.cells.len() > 1)
         {
             let Some(held) = self.cells.pop_front() else { break };
@@ -232,10 +245,12 @@ impl TranscriptWidget {
             self.cached_layouts -= usize::from(held.cached_layout.is_some());
             is_trimmed = true;
         }
+        // Cleaned only when many calls are left, because it visits all of them.
         if is_trimmed && self.calls.len() > self.cells.len() {
             let first = self.first;
             self.calls.retain(|_, at| *at >= first);
         }
+        // The visible cell was removed, so the oldest one that is left is shown.
         if let ScrollPosition::At { cell, .. } = self.position
             && cell < self.first
         {
@@ -252,6 +267,7 @@ impl TranscriptWidget {
     fn request_older(&mut self, of: &ChatSpeaker) -> Vec<UserAction> {
         let oldest = self.oldest_entry();
         let entries = usize::try_from(oldest - self.conversation_oldest).unwrap_or_default();
+        // A request that is open or cannot be shown is not repeated.
         if self.awaits_older || self.is_full() || !self.has_older_entries() {
             return vec![];
         }
@@ -262,6 +278,8 @@ impl TranscriptWidget {
         if entries == 0 {
             vec![older]
         } else {
+            // The conversation must forget entries that the window has dropped, or a page would be
+            // missing.
             vec![UserAction::DropEntries { of, entries }, older]
         }
     }
@@ -340,6 +358,7 @@ impl TranscriptWidget {
         let ScrollPosition::At { cell, line } = self.position else { return };
         let mut at = cell_index(cell, self.first).unwrap_or_default();
         let mut line = line + lines;
+        // One more than the cells: the unfinished message is laid out as the last one.
         while at <= self.cells.len() {
             let height = self.layout_cell(at, theme).len();
             if line < height {
@@ -349,6 +368,7 @@ impl TranscriptWidget {
             at += 1;
         }
         self.position = ScrollPosition::At { cell: self.first + at as i64, line };
+        // A position from which the screen is not filled is the end.
         if self.lines_from(at, line, theme).len() < self.viewport.height {
             self.go_to_end(bounds);
         }
@@ -365,6 +385,7 @@ impl TranscriptWidget {
             at -= 1;
             let height = self.layout_cell(at, theme).len();
             if height >= left {
+                // The last lines fill the view, so a tall cell is shown from its middle.
                 return (at, height - left);
             }
             left -= height;
@@ -388,6 +409,7 @@ impl TranscriptWidget {
         }
         let (at, line) = self.first_visible_line(theme);
         let lines = self.lines_from(at, line, theme);
+        // A larger window shows the end, which then stays in view.
         if lines.len() < shape.height && self.position != ScrollPosition::End {
             self.go_to_end(bounds);
             return self.visible_lines(shape, bounds, theme);
@@ -419,6 +441,7 @@ impl TranscriptWidget {
             return self.layout_stream(width, theme);
         }
         let held = &mut self.cells[at];
+        // The layout depends on the width and on folding, so a change of either replaces it.
         let is_laid =
             held.cached_layout.as_ref().is_some_and(|laid| (laid.0, laid.1) == (width, unfolded));
         if !is_laid {
@@ -443,6 +466,7 @@ impl TranscriptWidget {
             return;
         }
         let seen = at..at + self.viewport.height + 1;
+        // Rare: it runs only after a long scroll.
         for (at, held) in self.cells.iter_mut().enumerate() {
             if !seen.contains(&at) {
                 self.cached_layouts -= usize::from(held.cached_layout.take().is_some());
@@ -456,219 +480,4 @@ fn cell_index(number: i64, first: i64) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use heeler_chat::EntryRole;
-    use jiff::Timestamp;
-    use serde_json::json;
-
-    use super::*;
-
-    const SMALL: TranscriptLimits = TranscriptLimits { cells: 10, bytes: 1 << 20 };
-
-    fn said(text: &str) -> ConversationEntry {
-        ConversationEntry::new(EntryRole::System, text, Timestamp::UNIX_EPOCH)
-    }
-
-    fn numbered(numbers: std::ops::Range<usize>) -> Vec<ConversationEntry> {
-        numbers.map(|number| said(&format!("n{number}"))).collect()
-    }
-
-    fn seen(transcript: &mut TranscriptWidget, height: usize) -> String {
-        let shape = TranscriptViewport { width: 40, height, unfolded: false };
-        let lines = transcript.visible_lines(shape, SMALL, &TerminalTheme::plain());
-        let lines: Vec<String> =
-            lines.iter().map(|line| line.to_string().trim().to_owned()).collect();
-        lines.join(" ")
-    }
-
-    fn filled(numbers: std::ops::Range<usize>) -> TranscriptWidget {
-        let mut transcript = TranscriptWidget::default();
-        for entry in numbered(numbers) {
-            transcript.push_entry(&entry, SMALL);
-        }
-        transcript
-    }
-
-    #[test]
-    fn what_was_let_go_is_asked_for_from_where_it_was() {
-        let mut transcript = filled(0..25);
-        let (of, theme) = (ChatSpeaker::Coordinator, TerminalTheme::plain());
-        assert_eq!(seen(&mut transcript, 3), "n22 n23 n24");
-        assert_eq!(transcript.scroll_up(4, &of, &theme), []);
-        assert_eq!(seen(&mut transcript, 3), "n18 n19 n20");
-        let actions = transcript.scroll_up(9, &of, &theme);
-        assert_eq!(
-            actions,
-            [
-                UserAction::DropEntries { of: of.clone(), entries: 15 },
-                UserAction::LoadOlder { of: of.clone() }
-            ]
-        );
-        assert_eq!(transcript.scroll_up(9, &of, &theme), [], "it is asked for once");
-        transcript.prepend_entries(&numbered(10..15), true, SMALL);
-        assert_eq!(seen(&mut transcript, 3), "n15 n16 n17", "what is seen stays");
-        assert_eq!(transcript.scroll_up(2, &of, &theme), []);
-        assert_eq!(seen(&mut transcript, 3), "n13 n14 n15");
-        assert_eq!(
-            transcript.scroll_up(9, &of, &theme),
-            [UserAction::LoadOlder { of: of.clone() }]
-        );
-        transcript.prepend_entries(&numbered(8..10), false, SMALL);
-        assert_eq!(transcript.scroll_up(9, &of, &theme), []);
-        assert_eq!(seen(&mut transcript, 3), "n8 n9 n10");
-        transcript.scroll_down(1, SMALL, &theme);
-        assert_eq!(seen(&mut transcript, 3), "n9 n10 n11");
-        transcript.go_to_end(SMALL);
-        assert_eq!(transcript.cells.len(), SMALL.cells);
-        assert_eq!(
-            transcript.scroll_up(20, &of, &theme)[0],
-            UserAction::DropEntries { of, entries: 7 }
-        );
-    }
-
-    #[test]
-    fn a_tail_that_nobody_asked_for_has_what_was_shown_before() {
-        let mut transcript = filled(3..5);
-        transcript.push_notice(TranscriptCell::Notice("aside".to_owned()), SMALL);
-        transcript.prepend_entries(&numbered(1..5), true, SMALL);
-        transcript.push_entry(&said("n5"), SMALL);
-        assert_eq!(seen(&mut transcript, 9), "n1 n2 n3 n4  aside n5");
-        let of = ChatSpeaker::Coordinator;
-        let actions = transcript.scroll_up(1, &of, &TerminalTheme::plain());
-        assert_eq!(actions, [UserAction::LoadOlder { of }]);
-        transcript.prepend_entries(&numbered(0..1), false, SMALL);
-        assert_eq!(seen(&mut transcript, 9), "n0 n1 n2 n3 n4  aside n5");
-    }
-
-    #[test]
-    fn older_ones_that_come_too_late_leave_no_gap() {
-        let mut transcript = filled(0..25);
-        let (of, theme) = (ChatSpeaker::Coordinator, TerminalTheme::plain());
-        seen(&mut transcript, 3);
-        transcript.scroll_up(30, &of, &theme);
-        for entry in numbered(25..25 + SCROLLED_LIMITS.cells) {
-            transcript.push_entry(&entry, SMALL);
-        }
-        assert_eq!(
-            transcript.cells.len(),
-            SCROLLED_LIMITS.cells,
-            "it is bounded also while it waits"
-        );
-        assert_eq!(seen(&mut transcript, 2), "n25 n26");
-        transcript.prepend_entries(&numbered(10..15), true, SMALL);
-        assert_eq!(seen(&mut transcript, 2), "n25 n26");
-        transcript.go_to_end(SMALL);
-        let let_go = 25 + SCROLLED_LIMITS.cells - SMALL.cells - 10;
-        assert_eq!(
-            transcript.scroll_up(30, &of, &theme)[0],
-            UserAction::DropEntries { of, entries: let_go }
-        );
-    }
-
-    #[test]
-    fn at_the_limit_of_what_is_held_it_says_so_and_asks_for_no_more() {
-        let mut transcript = filled(0..10);
-        let (of, theme) = (ChatSpeaker::Coordinator, TerminalTheme::plain());
-        seen(&mut transcript, 3);
-        while transcript.scroll_up(usize::MAX, &of, &theme)
-            == [UserAction::LoadOlder { of: of.clone() }]
-        {
-            assert!(!transcript.is_at_limit());
-            transcript.prepend_entries(&numbered(0..1000), true, SMALL);
-            seen(&mut transcript, 3);
-        }
-        assert!(transcript.is_at_limit() && transcript.cells.len() == SCROLLED_LIMITS.cells);
-        assert_eq!(transcript.scroll_up(1, &of, &theme), []);
-        transcript.scroll_down(1, SMALL, &theme);
-        assert!(!transcript.is_at_limit());
-    }
-
-    #[test]
-    fn one_thing_that_is_taller_than_the_window_is_scrolled_to_its_top() {
-        let mut transcript = filled(0..0);
-        transcript.push_notice(TranscriptCell::System("a\nb\nc\nd\ne".to_owned()), SMALL);
-        let (of, theme) = (ChatSpeaker::Coordinator, TerminalTheme::plain());
-        transcript.prepend_entries(&[], false, SMALL);
-        assert_eq!(seen(&mut transcript, 3), "c d e");
-        transcript.scroll_up(4, &of, &theme);
-        assert_eq!(seen(&mut transcript, 3), "a b c");
-    }
-
-    #[test]
-    fn new_entries_do_not_move_what_is_read() {
-        let mut transcript = filled(0..9);
-        let (of, theme) = (ChatSpeaker::Coordinator, TerminalTheme::plain());
-        assert_eq!(seen(&mut transcript, 3), "n6 n7 n8");
-        transcript.scroll_up(2, &of, &theme);
-        transcript.push_entry(&said("n9"), SMALL);
-        transcript.append_stream("more");
-        assert_eq!(
-            (seen(&mut transcript, 3).as_str(), transcript.unseen_below()),
-            ("n4 n5 n6", Some(1))
-        );
-        transcript.scroll_down(1, SMALL, &theme);
-        assert_eq!(seen(&mut transcript, 3), "n5 n6 n7");
-        transcript.scroll_down(50, SMALL, &theme);
-        assert_eq!(
-            (seen(&mut transcript, 3).as_str(), transcript.unseen_below()),
-            ("n9  ● more", None)
-        );
-    }
-
-    #[test]
-    fn only_what_is_seen_is_laid_out() {
-        let mut transcript = filled(0..10);
-        seen(&mut transcript, 3);
-        assert_eq!(transcript.cached_layouts, 3);
-        let mut transcript = TranscriptWidget::default();
-        for number in 0..1000 {
-            transcript.push_entry(&said(&format!("n{number}")), FOCUSED_LIMITS);
-            seen(&mut transcript, 3);
-            assert!(transcript.cached_layouts <= CACHED_LAYOUTS_MAX);
-        }
-    }
-
-    #[test]
-    fn what_a_tool_gave_is_shown_with_its_call_even_if_others_come_between() {
-        let mut transcript = TranscriptWidget::default();
-        let call = |id: &str, name: &str| {
-            let mut entry = said("");
-            (entry.role, entry.content, entry.call) =
-                (EntryRole::Tool, json!(null), Some(id.to_owned()));
-            (entry.name, entry.args) = (Some(name.to_owned()), Some(json!({"command": "ls"})));
-            entry
-        };
-        let gave = |id: &str| {
-            let mut entry = said("all well");
-            (entry.role, entry.call) = (EntryRole::Tool, Some(id.to_owned()));
-            entry.name = Some("Lost".to_owned());
-            entry.other.insert("durationMs".to_owned(), json!(1200));
-            entry
-        };
-        for entry in [call("1", "A"), call("2", "B"), gave("2"), gave("1"), gave("0")] {
-            transcript.push_entry(&entry, SMALL);
-        }
-        assert_eq!(seen(&mut transcript, 9), "✓ A ls  1.2s ✓ B ls  1.2s ✓ Lost   1.2s");
-        assert!(transcript.calls.is_empty());
-    }
-
-    #[test]
-    fn what_is_said_makes_way_for_its_entry_and_is_bounded() {
-        let mut transcript = TranscriptWidget::default();
-        transcript.append_stream("Hel");
-        transcript.append_stream("lo\x1b[31");
-        transcript.push_entry(&said("aside"), SMALL);
-        assert_eq!(seen(&mut transcript, 5), "aside  ● Hello");
-        transcript.push_entry(
-            &ConversationEntry::new(EntryRole::Assistant, "Hello!", Timestamp::UNIX_EPOCH),
-            SMALL,
-        );
-        assert_eq!(seen(&mut transcript, 5), "aside  ● Hello!");
-        for _ in 0..10_000 {
-            transcript.append_stream("0123456789\n");
-        }
-        assert!(transcript.stream.len() <= 2 * STREAM_BYTES_MAX);
-        transcript.clear_stream();
-        assert_eq!(seen(&mut transcript, 5), "aside  ● Hello!");
-    }
-}
+mod tests;

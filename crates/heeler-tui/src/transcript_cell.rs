@@ -63,20 +63,22 @@ pub(crate) struct ToolResultCell {
 impl TranscriptCell {
     /// Creates the cell for an entry.
     pub(crate) fn of(entry: &ConversationEntry) -> TranscriptCell {
-        let said = || truncate_bytes(&sanitize(&content_text(&entry.content)), MESSAGE_BYTES_MAX);
+        // Sanitized once, when the cell is created, so that no layout can forget it.
+        let message =
+            || truncate_bytes(&sanitize(&content_text(&entry.content)), MESSAGE_BYTES_MAX);
         match &entry.role {
-            EntryRole::User => TranscriptCell::User(said()),
-            EntryRole::Assistant => TranscriptCell::Agent(said()),
-            EntryRole::System => TranscriptCell::System(said()),
-            EntryRole::Other(who) => TranscriptCell::Other(one_line(who), said()),
+            EntryRole::User => TranscriptCell::User(message()),
+            EntryRole::Assistant => TranscriptCell::Agent(message()),
+            EntryRole::System => TranscriptCell::System(message()),
+            EntryRole::Other(who) => TranscriptCell::Other(one_line(who), message()),
             EntryRole::Tool => TranscriptCell::Tool(Box::new(ToolCallCell::of(entry))),
         }
     }
 
     /// Returns the approximate size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let own = size_of::<TranscriptCell>();
-        own + match self {
+        let base = size_of::<TranscriptCell>();
+        base + match self {
             TranscriptCell::User(text)
             | TranscriptCell::Agent(text)
             | TranscriptCell::System(text)
@@ -84,12 +86,12 @@ impl TranscriptCell {
             | TranscriptCell::Failed(text) => text.len(),
             TranscriptCell::Other(who, text) => who.len() + text.len(),
             TranscriptCell::Tool(call) => {
-                let given = call.outcome.as_ref().map_or(0, |outcome| outcome.text.len());
+                let outcome = call.outcome.as_ref().map_or(0, |outcome| outcome.text.len());
                 size_of::<ToolCallCell>()
                     + call.name.len()
                     + call.summary.len()
                     + call.args.len()
-                    + given
+                    + outcome
             }
         }
     }
@@ -119,6 +121,7 @@ impl TranscriptCell {
 
 /// Returns true if an entry is the result of a tool call, not the call.
 pub(crate) fn is_outcome(entry: &ConversationEntry) -> bool {
+    // The call has the input, and the result only has the id of the call.
     entry.role == EntryRole::Tool && entry.args.is_none() && entry.call.is_some()
 }
 
@@ -135,6 +138,7 @@ impl ToolCallCell {
             at: entry.at,
             outcome: None,
         };
+        // A result without its call is shown as a call of its own.
         if entry.args.is_none() && !entry.content.is_null() {
             call.set_outcome(entry);
         }
@@ -145,6 +149,7 @@ impl ToolCallCell {
     pub(crate) fn set_outcome(&mut self, entry: &ConversationEntry) {
         self.outcome = Some(ToolResultCell {
             text: truncate_bytes(&sanitize(&content_text(&entry.content)), TOOL_BYTES_MAX),
+            // Both keys are part of the format of session files.
             failed: entry.other.get("isError") == Some(&Json::Bool(true)),
             took_ms: entry.other.get("durationMs").and_then(Json::as_i64),
             at: entry.at,
@@ -161,25 +166,28 @@ impl ToolCallCell {
             self.took_ms().map(|took| format!("  {}", format_duration(took))).unwrap_or_default();
         let name = truncate_to_width(&self.name, width.saturating_sub(4));
         let room = width.saturating_sub(4 + text::width(&name) + 1 + text::width(&took));
-        let gist = truncate_to_width(&self.summary, room);
+        let summary = truncate_to_width(&self.summary, room);
         let bold = Style::new().add_modifier(ratatui::style::Modifier::BOLD);
         let mut lines = vec![Line::from(vec![
             Span::styled(format!("  {sign}"), style),
             Span::styled(name, bold),
-            Span::raw(format!(" {gist}")),
+            Span::raw(format!(" {summary}")),
             Span::styled(took, theme.dim),
         ])];
-        let given = self.outcome.as_ref();
+        let outcome = self.outcome.as_ref();
         if unfolded {
             lines.extend(plain_lines("    ", &self.args, theme.dim, width));
             lines.extend(
-                given
+                outcome
                     .into_iter()
-                    .flat_map(|given| plain_lines("    → ", &given.text, Style::new(), width)),
+                    .flat_map(|outcome| plain_lines("    → ", &outcome.text, Style::new(), width)),
             );
-        } else if let Some(given) = given.filter(|given| given.failed && !given.text.is_empty()) {
+        // A failure is shown without unfolding, because the person may have to act.
+        } else if let Some(outcome) =
+            outcome.filter(|outcome| outcome.failed && !outcome.text.is_empty())
+        {
             let why = truncate_to_width(
-                &one_line(byte_prefix(&given.text, SUMMARY_BYTES_MAX).0),
+                &one_line(byte_prefix(&outcome.text, SUMMARY_BYTES_MAX).0),
                 width.saturating_sub(4),
             );
             lines.push(Line::styled(format!("    {why}"), theme.dim));
@@ -190,6 +198,7 @@ impl ToolCallCell {
     fn took_ms(&self) -> Option<i64> {
         let outcome = self.outcome.as_ref()?;
         outcome.took_ms.or_else(|| {
+            // Files of other programs have no duration, but both times.
             let took = outcome.at?.duration_since(self.at?).as_millis();
             // A result without a call has no known duration.
             i64::try_from(took).ok().filter(|took| *took > 0)
@@ -200,12 +209,12 @@ impl ToolCallCell {
 /// Lays out a message of the agent.
 pub(crate) fn agent_lines(text: &str, width: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
-    let said = markdown::markdown_lines(text, width.saturating_sub(2), theme);
+    let rendered = markdown::markdown_lines(text, width.saturating_sub(2), theme);
     // Markdown may render as nothing, such as unused link definitions.
-    if said.is_empty() {
+    if rendered.is_empty() {
         lines.extend(plain_lines("● ", text, Style::new(), width));
     }
-    for (at, mut line) in said.into_iter().enumerate() {
+    for (at, mut line) in rendered.into_iter().enumerate() {
         line.spans.insert(0, Span::raw(if at == 0 { "● " } else { "  " }));
         lines.push(line);
     }
@@ -226,6 +235,7 @@ fn notice_lines(text: &str, width: usize) -> Vec<Line<'static>> {
     for line in text.trim_end().lines() {
         let (head, rest) = split_columns(line);
         let column = text::width(line) - text::width(rest);
+        // A column that takes a third of the width still leaves room for text.
         let is_beside = rest.is_empty() || column * 3 <= width || column + COLUMN_MIN <= width;
         let first = if is_beside { line } else { head };
         let hang = if is_beside && !rest.is_empty() { column } else { 0 };
@@ -279,6 +289,7 @@ fn content_text(content: &Json) -> String {
     match content {
         Json::String(text) => text.clone(),
         Json::Null => String::new(),
+        // A list with other blocks, such as images, is shown as JSON and not in part.
         Json::Array(blocks) if blocks.iter().all(|block| block["text"].is_string()) => {
             let texts = blocks.iter().filter_map(|block| block["text"].as_str());
             texts.collect::<Vec<_>>().join("\n")

@@ -18,6 +18,7 @@ impl InputWidget {
     pub(super) fn recall_history(&mut self, later: bool) -> InputKeyOutcome {
         let typed = || self.editor.text().to_owned();
         let to = match (&self.recalled, later) {
+            // The typed text is kept, and returns after the newest line.
             (None, false) => self.history.len().checked_sub(1).map(|at| (at, typed())),
             (None, true) => None,
             (Some((at, typed)), false) => at.checked_sub(1).map(|at| (at, typed.clone())),
@@ -33,6 +34,7 @@ impl InputWidget {
         };
         let Some((at, typed)) = to else { return InputKeyOutcome::Handled };
         self.editor.set(&self.history[at]);
+        // The menu belongs to the text that was replaced.
         self.menu = None;
         self.recalled = Some((at, typed));
         InputKeyOutcome::Handled
@@ -44,6 +46,7 @@ impl InputWidget {
         let older_than = match key.code {
             KeyCode::Char('r') if is_control => search.at,
             KeyCode::Char('c' | 'g') if is_control => {
+                // As in a shell, leaving the search restores the typed line.
                 let before = std::mem::take(&mut search.original_text);
                 self.search = None;
                 self.editor.set(&before);
@@ -82,6 +85,7 @@ impl InputWidget {
         let found = self.history[..older_than]
             .iter()
             .rposition(|line| line.to_lowercase().contains(&words));
+        // An empty pattern matches every line, which is never meant.
         match found.filter(|_| !words.is_empty()) {
             Some(at) => {
                 search.at = Some(at);

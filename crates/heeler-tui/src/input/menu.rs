@@ -48,6 +48,7 @@ impl InputWidget {
         let menu = self.menu.as_mut()?;
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
+            // The selection wraps around.
             KeyCode::Up | KeyCode::BackTab => menu.move_selection(menu.items.len() - 1),
             KeyCode::Char('p') if is_control => menu.move_selection(menu.items.len() - 1),
             KeyCode::Down => menu.move_selection(1),
@@ -57,6 +58,7 @@ impl InputWidget {
                 self.accept_completion();
             }
             KeyCode::Enter if key.modifiers.is_empty() => {
+                // A command without arguments is complete, so Enter sends it.
                 let sends = self.accept_completion() && self.editor.text().starts_with('/');
                 return Some(if sends { self.send() } else { InputKeyOutcome::Handled });
             }
@@ -83,6 +85,7 @@ impl InputWidget {
         let word = text.rfind(char::is_whitespace).map_or(0, |at| text.ceil_char_boundary(at + 1));
         let range = word..text.len();
         let items: Vec<CompletionItem> = match (word, text[word..].chars().next()) {
+            // A slash inside a message is no command.
             (0, Some('/')) => self.complete_commands(&text[1..]),
             (_, Some('@')) => self.complete_files(&text[word + 1..]),
             _ => vec![],
@@ -111,6 +114,7 @@ impl InputWidget {
             is_complete: true,
         };
         names
+            // Names with control characters cannot be typed or shown safely.
             .filter(|name| !name.chars().any(|c| c.is_control() || is_terminal_control(c)))
             .map(item)
             .collect()
@@ -125,6 +129,7 @@ impl InputWidget {
     pub(crate) fn draw_menu(&self, area: Rect, buffer: &mut Buffer, theme: &TerminalTheme) {
         let Some(menu) = &self.menu else { return };
         let labels = menu.items.iter().map(|item| width(&item.label)).max().unwrap_or_default();
+        // Descriptions keep at least half of the width.
         let labels = labels.min(usize::from(area.width) / 2);
         let height = usize::from(area.height);
         let top = (menu.selected + 1).saturating_sub(height);
