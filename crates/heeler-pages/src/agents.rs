@@ -100,14 +100,14 @@ fn table(frame: &PageFrame, agents: &[AgentSummary]) -> Markup {
 }
 
 fn row(frame: &PageFrame, agent: &AgentSummary) -> Markup {
-    let why = agent.error_message.as_deref();
+    let error = agent.error_message.as_deref();
     html! {
         tr data-row {
             td.fit { (agent_status(agent)) }
             td { (agent_link(&agent.name)) }
             td.wide.opt2 {
                 div.clamp { (one_line(agent.description.as_deref().unwrap_or_default())) }
-                @if let Some(why) = why { div.clamp.small.failed { (one_line(why)) } }
+                @if let Some(error) = error { div.clamp.small.failed { (one_line(error)) } }
             }
             td.opt.muted { (isolated_text(agent.model.as_deref().unwrap_or(&agent.runtime))) }
             td.num { (optional_relative_time(frame, agent.next_trigger_at)) }
@@ -118,10 +118,12 @@ fn row(frame: &PageFrame, agent: &AgentSummary) -> Markup {
 }
 
 fn agent_status(agent: &AgentSummary) -> Markup {
+    // A disabled agent starts nothing, whatever its last status was.
     status_badge(if agent.enabled { agent.status.as_str() } else { "disabled" })
 }
 
 fn job_body(agent: &AgentSummary) -> String {
+    // Encoded as JSON, because a name may contain quotes.
     serde_json::json!({ "agent": agent.name }).to_string()
 }
 
@@ -157,8 +159,8 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
             @if frame.can_operate() { (agent_actions(agent)) }
         }
         @if let Some(about) = &agent.description { p { (one_line(about)) } }
-        @if let Some(why) = &agent.error_message {
-            p.banner.bad { strong { "Its last job failed: " } (one_line(why)) }
+        @if let Some(error) = &agent.error_message {
+            p.banner.bad { strong { "Its last job failed: " } (one_line(error)) }
         }
         div.split {
             div.stack {
@@ -272,6 +274,7 @@ fn budget_meter(agent: &AgentSummary) -> Markup {
                 span { (name) }
                 span.end.num { (format_usd(spent)) @if let Some(limit) = limit { " of " (format_usd(limit)) } }
             }
+            // Without a limit there is no share to draw.
             @if let Some(limit) = limit {
                 (meter(spent, limit, &format!("{name}: {} of {}", format_usd(spent), format_usd(limit))))
             }

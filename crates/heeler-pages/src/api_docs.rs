@@ -28,6 +28,7 @@ impl ApiOperation<'_> {
         match self.scope() {
             "read" => true,
             "operate" => allowed >= ViewerScope::Operate,
+            // An unknown scope is treated as the strictest.
             _ => allowed >= ViewerScope::Admin,
         }
     }
@@ -73,7 +74,7 @@ fn operations(description: &Value) -> Vec<ApiOperation<'_>> {
     let paths = description["paths"].as_object();
     let each = paths.into_iter().flatten().flat_map(|(path, item)| {
         let methods = item.as_object().into_iter().flatten();
-        methods.map(move |(method, said)| ApiOperation { method, path, spec: said })
+        methods.map(move |(method, spec)| ApiOperation { method, path, spec })
     });
     each.collect()
 }
@@ -83,18 +84,19 @@ fn operation_section(
     description: &Value,
     operation: &ApiOperation<'_>,
 ) -> Markup {
-    let ApiOperation { method, path, spec: said } = operation;
+    let ApiOperation { method, path, spec } = operation;
     html! {
         details.card {
             summary.pad {
                 code { (method.to_uppercase()) " " (path) } " "
-                span.muted { (said["summary"].as_str().unwrap_or_default()) } " "
+                span.muted { (spec["summary"].as_str().unwrap_or_default()) } " "
                 span.badge { (operation.scope()) }
             }
             form.pad.stack-s data-try={ (method.to_uppercase()) " " (path) } {
-                @if let Some(more) = said["description"].as_str() { p { (inline_prose(more)) } }
+                @if let Some(more) = spec["description"].as_str() { p { (inline_prose(more)) } }
                 @for parameter in operation.parameters() { (parameter_field(operation, parameter)) }
-                @if let Some(body) = body_field(description, said) { (body) }
+                @if let Some(body) = body_field(description, spec) { (body) }
+                // The reply of a stream would never be complete, so there is no button.
                 @if operation.is_stream() {
                     p.note { "A stream of events: read it with curl -N." }
                 } @else if operation.is_allowed(frame.viewer_scope) {
@@ -132,8 +134,8 @@ fn inline_prose(text: &str) -> Markup {
 }
 
 /// Renders the field for the body, with a list of its keys and their descriptions.
-fn body_field(description: &Value, said: &Value) -> Option<Markup> {
-    let schema = &said["requestBody"]["content"]["application/json"]["schema"];
+fn body_field(description: &Value, spec: &Value) -> Option<Markup> {
+    let schema = &spec["requestBody"]["content"]["application/json"]["schema"];
     let name = schema["$ref"].as_str()?.rsplit('/').next()?;
     let schema = &description["components"]["schemas"][name];
     let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);

@@ -40,6 +40,7 @@ pub fn page(
     let content = html! {
         (activity_styles())
         div.head { h1 { "Approvals" } }
+        // Older pages show history only, or the same questions would be on every page.
         @if view.before.is_empty() {
             section.card aria-labelledby="h-waiting" data-answers {
                 header { h2 #h-waiting { "Waiting for an answer" } }
@@ -48,6 +49,8 @@ pub fn page(
                         (empty_notice("Nothing to answer", html! { "Questions of agents and workflows appear here." }))
                     }
                     @for one in waiting { (approval_form(frame, one, 3)) }
+                    // The page shows the first questions only, so that a flood of them stays
+                    // usable.
                     @if waiting_total > waiting.len() as i64 {
                         p.empty.small { "and " (format_grouped(waiting_total - waiting.len() as i64)) " more" }
                     }
@@ -60,14 +63,16 @@ pub fn page(
 }
 
 /// Returns the page of one approval, in full.
-pub fn approval_page(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
+pub fn approval_page(frame: &PageFrame, approval: &ApprovalDetails) -> Markup {
     let content = html! {
         (activity_styles())
-        p.crumbs { a href="/approvals" { "Approvals" } " › " span.mono { (asked.item.id) } }
-        div.head { h1 { (isolated_text(&asked.item.gate)) } (approval_status(&asked.item)) }
-        section.card #asked data-live data-answers aria-label="Question" { (approval_form(frame, asked, 2)) }
+        p.crumbs { a href="/approvals" { "Approvals" } " › " span.mono { (approval.item.id) } }
+        div.head { h1 { (isolated_text(&approval.item.gate)) } (approval_status(&approval.item)) }
+        // The scripts keep typed text when a live region is fetched again, because the fields have
+        // ids.
+        section.card #asked data-live data-answers aria-label="Question" { (approval_form(frame, approval, 2)) }
     };
-    frame.page(DashboardSection::Approvals, &asked.item.gate, content)
+    frame.page(DashboardSection::Approvals, &approval.item.gate, content)
 }
 
 /// Renders the pending questions on the page of the job or run that asks; empty if there are none.
@@ -86,6 +91,7 @@ pub(crate) fn pending_approvals_card(frame: &PageFrame, asks: &[ApprovalDetails]
 /// approved.
 fn approval_status(item: &ApprovalSummary) -> Markup {
     match item.status {
+        // The stored status is the same for both kinds.
         ApprovalStatus::Approved if item.kind.expects_text() => {
             html! { span.status data-s="approved" { "answered" } }
         }
@@ -104,27 +110,30 @@ pub(crate) fn approval_title(kind: ApprovalKind, gate: &str) -> Markup {
     }
 }
 
-fn approval_form(frame: &PageFrame, asked: &ApprovalDetails, level: u8) -> Markup {
-    let item = &asked.item;
+fn approval_form(frame: &PageFrame, approval: &ApprovalDetails, level: u8) -> Markup {
+    let item = &approval.item;
     let is_open = item.status == ApprovalStatus::Pending;
     let title = approval_title(item.kind, &item.gate);
     html! {
         article.ask data-row id=(item.id) aria-labelledby={ "t-" (item.id) } {
+            // The level depends on the page, because headings must not skip one.
             @if level == 2 { h2 id={ "t-" (item.id) } { (title) } } @else { h3 id={ "t-" (item.id) } { (title) } }
-            (approval_facts(frame, asked))
+            (approval_facts(frame, approval))
+            // Without the permission no form is shown, but the question itself may be read.
             @if is_open && frame.can_operate() {
-                form data-answer=(item.id) { (question_body(asked, true)) (answer_buttons(asked)) }
+                form data-answer=(item.id) { (question_body(approval, true)) (answer_buttons(approval)) }
             } @else {
-                (question_body(asked, false))
-                (answer_summary(frame, asked))
+                (question_body(approval, false))
+                (answer_summary(frame, approval))
                 @if is_open { p.note { "To answer, you need the scope operate." } }
             }
         }
     }
 }
 
-fn approval_facts(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
-    let item = &asked.item;
+fn approval_facts(frame: &PageFrame, approval: &ApprovalDetails) -> Markup {
+    let item = &approval.item;
+    // Gates are requested by a workflow, which has no page of an agent.
     let is_gate = matches!(item.kind, ApprovalKind::Approve | ApprovalKind::Reply);
     let job = item.job_id.as_ref();
     html! {
@@ -133,12 +142,14 @@ fn approval_facts(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
                 @if is_gate { span { (isolated_text(by)) } } @else { span { "agent " (agent_link(by)) } }
             }
             @if let Some(job) = job { span { "job " (job_link(job)) } }
+            // For a plain job the id of the run is the id of the job.
             @if job != Some(&item.workflow_run_id) { span { "run " (run_link(&item.workflow_run_id)) } }
             @if let Some(phase) = &item.phase { span { "phase " (isolated_text(phase)) } }
             span { "asked " (relative_time(frame, item.created_at)) }
             @if let Some(at) = item.expires_at.filter(|_| item.status == ApprovalStatus::Pending) {
                 span.soon[at.duration_since(frame.now) < DEADLINE_WARNING] { "expires " (relative_time(frame, at)) }
-                @if let Some(default) = &asked.default_answer {
+                // The default counts only if nobody answers in time.
+                @if let Some(default) = &approval.default_answer {
                     span { "then: " (one_line(default)) }
                 }
             }
@@ -147,72 +158,78 @@ fn approval_facts(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
 }
 
 /// Renders the question, with input fields if it is pending.
-fn question_body(asked: &ApprovalDetails, is_open: bool) -> Markup {
+fn question_body(approval: &ApprovalDetails, is_open: bool) -> Markup {
     let nothing = Value::Null;
-    let detail = asked.detail.as_ref().unwrap_or(&nothing);
+    let detail = approval.detail.as_ref().unwrap_or(&nothing);
+    // A question with choices takes precedence over its raw input.
     let questions = question::questions(&detail["input"]);
     if !questions.is_empty() {
         return html! {
             @for (number, one) in questions.iter().enumerate() {
-                (question_field(&asked.item.id, number, one, is_open))
+                (question_field(&approval.item.id, number, one, is_open))
             }
         };
     }
     match (&detail["input"], detail["inputText"].as_str(), detail.as_str()) {
-        (input @ Value::Object(_), ..) => tool_input(asked, input, is_open),
+        // The input of a tool is an object. Other shapes come from gates.
+        (input @ Value::Object(_), ..) => tool_input(approval, input, is_open),
         (_, Some(text), _) => {
             html! {
                 pre.code.input tabindex="0" { (truncate_text(text, DETAIL_BYTES_MAX)) }
-                (full_text_link(asked, text.len()))
+                (full_text_link(approval, text.len()))
             }
         }
         (_, _, Some(text)) => {
             html! {
                 (markdown(&truncate_text(text, DETAIL_BYTES_MAX)))
-                (full_text_link(asked, text.len()))
-                (artifact(asked))
+                (full_text_link(approval, text.len()))
+                (artifact(approval))
             }
         }
-        _ => html! { (markdown(&asked.item.summary)) (artifact(asked)) },
+        _ => html! { (markdown(&approval.item.summary)) (artifact(approval)) },
     }
 }
 
 /// Links the full text if the page shows only its beginning.
-fn full_text_link(asked: &ApprovalDetails, bytes: usize) -> Markup {
+fn full_text_link(approval: &ApprovalDetails, bytes: usize) -> Markup {
     html! {
         @if bytes > DETAIL_BYTES_MAX {
             p.small {
-                a href=(encode_path("/api/v1/approvals", &[&asked.item.id])) { "Read the full text" }
+                a href=(encode_path("/api/v1/approvals", &[&approval.item.id])) { "Read the full text" }
                 " before you answer: only its beginning is shown."
             }
         }
     }
 }
 
-fn artifact(asked: &ApprovalDetails) -> Markup {
+fn artifact(approval: &ApprovalDetails) -> Markup {
     html! {
-        @if let Some(file) = &asked.artifact { p.small { "File: " code { (one_line(file)) } } }
+        @if let Some(file) = &approval.artifact { p.small { "File: " code { (one_line(file)) } } }
     }
 }
 
 /// Renders a tool's input. It can be edited only if it is shown in full.
-fn tool_input(asked: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
+fn tool_input(approval: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
+    // Formatted in the same way as the API returns it, so that an edit changes only one place.
     let whole = serde_json::to_string_pretty(input).unwrap_or_default();
     let fields = input.as_object().into_iter().flatten();
-    let id = format!("input-{}", asked.item.id);
-    let changed = asked.detail.as_ref().map(|it| &it["updatedInput"]).filter(|it| !it.is_null());
+    let id = format!("input-{}", approval.item.id);
+    let changed = approval.detail.as_ref().map(|it| &it["updatedInput"]).filter(|it| !it.is_null());
     html! {
         div.input tabindex="0" aria-label="Input of the tool" role="group" {
             dl.facts {
                 @for (name, value) in fields {
                     dt.mono { (one_line(name)) }
+                    // Hidden characters are made visible: a person must see exactly what they
+                    // approve.
                     dd { pre { (truncate_text(&as_text(value), DETAIL_BYTES_MAX)) } }
                 }
             }
         }
-        (full_text_link(asked, whole.len()))
+        (full_text_link(approval, whole.len()))
+        // An input that was cut would be sent back incomplete.
         @if is_open && whole.len() <= DETAIL_BYTES_MAX {
-            details id={ "edit-" (asked.item.id) } {
+            details id={ "edit-" (approval.item.id) } {
                 summary { "Change the input" }
                 div.field {
                     label for=(id) { "New input, as JSON" }
@@ -235,13 +252,15 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let options = question::options(question);
     let kind = if question::allows_multiple(question) { "checkbox" } else { "radio" };
+    // Names are numbers, because the text of a question is untrusted and may repeat.
     let name = format!("q{number}");
-    let own = format!("own-{id}-{number}");
+    let text_id = format!("own-{id}-{number}");
     html! {
         fieldset data-question {
             legend { (one_line(&text(&question["question"]))) }
             @for (at, option) in options.iter().enumerate() {
                 label {
+                    // A choice is sent by its number, so that two equal labels remain distinct.
                     @if is_open { input type=(kind) name=(name) value=(at + 1); }
                     span {
                         (one_line(&text(&option["label"])))
@@ -251,21 +270,22 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
             }
             @if is_open {
                 div.field {
-                    label for=(own) { @if options.is_empty() { "Your answer" } @else { "Or your own answer" } }
-                    input id=(own) type="text" autocomplete="off";
+                    label for=(text_id) { @if options.is_empty() { "Your answer" } @else { "Or your own answer" } }
+                    input id=(text_id) type="text" autocomplete="off";
                 }
             }
         }
     }
 }
 
-fn answer_buttons(asked: &ApprovalDetails) -> Markup {
-    let item = &asked.item;
+fn answer_buttons(approval: &ApprovalDetails) -> Markup {
+    let item = &approval.item;
     let id = format!("text-{}", item.id);
     let has_questions =
-        asked.detail.as_ref().is_some_and(|it| !question::questions(&it["input"]).is_empty());
+        approval.detail.as_ref().is_some_and(|it| !question::questions(&it["input"]).is_empty());
     let label = match item.kind {
         ApprovalKind::Reply => "Your answer",
+        // A question without choices is answered in the text field itself.
         ApprovalKind::Question if !has_questions => "Your answer",
         ApprovalKind::Question => "Reason, if you refuse to answer",
         ApprovalKind::Permission => "Reason for a rejection, for the agent",
@@ -288,8 +308,8 @@ fn answer_buttons(asked: &ApprovalDetails) -> Markup {
     }
 }
 
-fn answer_summary(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
-    let item = &asked.item;
+fn answer_summary(frame: &PageFrame, approval: &ApprovalDetails) -> Markup {
+    let item = &approval.item;
     html! {
         @if item.status != ApprovalStatus::Pending {
             p.small {
@@ -297,13 +317,14 @@ fn answer_summary(frame: &PageFrame, asked: &ApprovalDetails) -> Markup {
                 @if let Some(by) = &item.responded_by { " by " (isolated_text(by)) }
                 @if let Some(at) = item.responded_at { " " (relative_time(frame, at)) }
             }
-            @if let Some(text) = &asked.response { pre.code { (truncate_text(text, DETAIL_BYTES_MAX)) } }
+            @if let Some(text) = &approval.response { pre.code { (truncate_text(text, DETAIL_BYTES_MAX)) } }
         }
     }
 }
 
 fn history(frame: &PageFrame, view: &ApprovalsView, past: &ApprovalPage) -> Markup {
     let chosen = view.status.map_or("", ApprovalStatus::as_str);
+    // Pending questions are above, in full.
     let choices = ApprovalStatus::ALL.iter().filter(|it| **it != ApprovalStatus::Pending);
     html! {
         section.card aria-labelledby="h-past" {
@@ -354,6 +375,7 @@ fn table(frame: &PageFrame, approvals: &[ApprovalSummary]) -> Markup {
                                 a href=(encode_path("/approvals", &[&one.id])) { (isolated_text(&one.gate)) }
                                 div.clamp.muted { (one_line(&one.summary)) }
                             }
+                            // Gates have no requester; the run is the best description then.
                             td.opt { (isolated_text(one.requested_by.as_deref().unwrap_or(&one.workflow_run_id))) }
                             td.opt2 { @if let Some(by) = &one.responded_by { (isolated_text(by)) } " " span.muted { (optional_relative_time(frame, one.responded_at)) } }
                             td.num { (relative_time(frame, one.created_at)) }

@@ -45,10 +45,12 @@ pub const ALL_ASSETS: &[StaticAsset] = &[
 
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let mut hash = Sha256::new();
+    // One hash for all, because modules import each other without a hash in the name.
     for asset in ALL_ASSETS {
         hash.update(asset.name);
         hash.update(asset.bytes);
     }
+    // 48 bits are enough to tell builds apart.
     hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 });
 

@@ -23,6 +23,7 @@ const DURATIONS_MIN: usize = 24;
 
 /// Renders jobs per hour.
 pub fn runs_chart(hours: &[HourlyJobCounts], zone: &TimeZone) -> Markup {
+    // At least one, so that a chart of zeros does not divide by zero.
     let most = hours.iter().map(HourlyJobCounts::total).max().unwrap_or(0).max(1) as f64;
     let total: i64 = hours.iter().map(HourlyJobCounts::total).sum();
     let failed: i64 = hours.iter().map(|hour| hour.failed).sum();
@@ -154,6 +155,8 @@ fn render_figure(figure: &ChartFigure<'_>) -> Markup {
     html! {
         figure.chart {
             svg role="img" aria-label=(words) viewBox={ "0 0 " (format_number(*width)) " " (format_number(HEIGHT)) }
+                // Bars are stretched to the width of the card. There is no text in them that this
+                // would distort.
                 preserveAspectRatio="none" {
                 line.axis x1="0" x2=(format_number(*width)) y1=(format_number(HEIGHT)) y2=(format_number(HEIGHT)) {}
                 (bars)

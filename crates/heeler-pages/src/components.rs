@@ -22,6 +22,7 @@ pub fn one_line(text: &str) -> String {
         if !line.is_empty() {
             line.push(' ');
         }
+        // A replacement character shows that something was there, where nothing would hide it.
         line.extend(word.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }));
     }
     line
@@ -32,6 +33,7 @@ pub(crate) const CLAMPED_CHARS_MAX: usize = 300;
 
 /// Returns the beginning of a text as one line.
 pub(crate) fn clamp_line(text: &str) -> String {
+    // By characters, so that no character is cut.
     match text.char_indices().nth(CLAMPED_CHARS_MAX) {
         Some((end, _)) => one_line(&text[..end]) + "…",
         None => one_line(text),
@@ -44,6 +46,7 @@ pub(crate) fn reveal_hidden(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
+            // Line breaks and tabs are visible as space and part of normal text.
             '\n' | '\t' => shown.push(c),
             c if is_hidden(c) => shown.extend(c.escape_unicode()),
             c => shown.push(c),
@@ -54,6 +57,7 @@ pub(crate) fn reveal_hidden(text: &str) -> String {
 
 fn is_hidden(c: char) -> bool {
     c.is_control()
+        // These ranges have no width or change the direction of text.
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
@@ -73,6 +77,7 @@ pub(crate) fn inline_code(text: &str) -> Markup {
 }
 
 /// Characters that are percent-encoded in a path segment.
+// All others are encoded, so that a name can contain slashes, dots and quotes.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Percent-encodes text for a path segment or a query value.
@@ -92,6 +97,7 @@ pub fn encode_path(start: &str, names: &[&str]) -> String {
 
 /// Renders a status: an icon and a word.
 pub fn status_badge(word: &str) -> Markup {
+    // The attribute selects the icon; the word makes it readable without colours.
     html! { span.status data-s=(word) { (one_line(word).replace('_', " ")) } }
 }
 
@@ -107,6 +113,7 @@ pub fn job_status_badge(word: &str, dead: bool) -> Markup {
 
 /// Renders a time relative to now; a script keeps it current.
 pub fn relative_time(frame: &PageFrame, at: Timestamp) -> Markup {
+    // The server's text is shown until the script runs, and without scripts.
     let exact = format_exact(frame, at);
     html! { time data-rel datetime=(at) title=(exact) { (format_relative(at, frame.now)) } }
 }
@@ -118,6 +125,7 @@ pub fn optional_relative_time(frame: &PageFrame, at: Option<Timestamp>) -> Marku
 
 /// Renders the time elapsed since `at`; a script keeps it current.
 pub fn elapsed_time(frame: &PageFrame, at: Timestamp) -> Markup {
+    // A clock that was set back must not show a negative time.
     let seconds = frame.now.as_second().saturating_sub(at.as_second());
     html! { time data-since datetime=(at) title=(format_exact(frame, at)) { (format_clock(seconds)) } }
 }
@@ -159,6 +167,7 @@ pub fn format_clock(seconds: i64) -> String {
 /// Returns a duration: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
 pub fn format_duration(seconds: f64) -> String {
     match seconds {
+        // Just below one second, so that rounding does not show `1000 ms`.
         s if s < 0.9995 => format!("{:.0} ms", s.max(0.0) * 1_000.0),
         s if s < 9.95 => format!("{s:.1} s"),
         s if s < 60.0 => format!("{s:.0} s"),
@@ -169,6 +178,7 @@ pub fn format_duration(seconds: f64) -> String {
 /// Returns an amount of money: `$0`, `$0.0042`, `$1.20`.
 pub fn format_usd(usd: f64) -> String {
     match usd {
+        // Smaller amounts would be shown as `$0.0000`.
         usd if usd.abs() < 0.000_05 => "$0".to_owned(),
         usd if usd.abs() < 0.1 => format!("${usd:.4}"),
         usd => format!("${usd:.2}"),
@@ -181,6 +191,7 @@ pub fn format_grouped(number: i64) -> String {
     let mut text = if number < 0 { "-".to_owned() } else { String::new() };
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            // A narrow space that does not break.
             text.push('\u{202f}');
         }
         text.push(digit);
@@ -223,6 +234,7 @@ pub(crate) fn activity_styles() -> Markup {
 /// Returns the beginning of a text, with a note of the number of omitted bytes.
 pub(crate) fn truncate_text(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
+        // Hidden characters are made visible also in short texts.
         return reveal_hidden(text);
     }
     let end = text.floor_char_boundary(bytes_max);
@@ -267,6 +279,7 @@ pub fn empty_notice(title: &str, more: Markup) -> Markup {
 
 /// Renders the used share of a limit, with a text for screen readers.
 pub fn meter(used: f64, limit: f64, words: &str) -> Markup {
+    // A limit of zero is exceeded by any amount, which the class shows.
     let share = if limit > 0.0 { (used / limit).clamp(0.0, 1.0) } else { 0.0 };
     let class = if used > limit { "meter over" } else { "meter" };
     html! {
@@ -302,10 +315,12 @@ pub fn highlight_matches(text: &str, wanted: &str) -> Markup {
     let mut from = 0;
     for (at, found) in low.match_indices(&low_wanted) {
         let end = at + found.len();
+        // A match may begin inside a character if lower case changed its bytes.
         if !line.is_char_boundary(at) || !line.is_char_boundary(end) {
             continue;
         }
         let (before, hit) = (&line[from..at], &line[at..end]);
+        // Each part is escaped by the template before the parts are joined.
         out += &html! { (before) mark { (hit) } }.into_string();
         from = end;
     }

@@ -109,33 +109,39 @@ impl DiffHunkParser {
     }
 
     fn parse_line(&mut self, line: &str) -> Option<DiffLine> {
+        // The first byte is the sign. A line that starts with another character has none.
         let text = |line: &str| clip_line(line.get(1..).unwrap_or_default());
-        let taken = match line.as_bytes().first() {
+        let parsed = match line.as_bytes().first() {
+            // A `+` after the end of the hunk is not part of it.
             Some(b'+') if self.new_left > 0 => DiffLine::Added(self.new, text(line)),
             Some(b'-') if self.old_left > 0 => DiffLine::Removed(self.old, text(line)),
+            // An empty line is an unchanged empty line whose space was stripped.
             Some(b' ') | None => DiffLine::Unchanged(self.old, self.new, text(line)),
+            // Git's remark about a missing newline counts for neither side.
             Some(b'\\') => {
                 return Some(DiffLine::Note(clip_line(line.trim_start_matches('\\').trim())));
             }
             _ => return None,
         };
-        if !matches!(taken, DiffLine::Added(..)) {
+        if !matches!(parsed, DiffLine::Added(..)) {
             (self.old, self.old_left) = (self.old + 1, self.old_left.saturating_sub(1));
         }
-        if !matches!(taken, DiffLine::Removed(..)) {
+        if !matches!(parsed, DiffLine::Removed(..)) {
             (self.new, self.new_left) = (self.new + 1, self.new_left.saturating_sub(1));
         }
-        Some(taken)
+        Some(parsed)
     }
 }
 
 fn parse_range(text: &str) -> Option<(u64, u64)> {
+    // A range of one line has no count.
     let (first, count) = text.split_once(',').unwrap_or((text, "1"));
     Some((first.parse().ok()?, count.parse().ok()?))
 }
 
 fn clip_line(line: &str) -> String {
     match line.len() > LINE_BYTES_MAX {
+        // Minified files have lines of megabytes.
         true => format!("{}…", &line[..line.floor_char_boundary(LINE_BYTES_MAX)]),
         false => line.to_owned(),
     }
@@ -146,26 +152,29 @@ fn parse_patch(patch: &str) -> Vec<DiffFile> {
     let mut files: Vec<DiffFile> = Vec::new();
     let mut hunk = DiffHunkParser::default();
     for line in patch.lines() {
+        // Inside a hunk such a line is content of the file.
         if hunk.is_finished() && line.starts_with("diff --git ") {
             files.push(DiffFile { name: file_name(line), ..DiffFile::default() });
             continue;
         }
+        // Text before the first file is shown as notes of a file without a name.
         if files.is_empty() {
             files.push(DiffFile::default());
         }
         let file = files.last_mut().expect("one was added above");
+        // The remark may follow the last line of a hunk.
         let is_remark = line.starts_with('\\');
         if (!hunk.is_finished() || is_remark)
-            && let Some(taken) = hunk.parse_line(line)
+            && let Some(parsed) = hunk.parse_line(line)
         {
-            file.added += usize::from(matches!(taken, DiffLine::Added(..)));
-            file.removed += usize::from(matches!(taken, DiffLine::Removed(..)));
-            file.lines.push(taken);
+            file.added += usize::from(matches!(parsed, DiffLine::Added(..)));
+            file.removed += usize::from(matches!(parsed, DiffLine::Removed(..)));
+            file.lines.push(parsed);
             continue;
         }
         match DiffHunkParser::parse_header(line) {
-            Some(begun) => {
-                hunk = begun;
+            Some(header) => {
+                hunk = header;
                 file.lines.push(DiffLine::Hunk(clip_line(line)));
             }
             None => parse_file_header(file, line),
@@ -176,7 +185,7 @@ fn parse_patch(patch: &str) -> Vec<DiffFile> {
 
 /// Handles a line before the first hunk of a file.
 fn parse_file_header(file: &mut DiffFile, line: &str) {
-    let told = [
+    let note_prefixes = [
         "new file",
         "deleted file",
         "old mode",
@@ -186,9 +195,11 @@ fn parse_file_header(file: &mut DiffFile, line: &str) {
         "Binary ",
         "similarity ",
     ];
+    // This name is exact, also for a renamed file.
     if let Some(name) = line.strip_prefix("+++ b/") {
+        // Git ends a name that contains spaces with a tab.
         file.name = name.trim_end_matches('\t').to_owned();
-    } else if told.iter().any(|start| line.starts_with(start)) || file.name.is_empty() {
+    } else if note_prefixes.iter().any(|start| line.starts_with(start)) || file.name.is_empty() {
         file.notes.push(clip_line(line));
     }
 }
@@ -197,6 +208,7 @@ fn parse_file_header(file: &mut DiffFile, line: &str) {
 /// renamed.
 fn file_name(line: &str) -> String {
     let both = line.trim_start_matches("diff --git ");
+    // A name with spaces cannot be split at a space.
     let half = both.get(..both.len() / 2).unwrap_or(both);
     let name = half.trim_matches('"').strip_prefix("a/").unwrap_or(both);
     name.to_owned()
@@ -207,6 +219,7 @@ fn visible_lines(files: &[DiffFile]) -> Vec<&[DiffLine]> {
     let mut left = LINES_MAX;
     let each = files.iter().map(|file| {
         let count = file.lines.len().min(left);
+        // Later files are listed without lines, so that their names are still visible.
         left -= count;
         &file.lines[..count]
     });

@@ -83,6 +83,7 @@ fn place_nodes(nodes: &[GraphNode]) -> (Vec<NodePosition>, usize, usize) {
     let places: HashMap<&str, usize> =
         nodes.iter().enumerate().map(|(at, node)| (node.name.as_str(), at)).collect();
     let depths = depths(nodes, &places);
+    // In a cycle, depths are skipped. They must not become empty rows.
     let mut used: Vec<usize> = depths.clone();
     used.sort_unstable();
     used.dedup();
@@ -93,44 +94,51 @@ fn place_nodes(nodes: &[GraphNode]) -> (Vec<NodePosition>, usize, usize) {
     }
     let widest = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = widest * WIDTH + widest.saturating_sub(1) * GAP_X + 2 * MARGIN;
-    let mut spots = vec![NodePosition { x: 0, y: 0 }; nodes.len()];
+    // A row is placed after those above it, so the positions of its dependencies are known.
+    let mut positions = vec![NodePosition { x: 0, y: 0 }; nodes.len()];
     for (number, row) in rows.iter_mut().enumerate() {
-        let wish = |at: &usize| {
+        let preferred_x = |at: &usize| {
             let above: Vec<usize> = nodes[*at]
                 .after
                 .iter()
                 .filter_map(|name| places.get(name.as_str()))
-                .map(|from| spots[*from].x)
+                .map(|from| positions[*from].x)
                 .collect();
             above.iter().sum::<usize>().checked_div(above.len()).unwrap_or(0)
         };
-        let wishes: HashMap<usize, usize> = row.iter().map(|at| (*at, wish(at))).collect();
-        row.sort_by_key(|at| (wishes[at], *at));
+        let preferred_xs: HashMap<usize, usize> =
+            row.iter().map(|at| (*at, preferred_x(at))).collect();
+        row.sort_by_key(|at| (preferred_xs[at], *at));
         let taken = row.len() * WIDTH + (row.len() - 1) * GAP_X;
         let left = (width - taken) / 2;
         for (place, at) in row.iter().enumerate() {
             let (x, y) = (left + place * (WIDTH + GAP_X), MARGIN + number * (HEIGHT + GAP_Y));
-            spots[*at] = NodePosition { x, y };
+            positions[*at] = NodePosition { x, y };
         }
     }
+    // The last row has no gap below it. Without rows, there is no gap to subtract.
     let height = rows.len() * (HEIGHT + GAP_Y) - GAP_Y.min(rows.len() * GAP_Y) + 2 * MARGIN;
-    (spots, width, height)
+    (positions, width, height)
 }
 
 /// Returns the graph; `label` describes it for screen readers.
 pub(crate) fn svg(nodes: &[GraphNode], label: &str) -> Markup {
-    let (spots, width, height) = place_nodes(nodes);
-    let at: HashMap<&str, NodePosition> =
-        nodes.iter().zip(&spots).map(|(node, spot)| (node.name.as_str(), *spot)).collect();
+    let (positions, width, height) = place_nodes(nodes);
+    let at: HashMap<&str, NodePosition> = nodes
+        .iter()
+        .zip(&positions)
+        .map(|(node, position)| (node.name.as_str(), *position))
+        .collect();
     html! {
         div.graph {
             svg role="group" aria-label=(label) width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } {
-                @for (node, spot) in nodes.iter().zip(&spots) {
+                // SVG paints in this order, so boxes cover the ends of the lines.
+                @for (node, position) in nodes.iter().zip(&positions) {
                     @for from in node.after.iter().filter_map(|name| at.get(name.as_str())) {
-                        (draw_edge(*from, *spot, node.allows_failures))
+                        (draw_edge(*from, *position, node.allows_failures))
                     }
                 }
-                @for (node, spot) in nodes.iter().zip(&spots) { (draw_node(node, *spot)) }
+                @for (node, position) in nodes.iter().zip(&positions) { (draw_node(node, *position)) }
             }
         }
     }
@@ -138,6 +146,7 @@ pub(crate) fn svg(nodes: &[GraphNode], label: &str) -> Markup {
 
 fn draw_edge(from: NodePosition, to: NodePosition, is_lenient: bool) -> Markup {
     let (x1, y1) = (from.x + WIDTH / 2, from.y + HEIGHT);
+    // The line ends where the arrow head begins.
     let (x2, y2) = (to.x + WIDTH / 2, to.y.saturating_sub(6));
     let middle = GAP_Y / 2;
     let class = if is_lenient { "edge dashed" } else { "edge" };
@@ -150,8 +159,8 @@ fn draw_edge(from: NodePosition, to: NodePosition, is_lenient: bool) -> Markup {
     }
 }
 
-fn draw_node(node: &GraphNode, spot: NodePosition) -> Markup {
-    let NodePosition { x, y } = spot;
+fn draw_node(node: &GraphNode, position: NodePosition) -> Markup {
+    let NodePosition { x, y } = position;
     let words = [node.state.as_str(), node.subtitle.as_str()];
     let sub = words.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" · ");
     let sign = state_symbol(&node.state);
@@ -172,6 +181,7 @@ fn draw_node(node: &GraphNode, spot: NodePosition) -> Markup {
 
 /// Returns a name as part of an element ID.
 pub(crate) fn anchor(name: &str) -> String {
+    // Names of phases may contain characters that a fragment would have to escape.
     name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect()
 }
 
@@ -195,11 +205,11 @@ mod tests {
     #[test]
     fn what_waits_stands_below_what_it_waits_for_whatever_the_order() {
         let nodes = [node("d", &["b", "c"]), node("b", &["a"]), node("c", &["a"]), node("a", &[])];
-        let (spots, width, height) = place_nodes(&nodes);
-        let [d, b, c, a] = spots[..] else { panic!("four spots") };
+        let (positions, width, height) = place_nodes(&nodes);
+        let [d, b, c, a] = positions[..] else { panic!("four spots") };
         assert!(a.y < b.y && b.y == c.y && c.y < d.y);
         assert_ne!(b.x, c.x);
-        assert!(spots.iter().all(|it| it.x + WIDTH <= width && it.y + HEIGHT <= height));
+        assert!(positions.iter().all(|it| it.x + WIDTH <= width && it.y + HEIGHT <= height));
     }
 
     #[test]

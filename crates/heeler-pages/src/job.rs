@@ -41,6 +41,7 @@ pub fn page(frame: &PageFrame, view: &JobView) -> Markup {
 
 fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
     let item = &job.item;
+    // The script follows the job until this attribute is empty.
     let at_work = (!item.status.is_final()).then_some(item.id.as_str());
     html! {
         p.crumbs { a href="/jobs" { "Jobs" } " › " span.mono { (item.id) } }
@@ -48,6 +49,7 @@ fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
             h1 { (agent_link(&item.agent)) }
             (job_status_badge(item.status.as_str(), item.dead))
             @if item.status == JobStatus::Running {
+                // A job that was just started has no start time yet.
                 span.muted.num { (elapsed_time(frame, item.started_at.unwrap_or(item.asked_at))) }
             }
             @if frame.can_operate() { div.tools { (actions(job)) } }
@@ -59,6 +61,7 @@ fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
 fn actions(job: &JobDetails) -> Markup {
     let api = |verb: &str| format!("POST {}/{verb}", encode_path("/api/v1/jobs", &[&job.item.id]));
     let status = job.item.status;
+    // A resume needs the session in which the job stopped.
     let can_resume =
         matches!(status, JobStatus::Failed | JobStatus::Cancelled) && job.item.session_id.is_some();
     html! {
@@ -94,6 +97,7 @@ fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
                     @if let Some(at) = job.not_before { " · starts at the earliest " (relative_time(frame, at)) }
                     @if let Some(at) = job.expires_at { " · expires " (relative_time(frame, at)) }
                 }
+                // Otherwise a person would wait for nothing.
                 @if !job.has_daemon { span { "No daemon is running to start it." } }
             }
         }
@@ -132,6 +136,7 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
         .iter()
         .any(Option::is_some)
         .then(|| tokens.iter().flatten().sum())
+        // A sum of zero means that the agent reported no usage.
         .filter(|sum| *sum > 0);
     html! {
         section.card aria-label="About the job" {
@@ -161,6 +166,7 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
                 (source_facts(job))
             }
             @if let Some(prompt) = job.prompt.as_deref().filter(|text| !text.is_empty()) {
+                // A short prompt is open, a long one would push the transcript down.
                 details.pad #prompt open[prompt.len() < 600] {
                     summary { "Prompt" }
                     pre.code { (truncate_text(prompt, PROMPT_BYTES_MAX)) }
@@ -187,7 +193,8 @@ fn session(job: &JobDetails) -> Markup {
     html! {
         @match (&job.session, &job.item.session_id) {
             (Some(id), _) => { dt { "Session" } dd { (session_link(id)) } }
-            (None, Some(own)) => { dt { "Session" } dd.mono { (one_line(own)) } }
+            // The record of the session may be deleted; its native id remains.
+            (None, Some(native_id)) => { dt { "Session" } dd.mono { (one_line(native_id)) } }
             (None, None) => {}
         }
     }
@@ -272,6 +279,7 @@ fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
     let follows = !job.item.status.is_final();
     html! {
         section.card.talk-log aria-labelledby="h-log" data-transcript={ (home) "/rows.html" }
+            // Rows after this line arrive by the stream, so none is shown twice.
             data-follow=[follows.then_some(id)] data-from=(rows.lines) {
             header {
                 h2 #h-log { "Transcript" }
@@ -281,6 +289,7 @@ fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
                 (older_link(&home, rows.previous))
                 (rows_fragment(rows))
                 (newest_link(&home, rows.next))
+                // While the job runs, rows will appear.
                 @if rows.lines == 0 && !follows {
                     p.empty.small { "The transcript is empty." }
                 }
@@ -293,6 +302,7 @@ fn transcript_card(job: &JobDetails, rows: &RowPage) -> Markup {
 /// Returns the link to older rows; `home` is the URL of the page.
 pub(crate) fn older_link(home: &str, previous: Option<u64>) -> Markup {
     let href = previous.map(|before| format!("{home}?before={before}#h-log"));
+    // Hidden and not left out, because the script shows it when older rows exist.
     html! { div.older { a.button.small data-older href=[href] hidden[previous.is_none()] { "Older" } } }
 }
 

@@ -127,14 +127,14 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
 }
 
 fn table_row(frame: &PageFrame, job: &JobSummary) -> Markup {
-    let said_last = || clamp_line(&markdown_line(job.summary.as_deref().unwrap_or_default()));
-    let did = job.error.as_deref().map_or_else(said_last, clamp_line);
+    let summary = || clamp_line(&markdown_line(job.summary.as_deref().unwrap_or_default()));
+    let result = job.error.as_deref().map_or_else(summary, clamp_line);
     html! {
         tr data-row {
             td.fit { (job_status_badge(job.status.as_str(), job.dead)) }
             td { (agent_link(&job.agent)) }
             td.opt.muted { (isolated_text(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
-            td.wide.did { div.clamp { (did) } }
+            td.wide.did { div.clamp { (result) } }
             td.num { (relative_time(frame, job.asked_at)) }
             td.num.took { (job_duration(frame, job)) }
             td.num.opt { (job_cost(job)) }

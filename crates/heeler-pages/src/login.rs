@@ -32,10 +32,13 @@ pub fn page(view: &LoginView) -> Markup {
                             p.banner.bad role="alert" { (problem) }
                         }
                         form.stack method="post" action="/login" {
+                            // The server accepts only a path of its own, here and when the form
+                            // comes back.
                             input type="hidden" name="next" value=(view.next);
                             div.field {
                                 label for="user" { "Name" }
                                 input #user name="user" value=(view.user) autocomplete="username"
+                                    // Phones would capitalise the name.
                                     autocapitalize="none" spellcheck="false" required;
                             }
                             div.field {

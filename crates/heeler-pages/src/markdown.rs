@@ -62,6 +62,7 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         ]))
         .url_schemes(HashSet::from(["http", "https", "mailto"]))
         .url_relative(UrlRelative::Deny)
+        // Sites that a link leads to must not learn the dashboard's address or reach its window.
         .link_rel(Some("noopener noreferrer nofollow"));
     builder
 });
@@ -86,7 +87,7 @@ pub fn markdown_line(text: &str) -> String {
     let mut line = String::with_capacity(start.len());
     let mut is_apart = false;
     for event in Parser::new_ext(start, options()) {
-        let said = match event {
+        let part = match event {
             Event::Text(text) | Event::Code(text) | Event::Html(text) | Event::InlineHtml(text) => {
                 text
             }
@@ -102,7 +103,7 @@ pub fn markdown_line(text: &str) -> String {
         if std::mem::take(&mut is_apart) && !line.is_empty() {
             line.push_str(" · ");
         }
-        line.push_str(&said);
+        line.push_str(&part);
     }
     one_line(&line)
 }
@@ -135,6 +136,7 @@ fn depth<'t>(events: impl Iterator<Item = Event<'t>>) -> usize {
 /// Replaces events that must not be rendered: HTML becomes text, images become links.
 fn sanitise_event(event: Event<'_>) -> Event<'_> {
     match event {
+        // The sanitiser would remove it, and people could not see what the agent wrote.
         Event::Html(text) | Event::InlineHtml(text) => Event::Text(text),
         Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
         Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
@@ -150,6 +152,7 @@ fn sanitise_event(event: Event<'_>) -> Event<'_> {
             Event::Start(Tag::Heading { level: demote_heading(level), id, classes, attrs })
         }
         Event::End(TagEnd::Heading(level)) => Event::End(TagEnd::Heading(demote_heading(level))),
+        // A checkbox is a form element, which the sanitiser removes.
         Event::TaskListMarker(true) => Event::Text(CowStr::Borrowed("☑ ")),
         Event::TaskListMarker(false) => Event::Text(CowStr::Borrowed("☐ ")),
         other => other,

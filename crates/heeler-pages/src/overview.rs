@@ -38,14 +38,14 @@ pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Ma
 }
 
 fn stats(now: &FleetOverview) -> Markup {
-    let pulse = &now.activity;
+    let activity = &now.activity;
     html! {
-        (stat_tile("/jobs?status=running", "Running", &format_grouped(pulse.running), "", pulse.running > 0))
-        (stat_tile("/jobs?status=pending", "Waiting", &format_grouped(pulse.waiting), "", false))
-        (stat_tile("/approvals", "To answer", &format_grouped(pulse.approvals), "", pulse.approvals > 0))
+        (stat_tile("/jobs?status=running", "Running", &format_grouped(activity.running), "", activity.running > 0))
+        (stat_tile("/jobs?status=pending", "Waiting", &format_grouped(activity.waiting), "", false))
+        (stat_tile("/approvals", "To answer", &format_grouped(activity.approvals), "", activity.approvals > 0))
         a.stat href="/jobs?status=failed" {
             span.name { "Failed within a day" }
-            span.value.bad[pulse.failed24h > 0] { (format_grouped(pulse.failed24h)) }
+            span.value.bad[activity.failed24h > 0] { (format_grouped(activity.failed24h)) }
         }
         (stat_tile("/settings#costs", "Cost today", &format_usd(now.cost_today_usd), "", false))
         (stat_tile("/jobs", "Jobs in total", &format_grouped(now.jobs), "", false))
@@ -96,15 +96,16 @@ fn running_card(frame: &PageFrame, now: &FleetOverview) -> Markup {
 fn running_item(frame: &PageFrame, one: &RunningJobSummary) -> Markup {
     let job = &one.job;
     let line =
+        // The last row may have no text, such as the end of a turn.
         one.last_rows.iter().rev().map(|row| row_summary(row.as_bytes())).find(|it| !it.is_empty());
-    let began = job.started_at.unwrap_or(job.asked_at);
+    let started_at = job.started_at.unwrap_or(job.asked_at);
     html! {
         li data-row {
             div.line {
                 (job_status_badge(job.status.as_str(), job.dead))
                 a href=(encode_path("/jobs", &[&job.id])) { strong { (isolated_text(&job.agent)) } }
                 @if let Some(schedule) = &job.schedule { span.muted { (isolated_text(schedule)) } }
-                span.end.muted.num { (elapsed_time(frame, began)) }
+                span.end.muted.num { (elapsed_time(frame, started_at)) }
             }
             p.said { (line.unwrap_or_else(|| "…".to_owned())) }
         }
@@ -194,6 +195,7 @@ fn failed_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
                                 (status_badge("failed"))
                                 a href=(encode_path("/jobs", &[&job.id])) { (isolated_text(&job.agent)) }
                                 @if let Some(schedule) = &job.schedule { span.muted { (isolated_text(schedule)) } }
+                                // A job that failed before it started has no end time.
                                 span.end.muted.nowrap { (relative_time(frame, job.finished_at.unwrap_or(job.asked_at))) }
                             }
                             @if let Some(error) = &job.error { p.clamp.small { (clamp_line(error)) } }

@@ -111,9 +111,12 @@ impl PageFrame {
                 head {
                     (page_head(title, &self.fleet))
                     @if let Some(csrf) = &self.csrf_token { meta name="csrf" content=(csrf); }
+                    // The scripts compute ages from this time, because the clock of the viewer may
+                    // be wrong.
                     meta name="now" content=(self.now);
                     script type="module" src=(assets::href("app.js")) {}
                 }
+                // Counts are updated without a new page, so the stream is on every page.
                 body data-stream="/api/v1/fleet/stream" {
                     a.skip href="#main" { "Skip to the content" }
                     div.app {
@@ -174,6 +177,7 @@ impl PageFrame {
             _ => return Markup::default(),
         };
         html! {
+            // A count of zero stays in the page, because the script updates and shows it later.
             span class=(class) hidden[value == 0] title=(of) {
                 span data-count=(key) { (value) }
                 span.visually-hidden { " " (of) }
@@ -191,6 +195,7 @@ pub(crate) fn page_head(title: &str, fleet: &str) -> Markup {
         title { (title) " · " (fleet) }
         link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
         link rel="stylesheet" href=(assets::href("style.css"));
+        // Blocking, so that the page is never painted in the wrong colours.
         script src=(assets::href("theme.js")) {}
     }
 }

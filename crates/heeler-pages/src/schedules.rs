@@ -15,6 +15,7 @@ use crate::{DashboardSection, PageFrame};
 const SLOTS: usize = 192;
 
 /// Listed due times per schedule.
+// A schedule that is due each minute would hide the others.
 const DUE_EACH_MAX: usize = 3;
 
 /// Most entries of a list.
@@ -37,7 +38,7 @@ pub fn page(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
                 }
             }
         }
-        @if !calendar.lanes.is_empty() { (mark_lists(frame, calendar)) }
+        @if !calendar.lanes.is_empty() { (entry_lists(frame, calendar)) }
     };
     frame.page(DashboardSection::Schedules, "Schedules", content)
 }
@@ -56,6 +57,7 @@ fn legend() -> Markup {
 fn hour_ticks(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
     let tick = |part: i64| {
         let length = calendar.until.as_second() - calendar.from.as_second();
+        // The window is divided by time and not by hour, because it starts at any minute.
         let at = calendar.from.as_second() + length * part / 8;
         let at = Timestamp::from_second(at).unwrap_or(calendar.now);
         at.to_zoned(frame.zone.clone()).strftime("%H:%M").to_string()
@@ -92,6 +94,7 @@ fn lane_row(frame: &PageFrame, calendar: &FleetCalendar, lane: &ScheduleTimeline
 pub(crate) fn toggle_button(api: &str, enabled: bool, name: &str) -> Markup {
     let change = if enabled { "disable" } else { "enable" };
     html! {
+        // The state is text too, so that it does not depend on the colour.
         button.switch type="button" role="switch" aria-checked=(enabled)
             aria-label={ (one_line(name)) " is enabled" }
             data-action={ "POST " (api) "/" (change) } { span aria-hidden="true" { @if enabled { "on" } @else { "off" } } }
@@ -120,7 +123,9 @@ fn fill_slots(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> [CalendarSlo
     let mut slots = [CalendarSlot::default(); SLOTS];
     let (from, until) = (calendar.from.as_second(), calendar.until.as_second());
     let place = |at: Timestamp| {
+        // An empty window must not divide by zero.
         let share = (at.as_second() - from) as f64 / (until - from).max(1) as f64;
+        // A due time at the very end belongs to the last slot.
         ((share * SLOTS as f64) as usize).min(SLOTS - 1)
     };
     for TimelineEntry { at, what } in &lane.marks {
@@ -128,10 +133,13 @@ fn fill_slots(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> [CalendarSlo
         match what {
             TimelineOutcome::Ran { status: Some(JobStatus::Failed), .. } => slot.failed += 1,
             TimelineOutcome::Ran {
-                status: Some(JobStatus::Running | JobStatus::Pending), ..
+                // Both have no result yet.
+                status: Some(JobStatus::Running | JobStatus::Pending),
+                ..
             } => {
                 slot.running += 1;
             }
+            // A workflow run or a removed job has no status, but it did run.
             TimelineOutcome::Ran { .. } => slot.ran += 1,
             TimelineOutcome::Skipped { count, .. } => slot.skipped += count,
             TimelineOutcome::Due => slot.due += 1,
@@ -168,6 +176,7 @@ fn draw_slot(x: usize, slot: &CalendarSlot) -> Markup {
             .collect();
         parts.join(", ")
     };
+    // Most slots are empty, and each element costs time in the browser.
     if *slot == CalendarSlot::default() {
         return Markup::default();
     }
@@ -181,7 +190,9 @@ fn draw_slot(x: usize, slot: &CalendarSlot) -> Markup {
     ]);
     html! {
         g {
+            // The tooltip has the figures, because several marks may overlap.
             title { (title) }
+            // Drawn from the bottom up, so that failures are never covered.
             @if due > 0 { rect.due x=(x + 2) y="10" width="6" height="20" rx="2" {} }
             @if skipped > 0 { rect.skip-mark x=(x + 1) y="26" width="8" height="11" rx="1" {} }
             @if ran > 0 { rect.ran x=(x + 1) y="6" width="8" height="28" rx="2" {} }
@@ -200,6 +211,7 @@ fn describe_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> String {
         all.skipped += slot.skipped;
         all.due += slot.due;
     }
+    // The counts are lower bounds if the list was cut.
     let more = |more: bool| if more { "more than " } else { "" };
     format!(
         "Past day: {}{} completed, {} failed, {} running or waiting, {} skipped. Coming day: {}{} due.",
@@ -213,79 +225,82 @@ fn describe_lane(calendar: &FleetCalendar, lane: &ScheduleTimeline) -> String {
     )
 }
 
-fn past_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry)> {
-    let marks =
-        calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |mark| (lane, mark)));
-    let mut past: Vec<_> = marks.filter(|(_, mark)| mark.what != TimelineOutcome::Due).collect();
-    past.sort_by_key(|(_, mark)| std::cmp::Reverse(mark.at));
+fn past_entries(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry)> {
+    let entries =
+        calendar.lanes.iter().flat_map(|lane| lane.marks.iter().map(move |entry| (lane, entry)));
+    let mut past: Vec<_> =
+        entries.filter(|(_, entry)| entry.what != TimelineOutcome::Due).collect();
+    past.sort_by_key(|(_, entry)| std::cmp::Reverse(entry.at));
     past
 }
 
 /// Returns the next due times: at most [`DUE_EACH_MAX`] per schedule, so that a schedule that is
 /// due each minute does not hide the others. The number is the count of omitted ones.
-fn due_marks(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry, usize)> {
+fn due_entries(calendar: &FleetCalendar) -> Vec<(&ScheduleTimeline, &TimelineEntry, usize)> {
     let mut due = Vec::new();
     for lane in &calendar.lanes {
         let all: Vec<_> =
-            lane.marks.iter().filter(|mark| mark.what == TimelineOutcome::Due).collect();
-        for (place, mark) in all.iter().take(DUE_EACH_MAX).enumerate() {
+            lane.marks.iter().filter(|entry| entry.what == TimelineOutcome::Due).collect();
+        for (place, entry) in all.iter().take(DUE_EACH_MAX).enumerate() {
+            // The last listed entry carries the number of the others.
             let rest = if place + 1 == DUE_EACH_MAX { all.len() - DUE_EACH_MAX } else { 0 };
-            due.push((lane, *mark, rest));
+            due.push((lane, *entry, rest));
         }
     }
-    due.sort_by_key(|(_, mark, _)| mark.at);
+    due.sort_by_key(|(_, entry, _)| entry.at);
     due
 }
 
-fn mark_lists(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
-    let (past, due) = (past_marks(calendar), due_marks(calendar));
+fn entry_lists(frame: &PageFrame, calendar: &FleetCalendar) -> Markup {
+    let (past, due) = (past_entries(calendar), due_entries(calendar));
     html! {
         div.grid {
             section.card #coming data-live aria-labelledby="h-coming" {
                 header { h2 #h-coming { "Coming" } }
                 @if due.is_empty() { p.empty.small { "Nothing is due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark, rest) in due.iter().take(LISTED_MAX) { (mark_item(frame, lane, mark, *rest)) }
+                    @for (lane, entry, rest) in due.iter().take(LISTED_MAX) { (entry_item(frame, lane, entry, *rest)) }
                 }
             }
             section.card #past data-live aria-labelledby="h-past" {
                 header { h2 #h-past { "Past" } }
                 @if past.is_empty() { p.empty.small { "Nothing was due within a day." } }
                 ul.list role="list" {
-                    @for (lane, mark) in past.iter().take(LISTED_MAX) { (mark_item(frame, lane, mark, 0)) }
+                    @for (lane, entry) in past.iter().take(LISTED_MAX) { (entry_item(frame, lane, entry, 0)) }
                 }
             }
         }
     }
 }
 
-fn mark_item(
+fn entry_item(
     frame: &PageFrame,
     lane: &ScheduleTimeline,
-    mark: &TimelineEntry,
+    entry: &TimelineEntry,
     rest: usize,
 ) -> Markup {
     html! {
         li data-row {
             div.line {
-                @match &mark.what {
+                @match &entry.what {
                     TimelineOutcome::Ran { status: Some(found), .. } => { (status_badge(found.as_str())) }
+                    // The job may have been removed by retention.
                     TimelineOutcome::Ran { status: None, .. } => { (status_badge("started")) }
                     TimelineOutcome::Skipped { .. } => { (status_badge("skipped")) }
                     TimelineOutcome::Due => { span.status { "due" } }
                 }
                 (agent_link(&lane.agent))
                 span.muted { (isolated_text(&lane.schedule)) }
-                span.end.muted.nowrap { (relative_time(frame, mark.at)) }
+                span.end.muted.nowrap { (relative_time(frame, entry.at)) }
             }
-            @match &mark.what {
+            @match &entry.what {
                 TimelineOutcome::Ran { job, .. } => { p.small { (job_link(job)) } }
                 TimelineOutcome::Skipped { count, last, reason } => {
-                    p.small.muted { (skip_reason(*count, mark.at, *last, reason)) }
+                    p.small.muted { (skip_reason(*count, entry.at, *last, reason)) }
                 }
                 TimelineOutcome::Due => {
                     p.small.muted {
-                        (format_exact(frame, mark.at))
+                        (format_exact(frame, entry.at))
                         @if rest > 0 { ", then " @if lane.more_due { "more than " } (rest) " more within a day" }
                     }
                 }
@@ -296,6 +311,7 @@ fn mark_item(
 
 /// Returns the reason for which due times created no job.
 fn skip_reason(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> String {
+    // An unknown reason of a newer daemon is shown as it is.
     let because = match reason {
         "missed" => "no daemon was running",
         "made_up" => "a later one replaces it",

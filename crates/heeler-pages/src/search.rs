@@ -85,12 +85,12 @@ fn hit_item(view: &SearchView, hit: &SearchHitSummary) -> Markup {
         Some(row) => format!("{}#row-{row}", encode_path("/jobs", &[&hit.id])),
         None => encode_path("/sessions", &[&hit.id]),
     };
-    let (who, text) = row_speech(&hit.row);
+    let (speaker, text) = row_speech(&hit.row);
     html! {
         li data-row {
             div.line {
                 a.mono href=(href) { (hit.id) }
-                span.muted.small { (who) @if let Some(row) = row { ", row " (row) } @else { ", line " (hit.line) } }
+                span.muted.small { (speaker) @if let Some(row) = row { ", row " (row) } @else { ", line " (hit.line) } }
             }
             p.small.clamp { (highlight_matches(&excerpt_around(&text, &view.text), &view.text)) }
         }

@@ -43,6 +43,7 @@ impl SessionsView {
 
     fn address(&self, before: &str) -> String {
         let status = self.status.map_or("", SessionStatus::as_str);
+        // The tree is the default, so its address has no parameter.
         let view = if self.is_tree { "" } else { "list" };
         url_with_params(
             "/sessions",
@@ -135,8 +136,10 @@ pub fn table(frame: &PageFrame, sessions: &[SessionSummary]) -> Markup {
 }
 
 fn name(session: &SessionSummary) -> Markup {
+    // Deeper levels would leave no room for the name.
     let depth = session.depth.unwrap_or(0).min(DEPTH_MAX);
-    let how = match (&session.parent, session.forked_at_message, &session.continues) {
+    // A fork of an old record may lack its message.
+    let relation = match (&session.parent, session.forked_at_message, &session.continues) {
         (Some(_), Some(at), _) => Some(format!("fork at {at}")),
         (Some(_), None, _) => Some("fork".to_owned()),
         (None, _, Some(_)) => Some("continued".to_owned()),
@@ -144,9 +147,10 @@ fn name(session: &SessionSummary) -> Markup {
     };
     html! {
         span.tree {
+            // Drawn for the eye only: a screen reader reads the badge.
             @if depth > 0 { span.steps aria-hidden="true" { ("  ".repeat(depth - 1)) "└" } }
             (session_link(&session.id))
-            @if let Some(how) = how { span.badge { (how) } }
+            @if let Some(relation) = relation { span.badge { (relation) } }
         }
     }
 }
@@ -182,6 +186,7 @@ fn head(frame: &PageFrame, view: &SessionView) -> Markup {
         div.head data-at-work=(job) data-messages=(total) {
             h1 { (agent_link(&item.agent_id)) " · " span.mono { (item.id) } }
             (status_badge(item.status.as_str()))
+            // A session without messages has nothing to fork, compare or export.
             @if frame.can_operate() && total > 0 {
                 div.tools {
                     button.button type="button" data-action={ "POST " (encode_path("/api/v1/sessions", &[&item.id])) "/fork" }
@@ -241,6 +246,7 @@ fn links(sessions: &[String]) -> Markup {
 }
 
 fn jobs(item: &SessionSummary) -> Markup {
+    // The newest jobs are the interesting ones, and the list may be long.
     let newest = item.jobs.iter().rev().take(JOBS_SHOWN);
     html! {
         @for (at, id) in newest.enumerate() { @if at > 0 { " " } (job_link(id)) }
@@ -255,12 +261,14 @@ fn messages_card(frame: &PageFrame, view: &SessionView) -> Markup {
     let job = holder.and_then(|it| it.job.as_deref());
     html! {
         section.card.talk-log aria-labelledby="h-log" data-session data-transcript={ (home) "/messages.html" }
+            // The stream continues after the rows that are already in the messages.
             data-follow=[job] data-from=(holder.map_or(0, |it| it.lines)) {
             header { h2 #h-log { "Messages" } }
             div.rows data-rows tabindex="0" role="group" aria-label="Messages" {
                 (older_link(&home, view.messages.as_ref().and_then(|page| page.next)))
                 @match &view.messages {
                     Some(page) => { (messages_fragment(frame, page)) (newest_link(&home, newer_message(page))) }
+                    // The script needs a page element, also if it is empty.
                     None => { div data-page data-total="0" {} }
                 }
                 @if view.session.is_unbegun { p.empty.small { "This fork has no messages of its own yet: its first job copies the history." } }
@@ -289,6 +297,7 @@ fn message_form(item: &SessionSummary) -> Markup {
 
 /// Returns the last message of a page if there are newer ones.
 fn newer_message(page: &MessagePage) -> Option<u64> {
+    // External messages that are not imported have no number.
     let last = page.messages.iter().rev().find_map(|message| message.number);
     last.filter(|last| *last < page.total)
 }
@@ -304,17 +313,19 @@ pub fn messages_fragment(frame: &PageFrame, page: &MessagePage) -> Markup {
 
 fn message(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup {
     let is_agent = message.is_from_agent();
-    let (who, class) = if is_agent { ("agent", "of-agent") } else { ("you", "of-you") };
+    let (speaker, class) = if is_agent { ("agent", "of-agent") } else { ("you", "of-you") };
     let at = message.timestamp.as_deref().and_then(parse_iso);
     let number = message.number;
     html! {
         article.entry.(class).forgotten[!message.in_context] id=[number.map(|it| format!("message-{it}"))]
             data-number=[number] {
             header {
-                span.who { (who) }
+                span.who { (speaker) }
+                // The script replaces the clock by the time in the browser's zone.
                 @if let Some(at) = at { time data-clock datetime=(at) { (at.strftime("%H:%M:%S UTC")) } }
                 @if message.from_outside { span.badge { "external" } }
                 @if !message.in_context { span.badge { "not in the agent's context" } }
+                // The reason is shown only to a person who could fork.
                 @if let Some(why) = message.why_unsafe.as_ref().filter(|_| number.is_some() && !message.safe_cut && frame.can_operate()) {
                     span.no-fork { "No fork here: " (why) }
                 }
@@ -335,6 +346,7 @@ fn tool_result<'a>(message: &'a MessageDetails, call: &str) -> Option<(bool, &'a
 
 /// Renders the actions after a message: fork, and file changes.
 fn message_actions(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup {
+    // A message that is not imported cannot be a fork point.
     let Some(number) = message.number else { return Markup::default() };
     let home = encode_path("/sessions", &[session]);
     let fork = format!("POST {}/fork", encode_path("/api/v1/sessions", &[session]));
@@ -344,6 +356,8 @@ fn message_actions(frame: &PageFrame, session: &str, message: &MessageDetails) -
                 button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                     data-body=(format!("{{\"atMessage\":{number}}}"))
                     aria-label={ "Fork from here, after message " (number) } { "Fork from here" }
+                // Without a snapshot the files would be the current ones, so the choice is not
+                // offered.
                 @if message.snapshot.is_some() {
                     button.button.small type="button" data-action=(fork) data-go="/sessions/{id}"
                         data-body=(format!("{{\"atMessage\":{number},\"workspace\":true}}"))

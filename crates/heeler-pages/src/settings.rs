@@ -33,6 +33,7 @@ pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
         div.split {
             div.stack {
                 (health(&view.health))
+                // Only administrators get this data at all.
                 @if let Some((tokens, people)) = &view.access { (tokens_card(frame, tokens)) (people_card(frame, people)) }
                 (config(view))
             }
@@ -98,6 +99,7 @@ fn tokens_card(frame: &PageFrame, tokens: &TokenList) -> Markup {
                 div.field {
                     label for="t-scope" { "Scope" }
                     select #t-scope name="scope" {
+                        // The least scope is the default.
                         option value="read" { "read" }
                         option value="operate" { "operate" }
                         option value="admin" { "admin" }
@@ -105,6 +107,7 @@ fn tokens_card(frame: &PageFrame, tokens: &TokenList) -> Markup {
                 }
                 button.button { "Create a token" }
             }
+            // Filled by the script from the reply; the server stores only a hash.
             div.pad #new-token hidden tabindex="-1" {
                 p { strong { "Copy it now: it is shown only once." } }
                 div.row { code.mono #new-token-value data-value {} button.button.small type="button" data-copy="new-token-value" { "Copy" } }
@@ -147,6 +150,7 @@ fn token_row(frame: &PageFrame, token: &TokenSummary) -> Markup {
             td.num.opt { (relative_time(frame, token.created_at)) }
             td.num.opt2 { (optional_relative_time(frame, token.used_at)) }
             td.fit {
+                // Revoking twice has no effect.
                 @if token.status == TokenStatus::Active {
                     button.button.small.danger type="button" data-danger
                         data-action={ "DELETE " (encode_path("/api/v1/tokens", &[&token.id])) }

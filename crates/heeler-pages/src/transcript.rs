@@ -28,6 +28,7 @@ pub fn row_html(number: u64, row_json: &str) -> String {
 
 /// Returns a row as markup.
 pub fn row(number: u64, row_json: &str) -> Markup {
+    // A line that cannot be parsed is shown and not dropped.
     let Ok(row) = JobRow::parse(row_json.as_bytes()) else {
         return entry(
             number,
@@ -44,6 +45,7 @@ pub fn row(number: u64, row_json: &str) -> Markup {
         JobRowKind::ToolResult(result) => collapsible_result(result.failed, &result.output()),
         JobRowKind::TurnResult(turn) => turn_result(&turn),
         JobRowKind::Error { message, .. } => html! { p { (message) } },
+        // A person's input in a job is a row of the system, but it is their text.
         JobRowKind::System { .. } if speaker == RowSpeaker::User => {
             markdown(&row.content().map(value_text).unwrap_or_default())
         }
@@ -53,6 +55,7 @@ pub fn row(number: u64, row_json: &str) -> Markup {
             row.content().map_or_else(subtype, blocks)
         }
     };
+    // Only calls and results share an id; other rows use the same key for something else.
     let is_call = matches!(row.kind(), JobRowKind::ToolCall { .. } | JobRowKind::ToolResult { .. });
     let call = row.call_id().or_else(|| row.text("id")).filter(|_| is_call);
     entry(number, &one_line(speaker.label()), css_class(speaker), row.written_at(), call, body)
@@ -64,8 +67,10 @@ pub fn row_summary(row_json: &[u8]) -> String {
     match row.kind() {
         JobRowKind::ToolCall { tool, input } => format!("{tool} {}", input_summary(input)),
         JobRowKind::ToolResult(result) => one_line(&first_chars(&result.output())),
+        // The agent's last message is a row of its own.
         JobRowKind::TurnResult(_) => String::new(),
         JobRowKind::Error { message, .. } => one_line(&first_chars(message)),
+        // Other system rows are technical and would hide the last message.
         JobRowKind::System { subtype } if subtype != "user_input" => String::new(),
         _ => row
             .content()
@@ -104,18 +109,19 @@ fn css_class(speaker: RowSpeaker<'_>) -> &'static str {
 
 fn entry(
     number: u64,
-    who: &str,
+    speaker: &str,
     class: &str,
     at: Option<Timestamp>,
     call: Option<&str>,
     body: Markup,
 ) -> Markup {
+    // In UTC, because a page without scripts does not know the viewer's zone.
     let clock = |at: Timestamp| at.strftime("%H:%M:%S UTC").to_string();
     html! {
         article.entry.{ "of-" (class) } #{ "row-" (number) } data-number=(number)
             data-call=[call] data-at=[at] {
             header {
-                span.who { (who) }
+                span.who { (speaker) }
                 @if let Some(at) = at { time data-clock datetime=(at) { (clock(at)) } }
                 a.end.muted href={ "#row-" (number) } aria-label={ "Row " (number) } { (number) }
             }
@@ -141,6 +147,7 @@ fn block(block: ContentBlock<'_>) -> Markup {
         ContentBlock::ToolResult { failed, content, .. } => {
             collapsible_result(failed, &block_text(content))
         }
+        // A block of a newer version is named, not dropped.
         ContentBlock::Other(kind) => html! { p.muted { "[" (one_line(kind)) "]" } },
         ContentBlock::Plain(value) => html! { p { (value_text(value)) } },
     }
@@ -167,6 +174,7 @@ pub(crate) fn message_blocks<'a>(
 
 fn tool_call(tool: &str, input: &Value) -> Markup {
     let whole = match input {
+        // A text is shown as it is, without JSON quotes.
         Value::String(text) => text.clone(),
         other => serde_json::to_string_pretty(other).unwrap_or_default(),
     };
@@ -194,6 +202,7 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
     }
     let lines = text.lines().count();
     html! {
+        // A failure is expanded, because the reader looks for it.
         details.tool open[failed] {
             summary {
                 (word) " "

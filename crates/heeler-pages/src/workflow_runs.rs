@@ -88,6 +88,7 @@ fn filters(view: &WorkflowRunsView) -> Markup {
                 label for="f-workflow" { "Workflow" }
                 select #f-workflow name="workflow" {
                     option value="" { "All workflows" }
+                    // The workflow may have been removed since; the filter stays usable.
                     @if !view.workflow.is_empty() && !view.workflows.contains(&view.workflow) {
                         option value=(view.workflow) selected { (one_line(&view.workflow)) }
                     }
@@ -182,6 +183,7 @@ pub fn workflow_run_page(
 fn nodes(run: &WorkflowRunDetails, plan: &[PhaseDescription]) -> Vec<GraphNode> {
     let states: HashMap<&str, &str> =
         run.phases.iter().map(|phase| (phase.name.as_str(), phase.status.as_str())).collect();
+    // Without the definition the dependencies are unknown, so the phases are drawn side by side.
     if plan.is_empty() {
         let alone = |phase: &PhaseSummary| GraphNode {
             name: phase.name.clone(),
@@ -191,6 +193,7 @@ fn nodes(run: &WorkflowRunDetails, plan: &[PhaseDescription]) -> Vec<GraphNode> 
         };
         return run.phases.iter().map(alone).collect();
     }
+    // A phase that has not started has no row yet.
     let state =
         |phase: &PhaseDescription| states.get(phase.name.as_str()).copied().unwrap_or("waiting");
     plan.iter().map(|phase| workflows::graph_node(phase, state(phase))).collect()
@@ -225,6 +228,7 @@ fn head(frame: &PageFrame, run: &WorkflowRunDetails) -> Markup {
                 dd {
                     (isolated_text(item.trigger_type.as_deref().unwrap_or("unknown")))
                     @if let Some(by) = &run.triggered_by { " · " (isolated_text(by)) }
+                    // The run's own id as trigger says nothing.
                     @if !item.trigger_id.is_empty() && item.trigger_id != item.id { span.muted { " · " (isolated_text(&item.trigger_id)) } }
                 }
                 dt { "Started" } dd { (relative_time(frame, item.started_at)) }
@@ -264,6 +268,7 @@ fn phase_section(frame: &PageFrame, phase: &PhaseSummary, plan: &[PhaseDescripti
                 @if phase.cost_usd > 0.0 { " · " (format_usd(phase.cost_usd)) }
             }
         }
+        // A phase that has not started shows what it waits for.
         @if let Some(planned) = planned.filter(|_| phase.parts.is_empty()) {
             p.small.muted { (workflows::describe_dependencies(&planned.depends_on, "", false)) }
         }
@@ -279,13 +284,14 @@ fn phase_section(frame: &PageFrame, phase: &PhaseSummary, plan: &[PhaseDescripti
 }
 
 fn parts(frame: &PageFrame, phase: &PhaseSummary) -> Markup {
-    let told: Vec<&PartSummary> =
+    let shown_parts: Vec<&PartSummary> =
+        // Parts without job and error are decisions, which the status already shows.
         phase.parts.iter().filter(|part| part.job.is_some() || part.error.is_some()).collect();
-    let left_out = told.len().saturating_sub(PARTS_SHOWN);
+    let left_out = shown_parts.len().saturating_sub(PARTS_SHOWN);
     html! {
         @if left_out > 0 { p.small.muted { (left_out) " earlier parts are left out." } }
-        @if !told.is_empty() {
-            ul.small role="list" { @for part in &told[left_out..] { (part_item(frame, part, &phase.name)) } }
+        @if !shown_parts.is_empty() {
+            ul.small role="list" { @for part in &shown_parts[left_out..] { (part_item(frame, part, &phase.name)) } }
         }
     }
 }
@@ -317,6 +323,7 @@ fn events(frame: &PageFrame, events: &[WorkflowEventSummary]) -> Markup {
         @if events.is_empty() { p.empty.small { "Nothing yet." } }
         @else {
             ol.list role="list" {
+                // Newest first, unlike the record.
                 @for event in events[left_out..].iter().rev() {
                     li.small { div.line {
                         span.badge { (one_line(&event.kind)) }

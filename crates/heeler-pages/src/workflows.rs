@@ -38,11 +38,11 @@ pub fn page(frame: &PageFrame, found: &WorkflowPage) -> Markup {
 
 /// Renders a workflow file with errors.
 fn faulty_file(one: &FaultyWorkflow) -> Markup {
-    let what = if one.kind == "cron" { "This cron" } else { "This workflow" };
+    let subject = if one.kind == "cron" { "This cron" } else { "This workflow" };
     html! {
         div.banner.bad role="note" {
             div.hang {
-                p { strong { (isolated_text(&one.name)) } " · " (what) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
+                p { strong { (isolated_text(&one.name)) } " · " (subject) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
                 ul role="list" {
                     @for error in one.errors.iter().take(FAULTS_SHOWN) {
                         li.small {
@@ -179,12 +179,13 @@ fn fault(fault: &ConfigFaultSummary) -> Markup {
 
 /// Returns a phase as a node of the graph.
 pub(crate) fn graph_node(phase: &PhaseDescription, state: &str) -> GraphNode {
-    let who = match phase.kind.as_str() {
+    // Commands have no agent; their kind says who executes them.
+    let executor = match phase.kind.as_str() {
         "agent" => phase.agent.clone().unwrap_or_default(),
         "context" => String::new(),
         other => other.to_owned(),
     };
-    let sub = [Some(who).filter(|it| !it.is_empty()), phase.repeat.clone()];
+    let sub = [Some(executor).filter(|it| !it.is_empty()), phase.repeat.clone()];
     GraphNode {
         name: phase.name.clone(),
         title: phase.label.clone().unwrap_or_else(|| phase.name.clone()),
@@ -204,6 +205,7 @@ fn form(it: &WorkflowDetails) -> Markup {
             form.pad.stack-s data-action={ "POST " (api) "/runs" } data-under="inputs" data-go="/runs/{id}" {
                 @for (number, input) in it.inputs.iter().enumerate() { (field(number, input)) }
                 div.row {
+                    // A disabled workflow refuses runs, so the button does not pretend otherwise.
                     button.button.primary disabled[!it.enabled] { "Run" }
                     button.button data-body="{\"dryRun\":true}" disabled[!it.enabled] title="Calls no agents: shows which phases would run" { "Dry run" }
                     @if !it.enabled { span.note { "The workflow is disabled." } }
@@ -214,6 +216,7 @@ fn form(it: &WorkflowDetails) -> Markup {
 }
 
 fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
+    // Names of inputs may contain any character, but an id may not.
     let id = format!("input-{number}");
     let about = format!("about-{number}");
     let described = input.description.as_ref().map(|_| about.as_str());
@@ -225,6 +228,8 @@ fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
                 (choices(&id, input, described))
             } @else if input.kind == WorkflowInputType::Number {
                 input id=(id) name=(input.name) type="number" step="any" required[input.required]
+                    // The default is a placeholder, so that an empty field sends nothing and the
+                    // default applies.
                     aria-describedby=[described] placeholder=[default_value(input)];
             } @else {
                 textarea id=(id) name=(input.name) rows="1" required[input.required]
@@ -237,6 +242,7 @@ fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
 
 fn choices(id: &str, input: &WorkflowInputSummary, described: Option<&str>) -> Markup {
     let given: Vec<String> = match input.kind {
+        // A checkbox could not express that no value was chosen.
         WorkflowInputType::Boolean if input.options.is_empty() => {
             vec!["true".to_owned(), "false".to_owned()]
         }
@@ -244,6 +250,7 @@ fn choices(id: &str, input: &WorkflowInputSummary, described: Option<&str>) -> M
     };
     html! {
         select id=(id) name=(input.name) required[input.required] aria-describedby=[described] {
+            // An empty choice sends nothing, so that the default applies.
             option value="" { @match default_value(input) { Some(it) => { "Default: " (it) } None => "Choose", } }
             @for one in &given { option value=(one) { (one_line(one)) } }
         }
