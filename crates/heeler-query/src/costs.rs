@@ -83,6 +83,7 @@ impl CostSummary {
 
     /// Returns the name of the agent, the day or the model.
     pub fn name(&self) -> &str {
+        // Only the field of the grouping is set.
         let name = self.agent.as_ref().or(self.day.as_ref()).or(self.model.as_ref());
         name.map_or("", String::as_str)
     }

@@ -215,7 +215,7 @@ fn is_file(path: &Utf8Path) -> bool {
 
 impl fmt::Debug for FleetReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Records").field("dir", &self.dir).finish_non_exhaustive()
+        f.debug_struct("FleetReader").field("dir", &self.dir).finish_non_exhaustive()
     }
 }
 

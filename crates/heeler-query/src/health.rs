@@ -65,6 +65,7 @@ impl FleetReader {
 
     /// Checks that the state can be read.
     pub fn check_readable(&self) -> Result<(), QueryError> {
+        // A pooled reader was opened earlier. Only a statement shows if the file is readable now.
         self.reader()?.schema_version()?;
         Ok(())
     }

@@ -94,6 +94,7 @@ impl JobSummary {
         dir: &StateDir,
     ) -> Result<JobSummary, QueryError> {
         let line = reader.job_list_row(&head.id)?;
+        // The job may have been deleted since its head was read.
         let (began_at, error) = line.map_or((None, None), |line| (line.began_at, line.error));
         let error = error.filter(|_| head.status == JobStatus::Failed);
         JobSummary::from_line(JobListRow { head, began_at, error }, reader, dir)
@@ -396,6 +397,7 @@ pub fn load_runs(
 /// Returns the job that started this one.
 fn parent_job(job: &Job) -> Option<String> {
     let is_spawned = job.head.trigger_type == TriggerType::Spawned;
+    // For other triggers, the id names a schedule or a channel.
     Some(job.trigger_id.clone()).filter(|id| is_spawned && !id.is_empty())
 }
 

@@ -154,6 +154,7 @@ impl FleetReader {
     ) -> Result<Vec<WorkflowRunEvent>, QueryError> {
         let reader = self.reader()?;
         let run = reader.find_workflow_run(run)?.head.id;
+        // A client may send any number. There are no events after the largest one.
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         let events = reader.workflow_events(&run, after, limit)?;
         let events = events.into_iter().map(|event| WorkflowRunEvent {
@@ -168,5 +169,6 @@ impl FleetReader {
 }
 
 fn is_file(path: &camino::Utf8Path) -> bool {
+    // Opening it also refuses links and pipes, which an agent could have put there.
     untrusted_file::open(path).is_ok()
 }

@@ -85,6 +85,7 @@ impl FleetReader {
     pub fn ended_run(&self, run: RunId) -> Result<Option<EndedRun>, QueryError> {
         let reader = self.reader()?;
         let Some(result) = reader.run_result(run)? else { return Ok(None) };
+        // The job may have been deleted since its run ended.
         let Some(job) = reader.job(&result.job)? else { return Ok(None) };
         Ok(Some(EndedRun {
             run,

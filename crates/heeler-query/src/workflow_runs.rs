@@ -216,6 +216,7 @@ impl From<&WorkflowPartRow> for PartSummary {
             part: part.part.to_string(),
             seq: part.seq,
             job: part.job.as_ref().map(ToString::to_string),
+            // Commands have no agent.
             agent: Some(part.agent.clone()).filter(|agent| !agent.is_empty()),
             status: part.status,
             decision: part.decision,
