@@ -6,9 +6,10 @@ use std::time::Instant;
 use heeler_import::{AdoptError, AdoptionReport, ImportItemKind};
 use heeler_model::job_row;
 
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
+use crate::process_env;
 
 /// Adopts the state directory if it is herdctl's and not yet adopted, and prints a one-line
 /// summary.
@@ -18,7 +19,7 @@ pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
     }
     refuse_lost_database(place)?;
     let start = Instant::now();
-    let adopted = heeler_import::adopt(&place.state_dir, context::now()).map_err(failure)?;
+    let adopted = heeler_import::adopt(&place.state_dir, process_env::now()).map_err(failure)?;
     let Some(adoption) = adopted else { return Ok(()) };
     publish_views(place, "adopt");
     if !place.quiet {
@@ -33,7 +34,7 @@ pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
 /// Opening the store publishes the views. If another process has become the writer, that process
 /// publishes them.
 pub(crate) fn publish_views(place: &CommandContext, command: &str) {
-    let now = context::now();
+    let now = process_env::now();
     let done = place.store(command, now).map_err(|failure| failure.error);
     let done = done.and_then(|store| Ok(store.backup_daily(now)?));
     if let Err(error) = done {

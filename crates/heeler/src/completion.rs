@@ -12,10 +12,12 @@ use clap_complete::CompletionCandidate;
 use heeler_model::{AgentName, ApprovalStatus};
 use heeler_store::{ApprovalFilter, JobFilter, StateDir, StoreReader, WorkflowRunFilter};
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Jobs, sessions or runs that are offered.
 const JOBS_MAX: usize = 50;
@@ -50,7 +52,7 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(place) = place() else { return Vec::new() };
     let config = place.config.as_deref();
     let loaded =
-        config.and_then(|file| fleet_config::try_load(&place, file, &fleet_config::read_text).ok());
+        config.and_then(|file| fleet_config::try_load(&place, file, &text_file::read_text).ok());
     let mut names: Vec<String> = match loaded {
         Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
         _ => Vec::new(),
@@ -86,7 +88,7 @@ pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
 /// Offers the newest jobs, with their agent, status and age.
 pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
-    let now = context::now();
+    let now = process_env::now();
     let typed = typed.to_string_lossy();
     let newest = reader.jobs(&JobFilter::default(), None, JOBS_MAX).unwrap_or_default();
     newest
@@ -124,7 +126,7 @@ pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
 pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(place) = place() else { return Vec::new() };
     let Some(config) = place.config.as_deref() else { return Vec::new() };
-    let loaded = fleet_config::try_load(&place, config, &fleet_config::read_text);
+    let loaded = fleet_config::try_load(&place, config, &text_file::read_text);
     let Ok(Ok(loaded)) = loaded else { return Vec::new() };
     let typed = typed.to_string_lossy();
     let named = loaded.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
@@ -139,7 +141,7 @@ pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
 /// Offers the newest workflow runs.
 pub(crate) fn workflow_runs(typed: &OsStr) -> Vec<CompletionCandidate> {
     let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
-    let now = context::now();
+    let now = process_env::now();
     let typed = typed.to_string_lossy();
     let newest = reader.workflow_runs(&WorkflowRunFilter::default(), None, JOBS_MAX);
     let newest = newest.unwrap_or_default().into_iter();

@@ -19,10 +19,12 @@ use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Time that a command waits for a daemon while another process writes the state.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -220,9 +222,9 @@ pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
     let is_kept = |name: &str| !IGNORED_VARIABLES.contains(&name);
     place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
     let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
-    let loaded = fleet_config::try_load(place, file, &fleet_config::read_text)?;
+    let loaded = fleet_config::try_load(place, file, &text_file::read_text)?;
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
-    files.push(context::parent_dir(file).join(".env"));
+    files.push(text_file::parent_dir(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);
         let known = std::fs::metadata(&file).ok().map(|it| (it.len(), it.modified().ok()));
@@ -279,7 +281,7 @@ fn connect_or_start_unless(
 
 /// Starts a daemon in the background and waits until it is ready.
 pub(crate) fn launch(place: &CommandContext, mode: DaemonMode) -> CommandResult<DaemonReadiness> {
-    let fleet = context::engine_fleet(&place.state_dir, &place.env)?;
+    let fleet = process_env::engine_fleet(&place.state_dir, &place.env)?;
     let state_dir = fleet.dir.root().to_owned();
     let mut args = vec!["start", "--in-background", "--state-dir", state_dir.as_str()];
     if let Some(config) = &place.config {

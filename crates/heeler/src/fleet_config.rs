@@ -2,24 +2,23 @@
 //! Start at [`load`].
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::DaemonSetup;
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_model::config::{self, ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
+use heeler_model::config::{self, ConfigFaults, LoadedConfig, parse_dotenv};
 use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
-use rustix::fs::OFlags;
 
-use crate::context::{self, CONFIG_NAMES, CommandContext, parent_dir};
+use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::text_file::{parent_dir, read_text};
 
 /// Depth of folders in which workflows are searched.
 const WORKFLOW_DEPTH_MAX: usize = 8;
@@ -109,24 +108,6 @@ pub(crate) fn environment(
     file: &Utf8Path,
 ) -> CommandResult<BTreeMap<String, String>> {
     with_dotenv(place.env.clone(), &parent_dir(file).join(".env"))
-}
-
-/// Reads a config file, which another person may have made: a pipe, a device or a very large file
-/// is an error, so that reading never blocks.
-pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > FILE_BYTES_MAX {
-        let message = format!("it is larger than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 /// Formats faults with their positions, for a reader in another folder: paths are relative to the
@@ -219,7 +200,7 @@ pub(crate) fn daemon_setup(
     place: &CommandContext,
     loaded: LoadedConfig,
 ) -> CommandResult<DaemonSetup> {
-    let home = place.home.clone().ok_or_else(context::no_home)?;
+    let home = place.home.clone().ok_or_else(process_env::no_home)?;
     let config = place.config_file()?.to_owned();
     let root = loaded.fleets.first();
     let zone = root.and_then(|fleet| fleet.timezone.as_ref());
@@ -264,19 +245,4 @@ pub(crate) fn protected_paths(
 fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
     let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
     path.canonicalize_utf8().ok().or_else(folder)
-}
-
-/// Replaces a config file, unless it has changed since `before` was read.
-pub(crate) fn replace_config(file: &Utf8Path, before: &str, text: &str) -> CommandResult {
-    if read_text(file)? != before {
-        let message = format!("{file} was changed meanwhile; not overwritten");
-        return Err(CommandFailure::message(FailureCode::Refused, message));
-    }
-    let permissions = std::fs::metadata(file)?.permissions();
-    let mut temp = tempfile::NamedTempFile::new_in(parent_dir(file))?;
-    temp.write_all(text.as_bytes())?;
-    temp.as_file().set_permissions(permissions)?;
-    temp.as_file().sync_all()?;
-    temp.persist(file).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -4,55 +4,40 @@
 //! The output is the job's transcript, in order; partial text is printed before its row and never
 //! twice. The run does not depend on this process, and continues if it dies. Start at [`watch`].
 
+mod event_listener;
 mod full_text;
 mod keyboard;
 mod question_prompter;
 mod screen;
 mod tool_calls;
+mod watch_event;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{CommandReply, DaemonCommand, EngineContext};
+use heeler_engine::EngineContext;
 use heeler_model::job_row::{JobRow, JobRowKind, TurnResultRow};
 use heeler_model::{JobId, job_row};
 use heeler_query::job_feed::{FeedEnd, JobFeed, JobFeedEvent, JobFeedHandle};
 
+pub(crate) use self::event_listener::{JobEventListener, QUEUED_EVENTS_MAX};
 use self::full_text::FullTextReader;
 pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
 use self::question_prompter::QuestionPrompter;
 pub(crate) use self::screen::OutputMode;
 use self::screen::WatchScreen;
 pub(crate) use self::tool_calls::ToolCallTracker;
-use crate::context::{self, CommandContext};
-use crate::daemon;
+pub(crate) use self::watch_event::JobWatchEvent;
 use crate::failure::CommandResult;
 use crate::output::{self, one_line};
+use crate::process_env;
 
-/// Events that may wait to be shown. Beyond this, the threads that send events wait. The run never
-/// waits: a feed reads the rows from its transcript.
-pub(crate) const QUEUED_EVENTS_MAX: usize = 1024;
 /// Indentation of tool calls below messages.
 const TOOLS_MARGIN: usize = 2;
 /// Interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Event of a watched job.
-pub(crate) enum JobWatchEvent {
-    Feed(JobFeedEvent),
-    /// Answer of the daemon.
-    DaemonAnswer(CommandResult<CommandReply>),
-    /// No daemon has the job, and none could be started: the reason.
-    Unattended(String),
-    Interrupt,
-    /// A cancel request failed: the reason.
-    CancelFailed(String),
-    /// A line typed after the question of this number; `None` at the end of input.
-    LineTyped(u64, Option<String>),
-}
 
 /// Starts a daemon again for a job that has lost its daemon.
 pub(crate) type ReviveFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -97,65 +82,12 @@ pub(crate) struct JobWatchOutcome {
     pub(crate) denied_unasked: u64,
 }
 
-/// Receiver of a job's events, created before the job starts.
-pub(crate) struct JobEventListener {
-    sender: SyncSender<JobWatchEvent>,
-    events: Receiver<JobWatchEvent>,
-    interrupted: bool,
-}
-
-impl JobEventListener {
-    /// Starts to handle Ctrl-C, which then no longer ends this process.
-    pub(crate) fn new() -> CommandResult<JobEventListener> {
-        let (tell, events) = sync_channel(QUEUED_EVENTS_MAX);
-        let told = tell.clone();
-        // Fails only if the watch has ended.
-        on_interrupt(move || drop(told.send(JobWatchEvent::Interrupt)))?;
-        Ok(JobEventListener { sender: tell, events, interrupted: false })
-    }
-
-    /// Requests a job from the daemon. Ctrl-C aborts this until the daemon has received the
-    /// request.
-    pub(crate) fn request_job(
-        &mut self,
-        place: &CommandContext,
-        command: DaemonCommand,
-    ) -> CommandResult<CommandReply> {
-        let is_given_up = Arc::new(AtomicBool::new(false));
-        let (place, tell) = (place.clone(), self.sender.clone());
-        let given_up = Arc::clone(&is_given_up);
-        std::thread::spawn(move || {
-            let is_given_up = || given_up.load(Ordering::Relaxed);
-            let answer = daemon::request_unless(&place, &command, &is_given_up);
-            // Fails only if this function has returned.
-            drop(tell.send(JobWatchEvent::DaemonAnswer(answer)));
-        });
-        loop {
-            match self.events.recv().expect("the listener itself can tell") {
-                JobWatchEvent::DaemonAnswer(answer) => return answer,
-                JobWatchEvent::Interrupt => {
-                    self.interrupted = true;
-                    is_given_up.store(true, Ordering::Relaxed);
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-impl JobEventListener {
-    /// Returns the sender and receiver of events, and true if Ctrl-C was pressed already.
-    pub(crate) fn into_parts(self) -> (SyncSender<JobWatchEvent>, Receiver<JobWatchEvent>, bool) {
-        (self.sender, self.events, self.interrupted)
-    }
-}
-
 /// Watches a job until its end is recorded or no daemon can be started for it.
 pub(crate) fn watch(
     watch: &JobWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<JobWatchOutcome> {
-    let JobEventListener { sender: tell, events, interrupted } = listener;
+    let (tell, events, interrupted) = listener.into_parts();
     let feed = JobFeed::new(watch.fleet.dir.clone(), watch.job.clone(), 0);
     let mut live = JobWatcher::new(watch, tell.clone(), feed.handle());
     // The watch ends before its receiver is dropped.
@@ -275,7 +207,7 @@ impl<'w> JobWatcher<'w> {
             }
             JobFeedEvent::RunEnded => self.clock.stop(),
             JobFeedEvent::Delayed { reason, at } => {
-                let now = context::now();
+                let now = process_env::now();
                 let when = (at > now).then(|| format!(", {}", output::due_text(at, now)));
                 let when = when.unwrap_or_default();
                 self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
@@ -412,7 +344,7 @@ impl RunClock {
                 i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX)
             }
             RunClock::Running(at) => {
-                let took = context::now().duration_since(*at).as_millis();
+                let took = process_env::now().duration_since(*at).as_millis();
                 i64::try_from(took).unwrap_or(i64::MAX).max(0)
             }
             RunClock::Stopped(took) => *took,

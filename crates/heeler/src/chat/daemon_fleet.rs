@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{
-    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, ChatJobState,
-    MessageDeliveryError, TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
+    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, MessageDeliveryError,
+    TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
 };
 use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_RETENTION};
 use heeler_model::config::{AgentConfig, LoadedConfig};
 use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{Job, JobId, JobRequest, JobStatus, error_chain};
+use heeler_model::{JobId, JobRequest, error_chain};
 use heeler_store::{StateDir, StoreReader};
 use uuid::Uuid;
 
-use super::job_follower::{self, JobFollowHandle};
+use super::job_facts::{is_ended, load_job_facts};
+use super::job_follower::{self, JobFollowHandle, ReviveJobFn};
 use super::permission_rules::rules;
 use super::worker_watcher::WorkerWatcher;
 use crate::commands::trigger::waits_for_start;
@@ -31,9 +32,6 @@ use crate::fleet_config;
 use crate::job_watch::QUEUED_EVENTS_MAX;
 
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
-
-/// Starts a daemon again for a job that has lost its daemon.
-pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
 
 /// Client of the fleet of one [`CommandContext`].
 pub(crate) struct DaemonFleet {
@@ -258,41 +256,5 @@ fn job_id_of(answer: &Told) -> Option<JobId> {
     match answer {
         Told::Job { job, .. } | Told::Known { job, .. } => Some(job.clone()),
         _ => None,
-    }
-}
-
-pub(super) fn is_ended(state: ChatJobState) -> bool {
-    matches!(state, ChatJobState::Done | ChatJobState::Failed)
-}
-
-/// Returns the state of a job. Details that cannot be read are left out.
-pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
-    let head = &job.head;
-    let (state, reason) = match head.status {
-        JobStatus::Pending => {
-            let queued = reader.queued_job(&head.id).ok().flatten();
-            (
-                ChatJobState::Waiting,
-                queued.map(|row| row.reason).filter(|reason| !reason.is_empty()),
-            )
-        }
-        JobStatus::Running => (ChatJobState::Running, None),
-        JobStatus::Completed => (ChatJobState::Done, None),
-        JobStatus::Failed | JobStatus::Cancelled => {
-            (ChatJobState::Failed, job.error.clone().or_else(|| Some(head.status.to_string())))
-        }
-    };
-    let session = head.session_id.as_ref();
-    let session = session.and_then(|id| reader.session_by_agent_id(id).ok().flatten());
-    let tokens = session.as_ref().and_then(|it| u64::try_from(it.token_estimate).ok());
-    ChatJobInfo {
-        job: head.id.clone(),
-        agent: head.agent.clone(),
-        state,
-        reason,
-        session: head.session_id.clone(),
-        cost_usd: head.cost_usd,
-        context_tokens: tokens.filter(|tokens| *tokens > 0),
-        model: job.usage.per_model.keys().last().cloned(),
     }
 }

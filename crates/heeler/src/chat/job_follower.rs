@@ -11,13 +11,16 @@ use heeler_model::JobId;
 use heeler_query::job_feed::{JobFeed, JobFeedEvent};
 use heeler_store::{StateDir, StoreReader};
 
-use super::daemon_fleet::{ReviveJobFn, is_ended, load_job_facts};
+use super::job_facts::{is_ended, load_job_facts};
 
 /// Interval at which a follower checks that it is still wanted.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Interval between attempts to start a daemon for a job without one.
 const REVIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Starts a daemon again for a job that has lost its daemon.
+pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
 
 /// Handle of a followed job.
 pub(super) struct JobFollowHandle {

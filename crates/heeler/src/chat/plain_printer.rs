@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{ChatOutput, ChatSpeaker, ConversationEntry, EntryRole, UserAction};
 
-use super::UserRequestSender;
+use super::input_queue::UserRequestSender;
 use crate::failure::CommandResult;
 use crate::output;
 

@@ -11,7 +11,7 @@ use heeler_model::JobId;
 use heeler_query::workers::{WorkerDetails, list_workers};
 use heeler_store::{StateDir, StoreReader};
 
-use super::daemon_fleet::load_job_facts;
+use super::job_facts::load_job_facts;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -10,15 +10,17 @@ use heeler_query::agents::AgentSummary;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::costs::dollars;
 use crate::commands::session::resume;
 use crate::commands::status::StateWriterInfo;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `agent enable`, `disable` and `reset`.
 const CHANGE: &str = "Examples:
@@ -78,7 +80,7 @@ pub(crate) struct AgentListArgs {
 #[derive(Args)]
 pub(crate) struct AgentTargetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Print JSON
     #[arg(long)]
@@ -105,7 +107,7 @@ fn change(global: &GlobalArgs, args: &AgentTargetArgs, change: AgentChange) -> C
 }
 
 fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     let keeper = StateWriterInfo::find(&place)?;
     let page = place.open_records_with(Some(fleet_config::load(&place)?))?.agents(now)?;
@@ -139,7 +141,7 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
 }
 
 fn show(global: &GlobalArgs, args: &AgentTargetArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     let loaded = fleet_config::load(&place)?;
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();

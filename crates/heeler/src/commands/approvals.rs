@@ -14,11 +14,13 @@ use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummar
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Characters of a question that are shown next to other output.
 const DETAIL_CHARS_MAX: usize = 8_000;
@@ -83,7 +85,7 @@ pub(crate) struct ApprovalListArgs {
     #[arg(short, long, conflicts_with = "status")]
     all: bool,
     /// Show only approvals with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::approval_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::approval_status())]
     status: Option<ApprovalStatus>,
     /// Show only approvals of this workflow run or job
     #[arg(long, value_name = "ID")]
@@ -103,7 +105,7 @@ pub(crate) struct ApprovalListArgs {
 #[derive(Args)]
 pub(crate) struct ApprovalShowArgs {
     /// Approval ID or unique prefix
-    #[arg(add = cli::approvals())]
+    #[arg(add = shared_args::approvals())]
     id: String,
     /// Print JSON
     #[arg(long)]
@@ -114,7 +116,7 @@ pub(crate) struct ApprovalShowArgs {
 #[derive(Args)]
 pub(crate) struct ApproveArgs {
     /// Approval IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::approvals())]
+    #[arg(required = true, value_name = "ID", add = shared_args::approvals())]
     ids: Vec<String>,
     /// Reason, for the record
     #[arg(short, long, value_name = "TEXT")]
@@ -128,7 +130,7 @@ pub(crate) struct ApproveArgs {
 #[derive(Args)]
 pub(crate) struct RejectArgs {
     /// Approval IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::approvals())]
+    #[arg(required = true, value_name = "ID", add = shared_args::approvals())]
     ids: Vec<String>,
     /// Reason, for the record and the agent [default: asked at a terminal]
     #[arg(short, long, value_name = "TEXT")]
@@ -142,7 +144,7 @@ pub(crate) struct RejectArgs {
 #[derive(Args)]
 pub(crate) struct ReplyArgs {
     /// Approval ID or unique prefix
-    #[arg(add = cli::approvals())]
+    #[arg(add = shared_args::approvals())]
     id: String,
     /// Answer or number of a choice; `-` reads standard input
     ///
@@ -233,7 +235,7 @@ fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
 }
 
 fn print_list(found: &[ApprovalSummary]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "QUESTION"];
     let mut lines = OutputTable::new(&headings, &["FROM", "QUESTION"]).keep_column("QUESTION");
     for approval in found {
@@ -265,7 +267,7 @@ fn show(place: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
         let approval = ApprovalDetails::of(&approval);
         return Ok(output::print_json(&json!({ "approval": approval }))?);
     }
-    print(&approval, context::now())
+    print(&approval, process_env::now())
 }
 
 fn print(approval: &Approval, now: Timestamp) -> CommandResult {

@@ -7,10 +7,11 @@ use clap::{Args, ValueHint};
 use heeler_store::{RestoreError, RestoreReport, StateDir, backup_to_file, restore_from_file};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, ProgressIndicator};
+use crate::process_env;
 
 /// State that no backup holds, because it contains the whole history of the agents' repositories.
 const NOT_IN_BACKUP: &str = "workspaces/ and worktrees/ (snapshots and files of forks, with all commits of \
@@ -62,7 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BackupArgs) -> CommandResult {
     }
     check_name(args)?;
     let progress = ProgressIndicator::bytes("backing up", place.quiet || args.json);
-    let report = backup_to_file(&place.dir()?, &args.file, context::now(), &mut |done, all| {
+    let report = backup_to_file(&place.dir()?, &args.file, process_env::now(), &mut |done, all| {
         progress.update(done, all);
     });
     progress.end();
@@ -120,7 +121,7 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
     drop(there);
     let dir = StateDir::create(&place.state_dir)?;
     let progress = ProgressIndicator::bytes("restoring", place.quiet || args.json);
-    let report = restore_from_file(&dir, &args.file, context::now(), &mut |done, all| {
+    let report = restore_from_file(&dir, &args.file, process_env::now(), &mut |done, all| {
         progress.update(done, all);
     });
     progress.end();

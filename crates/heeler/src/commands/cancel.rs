@@ -8,11 +8,12 @@ use heeler_model::{Job, JobId, JobStatus};
 use heeler_store::StoreReader;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Time allowed for a run to end and be recorded; longer than all its grace periods together.
 const END_WAIT: Duration = Duration::from_secs(60);
@@ -23,7 +24,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(crate) struct JobCancelArgs {
     /// Job IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::jobs())]
+    #[arg(required = true, value_name = "ID", add = shared_args::jobs())]
     ids: Vec<String>,
     /// Kill the agent at once instead of letting it finish its current step
     #[arg(long, alias = "force", short_alias = 'f')]

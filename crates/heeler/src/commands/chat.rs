@@ -13,11 +13,13 @@ use heeler_model::config::{AgentConfig, LoadedConfig, RuntimeConfig};
 use heeler_tui::{SessionPicker, TerminalHandle};
 
 use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `chat`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -34,7 +36,7 @@ ends, even by kill -9, --resume continues it. Without a terminal, lines are read
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// Agent to chat with [default: the only one, or the session's]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Continue a session; without an ID, choose from a list
     #[arg(long, value_name = "ID", num_args = 0..=1)]
@@ -75,7 +77,7 @@ impl From<AtExitArg> for WorkerExitPolicy {
 
 /// Runs `chat`.
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
-    let here = context::working_directory()?;
+    let here = process_env::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
     let shelf = session_directory(&env, &here)?;
     let on_screen =
@@ -101,7 +103,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     };
     let (book, warnings, place) = match resumed {
         Some(id) => {
-            let mut opened = shelf.open(&id, context::now(), older).map_err(not_opened)?;
+            let mut opened = shelf.open(&id, process_env::now(), older).map_err(not_opened)?;
             let place = find_session_fleet(global, &opened.session_file)?;
             opened.warnings.extend(assign_agent(&mut opened.session_file, args, &place)?);
             (opened.session_file, opened.warnings, place)
@@ -115,7 +117,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
             about.agent = Some(agent);
             about.state_dir = Some(place.state_dir.clone());
             about.folder = Some(here.clone());
-            (shelf.create(about, context::now()).map_err(not_opened)?, Vec::new(), place)
+            (shelf.create(about, process_env::now()).map_err(not_opened)?, Vec::new(), place)
         }
     };
     let manner = ConversationOptions {
@@ -130,7 +132,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let (fleet, happened) = DaemonFleet::open(&place)?;
     inputs.forward_events(happened);
     let history = chat::prompt_history(&book);
-    let talk = Conversation::begin(shelf, book, Box::new(fleet), manner, context::now());
+    let talk = Conversation::begin(shelf, book, Box::new(fleet), manner, process_env::now());
     let mut talk = talk.map_err(anyhow::Error::from)?;
     warnings.into_iter().for_each(|warning| talk.warn(warning));
     match on_screen {
@@ -149,7 +151,7 @@ fn home(
     env: &std::collections::BTreeMap<String, String>,
     here: &Utf8Path,
 ) -> CommandResult<Utf8PathBuf> {
-    context::home(env, here).ok_or_else(context::no_home)
+    process_env::home(env, here).ok_or_else(process_env::no_home)
 }
 
 /// Returns the directories of sessions: Heeler's own, and agents-fleet's.
@@ -288,7 +290,14 @@ fn pick_session(
     let glances = SessionPreviewLoader::start(shelf, named);
     let look = |place| glances.prioritize_from(place);
     let is_left = || inputs.is_exit_requested();
-    Ok(heeler_tui::run_picker(terminal, &mut picker, &glances.cards, look, is_left, context::now()))
+    Ok(heeler_tui::run_picker(
+        terminal,
+        &mut picker,
+        &glances.cards,
+        look,
+        is_left,
+        process_env::now(),
+    ))
 }
 
 /// Lists the sessions, without a terminal to choose on.

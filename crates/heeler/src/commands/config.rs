@@ -11,12 +11,14 @@ use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::schema;
+use crate::shared_args;
+use crate::text_file;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -64,7 +66,7 @@ pub(crate) struct ConfigSchemaArgs {
 #[derive(Args)]
 pub(crate) struct ConfigEditArgs {
     /// Edit this agent's file [default: the fleet's own file]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ConfigCommand) -> CommandResult
 
 fn validate(place: &CommandContext, as_json: bool) -> CommandResult {
     let file = place.config_file()?;
-    let result = fleet_config::try_load(place, file, &fleet_config::read_text)?
+    let result = fleet_config::try_load(place, file, &text_file::read_text)?
         .and_then(LoadedConfig::require_no_faults);
     if as_json {
         output::print_json(&validation_json(file, &result))?;
@@ -183,7 +185,7 @@ fn edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
     let file = file_to_edit(place, args)?;
     // Edit the target of a link, so that the link stays a link.
     let file = file.canonicalize_utf8()?;
-    let before = fleet_config::read_text(&file)?;
+    let before = text_file::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
     let draft =
         tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
@@ -197,7 +199,7 @@ fn edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
         match check_edit(place, &file, &text)? {
             Ok(loaded) => {
                 fleet_config::print_faults(place, &loaded.warnings)?;
-                fleet_config::replace_config(&file, &before, &text)?;
+                text_file::replace_text(&file, &before, &text)?;
                 return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {
@@ -234,7 +236,7 @@ fn check_edit(
     let loaded =
         fleet_config::try_load(place, place.config_file()?, &|path| match is_edited(path) {
             true => Ok(text.to_owned()),
-            false => fleet_config::read_text(path),
+            false => text_file::read_text(path),
         })?;
     Ok(loaded.and_then(LoadedConfig::require_no_faults))
 }

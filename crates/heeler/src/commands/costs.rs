@@ -3,10 +3,11 @@
 use clap::{Args, ValueEnum};
 use heeler_query::costs::CostGrouping;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
 use crate::time_argument;
 
 /// Help footer of `costs`.
@@ -57,7 +58,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     let since = args
         .since
         .as_deref()
-        .map(|text| time_argument::parse_moment(text, context::now()))
+        .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
     let costs = place.open_records()?.costs(args.by.into(), since)?;
     if args.json {

@@ -2,11 +2,12 @@
 //!
 //! Every output is that of the command printed above it, run as a process of its own.
 
+mod demo_context;
 mod serve;
 mod side_by_side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,11 +15,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
+use self::demo_context::{DemoContext, say, show_command, tell};
 use crate::commands::workflow;
-use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
-use crate::output::{self, SafeText};
+use crate::output;
+use crate::process_env;
 
 /// Number of times that the demo kills a writer.
 const KILLS: u32 = 20;
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         return write_until_killed(file);
     }
     let stage = DemoContext {
-        program: context::program()?,
+        program: process_env::program()?,
         folder: new_folder(args.dir.as_deref())?,
         interrupted: handle_interrupts()?,
     };
@@ -94,12 +96,6 @@ fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
     let raised = Arc::clone(&flag);
     job_watch::on_interrupt(move || raised.store(true, Ordering::Relaxed))?;
     Ok(flag)
-}
-
-struct DemoContext {
-    program: Utf8PathBuf,
-    folder: Utf8PathBuf,
-    interrupted: Arc<AtomicBool>,
 }
 
 impl DemoContext {
@@ -136,18 +132,6 @@ impl DemoContext {
             vec![format!("  export HEELER_HOME={folder}/home"), format!("  cd {folder}/fleet")];
         lines.extend(commands.iter().map(|command| format!("  {heeler} {command}")));
         lines.join("\n")
-    }
-
-    /// Returns the command that a user types to run this program: its name if `PATH` leads to it.
-    #[expect(clippy::disallowed_methods, reason = "what a shell finds depends on it")]
-    fn program_name(&self) -> &str {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|folder| folder.join("heeler"));
-        let first = found.filter_map(|file| file.canonicalize().ok()).next();
-        match first == self.program.as_std_path().canonicalize().ok() {
-            true => "heeler",
-            false => self.program.as_str(),
-        }
     }
 
     /// Shows that a session and its fork share the messages before the fork, and only those.
@@ -197,37 +181,6 @@ impl DemoContext {
         self.run_command("build", &["workflow", "show", &run])
     }
 
-    /// Prints a command and runs it.
-    fn run_command(&self, place: &str, args: &[&str]) -> CommandResult {
-        self.check_interrupted()?;
-        show_command(place, args)?;
-        let status = self.command(place, args).status()?;
-        check_status(args, status)
-    }
-
-    /// Prints a command, runs it, and returns its output, which is printed too.
-    fn capture_command(&self, place: &str, args: &[&str]) -> CommandResult<String> {
-        self.check_interrupted()?;
-        show_command(place, args)?;
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
-        check_status(args, output.status)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        say(said.trim_end())?;
-        Ok(said)
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Fails if Ctrl-C was pressed.
-    fn check_interrupted(&self) -> CommandResult {
-        match self.is_interrupted() {
-            true => Err(CommandFailure::silent(FailureCode::Interrupted)),
-            false => Ok(()),
-        }
-    }
-
     /// Returns a failure that names the cancelled jobs and the remaining files.
     fn interrupted_failure(&self) -> CommandFailure {
         let list = ["jobs", "--status", "cancelled", "--json"];
@@ -244,24 +197,6 @@ impl DemoContext {
         CommandFailure::message(FailureCode::Interrupted, message).hint(format!(
             "cd {folder}/fleet && HEELER_HOME={folder}/home {heeler} jobs, or rm -r {folder}"
         ))
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the demo runs the program itself")]
-    fn command(&self, place: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(args).current_dir(self.folder.join(place));
-        // Use the demo's own fleet and home, not the user's settings.
-        command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
-        command
-    }
-
-    fn write(&self, place: &str, files: &[(&str, &str)]) -> CommandResult {
-        for (name, text) in files {
-            let path = self.folder.join(place).join(name);
-            std::fs::create_dir_all(context::parent_dir(&path))?;
-            std::fs::write(path, text)?;
-        }
-        Ok(())
     }
 
     fn run_agents(&self) -> CommandResult {
@@ -283,12 +218,6 @@ impl DemoContext {
         let missing =
             || CommandFailure::message(FailureCode::Bug, format!("{agent} has no session"));
         id.map(str::to_owned).ok_or_else(missing)
-    }
-
-    /// Runs a command and parses the JSON that it prints.
-    fn json(&self, place: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
-        Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
     }
 
     fn kill_writers(&self) -> CommandResult {
@@ -326,14 +255,6 @@ fn scout_args<'a>(session: &[&'a str]) -> Vec<&'a str> {
     [&["trigger", "scout", "--session"], session].concat()
 }
 
-fn check_status(args: &[&str], status: std::process::ExitStatus) -> CommandResult {
-    if status.success() {
-        return Ok(());
-    }
-    let message = format!("`heeler {}` ended with {status}", args.join(" "));
-    Err(CommandFailure::message(FailureCode::Failed, message))
-}
-
 /// Appends rows forever, and prints the number of each row that is written.
 fn write_until_killed(file: &Utf8Path) -> CommandResult {
     let mut log = TranscriptWriter::open(file, TranscriptWriterOptions::default())
@@ -346,25 +267,6 @@ fn write_until_killed(file: &Utf8Path) -> CommandResult {
         writeln!(out, "{number}")?;
     }
     Ok(())
-}
-
-fn tell(text: &str) -> CommandResult {
-    say("")?;
-    say(SafeText::styled(anstyle::Style::new().bold(), text))
-}
-
-fn show_command(place: &str, args: &[&str]) -> CommandResult {
-    let quoted = |arg: &&str| match arg.contains(' ') {
-        true => format!("'{arg}'"),
-        false => (*arg).to_owned(),
-    };
-    let args: Vec<String> = args.iter().map(quoted).collect();
-    let line = format!("{place} $ heeler {}", args.join(" "));
-    say(SafeText::styled(anstyle::Style::new().dimmed(), &line))
-}
-
-fn say(text: impl Into<SafeText>) -> CommandResult {
-    Ok(output::print_line(text)?)
 }
 
 fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
@@ -385,5 +287,5 @@ fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
         return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     std::fs::create_dir_all(dir)?;
-    Ok(context::working_directory()?.join(dir))
+    Ok(process_env::working_directory()?.join(dir))
 }

@@ -14,11 +14,12 @@ use heeler_query::health::FindingSummary;
 use heeler_store::doctor::{self, Finding, FindingSeverity, RepairOutcome};
 use serde_json::{Value, json};
 
-use crate::cli::GlobalArgs;
 use crate::commands::import;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, ProgressIndicator, SafeText};
+use crate::process_env;
 
 /// Time that repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
@@ -74,13 +75,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     }
     let progress = ProgressIndicator::spinner("checking", place.quiet || args.json);
     let settled = if args.fix { settle_runs(&place)? } else { Vec::new() };
-    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
+    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), process_env::now());
     let fixed = match args.fix {
-        true => doctor::fix(&place.state_dir, &findings, context::now()),
+        true => doctor::fix(&place.state_dir, &findings, process_env::now()),
         false => Vec::new(),
     };
     if args.fix {
-        findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
+        findings = doctor::examine(&place.state_dir, place.home.as_deref(), process_env::now());
     }
     progress.end();
     let ungrouped = heeler_runner::control_group_unavailable_reason();
@@ -112,7 +113,7 @@ fn settle_runs(place: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
     if !place.state_dir.join("heeler.db").exists() {
         return Ok(Vec::new());
     }
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&place.state_dir, &place.env)?;
     let settled = engine
         .open_writer("doctor --fix", SETTLE_WAIT)
         .map_err(anyhow::Error::from)
@@ -190,7 +191,7 @@ fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
         }
     }
     let progress = ProgressIndicator::spinner("rebuilding", place.quiet || args.json);
-    let rebuilt = heeler_import::rebuild(&place.state_dir, context::now());
+    let rebuilt = heeler_import::rebuild(&place.state_dir, process_env::now());
     if rebuilt.is_ok() {
         crate::adopt::publish_views(place, "doctor");
     }

@@ -7,10 +7,11 @@ use heeler_store::Store;
 use serde_json::{Value, json};
 
 use crate::adopt;
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, ProgressIndicator, SafeText};
+use crate::process_env;
 
 /// Refusals that are printed; `--json` has them all.
 const REFUSALS_SHOWN_MAX: usize = 50;
@@ -41,7 +42,7 @@ enum ImportSystemArg {
 
 /// Runs `import`.
 pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     adopt::adopt_if_foreign(&place)?;
     let store = place.store("import", now)?;
@@ -70,7 +71,7 @@ fn import(
     args: &ImportArgs,
     place: &CommandContext,
 ) -> CommandResult<Result<ImportReport, ImportError>> {
-    let now = context::now();
+    let now = process_env::now();
     Ok(match args.system {
         ImportSystemArg::Herdctl => heeler_import::import_herdctl(store, &args.path, now),
         ImportSystemArg::Lastlight => heeler_import::import_lastlight(store, &args.path, now),

@@ -21,11 +21,13 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Newest jobs of an agent that are searched for its newest rows.
 const JOBS_LOOKED_AT_MAX: usize = 200;
@@ -38,10 +40,10 @@ const LAST_LINES_WAIT: Duration = Duration::from_millis(300);
 #[derive(Args)]
 pub(crate) struct LogsArgs {
     /// Agent name [default: the whole fleet]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Print only this job's transcript
-    #[arg(long, value_name = "ID", add = cli::jobs(), conflicts_with = "agent")]
+    #[arg(long, value_name = "ID", add = shared_args::jobs(), conflicts_with = "agent")]
     job: Option<String>,
     /// Print the daemon's log instead of the agents' transcripts
     #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
@@ -322,7 +324,7 @@ enum LogLineContent {
 impl LogPrinter {
     fn new(how: &LogOutputArgs) -> LogPrinter {
         let zone = TimeZone::system();
-        let day = context::now().to_zoned(zone.clone()).date();
+        let day = process_env::now().to_zoned(zone.clone()).date();
         LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters: HashMap::new() }
     }
 

@@ -8,10 +8,10 @@ use heeler_engine::DaemonMode;
 use heeler_transcript::{OsDisk, replace_file};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
 
 /// Help footer of `open`.

@@ -11,11 +11,13 @@ use heeler_query::access::{UserList, UserSummary};
 use heeler_server::{PASSWORD_BYTES_MAX, hash_password};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `password set`.
 const SET: &str = "Examples:
@@ -57,7 +59,7 @@ pub(crate) struct PasswordSetArgs {
     /// User name [default: yours]
     name: Option<String>,
     /// Actions the user is allowed [default: unchanged, or admin for a new user]
-    #[arg(long, value_parser = cli::scope())]
+    #[arg(long, value_parser = shared_args::scope())]
     scope: Option<AccessScope>,
     /// Print JSON
     #[arg(long)]
@@ -126,7 +128,7 @@ fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
             "no user has a password; set one with: heeler password set",
         )?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(&["NAME", "SCOPE", "CHANGED"], &[]);
     for UserSummary { name, scope, changed_at, .. } in found.people {
         let changed = output::relative_time(changed_at, now);

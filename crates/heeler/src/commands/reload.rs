@@ -3,10 +3,10 @@
 use clap::Args;
 use heeler_engine::DaemonCommand;
 
-use crate::cli::GlobalArgs;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 
 /// Help footer of `reload`.
 pub(crate) const ABOUT: &str =

@@ -4,12 +4,12 @@ use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand, DaemonMode, StopMode};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
 use crate::commands::stop;
 use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
 
 /// Help footer of `restart`.

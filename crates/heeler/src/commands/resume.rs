@@ -4,12 +4,13 @@ use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::JobId;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `jobs resume`.
 pub(crate) const RESUME: &str = "Examples:
@@ -31,7 +32,7 @@ Exit codes: 0 running or queued, 4 not found, 5 refused.";
 #[derive(Args)]
 pub(crate) struct JobResumeArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     /// Prompt; `-` reads standard input [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -45,7 +46,7 @@ pub(crate) struct JobResumeArgs {
 #[derive(Args)]
 pub(crate) struct JobRetryArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     /// Print JSON
     #[arg(long)]

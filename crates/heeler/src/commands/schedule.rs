@@ -16,13 +16,15 @@ use heeler_query::schedules::{ScheduleDetails, ScheduleOverrideSummary, Schedule
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::status::StateWriterInfo;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `schedule list`.
 const LIST: &str = "Examples:
@@ -90,7 +92,7 @@ impl ScheduleCommand {
 #[derive(Args)]
 pub(crate) struct ScheduleListArgs {
     /// Show only this agent's schedules
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -114,7 +116,7 @@ pub(crate) struct ScheduleTriggerArgs {
 #[derive(Args)]
 pub(crate) struct ScheduleTargetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Schedule name
     schedule: String,
@@ -127,7 +129,7 @@ pub(crate) struct ScheduleTargetArgs {
 #[derive(Args)]
 pub(crate) struct ScheduleSetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Schedule name
     schedule: String,
@@ -225,7 +227,7 @@ fn status(it: &ScheduleSummary) -> &'static str {
 }
 
 fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     let keeper = StateWriterInfo::find(&place)?;
     let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
@@ -283,7 +285,7 @@ fn changed_by_text(changed: &ScheduleOverrideSummary, now: Timestamp) -> String 
 }
 
 fn show(global: &GlobalArgs, args: &ScheduleTargetArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
     let it = records.schedule(&args.agent, &args.schedule)?;

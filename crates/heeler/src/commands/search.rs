@@ -7,12 +7,13 @@ use clap::Args;
 use heeler_query::search::{FleetSearchQuery, SearchHitSummary};
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::session::native::NativeSessionReader;
 use crate::context::CommandContext;
 use crate::display_rows::DisplayRow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::shared_args;
 
 /// Characters of a found row that are shown around the match.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -29,7 +30,7 @@ pub(crate) struct SearchArgs {
     #[arg(short, long)]
     ignore_case: bool,
     /// Search only this agent's jobs
-    #[arg(short, long, value_name = "NAME", add = cli::agents())]
+    #[arg(short, long, value_name = "NAME", add = shared_args::agents())]
     agent: Option<String>,
     /// Search native Claude sessions made in a terminal, instead of Heeler's
     #[arg(long, conflicts_with = "agent")]

@@ -12,12 +12,9 @@ pub(crate) mod resume;
 pub(crate) mod show;
 
 use clap::Subcommand;
-use heeler_model::Session;
-use heeler_query::sessions;
 
-use crate::cli::GlobalArgs;
-use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
@@ -73,11 +70,6 @@ impl SessionCommand {
             SessionCommand::Cleanup(args) => args.json,
         }
     }
-}
-
-/// Finds a session by ID or prefix. For a deleted one, the error tells how to restore it.
-pub(crate) fn find(place: &CommandContext, text: &str) -> CommandResult<Session> {
-    Ok(sessions::find_session(&place.reader_for("session", text)?, text)?)
 }
 
 /// Runs `session` and its subcommands.

@@ -3,6 +3,7 @@
 mod container_init;
 mod memory_trimmer;
 mod socket_server;
+mod start_failure;
 mod web_listener;
 
 use std::io::Write as _;
@@ -31,16 +32,19 @@ use heeler_store::StoreOpenError;
 use heeler_transcript::LockError;
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::logging;
 use crate::open_file_limit;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 use self::socket_server::SocketServer;
+use self::start_failure::DaemonStartFailure;
 use self::web_listener::WebListener;
 
 /// Help footer of `start`.
@@ -232,7 +236,7 @@ impl PreparedDaemonSetup {
         let again = place.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
-            let loaded = fleet_config::try_load(&again, file, &fleet_config::read_text);
+            let loaded = fleet_config::try_load(&again, file, &text_file::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
             let loaded = loaded.map_err(|faults| fleet_config::faults_text(file, &faults))?;
             fleet_config::daemon_setup(&again, loaded).map_err(|failure| failure.text())
@@ -245,19 +249,6 @@ impl PreparedDaemonSetup {
         let PreparedDaemonSetup { setup, mut load } = self;
         let mut first = Some(setup);
         Box::new(move || first.take().map_or_else(&mut load, Ok))
-    }
-}
-
-/// Reason why a daemon does not run.
-enum DaemonStartFailure {
-    /// Another process writes the state: its description.
-    Held(String),
-    Failed(CommandFailure),
-}
-
-impl<E: Into<CommandFailure>> From<E> for DaemonStartFailure {
-    fn from(error: E) -> DaemonStartFailure {
-        DaemonStartFailure::Failed(error.into())
     }
 }
 
@@ -289,7 +280,7 @@ impl OpenDaemon {
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
         let surroundings = daemon::environment_hash(place)?;
-        let mut fleet = context::engine_fleet(&place.state_dir, &place.env)?;
+        let mut fleet = process_env::engine_fleet(&place.state_dir, &place.env)?;
         open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
@@ -320,7 +311,7 @@ impl OpenDaemon {
         };
         // This process holds the state lock, so an existing socket belongs to a dead daemon.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let mut file = DaemonFile::this_process(socket, context::now(), VERSION, args.mode());
+        let mut file = DaemonFile::this_process(socket, process_env::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
         file.url = reach.as_ref().map(WebEndpoint::url);
         let outlook = daemon.snapshot();
@@ -338,7 +329,7 @@ impl OpenDaemon {
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
-            clock: context::now,
+            clock: process_env::now,
         });
         let serving = SocketServer::start(listener, web, app, connections)?;
         write_daemon_file(&file, &dir)

@@ -10,12 +10,13 @@ use heeler_model::config::ConfigDuration;
 use heeler_server::{DaemonClient, DaemonClientError};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::job_watch;
 use crate::output;
+use crate::process_env;
 
 /// Help footer of `stop`.
 pub(crate) const ABOUT: &str = "The daemon starts no new jobs, waits for running jobs, and then ends. Queued jobs stay in the queue.
@@ -105,7 +106,7 @@ pub(crate) fn stop(
 /// Prints the jobs that the daemon waits for, if they have changed.
 fn show_waiting(place: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
     let Some(reader) = place.open_reader()? else { return Ok(()) };
-    let now = context::now();
+    let now = process_env::now();
     let running = reader.running_jobs()?;
     let ids: Vec<String> = running.iter().map(|head| head.id.to_string()).collect();
     if *shown == ids || ids.is_empty() {

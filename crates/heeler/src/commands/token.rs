@@ -10,11 +10,13 @@ use heeler_query::access::{TokenList, TokenStatus, TokenSummary};
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `token create`.
 const CREATE: &str = "Examples:
@@ -60,7 +62,7 @@ pub(crate) struct TokenCreateArgs {
     /// Token name
     name: String,
     /// Actions the token allows
-    #[arg(long, value_parser = cli::scope())]
+    #[arg(long, value_parser = shared_args::scope())]
     scope: AccessScope,
     /// Lifetime of the token [default: until revoked]
     #[arg(long, value_name = "PERIOD")]
@@ -114,7 +116,7 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
                     "the expiry time is too far in the future",
                 )
             };
-            Some(context::now().checked_add(length).map_err(far)?)
+            Some(process_env::now().checked_add(length).map_err(far)?)
         }
     };
     let secret = AccessSecret::token().map_err(anyhow::Error::from)?;
@@ -134,7 +136,7 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
 }
 
 fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let found = match place.open_reader()? {
         Some(reader) => TokenList::read(&reader, now).map_err(anyhow::Error::from)?,
         None => TokenList::default(),

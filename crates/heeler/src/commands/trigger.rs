@@ -4,148 +4,34 @@
 //! killing this command loses nothing. Start at [`run`].
 
 mod report;
-
-pub(crate) use report::waits_for_start;
+mod trigger_args;
 
 use std::io::{IsTerminal as _, Read as _};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
-use heeler_model::config::{AgentLookupError, PRIORITY_MAX, RuntimeConfig};
+use heeler_model::config::{AgentLookupError, RuntimeConfig};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentName, ChannelKey, JobId, JobRequest};
+use heeler_model::{AgentName, JobId, JobRequest};
 use heeler_query::QueryErrorKind;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+pub(crate) use self::report::waits_for_start;
+pub(crate) use self::trigger_args::{EXAMPLES, TriggerArgs};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::job_watch::{
     self, CancelFn, JobEventListener, JobWatchOptions, KeyboardInput, OutputMode, ReviveFn,
 };
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
-
-/// Valid priorities, as in the config.
-const PRIORITIES: RangeInclusive<i64> = -(PRIORITY_MAX as i64)..=PRIORITY_MAX as i64;
-
-/// Help footer of `trigger`.
-pub(crate) const EXAMPLES: &str = "Examples:
-  heeler trigger coder -p 'Fix the failing test'
-  git diff | heeler trigger reviewer -p - > review.md
-  heeler trigger coder --session sess-1a2b -p 'And the next one'
-  heeler trigger helper --channel slack/C0123/1731.55 -p 'Any news?'
-  id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
-
-The agent's messages go to stdout, its actions to stderr. On a terminal you are asked its questions,
-even with `-p -`; elsewhere they are denied. Ctrl-C cancels the job; a second Ctrl-C kills it at once.
-
-Exit codes:
-  0    the job succeeded, or was started with --detach
-  1    the job failed
-  2    the command line or the configuration is invalid
-  4    no such agent, schedule or session
-  5    refused: the agent is disabled, its budget is spent, or the queue is full
-  130  interrupted by Ctrl-C";
-
-/// Help heading of options for the session.
-const SESSION: &str = "Session options";
-/// Help heading of options for the output.
-const OUTPUT: &str = "Output options";
-
-/// Arguments of `trigger`.
-#[derive(Args)]
-pub(crate) struct TriggerArgs {
-    /// Agent name
-    #[arg(add = cli::agents())]
-    agent: String,
-    /// Prompt; `-` reads standard input [default: that of the schedule or agent]
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    prompt: Option<String>,
-    /// Use the prompt, session and limits of this schedule
-    #[arg(short = 'S', long, value_name = "NAME")]
-    schedule: Option<String>,
-    /// Session to continue (ID or unique prefix)
-    #[arg(
-        long, value_name = "ID", help_heading = SESSION, add = cli::sessions(),
-        conflicts_with_all = ["fresh", "channel"]
-    )]
-    session: Option<String>,
-    /// Continue in a fork: a new session with the history of --session
-    #[arg(
-        long, help_heading = SESSION, requires = "session",
-        conflicts_with_all = ["fresh", "channel"]
-    )]
-    fork: bool,
-    /// Start a new session
-    #[arg(long, help_heading = SESSION)]
-    fresh: bool,
-    /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
-    #[arg(
-        long, value_name = "CHANNEL", help_heading = SESSION,
-        value_parser = clap::value_parser!(ChannelKey)
-    )]
-    channel: Option<ChannelKey>,
-    /// Queue priority, -100 to 100; higher starts first
-    ///
-    /// It is added to the agent's `priority`.
-    #[arg(
-        long, value_name = "N", default_value = "0", hide_default_value = true,
-        allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
-    )]
-    priority: i64,
-    /// Continue even if the session has external messages, and import them
-    #[arg(long, help_heading = SESSION)]
-    pub(crate) take_in: bool,
-    /// Print the job's ID and return at once; the job continues
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) detach: bool,
-    /// Print one JSON document at the end; `result` is the agent's last message
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) json: bool,
-    /// Also write the output as text to `jobs/JOB/output.log` in the state directory
-    #[arg(long, help_heading = OUTPUT)]
-    output_file: bool,
-    /// No effect: waiting is the default (herdctl's flag)
-    #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
-    wait: bool,
-    /// The session that was forked for this job, which `--json` prints next to the job.
-    #[arg(skip)]
-    pub(crate) forked: Option<Value>,
-}
-
-impl TriggerArgs {
-    /// Returns arguments that continue a session.
-    pub(crate) fn in_session(
-        agent: &str,
-        session: &str,
-        prompt: Option<String>,
-        json: bool,
-    ) -> TriggerArgs {
-        TriggerArgs {
-            agent: agent.to_owned(),
-            prompt,
-            schedule: None,
-            session: Some(session.to_owned()),
-            fork: false,
-            fresh: false,
-            channel: None,
-            priority: 0,
-            take_in: false,
-            detach: false,
-            json,
-            output_file: false,
-            wait: false,
-            forked: None,
-        }
-    }
-}
 
 /// Runs `trigger`. If the session has external messages, asks at the terminal whether to import
 /// them, and tries again.
@@ -208,7 +94,7 @@ fn trigger_once(
             CommandReply::Job { job, waits, .. } => (job, waits),
             other => return Err(daemon::unexpected(&other)),
         };
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&place.state_dir, &place.env)?;
     tracing::info!("the job's transcript is {}", engine.dir.job_transcript(&job));
     if args.detach {
         let outcome = print_detached(global, args, &job, waits.as_deref());
@@ -288,20 +174,19 @@ struct TriggeredAgent {
 /// Finds the agent in the config. If the config is invalid now, but a permanent daemon runs with an
 /// earlier one, the daemon decides.
 fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
-    let loaded =
-        match fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)? {
-            Ok(loaded) => loaded,
-            Err(faults) if daemon::is_permanent(place)? => {
-                let summary = faults.summary();
-                output::print_note(&format!(
-                    "{summary}; the daemon uses the config that it loaded earlier"
-                ))?;
-                let agent =
-                    name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
-                return Ok(TriggeredAgent { agent, is_command: false });
-            }
-            Err(_) => fleet_config::load(place)?,
-        };
+    let loaded = match fleet_config::try_load(place, place.config_file()?, &text_file::read_text)? {
+        Ok(loaded) => loaded,
+        Err(faults) if daemon::is_permanent(place)? => {
+            let summary = faults.summary();
+            output::print_note(&format!(
+                "{summary}; the daemon uses the config that it loaded earlier"
+            ))?;
+            let agent =
+                name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
+            return Ok(TriggeredAgent { agent, is_command: false });
+        }
+        Err(_) => fleet_config::load(place)?,
+    };
     let agent = loaded.find_agent(name).map_err(|error| match &error {
         AgentLookupError::Unknown { nearest, .. } => {
             let hint = match nearest {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::JobWatchEvent;
+use super::watch_event::JobWatchEvent;
 
 /// Longest line that a terminal delivers.
 const LINE_BYTES_MAX: usize = 4096;

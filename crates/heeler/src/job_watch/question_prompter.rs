@@ -13,9 +13,9 @@ use heeler_model::{error_chain, is_terminal_control};
 use serde_json::{Map, Value as Json};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::JobWatchEvent;
 use super::keyboard::{KeyboardInput, KeyboardReader};
 use super::screen::WatchScreen;
+use super::watch_event::JobWatchEvent;
 use crate::failure::CommandResult;
 use crate::output::{SafeText, one_line, pluralize};
 

@@ -12,7 +12,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::{context, output};
+use crate::output;
+use crate::process_env;
 
 /// Formats each event as one line.
 pub(super) struct LogLineFormat {
@@ -31,7 +32,7 @@ where
         mut to: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let now = context::now();
+        let now = process_env::now();
         let time = match self.is_terminal {
             true => now.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
             false => heeler_model::iso_millis(now),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::commands::workflow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-use super::{DemoContext, say, tell};
+use super::demo_context::{DemoContext, check_status, say, tell};
 
 /// Folder of the fleet in the demo's folder.
 const FLEET_FOLDER: &str = "living";
@@ -50,7 +50,7 @@ pub(super) fn run(stage: &DemoContext, is_temporary: bool) -> CommandResult {
 fn start(stage: &DemoContext) -> CommandResult<String> {
     let mut start = stage.command(FLEET_FOLDER, &["start", "-d", "-q"]);
     let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
-    super::check_status(&["start", "-d"], started)?;
+    check_status(&["start", "-d"], started)?;
     let said = stage.command(FLEET_FOLDER, &["open", "--print"]).output()?;
     if !said.status.success() {
         let why = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -68,5 +68,5 @@ fn stop(stage: &DemoContext) -> CommandResult {
     let stop = ["stop", "--force"];
     let said =
         stage.command(FLEET_FOLDER, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    super::check_status(&stop, said)
+    check_status(&stop, said)
 }

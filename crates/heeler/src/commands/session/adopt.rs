@@ -4,11 +4,12 @@ use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_engine::{AdoptedSession, CommandReply, DaemonCommand, SessionOperation};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `session adopt`.
 pub(crate) const ADOPT: &str = "Examples:
@@ -37,7 +38,7 @@ pub(crate) struct SessionAdoptArgs {
     /// Claude's session ID or unique prefix
     id: String,
     /// Agent to assign the session to
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: String,
     /// Print JSON
     #[arg(long)]
@@ -50,7 +51,7 @@ pub(crate) struct SessionImportArgs {
     /// File written by `session export`
     file: Utf8PathBuf,
     /// Agent to assign the session to [default: same name as exported]
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: Option<String>,
     /// Print JSON
     #[arg(long)]

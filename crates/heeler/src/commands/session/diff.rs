@@ -5,10 +5,12 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Args;
 use heeler_query::diff::SessionDiff;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `session diff`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -26,7 +28,7 @@ Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 #[derive(Args)]
 pub(crate) struct SessionDiffArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Compare with the files at this message
     #[arg(short = 'm', long, value_name = "N")]
@@ -42,8 +44,8 @@ pub(crate) struct SessionDiffArgs {
 /// Runs `session diff`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    drop(super::find(&place, &args.id)?);
-    let diff = place.open_records()?.diff(&args.id, args.at_message, context::now())?;
+    drop(place.find_session(&args.id)?);
+    let diff = place.open_records()?.diff(&args.id, args.at_message, process_env::now())?;
     if !place.quiet && !args.json {
         diff.note.iter().try_for_each(|words| output::print_note(words))?;
     }

@@ -7,11 +7,13 @@ use clap::{Args, ValueHint};
 use heeler_query::export::{SessionExport, SnapshotInclusion};
 use heeler_store::bundle::{BundleChecksums, BundleExportError};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{CommandContext, parent_dir};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
+use crate::text_file::parent_dir;
 
 /// Help footer of `session export`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -33,7 +35,7 @@ Exit codes: 0 exported, 4 not found, 5 refused: there is no snapshot for --works
 #[derive(Args)]
 pub(crate) struct SessionExportArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -46,7 +48,7 @@ pub(crate) struct SessionExportArgs {
 /// Runs `session export`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    drop(super::find(&place, &args.id)?);
+    drop(place.find_session(&args.id)?);
     // Fail if `.env` cannot be read: its secrets could not be removed from the export.
     let loaded = OptionalFleetConfig::load(&place)?.into_loaded();
     let files =

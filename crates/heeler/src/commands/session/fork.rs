@@ -5,12 +5,13 @@ use heeler_engine::{CommandReply, DaemonCommand, ForkedSession, SessionOperation
 use heeler_model::SessionId;
 use heeler_workspace::SnapshotOmission;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `session fork`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -42,7 +43,7 @@ Exit codes: 0 forked, 4 not found, 5 refused: the job has no session or no possi
 #[derive(Args)]
 pub(crate) struct SessionForkArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
@@ -55,7 +56,7 @@ pub(crate) struct SessionForkArgs {
 #[derive(Args)]
 pub(crate) struct JobForkArgs {
     /// Job to fork from (ID or unique prefix); the fork starts where that job ended
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
@@ -68,7 +69,7 @@ pub(crate) struct ForkOptionArgs {
     #[arg(short = 'W', long)]
     workspace: bool,
     /// Assign the fork to another agent
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: Option<String>,
     /// Continue the fork at once, and watch it
     #[arg(long)]
@@ -85,7 +86,7 @@ pub(crate) struct ForkOptionArgs {
 pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
-    let session = super::find(&place, &args.id)?;
+    let session = place.find_session(&args.id)?;
     fork(global, &place, session.id, args.at_message, &args.how)
 }
 

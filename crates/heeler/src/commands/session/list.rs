@@ -8,10 +8,12 @@ use heeler_store::native::NativeSessionFilter;
 use jiff::Timestamp;
 
 use super::native;
-use crate::cli::{self, GlobalArgs, ListPageArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args::{self, ListPageArgs};
 use crate::time_argument;
 
 /// Help footer of `session list`.
@@ -30,7 +32,7 @@ const DEPTH_MAX: usize = 8;
 #[derive(Args)]
 pub(crate) struct SessionListArgs {
     /// Show only sessions with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::session_status())]
     status: Option<SessionStatus>,
     /// Show only sessions of this channel and its threads: PLATFORM/CHANNEL[/THREAD]
     #[arg(short = 'C', long, value_name = "ID")]
@@ -55,10 +57,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult 
         .page
         .since
         .as_deref()
-        .map(|text| time_argument::parse_moment(text, context::now()))
+        .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
     if args.native {
-        return native::list(&place, args, native_filter(&place, args, since)?);
+        return native::list(&place, &args.page, native_filter(&place, args, since)?);
     }
     let wanted = SessionListQuery {
         agent: args.page.agent.clone(),
@@ -69,7 +71,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult 
         limit: args.page.limit.get() as usize,
         tree: args.tree,
     };
-    let page = place.open_records()?.sessions(&wanted, context::now())?;
+    let page = place.open_records()?.sessions(&wanted, process_env::now())?;
     match args.page.json {
         true => Ok(output::print_json(&page)?),
         false => print(&place, &page, args),
@@ -133,7 +135,7 @@ fn print(place: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> 
 }
 
 fn table(listed: &[SessionSummary]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FROM"],
         &["AGENT", "MODE", "FROM"],

@@ -11,11 +11,12 @@ use heeler_store::native::{
 };
 use serde_json::{Value, json};
 
-use super::{list, show};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args::ListPageArgs;
 
 /// Claude's session folder, and the redactor applied to everything shown from it.
 pub(crate) struct NativeSessionReader {
@@ -53,7 +54,7 @@ impl NativeSessionReader {
     }
 
     /// Reads a page of a session's messages.
-    fn read(
+    pub(super) fn read(
         &self,
         session: &NativeSession,
         before: Option<u64>,
@@ -78,11 +79,11 @@ fn failure(error: NativeSessionError) -> CommandFailure {
 /// Lists native sessions.
 pub(super) fn list(
     place: &CommandContext,
-    args: &list::SessionListArgs,
+    args: &ListPageArgs,
     filter: NativeSessionFilter,
 ) -> CommandResult {
     let natives = NativeSessionReader::open(place)?;
-    let limit = args.page.limit.get() as usize;
+    let limit = args.limit.get() as usize;
     let mut page = native::list(&natives.projects, &filter, limit).map_err(failure)?;
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
     let reader = place.open_reader()?;
@@ -95,10 +96,10 @@ pub(super) fn list(
     for error in &page.unreadable {
         output::print_error(format!("{error}: {}", error.source))?;
     }
-    if args.page.json {
+    if args.json {
         let sessions: Vec<Value> =
             listed.iter().map(|(session, ours)| to_json(session, ours.as_ref())).collect();
-        let (total, limit) = (page.total, args.page.limit);
+        let (total, limit) = (page.total, args.limit);
         return Ok(output::print_json(
             &json!({ "sessions": sessions, "total": total, "limit": limit }),
         )?);
@@ -106,7 +107,7 @@ pub(super) fn list(
     let Some((last, _)) = listed.last() else {
         return Ok(output::print_line(format!("no native sessions in {}", natives.projects))?);
     };
-    let next = args.page.next_page_command("session list --native", None, last.id.as_str());
+    let next = args.next_page_command("session list --native", None, last.id.as_str());
     let more = (filter.before.is_none() && page.total > listed.len())
         .then(|| format!("showing {} of {}; older: {next}", listed.len(), page.total));
     table(&listed)?;
@@ -126,7 +127,7 @@ fn own_session_id(
 }
 
 fn table(listed: &[(NativeSession, Option<SessionId>)]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(
         &["ID", "LAST USED", "MESSAGES", "SIZE", "HEELER ID", "TITLE", "DIRECTORY"],
         &["HEELER ID", "TITLE", "DIRECTORY"],
@@ -169,25 +170,16 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
     })
 }
 
-/// Prints a session, or its messages.
-pub(super) fn show(
-    place: &CommandContext,
-    natives: &NativeSessionReader,
-    session: &NativeSession,
-    args: &show::SessionShowArgs,
-) -> CommandResult {
-    if let Some(page) = args.page() {
-        let past = natives.read(session, page.before, page.count)?;
-        return args.print_page(session.id.as_str(), &past);
-    }
+/// Prints a session.
+pub(super) fn print(place: &CommandContext, session: &NativeSession, json: bool) -> CommandResult {
     let cwd = session.cwd.as_deref();
     let resume = cwd.map(|cwd| build_resume_command(&place.env, cwd, &session.id, &session.path));
-    if args.json {
+    if json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);
         return Ok(output::print_json(&json!({ "session": value }))?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let when =
         |at| SafeText::from(format!("{} ({})", iso_millis(at), output::relative_time(at, now)));
     let fields: [(&str, Option<SafeText>); 11] = [
@@ -197,7 +189,7 @@ pub(super) fn show(
         ("created", session.first_at.map(when)),
         ("last used", session.last_at.map(when)),
         ("messages", Some(messages(session).into())),
-        ("tokens", show::tokens(session.tokens.cast_signed())),
+        ("tokens", output::format_token_estimate(session.tokens.cast_signed())),
         ("directory", cwd.map(|path| path.as_str().into())),
         ("git branch", session.git_branch.as_deref().map(SafeText::from)),
         ("size", Some(output::format_size(session.bytes).into())),

@@ -12,12 +12,14 @@ use heeler_store::{DeletedSession, IdLookupError, StoreReader};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 use crate::time_argument;
 
 /// Help footer of `session delete`.
@@ -56,7 +58,7 @@ Exit codes: 0 done.";
 #[derive(Args)]
 pub(crate) struct SessionDeleteArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Remove its files permanently
     #[arg(long)]
@@ -196,7 +198,7 @@ fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
     if all.is_empty() {
         return Ok(output::print_line("no session is in the trash")?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let mut lines =
         OutputTable::new(&["ID", "AGENT", "DELETED", "BY", "MESSAGES"], &["AGENT", "BY"]);
     for DeletedSession { session, deleted_at: at, deleted_by: by, .. } in &all {
@@ -215,7 +217,7 @@ fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
 pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
-    let before = time_argument::parse_moment(&args.older_than, context::now())?;
+    let before = time_argument::parse_moment(&args.older_than, process_env::now())?;
     let plan = plan(&place, before)?;
     if args.dry_run {
         let CleanupPlan { removed: going, retained: kept } = plan;
@@ -229,7 +231,7 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     };
     // The deleted sessions are described by the plan made before.
     let was = |id: &SessionId| plan.removed.iter().find(|session| session.id == *id).cloned();
-    let unknown = |id: &SessionId| Session::new(id.clone(), "", context::now());
+    let unknown = |id: &SessionId| Session::new(id.clone(), "", process_env::now());
     let gone: Vec<Session> =
         sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
     print_cleanup(global, args, &gone, &kept)
@@ -238,9 +240,9 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
 /// Plans a clean-up without changing anything.
 fn plan(place: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan> {
     let Some(reader) = place.open_reader()? else { return Ok(CleanupPlan::default()) };
-    let home = place.home.clone().ok_or_else(context::no_home)?;
+    let home = place.home.clone().ok_or_else(process_env::no_home)?;
     let loaded = OptionalFleetConfig::load(place)?.into_loaded();
-    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, context::now())?)
+    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, process_env::now())?)
 }
 
 /// Prints the sessions that are deleted, or would be, and those that are kept.
@@ -279,7 +281,7 @@ fn print_cleanup(
 }
 
 fn print_deleted(gone: &[Session]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(&["ID", "AGENT", "LAST USED", "MESSAGES"], &["AGENT"]);
     for session in gone {
         lines.push(vec![

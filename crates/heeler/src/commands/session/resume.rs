@@ -6,10 +6,11 @@ use heeler_model::Session;
 use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
+use crate::shared_args;
 
 /// Help footer of `session resume`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -57,7 +58,7 @@ pub(crate) struct ResumeOptionArgs {
 #[derive(Args)]
 pub(crate) struct SessionResumeArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ResumeOptionArgs,
@@ -67,7 +68,7 @@ pub(crate) struct SessionResumeArgs {
 #[derive(Args)]
 pub(crate) struct AgentResumeArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     #[command(flatten)]
     pub(crate) how: ResumeOptionArgs,
@@ -77,7 +78,7 @@ pub(crate) struct AgentResumeArgs {
 pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
-    let session = super::find(&place, &args.id)?;
+    let session = place.find_session(&args.id)?;
     resume_session(global, &session, &args.how)
 }
 

@@ -9,13 +9,14 @@ use heeler_query::sessions::SessionDetails;
 use heeler_store::history::HistoryPage;
 use serde_json::json;
 
-use super::find;
 use super::history::{self, MessageExtent};
 use super::native::{self, NativeSessionReader};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `session show`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -37,7 +38,7 @@ pub(crate) struct SessionShowArgs {
     /// Session ID, native session ID, or unique prefix of one
     ///
     /// A native session that was not adopted is found by Claude's ID.
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Show its messages, with their numbers
     #[arg(short = 'H', long)]
@@ -57,20 +58,20 @@ pub(crate) struct SessionShowArgs {
 }
 
 /// Range of requested messages.
-pub(super) struct HistoryRange {
-    pub(super) before: Option<u64>,
-    pub(super) count: usize,
+struct HistoryRange {
+    before: Option<u64>,
+    count: usize,
 }
 
 impl SessionShowArgs {
     /// Returns the requested messages if `--history` was given.
-    pub(super) fn page(&self) -> Option<HistoryRange> {
+    fn page(&self) -> Option<HistoryRange> {
         let page = HistoryRange { before: self.before, count: self.number.get() };
         self.history.then_some(page)
     }
 
     /// Prints messages of a session.
-    pub(super) fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
+    fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
         if self.json {
             return Ok(output::print_json(&messages::message_page(session, past))?);
         }
@@ -85,13 +86,19 @@ impl SessionShowArgs {
 /// Runs `session show`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    if let Err(unknown) = find(&place, &args.id) {
+    if let Err(unknown) = place.find_session(&args.id) {
         let natives = NativeSessionReader::open(&place)
             .ok()
             .filter(|_| unknown.code == FailureCode::NotFound);
         let Some(natives) = natives else { return Err(unknown) };
         let found = natives.find(&args.id)?.ok_or(unknown)?;
-        return native::show(&place, &natives, &found, args);
+        return match args.page() {
+            Some(page) => {
+                let past = natives.read(&found, page.before, page.count)?;
+                args.print_page(found.id.as_str(), &past)
+            }
+            None => native::print(&place, &found, args.json),
+        };
     }
     let records = place.open_records()?;
     if let Some(page) = args.page() {
@@ -99,7 +106,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
         let (session, past) = records.history(&args.id, wanted)?;
         return args.print_page(session.id.as_str(), &past);
     }
-    let session = records.session(&args.id, context::now())?;
+    let session = records.session(&args.id, process_env::now())?;
     match args.json {
         true => Ok(output::print_json(&json!({ "session": session }))?),
         false => print(&session),
@@ -107,7 +114,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
 }
 
 fn print(details: &SessionDetails) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let session = &details.item;
     let when = |at| format!("{} ({})", iso_millis(at), output::relative_time(at, now));
     let from = session.parent.as_ref().map(|parent| match session.forked_at_message {
@@ -131,7 +138,7 @@ fn print(details: &SessionDetails) -> CommandResult {
         ("created", Some(when(session.created_at).into())),
         ("last used", Some(when(session.last_active_at).into())),
         ("messages", Some(session.message_count.to_string().into())),
-        ("tokens", tokens(session.token_estimate)),
+        ("tokens", output::format_token_estimate(session.token_estimate)),
         ("directory", text(&session.working_directory)),
         ("workspace", text(&session.workspace)),
         ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
@@ -147,12 +154,6 @@ fn print(details: &SessionDetails) -> CommandResult {
         output::print_note(&format!("messages: heeler session show {} --history", session.id))?;
     }
     Ok(())
-}
-
-/// Formats the estimated context size, if known.
-pub(super) fn tokens(estimate: i64) -> Option<SafeText> {
-    let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
-    Some(format!("about {}", output::group_thousands(estimate)).into())
 }
 
 /// Returns the newest IDs, one per line, and the number of older ones.

@@ -13,11 +13,12 @@ use heeler_model::config::{WebConfig, WebOrigin, WebPort};
 use heeler_server::{PortHolder, WebEndpoint, port_holder};
 use heeler_store::StoreReader;
 
-use super::DaemonStartFailure;
-use crate::context::{self, CommandContext};
+use super::start_failure::DaemonStartFailure;
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, FailureCode};
 use crate::output;
+use crate::process_env;
 
 /// First port that `auto` tries.
 const PORT_FIRST: u16 = 7878;
@@ -95,7 +96,9 @@ fn require_authentication(
         return Ok(());
     }
     let is_let_in = match reader {
-        Some(reader) => has_remote_access(reader, context::now()).map_err(CommandFailure::from)?,
+        Some(reader) => {
+            has_remote_access(reader, process_env::now()).map_err(CommandFailure::from)?
+        }
         None => false,
     };
     if is_let_in {

@@ -7,11 +7,12 @@ use heeler_query::fleet::{FleetAgentSummary, OpenWorkflowRun, QueuedJobSummary};
 use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
 
-use super::StatusSnapshot;
-use crate::commands::jobs::{job_summary, start_text, status_text};
+use super::snapshot::StatusSnapshot;
+use crate::commands::job_text::{job_summary, start_text, status_text};
 use crate::commands::workflow::outcome;
-use crate::context::{CommandContext, parent_dir};
+use crate::context::CommandContext;
 use crate::output::{self, OutputTable, SafeText};
+use crate::text_file::parent_dir;
 
 /// Queued jobs that are shown.
 const WAITING_MAX: usize = 10;

@@ -12,14 +12,15 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::TriggerArgs;
-use crate::cli::GlobalArgs;
+use super::trigger_args::TriggerArgs;
 use crate::commands::jobs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::job_watch::JobWatchOutcome;
 use crate::output::{self, SafeText};
+use crate::process_env;
 
 /// Time for a newly started daemon to settle a job that has lost its daemon.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
@@ -213,7 +214,7 @@ fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) 
         output::print_error(format!("  {message}"))?;
     }
     let Some(error) = error else { return Ok(()) };
-    if let Some(when) = retry_time_text(error, context::now(), &TimeZone::system()) {
+    if let Some(when) = retry_time_text(error, process_env::now(), &TimeZone::system()) {
         output::print_error(format!("  retry not before: {when}"))?;
     }
     if !error.cure.is_empty() {

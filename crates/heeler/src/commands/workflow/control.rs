@@ -5,18 +5,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use heeler_engine::{DaemonCommand, WorkflowOperation};
 use heeler_model::WorkflowRunId;
+use heeler_query::progress::WorkflowRunProgress;
 use heeler_query::workflow_runs::WorkflowRunSummary;
 use heeler_store::{StoreReader, WorkflowRunRow};
 use serde_json::json;
 
-use super::progress::WorkflowRunProgress;
-use super::run::{WatchedRunOrigin, start_and_watch};
-use super::{RunWatchArgs, find_run};
-use crate::cli::{self, GlobalArgs};
+use super::run::start_and_watch;
+use super::watch::{RunWatchArgs, WatchedRunOrigin};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `workflow cancel`.
 pub(super) const CANCEL: &str = "Examples:
@@ -55,7 +56,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(crate) struct WorkflowCancelArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Kill its agents at once instead of letting them finish their current step
     #[arg(long)]
@@ -69,7 +70,7 @@ pub(crate) struct WorkflowCancelArgs {
 #[derive(Args)]
 pub(crate) struct WorkflowRetryArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Run this phase again, with all phases that depend on it
     #[arg(long, value_name = "PHASE")]
@@ -82,7 +83,7 @@ pub(crate) struct WorkflowRetryArgs {
 pub(super) fn cancel(global: &GlobalArgs, args: &WorkflowCancelArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let (reader, row) = place.find_workflow_run(&args.id)?;
     drop(reader);
     let id = row.head.id;
     send_order(&place, WorkflowOperation::Cancel { run: id.clone(), now: args.now })?;
@@ -144,7 +145,7 @@ fn wait_for_end(place: &CommandContext, id: &WorkflowRunId) -> CommandResult<Wor
 pub(super) fn retry(global: &GlobalArgs, args: &WorkflowRetryArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
     place.migrate_database()?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let (reader, row) = place.find_workflow_run(&args.id)?;
     drop(reader);
     let order = WorkflowOperation::Retry { run: row.head.id, from: args.from.clone() };
     start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::Retried)

@@ -5,14 +5,15 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use heeler_model::workflow::Workflow;
 use heeler_model::workflow::graph::{self, PhaseDisplayStatus};
+use heeler_query::progress::WorkflowRunProgress;
 
-use super::progress::WorkflowRunProgress;
-use super::{definition, find, find_run};
-use crate::cli::{self, GlobalArgs};
+use super::lookup::{definition, find};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `workflow graph`.
 pub(super) const ABOUT: &str = "Examples:
@@ -29,10 +30,10 @@ const WIDTH: usize = 100;
 #[derive(Args)]
 pub(crate) struct WorkflowGraphArgs {
     /// Workflow name [default: that of --run]
-    #[arg(value_name = "NAME", required_unless_present = "run", add = cli::workflows())]
+    #[arg(value_name = "NAME", required_unless_present = "run", add = shared_args::workflows())]
     workflow: Option<String>,
     /// Show the progress of this run, with the definition it started with
-    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     run: Option<String>,
     /// Print a Mermaid diagram, which GitHub and many editors draw
     #[arg(long)]
@@ -51,7 +52,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResul
             args.mermaid,
         );
     };
-    let (reader, row) = find_run(&place, run)?;
+    let (reader, row) = place.find_workflow_run(run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
         return Err(CommandFailure::message(FailureCode::Usage, message));

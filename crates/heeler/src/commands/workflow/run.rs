@@ -13,19 +13,25 @@ use heeler_engine::{
 };
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalStatus, TriggerType, WorkflowRunId};
+use heeler_query::progress::{is_agent_question, load_phase_outputs};
 use heeler_store::{ApprovalFilter, StoreReader, WorkflowRunRow};
 use serde_json::{Map, Value, json};
 
-use super::progress::{is_agent_question, load_phase_outputs};
-use super::watch::{self, WorkflowWatchOptions, WorkflowWatchOutcome};
-use super::{RunWatchArgs, definition, find_run, runs};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use super::lookup::definition;
+use super::runs;
+use super::watch::{
+    self, RunWatchArgs, WatchedRunOrigin, WorkflowWatchOptions, WorkflowWatchOutcome,
+};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::job_watch::JobEventListener;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
+use crate::text_file;
 
 /// Help footer of `workflow run`.
 pub(super) const ABOUT: &str = "Examples:
@@ -73,7 +79,7 @@ const INPUTS_BYTES_MAX: u64 = 1 << 20;
 #[derive(Args)]
 pub(crate) struct WorkflowRunArgs {
     /// Workflow name
-    #[arg(value_name = "NAME", add = cli::workflows())]
+    #[arg(value_name = "NAME", add = shared_args::workflows())]
     workflow: String,
     /// Set an input; lists as `a,b` or JSON
     #[arg(short, long = "input", value_name = "KEY=VALUE", value_parser = key_value)]
@@ -88,7 +94,7 @@ pub(crate) struct WorkflowRunArgs {
     #[arg(long, conflicts_with = "replay")]
     dry_run: bool,
     /// Simulate with the messages and answers of this earlier run
-    #[arg(long, value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(long, value_name = "RUN", add = shared_args::workflow_runs())]
     replay: Option<String>,
     #[command(flatten)]
     pub(crate) how: RunWatchArgs,
@@ -98,7 +104,7 @@ pub(crate) struct WorkflowRunArgs {
 #[derive(Args)]
 pub(crate) struct WorkflowWatchArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Also show the agents' messages and actions, each line with its phase
     #[arg(short, long)]
@@ -115,17 +121,6 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Origin of a watched run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchedRunOrigin {
-    /// Newly requested.
-    New,
-    /// Continued by `workflow retry`.
-    Retried,
-    /// Already active.
-    Joined,
-}
-
 /// Runs `workflow run`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
@@ -139,7 +134,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
     place.migrate_database()?;
     let mode = match (&args.replay, args.dry_run) {
         (Some(run), _) => {
-            let (_, row) = find_run(&place, run)?;
+            let (_, row) = place.find_workflow_run(run)?;
             // Reuse the earlier run's inputs, unless they are given now.
             if let Value::Object(before) = row.context {
                 for (key, value) in before {
@@ -166,7 +161,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
 
 /// Prints the workflow's warnings.
 fn warn(place: &CommandContext, workflow: &str) -> CommandResult {
-    let loaded = fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)?;
+    let loaded = fleet_config::try_load(place, place.config_file()?, &text_file::read_text)?;
     // The daemon reports config faults, if it uses this config.
     let Ok(loaded) = loaded else { return Ok(()) };
     let warnings = loaded.workflow(workflow).map(|it| &it.warnings);
@@ -176,7 +171,7 @@ fn warn(place: &CommandContext, workflow: &str) -> CommandResult {
 /// Runs `workflow watch`.
 pub(super) fn watch(global: &GlobalArgs, args: &WorkflowWatchArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let (reader, row) = place.find_workflow_run(&args.id)?;
     drop(reader);
     let how =
         RunWatchArgs { detach: false, follow: args.follow, until_asked: false, json: args.json };
@@ -272,7 +267,7 @@ fn watch_to_end(
     begun: WatchedRunOrigin,
     listener: JobEventListener,
 ) -> CommandResult {
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&place.state_dir, &place.env)?;
     let reader = StoreReader::open(&engine.dir)?;
     let gone = || {
         CommandFailure::message(

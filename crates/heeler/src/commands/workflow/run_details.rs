@@ -8,24 +8,25 @@ use heeler_model::job_row;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
+use heeler_query::progress::{
+    WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
+};
 use heeler_store::{StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::progress::{
-    WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
-};
+use super::lookup::definition;
 use super::runs::{self, NO_DAEMON};
 use super::watch::{answer_commands, phase_symbol};
-use super::{definition, find_run};
-use crate::cli::{self, GlobalArgs};
 use crate::commands::approvals;
 use crate::commands::logs::{self, LogOutputArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::shared_args;
 
 /// Help footer of `workflow logs`.
 pub(super) const LOGS: &str = "Examples:
@@ -50,7 +51,7 @@ const INPUT_CHARS_MAX: usize = 200;
 #[derive(Args)]
 pub(crate) struct WorkflowLogsArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Print only this phase's transcripts
     #[arg(short, long, value_name = "NAME")]
@@ -62,7 +63,7 @@ pub(crate) struct WorkflowLogsArgs {
 /// Prints the transcripts of a run's jobs, in order of time.
 pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResult {
     let place = CommandContext::find(global)?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let (reader, row) = place.find_workflow_run(&args.id)?;
     let id = row.head.id.clone();
     if let Some(phase) = &args.phase {
         let workflow = definition(&place, &reader, &row)?;

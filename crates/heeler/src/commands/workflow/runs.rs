@@ -12,11 +12,13 @@ use heeler_query::approvals::ApprovalListQuery;
 use heeler_query::workflow_runs::{WorkflowRunListQuery, WorkflowRunPage, WorkflowRunSummary};
 use jiff::Timestamp;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 use crate::time_argument;
 
 /// Help footer of `workflow runs`.
@@ -39,16 +41,16 @@ const LIMIT: &str = "20";
 #[derive(Args)]
 pub(crate) struct WorkflowRunsArgs {
     /// Show only runs of this workflow
-    #[arg(value_name = "NAME", add = cli::workflows())]
+    #[arg(value_name = "NAME", add = shared_args::workflows())]
     workflow: Option<String>,
     /// Show only runs with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::run_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::run_status())]
     status: Option<WorkflowRunStatus>,
     /// Show only runs newer than this: an age (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Show entries older than this ID (for the next page)
-    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     before: Option<String>,
     /// Number of entries to show
     #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
@@ -60,7 +62,7 @@ pub(crate) struct WorkflowRunsArgs {
 
 /// Runs `workflow runs`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     let since =
         args.since.as_deref().map(|text| time_argument::parse_moment(text, now)).transpose()?;

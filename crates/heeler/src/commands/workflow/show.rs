@@ -9,12 +9,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::list::{known, status};
-use super::{find, run_details, runs, try_run};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use super::lookup::{find, try_run};
+use super::{run_details, runs};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `workflow show`.
 pub(super) const ABOUT: &str = "Examples:
@@ -28,7 +31,7 @@ Exit codes: 0 shown, 2 invalid file, 4 not found.";
 #[derive(Args)]
 pub(crate) struct WorkflowShowArgs {
     /// Workflow name, or run ID or unique prefix
-    #[arg(value_name = "NAME|RUN", add = cli::workflows_or_runs())]
+    #[arg(value_name = "NAME|RUN", add = shared_args::workflows_or_runs())]
     which: String,
     /// Print JSON
     #[arg(long)]
@@ -37,7 +40,7 @@ pub(crate) struct WorkflowShowArgs {
 
 /// Runs `workflow show`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowShowArgs) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let place = CommandContext::find(global)?;
     // A workflow's name may also be a prefix of a run ID. Only text with `wf-` is tried as a run
     // first.

@@ -7,12 +7,14 @@ use heeler_model::config::{AgentConfig, ConfigFaults, FaultSeverity};
 use heeler_model::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::config::faults_json;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
+use crate::text_file;
 
 /// Help footer of `workflow validate`.
 pub(super) const ABOUT: &str = "Examples:
@@ -26,7 +28,7 @@ Exit codes: 0 valid, 2 invalid, 4 no such workflow or file.";
 #[derive(Args)]
 pub(crate) struct WorkflowValidateArgs {
     /// Workflow names or files [default: all files of the workflow folder]
-    #[arg(value_name = "NAME|FILE", add = cli::workflows())]
+    #[arg(value_name = "NAME|FILE", add = shared_args::workflows())]
     which: Vec<String>,
     /// Print JSON
     #[arg(long)]
@@ -102,7 +104,7 @@ struct WorkflowFileChecker<'a> {
 
 impl WorkflowFileChecker<'_> {
     fn check(&self, paths: &[Utf8PathBuf]) -> WorkflowFolder {
-        load_workflow_folder(paths, &fleet_config::read_text, self.agents, &self.settings)
+        load_workflow_folder(paths, &text_file::read_text, self.agents, &self.settings)
     }
 
     /// Checks some files. A file of the workflow folder, or a cron file, is checked together with
@@ -163,6 +165,6 @@ impl WorkflowFileChecker<'_> {
 }
 
 fn is_cron(path: &Utf8Path) -> bool {
-    let text = fleet_config::read_text(path).unwrap_or_default();
+    let text = text_file::read_text(path).unwrap_or_default();
     text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
 }

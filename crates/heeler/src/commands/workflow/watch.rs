@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use heeler_engine::{DaemonCommand, WorkflowOperation};
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{Workflow, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalId, WorkflowRunId};
+use heeler_query::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
 use heeler_store::{STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
 
@@ -28,14 +30,12 @@ use self::approval_prompt::ApprovalPrompt;
 pub(super) use self::approval_prompt::answer_commands;
 pub(super) use self::frame::phase_symbol;
 use self::redrawn_block::RedrawnBlock;
-use super::RunWatchArgs;
-use super::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
-use super::run::WatchedRunOrigin;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch::{JobEventListener, JobWatchEvent};
 use crate::output::{self, SafeText};
+use crate::process_env;
 
 /// Interval at which the database is read and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
@@ -44,6 +44,34 @@ const TICK: Duration = Duration::from_millis(80);
 const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
 /// Events that are read at once.
 const EVENTS_MAX: usize = 1000;
+
+/// Options for watching a run.
+#[derive(Args, Clone)]
+pub(crate) struct RunWatchArgs {
+    /// Print the run's ID and return at once; the run continues
+    #[arg(long, conflicts_with_all = ["follow", "until_asked"])]
+    pub(crate) detach: bool,
+    /// Also show the agents' messages and actions, each line with its phase
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Return as soon as the run waits for an answer; answering continues it
+    #[arg(long)]
+    pub(crate) until_asked: bool,
+    /// Print one JSON document when the run has ended
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Origin of a watched run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchedRunOrigin {
+    /// Newly requested.
+    New,
+    /// Continued by `workflow retry`.
+    Retried,
+    /// Already active.
+    Joined,
+}
 
 /// Run to watch, and options for its display.
 pub(super) struct WorkflowWatchOptions<'v> {
@@ -80,7 +108,11 @@ pub(super) fn watch(
         view,
         block: RedrawnBlock::new(moves && !view.is_quiet),
         agents: AgentActivityReader::new(view.place.dir()?, view.how.follow && !view.is_quiet),
-        prompt: ApprovalPrompt::new(view, &tell),
+        prompt: ApprovalPrompt::new(
+            approval_prompt::find_keyboard().filter(|_| !view.is_quiet && !view.how.until_asked),
+            view.place.caller_name(),
+            &tell,
+        ),
         workflow: view.workflow.clone().map(Arc::new),
         events: tell,
         journal: WorkflowRunJournal::default(),
@@ -212,7 +244,7 @@ impl WorkflowWatcher<'_> {
 
     /// Prints each phase that started or ended, if the phases are not drawn.
     fn print_phases(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let now = context::now();
+        let now = process_env::now();
         let is_first = self.marks.is_empty();
         for phase in &stand.phases {
             let before = self.marks.insert(phase.name.clone(), phase.status);
@@ -300,7 +332,7 @@ impl WorkflowWatcher<'_> {
         if !matches!(LockFile::probe(&lock), Ok(None)) {
             self.last_write_seen = Instant::now();
         }
-        let now = context::now();
+        let now = process_env::now();
         let expired = |it: &Approval| it.expires_at.is_some_and(|at| at <= now);
         let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
         let is_at_work = parts.into_iter().any(|part| part.outcome.is_none());
@@ -365,11 +397,11 @@ impl WorkflowWatcher<'_> {
             return;
         }
         self.spinner_frame += 1;
-        let doing = |phase: &super::progress::WorkflowPhaseProgress| {
+        let doing = |phase: &heeler_query::progress::WorkflowPhaseProgress| {
             self.agents.current_activity(&self.reader, phase)
         };
         let size = (output::width(), redrawn_block::rows());
-        self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, context::now()));
+        self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, process_env::now()));
     }
 
     /// Prints a message of the workflow to stdout.

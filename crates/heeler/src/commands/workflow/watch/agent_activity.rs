@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use heeler_model::{JobId, JobStatus};
+use heeler_query::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{StateDir, StoreReader, WorkflowPartRow};
 use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, read_tail};
 use jiff::tz::TimeZone;
 
-use super::super::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use super::frame;
 use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::output::{self, SafeText};

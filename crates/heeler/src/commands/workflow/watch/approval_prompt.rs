@@ -8,7 +8,6 @@ use anstyle::{AnsiColor, Style};
 use heeler_engine::DaemonCommand;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalId, ApprovalKind};
 
-use super::WorkflowWatchOptions;
 use crate::commands::approvals::question_excerpt;
 use crate::job_watch::{JobWatchEvent, KeyboardInput, KeyboardReader};
 use crate::output::{SafeText, one_line};
@@ -53,6 +52,16 @@ fn dimmed(text: &str) -> SafeText {
     SafeText::styled(Style::new().dimmed(), text)
 }
 
+/// Returns the keyboard of the terminal, if a person is at one.
+pub(super) fn find_keyboard() -> Option<KeyboardInput> {
+    if !std::io::stderr().is_terminal() || !std::io::stdin().is_terminal() {
+        return None;
+    }
+    KeyboardInput::from_stdin()
+        .inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"))
+        .ok()
+}
+
 /// Effect of a typed line.
 pub(super) enum TypedLineOutcome {
     /// The line is ignored.
@@ -73,21 +82,14 @@ pub(super) struct ApprovalPrompt {
 }
 
 impl ApprovalPrompt {
-    /// Takes the keyboard, if there is a terminal.
+    /// Asks on the keyboard, if there is one.
     pub(super) fn new(
-        view: &WorkflowWatchOptions<'_>,
-        tell: &SyncSender<JobWatchEvent>,
+        keyboard: Option<KeyboardInput>,
+        answered_by: String,
+        events: &SyncSender<JobWatchEvent>,
     ) -> ApprovalPrompt {
-        let is_here = std::io::stderr().is_terminal() && std::io::stdin().is_terminal();
-        let is_wanted = !view.is_quiet && !view.how.until_asked;
-        let keyboard = (is_here && is_wanted).then(KeyboardInput::from_stdin);
-        let keyboard = keyboard.and_then(|keyboard| {
-            keyboard
-                .inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"))
-                .ok()
-        });
-        let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, tell.clone()));
-        ApprovalPrompt { keys, answered_by: view.place.caller_name(), asked: None, answered: None }
+        let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, events.clone()));
+        ApprovalPrompt { keys, answered_by, asked: None, answered: None }
     }
 
     /// Returns true if questions are answered at this terminal.

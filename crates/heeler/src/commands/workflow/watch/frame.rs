@@ -4,11 +4,11 @@ use anstyle::{AnsiColor, Style};
 use heeler_model::job_row;
 use heeler_model::workflow::PhasePart;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_query::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{WorkflowPartRow, WorkflowRunHead};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::super::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use super::super::runs;
 use crate::output::{SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
 
