@@ -12,9 +12,10 @@ use heeler_engine::{
     CommandReply, DaemonCommand, DaemonMode, ScheduleChange, StopMode, WorkflowOperation,
     launch_daemon,
 };
+use heeler_model::{JobId, JobStatus};
 use heeler_server::replies::DaemonReply;
 use heeler_server::{DaemonClient, DaemonClientError};
-use heeler_store::DaemonFile;
+use heeler_store::{DaemonFile, STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -277,6 +278,25 @@ fn connect_or_start_unless(
             }
         }
     }
+}
+
+/// Starts a daemon again for a job that has lost its daemon. A queued job of a fleet that a person
+/// stopped stays queued.
+pub(crate) fn revive_job(place: &CommandContext, job: &JobId) -> CommandResult {
+    if waits_for_start(place, job)? {
+        let message = "the fleet was stopped: the job waits until `heeler start`";
+        return Err(CommandFailure::message(FailureCode::Refused, message));
+    }
+    connect_or_start(place).map(drop)
+}
+
+/// Returns true if a job is queued in a fleet that was stopped, so that only `heeler start` starts
+/// it.
+pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResult<bool> {
+    let reader = StoreReader::open(&place.dir()?)?;
+    let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
+    let job = reader.job(id)?;
+    Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
 }
 
 /// Starts a daemon in the background and waits until it is ready.

@@ -24,7 +24,6 @@ use super::job_facts::{is_ended, load_job_facts};
 use super::job_follower::{self, JobFollowHandle, ReviveJobFn};
 use super::permission_rules::rules;
 use super::worker_watcher::WorkerWatcher;
-use crate::commands::trigger::waits_for_start;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
@@ -52,10 +51,7 @@ impl DaemonFleet {
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
         let own = place.clone();
         let revive: ReviveJobFn = Arc::new(move |job| {
-            if waits_for_start(&own, job).map_err(|failure| failure_text(&failure))? {
-                return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
-            }
-            daemon::connect_or_start(&own).map(drop).map_err(|failure| failure_text(&failure))
+            daemon::revive_job(&own, job).map_err(|failure| failure_text(&failure))
         });
         DaemonFleet::open_with(place, revive)
     }

@@ -8,14 +8,14 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anstyle::Style;
-use camino::Utf8PathBuf;
+use camino::Utf8Path;
 use clap::Args;
 use heeler_engine::logs::{DAEMON_LOG, LOG_POLL_INTERVAL, LogTail};
 use heeler_model::{JobHead, JobId};
+use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use heeler_store::{JobFilter, StoreReader};
 use heeler_transcript::{
-    FollowStart, FollowUpdate, TranscriptFault, TranscriptFollower, TranscriptPage,
-    TranscriptRecord, read_tail,
+    FollowStart, TranscriptFault, TranscriptFaultKind, TranscriptPage, TranscriptRecord, read_tail,
 };
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -96,17 +96,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs) -> CommandResult {
         return Ok(output::print_note(&format!("no transcripts yet in {}", place.state_dir))?);
     };
     let agent = args.agent.as_deref().map(|name| place.find_agent(&reader, name)).transpose()?;
-    let heads = newest_jobs(&reader, agent.as_deref())?;
-    let mut view = LogPrinter::new(&args.how);
-    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
-    let ends = view.print_newest(&place, &reader, &heads)?;
-    if ends.is_empty() && !args.how.follow {
-        output::print_note("no transcripts yet")?;
-    }
-    match args.how.follow {
-        true => follow_fleet(&place, &reader, agent.as_deref(), view, &heads, &ends),
-        false => Ok(()),
-    }
+    print_jobs_log(&place, &reader, &args.how, &|reader| {
+        Ok((newest_jobs(reader, agent.as_deref())?, false))
+    })
 }
 
 /// Prints the daemon's log, including rotated files.
@@ -147,9 +139,9 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
         Some(path) if path.is_file() => {
             let page = read_tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
             view.print_page(&job.head, &page)?;
-            page.end
+            FollowStart::Offset(page.end)
         }
-        _ if how.follow && !job.head.status.is_final() => 0,
+        _ if how.follow && !job.head.status.is_final() => FollowStart::Beginning,
         _ => {
             return Err(CommandFailure::message(
                 FailureCode::NotFound,
@@ -157,14 +149,16 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
             ));
         }
     };
-    match path {
-        Some(path) if how.follow => {
-            let mut follower = TranscriptFollower::new();
-            follower.add(&path, FollowStart::Offset(start));
-            follow_job(&reader, &job.head, &mut follower, &mut view)
-        }
-        _ => Ok(()),
+    if !how.follow {
+        return Ok(());
     }
+    let head = job.head;
+    let starts = HashMap::from([(head.id.clone(), start)]);
+    follow(&place, &reader, &mut view, (std::slice::from_ref(&head), &starts), &|reader| {
+        let is_over = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
+        Ok((Vec::new(), is_over))
+    })?;
+    view.unfinished(&head, true).iter().try_for_each(|line| view.print(line))
 }
 
 /// Lists jobs, newest first, and tells whether the list is complete.
@@ -173,46 +167,59 @@ type JobListFn<'j> = dyn Fn(&StoreReader) -> CommandResult<(Vec<JobHead>, bool)>
 /// Prints the transcripts of several jobs in order of time, each row with its agent's name.
 pub(crate) fn print_jobs_log(
     place: &CommandContext,
+    reader: &StoreReader,
     how: &LogOutputArgs,
     jobs: &JobListFn<'_>,
 ) -> CommandResult {
-    let Some(reader) = place.open_reader()? else { return Ok(()) };
-    let (heads, is_over) = jobs(&reader)?;
+    let (heads, is_over) = jobs(reader)?;
     let mut view = LogPrinter::new(how);
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
-    let ends = view.print_newest(place, &reader, &heads)?;
-    if ends.is_empty() && (is_over || !how.follow) {
+    let starts = view.print_newest(place, reader, &heads)?;
+    let is_followed = how.follow && !is_over;
+    if !is_followed && !starts.values().any(|start| matches!(start, FollowStart::Offset(_))) {
         output::print_note("no transcripts yet")?;
     }
-    if is_over || !how.follow {
-        return Ok(());
+    match is_followed {
+        true => follow(place, reader, &mut view, (&heads, &starts), jobs),
+        false => Ok(()),
     }
-    let mut follower = TranscriptFollower::new();
-    let mut followed: Vec<JobHead> = Vec::new();
-    let mut known: HashSet<JobId> = HashSet::new();
+}
+
+/// Prints new rows of the known jobs that have a start, and of jobs that are listed later, until the
+/// list is complete.
+fn follow(
+    place: &CommandContext,
+    reader: &StoreReader,
+    view: &mut LogPrinter,
+    (known, starts): (&[JobHead], &HashMap<JobId, FollowStart>),
+    jobs: &JobListFn<'_>,
+) -> CommandResult {
+    let mut feed = MultiJobFeed::default();
+    let add = |head: &JobHead, start: FollowStart, feed: &mut MultiJobFeed<JobHead>| {
+        let path = place.log_path(reader, head)?;
+        path.into_iter().for_each(|path| feed.add(head.clone(), &path, start));
+        CommandResult::Ok(())
+    };
+    for head in known {
+        if let Some(start) = starts.get(&head.id) {
+            add(head, *start, &mut feed)?;
+        }
+    }
+    let mut known: HashSet<JobId> = known.iter().map(|head| head.id.clone()).collect();
     loop {
         // Query before reading: the transcripts of jobs that have ended are then complete.
-        let (heads, is_over) = jobs(&reader)?;
+        let (heads, is_over) = jobs(reader)?;
         for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
-            let start =
-                ends.get(&head.id).map_or(FollowStart::Beginning, |end| FollowStart::Offset(*end));
-            follow(place, &reader, head, start, &mut follower, &mut followed)?;
+            add(head, FollowStart::Beginning, &mut feed)?;
         }
-        let patience = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
-        while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_number(&update)], &update)?;
+        let wait = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
+        while let Some((head, event)) = feed.next(wait).map_err(anyhow::Error::from)? {
+            view.print_event(head, &event)?;
         }
         if is_over {
             return Ok(());
         }
     }
-}
-
-fn file_number(update: &FollowUpdate) -> usize {
-    let (FollowUpdate::Record { file, .. }
-    | FollowUpdate::Fault { file, .. }
-    | FollowUpdate::Restarted { file, .. }) = update;
-    *file
 }
 
 /// Returns the reason why a job has no transcript, if known.
@@ -226,70 +233,6 @@ fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<Strin
         ),
         false => format!("job {job} has no transcript: none was written, or the file was deleted"),
     })
-}
-
-fn follow_job(
-    reader: &StoreReader,
-    head: &JobHead,
-    follower: &mut TranscriptFollower,
-    view: &mut LogPrinter,
-) -> CommandResult {
-    loop {
-        // Query before reading: the transcript of a job that has ended is then complete.
-        let ended = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
-        let patience = if ended { LAST_LINES_WAIT } else { POLL_INTERVAL };
-        while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(head, &update)?;
-        }
-        if ended {
-            return view.unfinished(head, true).iter().try_for_each(|line| view.print(line));
-        }
-    }
-}
-
-/// Prints new rows of the listed jobs and of jobs that start later.
-fn follow_fleet(
-    place: &CommandContext,
-    reader: &StoreReader,
-    agent: Option<&str>,
-    mut view: LogPrinter,
-    there: &[JobHead],
-    ends: &HashMap<JobId, u64>,
-) -> CommandResult {
-    let mut follower = TranscriptFollower::new();
-    let mut followed: Vec<JobHead> = Vec::new();
-    let mut known: HashSet<JobId> = there.iter().map(|head| head.id.clone()).collect();
-    for head in there {
-        let start = ends.get(&head.id).map_or(FollowStart::End, |end| FollowStart::Offset(*end));
-        if !head.status.is_final() || ends.contains_key(&head.id) {
-            follow(place, reader, head, start, &mut follower, &mut followed)?;
-        }
-    }
-    loop {
-        for head in newest_jobs(reader, agent)? {
-            if known.insert(head.id.clone()) {
-                follow(place, reader, &head, FollowStart::Beginning, &mut follower, &mut followed)?;
-            }
-        }
-        while let Some(update) = follower.next(POLL_INTERVAL).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_number(&update)], &update)?;
-        }
-    }
-}
-
-fn follow(
-    place: &CommandContext,
-    reader: &StoreReader,
-    head: &JobHead,
-    start: FollowStart,
-    follower: &mut TranscriptFollower,
-    followed: &mut Vec<JobHead>,
-) -> CommandResult {
-    if let Some(path) = place.log_path(reader, head)? {
-        follower.add(&path, start);
-        followed.push(head.clone());
-    }
-    Ok(())
 }
 
 fn newest_jobs(reader: &StoreReader, agent: Option<&str>) -> CommandResult<Vec<JobHead>> {
@@ -335,33 +278,35 @@ impl LogPrinter {
         if self.how.json { lines } else { lines.saturating_mul(2) }
     }
 
-    /// Prints the newest lines of several jobs in order of time; returns the end offset of each
-    /// transcript.
+    /// Prints the newest lines of several jobs in order of time; returns where to follow each
+    /// transcript. Those of ended jobs are followed only if lines of them were printed.
     fn print_newest(
         &mut self,
         place: &CommandContext,
         reader: &StoreReader,
         heads: &[JobHead],
-    ) -> CommandResult<HashMap<JobId, u64>> {
-        let wanted = self.how.lines.get();
+    ) -> CommandResult<HashMap<JobId, FollowStart>> {
         let mut lines: Vec<LogLine> = Vec::new();
-        let mut ends = HashMap::new();
+        let mut starts = HashMap::new();
         for head in heads {
-            if lines.len() >= wanted {
-                break;
-            }
-            let Some(path) = place.log_path(reader, head)?.filter(|path| path.is_file()) else {
+            let is_enough = lines.len() >= self.how.lines.get();
+            let path = place.log_path(reader, head)?.filter(|path| !is_enough && path.is_file());
+            let Some(path) = path else {
+                if !head.status.is_final() {
+                    let start = if is_enough { FollowStart::End } else { FollowStart::Beginning };
+                    starts.insert(head.id.clone(), start);
+                }
                 continue;
             };
             let page = read_tail(&path, self.rows_wanted()).map_err(anyhow::Error::from)?;
-            ends.insert(head.id.clone(), page.end);
+            starts.insert(head.id.clone(), FollowStart::Offset(page.end));
             self.print_faults(&page.faults, &path)?;
             lines.extend(page.records.iter().filter_map(|record| self.line(head, record)));
         }
         // Stable: rows of one job stay in the order in which they were written.
         lines.sort_by_key(|line| line.at);
         self.print_last(lines)?;
-        Ok(ends)
+        Ok(starts)
     }
 
     fn print_page(&mut self, head: &JobHead, page: &TranscriptPage) -> CommandResult {
@@ -371,7 +316,7 @@ impl LogPrinter {
             lines.extend(self.unfinished(head, head.status.is_final()));
         }
         self.print_last(lines)?;
-        self.print_faults(&page.faults, &Utf8PathBuf::from("the transcript"))
+        self.print_faults(&page.faults, Utf8Path::new("the transcript"))
     }
 
     fn print_last(&mut self, lines: Vec<LogLine>) -> CommandResult {
@@ -379,16 +324,16 @@ impl LogPrinter {
         lines.into_iter().skip(skip).try_for_each(|line| self.print(&line))
     }
 
-    fn print_update(&mut self, head: &JobHead, update: &FollowUpdate) -> CommandResult {
-        match update {
-            FollowUpdate::Record { record, .. } => match self.line(head, record) {
+    fn print_event(&mut self, head: &JobHead, event: &MultiJobFeedEvent) -> CommandResult {
+        match event {
+            MultiJobFeedEvent::Row(record) => match self.line(head, record) {
                 Some(line) => self.print(&line),
                 None => Ok(()),
             },
-            FollowUpdate::Fault { fault, .. } => {
-                self.print_faults(&[*fault], &Utf8PathBuf::from("the transcript"))
+            MultiJobFeedEvent::Fault(fault) => {
+                self.print_faults(&[*fault], Utf8Path::new("the transcript"))
             }
-            FollowUpdate::Restarted { .. } => {
+            MultiJobFeedEvent::Restarted => {
                 self.formatters.remove(&head.id);
                 Ok(output::print_note("the transcript was replaced; reading it from its start")?)
             }
@@ -444,14 +389,14 @@ impl LogPrinter {
     }
 
     /// Reports skipped parts on stderr, so that an incomplete transcript is noticed.
-    fn print_faults(&self, faults: &[TranscriptFault], path: &camino::Utf8Path) -> CommandResult {
+    fn print_faults(&self, faults: &[TranscriptFault], path: &Utf8Path) -> CommandResult {
         for fault in faults {
             let what = match fault.kind {
-                heeler_transcript::TranscriptFaultKind::TornTail => "an unfinished last line",
-                heeler_transcript::TranscriptFaultKind::Nul => "NUL bytes",
-                heeler_transcript::TranscriptFaultKind::NotUtf8 => "bytes that are not text",
-                heeler_transcript::TranscriptFaultKind::NotAnObject => "a damaged line",
-                heeler_transcript::TranscriptFaultKind::TooLong => "a line that is too long",
+                TranscriptFaultKind::TornTail => "an unfinished last line",
+                TranscriptFaultKind::Nul => "NUL bytes",
+                TranscriptFaultKind::NotUtf8 => "bytes that are not text",
+                TranscriptFaultKind::NotAnObject => "a damaged line",
+                TranscriptFaultKind::TooLong => "a line that is too long",
             };
             output::print_note(&format!(
                 "skipped {what} at byte {} of {path} ({} bytes)",

@@ -16,7 +16,6 @@ use heeler_model::{AgentName, JobId, JobRequest};
 use heeler_query::QueryErrorKind;
 use serde_json::json;
 
-pub(crate) use self::report::waits_for_start;
 pub(crate) use self::trigger_args::{EXAMPLES, TriggerArgs};
 use crate::context::CommandContext;
 use crate::daemon;
@@ -123,16 +122,11 @@ fn trigger_once(
     Ok(TriggerOutcome { outcome, session_moved: moved_on })
 }
 
-/// Returns a function that starts a daemon again if the job's daemon dies. A queued job of a fleet
-/// that a person stopped stays queued.
+/// Returns a function that starts a daemon again if the job's daemon dies.
 fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
     let (place, job) = (place.clone(), job.clone());
     Arc::new(move || {
-        let told = |failure: CommandFailure| format!("{:#}", failure.error);
-        if report::waits_for_start(&place, &job).map_err(told)? {
-            return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
-        }
-        daemon::connect_or_start(&place).map(drop).map_err(told)
+        daemon::revive_job(&place, &job).map_err(|failure| format!("{:#}", failure.error))
     })
 }
 

@@ -7,7 +7,7 @@ use heeler_engine::EngineContext;
 use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session};
-use heeler_store::{STOPPED_AT, StateDir, StoreReader};
+use heeler_store::{StateDir, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -45,7 +45,7 @@ pub(super) fn wait_for_record(
     };
     let mut job = on_record()?;
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
-    if is_left || waits_for_start(place, id)? {
+    if is_left || daemon::waits_for_start(place, id)? {
         return Ok(job);
     }
     let daemon = daemon::connect_or_start(place)?;
@@ -56,15 +56,6 @@ pub(super) fn wait_for_record(
     }
     drop(daemon);
     Ok(job)
-}
-
-/// Returns true if a job is queued in a fleet that was stopped, so that only `heeler start` starts
-/// it.
-pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResult<bool> {
-    let reader = StoreReader::open(&place.dir()?)?;
-    let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
-    let job = reader.job(id)?;
-    Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
 }
 
 /// Prints the outcome of the job, and returns the matching exit code.

@@ -69,8 +69,7 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
         let workflow = definition(&place, &reader, &row)?;
         check_phase(&WorkflowRunProgress::read(&reader, row, workflow)?, phase)?;
     }
-    drop(reader);
-    logs::print_jobs_log(&place, &args.how, &|reader| {
+    logs::print_jobs_log(&place, &reader, &args.how, &|reader| {
         let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
         let is_over = row.head.status.is_final();
         let stand = WorkflowRunProgress::read(reader, row, None)?;

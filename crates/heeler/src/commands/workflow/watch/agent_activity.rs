@@ -6,9 +6,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use heeler_model::{JobId, JobStatus};
+use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use heeler_query::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{StateDir, StoreReader, WorkflowPartRow};
-use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, read_tail};
+use heeler_transcript::{FollowStart, read_tail};
 use jiff::tz::TimeZone;
 
 use super::frame;
@@ -30,19 +31,22 @@ pub(super) struct AgentActivityReader {
 }
 
 struct AgentLogFollower {
-    follower: TranscriptFollower,
+    feed: MultiJobFeed<FollowedPart>,
     known: HashSet<JobId>,
-    /// Each file's part name and row formatter.
-    files: Vec<(String, RowFormatter)>,
     zone: TimeZone,
+}
+
+/// Part of a run with a job that is followed.
+struct FollowedPart {
+    name: String,
+    formatter: RowFormatter,
 }
 
 impl AgentActivityReader {
     pub(super) fn new(dir: StateDir, follow: bool) -> AgentActivityReader {
         let follow = follow.then(|| AgentLogFollower {
-            follower: TranscriptFollower::new(),
+            feed: MultiJobFeed::default(),
             known: HashSet::new(),
-            files: Vec::new(),
             zone: TimeZone::system(),
         });
         AgentActivityReader { dir, last_lines: RefCell::default(), follow }
@@ -63,8 +67,9 @@ impl AgentActivityReader {
                     true => FollowStart::End,
                     false => FollowStart::Beginning,
                 };
-                follow.follower.add(&self.dir.job_transcript(job), start);
-                follow.files.push((frame::part_name(phase, part), RowFormatter::new()));
+                let name = frame::part_name(phase, part);
+                let part = FollowedPart { name, formatter: RowFormatter::new() };
+                follow.feed.add(part, &self.dir.job_transcript(job), start);
             }
         }
         follow.lines()
@@ -128,11 +133,11 @@ impl AgentLogFollower {
     fn lines(&mut self) -> Vec<SafeText> {
         let mut lines = Vec::new();
         while lines.len() < LINES_MAX {
-            let Ok(Some(update)) = self.follower.next(Duration::ZERO) else { break };
-            let FollowUpdate::Record { file, record, .. } = update else { continue };
-            let Some((name, told)) = self.files.get_mut(file) else { continue };
-            if let Some(row) = told.next_row(record.text.as_bytes()) {
-                let name = SafeText::styled(anstyle::Style::new().dimmed(), &format!("{name} │ "));
+            let Ok(Some((part, event))) = self.feed.next(Duration::ZERO) else { break };
+            let MultiJobFeedEvent::Row(record) = event else { continue };
+            if let Some(row) = part.formatter.next_row(record.text.as_bytes()) {
+                let name = format!("{} │ ", part.name);
+                let name = SafeText::styled(anstyle::Style::new().dimmed(), &name);
                 lines.push(name.append(row.show(&self.zone)));
             }
         }
