@@ -195,7 +195,7 @@ pub(crate) enum CliCommand {
     Snapshot(commands::snapshot::SnapshotArgs),
     /// Print a shell's completion script
     #[command(
-        after_help = "Bash: source <(heeler completions bash)\nAgent names, job IDs and session IDs are completed too."
+        after_help = "Example for bash:\n  source <(heeler completions bash)\n\nAgent names, job IDs and session IDs are completed too."
     )]
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages

@@ -22,7 +22,7 @@ use crate::output::{self, OutputTable, SafeText};
 use crate::process_env;
 use crate::shared_args;
 
-/// Help footer of `agent enable`, `disable` and `reset`.
+/// Help footer of `agent enable` and `disable`.
 const CHANGE: &str = "Examples:
   heeler agent disable coder
   heeler agent enable coder
@@ -47,9 +47,11 @@ pub(crate) enum AgentCommand {
     #[command(after_help = CHANGE)]
     Disable(AgentTargetArgs),
     /// Clear an agent's error status after a failed job
-    #[command(after_help = CHANGE)]
+    #[command(
+        after_help = "Example:\n  heeler agent reset coder\n\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
+    )]
     Reset(AgentTargetArgs),
-    /// Continue the agent's last session, and watch
+    /// Continue the agent's last session with a new job, and watch the job
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
 }

@@ -55,7 +55,7 @@ pub(crate) struct LogsArgs {
 /// Output options of `logs`.
 #[derive(Args, Clone)]
 pub(crate) struct LogOutputArgs {
-    /// Keep printing new lines until Ctrl-C or the end of the job
+    /// Keep printing new lines until Ctrl-C or the end of the job or run
     #[arg(short, long)]
     follow: bool,
     /// Number of lines to start with

@@ -25,7 +25,7 @@ Exit codes: 0 running or queued, 4 not found, 5 refused: it is running, or canno
 pub(crate) const RETRY: &str = "Example:
   heeler jobs logs $(heeler jobs retry job-2026-11-15-k3v9q1 -q) -f
 
-Starts a new job with the same agent and prompt in the background. Starts a daemon if none runs.
+The new job runs in the background. Starts a daemon if none runs.
 Exit codes: 0 running or queued, 4 not found, 5 refused.";
 
 /// Arguments of `jobs resume`.

@@ -60,7 +60,8 @@ pub(crate) enum ScheduleCommand {
     Disable(ScheduleTargetArgs),
     /// Run a schedule now
     #[command(
-        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nThe job runs in the background; starts a daemon if none runs. The schedule's times do not change.\n--payload is for schedules of type `webhook`; their rules (disabled, overlap) apply then.\nExit codes: 0 running or queued, 2 the payload cannot be sent, 4 not found, 5 refused."
+        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nThe job runs in the background; starts a daemon if none runs. The schedule's times do not change.\n--payload is for schedules of type `webhook`. The rules for a received webhook then apply: a disabled
+schedule starts no job, and `overlap` decides if an earlier job is still active.\nExit codes: 0 running or queued, 2 the payload cannot be sent, 4 not found, 5 refused."
     )]
     Trigger(ScheduleTriggerArgs),
     /// Change a schedule's times, overriding the config

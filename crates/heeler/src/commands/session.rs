@@ -30,7 +30,7 @@ pub(crate) enum SessionCommand {
     /// Show file changes since a message
     #[command(after_help = diff::ABOUT)]
     Diff(diff::SessionDiffArgs),
-    /// Continue a session, and watch
+    /// Continue a session with a new job, and watch the job
     #[command(after_help = resume::ABOUT)]
     Resume(resume::SessionResumeArgs),
     /// Write a session to one file, for another machine or to keep

@@ -48,17 +48,18 @@ use self::start_failure::DaemonStartFailure;
 use self::web_listener::WebListener;
 
 /// Help footer of `start`.
-pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr until Ctrl-C, which waits for running jobs; a second
-Ctrl-C leaves them to the next daemon. SIGTERM leaves them at once. SIGHUP rereads the config. With -d,
-the daemon runs in the background and logs to `logs/heeler.log` in the state directory.
-The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that; heeler
-open logs you in.
+pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr. Ctrl-C ends it after its running jobs have finished. A
+second Ctrl-C, or SIGTERM, ends it at once; the jobs continue, and the next daemon takes them over.
+SIGHUP rereads the config. With -d, the daemon runs in the background and logs to `logs/heeler.log` in
+the state directory.
+The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that.
+`heeler open` opens the dashboard and logs you in.
 
 Commands that change something and find no daemon start a temporary one (--until-idle). It keeps no
 schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.md for systemd and
 containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
+Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
 taken, or the state directory was moved or removed while the daemon ran.";
 
 /// Time to wait for another process that writes the state; most need only a moment.

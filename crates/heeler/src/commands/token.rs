@@ -23,8 +23,8 @@ const CREATE: &str = "Examples:
   heeler token create ci --scope operate --expires 30d
   curl -H \"authorization: Bearer $TOKEN\" http://127.0.0.1:7878/api/v1/jobs
 
-The token is printed once; only its hash is stored. Its bearer may do everything its scope allows:
-`read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
+The token is printed once; only its hash is stored. A program with the token may do everything that its
+scope allows: `read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
 access and ends the daemon. Programs of the same user may use the file api-token in the state directory.
 Exit codes: 0 created, 2 invalid name or scope, 5 the name is taken, or refused.";
 

@@ -32,8 +32,8 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler workflow show wf-2026-11-15-k3v9q1
   heeler workflow retry wf-2026-11-15-k3v9q1 --from review
 
-A workflow is a file in `workflows/` next to the config. Its phases are done by agents and commands, in
-order and in loops, and wait for your approval at gates. See docs/workflows.md.";
+A workflow is a file in `workflows/` next to the config. Agents and commands execute its phases, in
+order or in loops. At a gate, the run waits for your approval. See docs/workflows.md.";
 
 #[derive(Subcommand)]
 pub(crate) enum WorkflowCommand {

@@ -18,10 +18,11 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session diff sess-1a2b --at-message 6 --stat
   heeler session diff sess-1a2b | git apply     # in another checkout
 
-Compares the files at that message (without one: before the session's first turn) with the files as
-they are now, or as they last were if their folder is gone or on another machine. Snapshots are
-taken before the first turn and after each finished turn if the agent works in a git repository.
-They leave out ignored files, nested repositories and submodules, so these are not compared.
+Compares the current files with those at the given message or, without one, with those before the
+session's first turn. If the folder is gone or on another machine, the last snapshot is compared instead
+of the current files. Snapshots are taken before the first turn and after each finished turn if the
+agent works in a git repository. They leave out ignored files, nested repositories and submodules, so
+these are not compared.
 Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 
 /// Arguments of `session diff`.

@@ -22,13 +22,13 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session export sess-1a2b --workspace -o session.json     # with the files of each turn
 
 The file holds the records of the session and its jobs, every row of its transcript, and every line of
-the native session, which another machine needs to continue: all messages and tool results. The
-fleet's secrets are removed; check the rest before you share the file. `session import` reads it.
+the native session, which another machine needs to continue it. All messages and tool results are
+included. The fleet's secrets are removed; check the rest before you share the file. `session import` reads it.
 
 With --workspace, the file also holds the snapshots of the session's files, with the commits they are
-based on, for `session fork --workspace` and `session diff` on the other machine. Nothing is removed
-from those: files may hold secrets, even in files that were deleted since. For a fork that has not
-started, its source up to the fork point is exported.
+based on, for `session fork --workspace` and `session diff` on the other machine. Secrets are
+not removed from snapshots, and a snapshot may hold files that were deleted later. For a fork that has
+not started, its source up to the fork point is exported.
 Exit codes: 0 exported, 4 not found, 5 refused: there is no snapshot for --workspace.";
 
 /// Arguments of `session export`.

@@ -20,10 +20,9 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session fork sess-1a2b --run -p 'Try it without the cache'
   heeler session resume $(heeler session fork sess-1a2b -q) -p 'And now the other way'
 
-The source session is not changed, not by a byte. The fork point is fixed when the command returns,
-even if the source continues. `session show ID --history` numbers the messages and marks possible
-fork points: after the last answer of a finished turn. Another number moves to the nearest fork point
-before it.
+The source session is not changed. The fork point is fixed when the command returns, even if the source continues. `session show ID --history` numbers the messages and marks possible
+fork points: after the last answer of a finished turn. For any other number, the fork starts at the
+nearest fork point before it.
 Exit codes: 0 forked, 4 not found, 5 refused: not a possible fork point; with --run also those of
 `trigger`.";
 

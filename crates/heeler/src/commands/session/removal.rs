@@ -28,9 +28,9 @@ pub(crate) const DELETE: &str = "Examples:
   heeler session restore sess-1a2b
   heeler session delete sess-1a2b --purge
 
-The transcript moves to trash/sessions/ in the state directory, and the record becomes a tombstone;
-`restore` brings both back. A worktree of its own is kept until it is purged. The native session (for
-claude: in ~/.claude/projects) and the transcripts of its jobs are always kept.
+The transcript moves to trash/sessions/ in the state directory, and the record is marked as deleted;
+`restore` brings both back. The session's worktree is kept until the session is purged. The native
+session (for claude: in ~/.claude/projects) and the transcripts of its jobs are always kept.
 --purge removes transcript, snapshots and worktree permanently, after confirmation.
 Exit codes: 0 deleted, 4 not found, 5 refused: in use, or not confirmed.";
 

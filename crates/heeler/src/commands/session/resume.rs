@@ -17,7 +17,7 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session resume sess-1a2b -p 'And the next one'
   heeler session resume sess-1a2b --detach
 
-Starts a new job of the session's agent in the session, whatever its status. The agent knows the
+Starts a new job of the session's agent in the session, whatever the session's status. The agent knows the
 earlier messages. Without a prompt, the agent is informed that it was interrupted.
 If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
 those messages; --take-in answers yes.
@@ -30,7 +30,7 @@ pub(crate) const OF_AGENT: &str = "Examples:
   heeler agent resume coder -p 'And now the tests'
   heeler agent resume coder --detach
 
-Starts a new job of the agent in the session that it used last, whatever its status. The agent knows
+Starts a new job of the agent in the session that it used last, whatever the session's status. The agent knows
 the earlier messages. Without a prompt, the agent is informed that it was interrupted.
 If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
 those messages; --take-in answers yes.

@@ -42,7 +42,7 @@ pub(crate) struct TriggerArgs {
     /// Agent name
     #[arg(add = shared_args::agents())]
     pub(super) agent: String,
-    /// Prompt; `-` reads standard input [default: that of the schedule or agent]
+    /// Prompt; `-` reads standard input [default: the schedule's or agent's prompt]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) prompt: Option<String>,
     /// Use the prompt, session and limits of this schedule

@@ -16,7 +16,7 @@ pub(super) const ABOUT: &str = "Examples:
 
 The agents follow scripts: no model, key or network is needed. Replace an agent's script with
 `runtime: sdk`, and Claude does the work.
-Exit codes: 0 written, 4 no such example, 5 the folder is in use.";
+Exit codes: 0 written, 2 no such example, 5 the folder is in use.";
 
 /// Example fleet with a workflow.
 struct WorkflowExample {
@@ -82,7 +82,7 @@ pub(crate) fn files_of(name: &str) -> &'static [(&'static str, &'static str)] {
 pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
     let Some(name) = &args.name else { return list() };
     let unknown =
-        || CommandFailure::message(FailureCode::NotFound, format!("there is no example `{name}`"));
+        || CommandFailure::message(FailureCode::Usage, format!("there is no example `{name}`"));
     let example = EXAMPLES.iter().find(|it| it.name == name).ok_or_else(unknown)?;
     let dir = args.dir.clone().unwrap_or_else(|| example.name.into());
     let folder = process_env::working_directory()?.join(&dir);

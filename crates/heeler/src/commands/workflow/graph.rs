@@ -29,7 +29,7 @@ const WIDTH: usize = 100;
 /// Arguments of `workflow graph`.
 #[derive(Args)]
 pub(crate) struct WorkflowGraphArgs {
-    /// Workflow name [default: that of --run]
+    /// Workflow name [default: the workflow of --run]
     #[arg(value_name = "NAME", required_unless_present = "run", add = shared_args::workflows())]
     workflow: Option<String>,
     /// Show the progress of this run, with the definition it started with

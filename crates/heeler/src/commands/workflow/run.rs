@@ -46,8 +46,8 @@ The workflow's `messages` and `final_message` go to stdout, its progress to stde
 without messages, the output of its last phase is printed. If the workflow or an agent asks a
 question, the run and this command wait: answer here at a terminal, or anywhere with `heeler approvals`;
 --until-asked returns instead. If a run with the same --trigger-id is active, it is watched and no new
-run is started. Ctrl-C cancels the run; a second Ctrl-C kills it at once. A run that was only joined
-continues.
+run is started. Ctrl-C cancels the run; a second Ctrl-C kills it at once. A run that was already
+active continues.
 
 --dry-run calls no agent, runs no command of the workflow and spends nothing: answers are made up, and
 every gate approves; scripted agents follow their scripts. --replay repeats the answers of an earlier
@@ -81,13 +81,13 @@ pub(crate) struct WorkflowRunArgs {
     /// Workflow name
     #[arg(value_name = "NAME", add = shared_args::workflows())]
     workflow: String,
-    /// Set an input; lists as `a,b` or JSON
+    /// Set an input; write a list as `a,b` or as JSON
     #[arg(short, long = "input", value_name = "KEY=VALUE", value_parser = key_value)]
     input: Vec<(String, String)>,
-    /// JSON object with inputs: a file, or `-`; --input takes precedence
+    /// JSON file with inputs; `-` reads standard input; --input takes precedence
     #[arg(long, value_name = "FILE")]
     inputs: Option<String>,
-    /// Subject of the run; only one run of a workflow per ID is active at a time
+    /// Subject of the run; a workflow has at most one active run per ID
     #[arg(long, value_name = "ID")]
     trigger_id: Option<String>,
     /// Simulate: call only scripted agents, run no command, spend nothing
