@@ -40,43 +40,46 @@ const TICK: Duration = Duration::from_millis(500);
 const DISK_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Runs a conversation on plain lines until it ends.
-pub(crate) fn run_plain(mut talk: Conversation, mut inputs: ChatInputQueue) -> CommandResult {
-    let mut face = PlainChatPrinter::new(inputs.request_sender());
-    run(&mut talk, &mut inputs, &mut |talk, is_line| {
+pub(crate) fn run_plain(
+    mut conversation: Conversation,
+    mut inputs: ChatInputQueue,
+) -> CommandResult {
+    let mut printer = PlainChatPrinter::new(inputs.request_sender());
+    run(&mut conversation, &mut inputs, &mut |conversation, is_line| {
         if is_line {
-            face.on_line_read();
+            printer.on_line_read();
         }
-        for shown in talk.take_output() {
+        for shown in conversation.take_output() {
             // The reader of stdout is gone: end the conversation in an orderly way.
-            if face.show(&shown).is_err() && !talk.has_ended() {
-                talk.handle_action(UserAction::HangUp, process_env::now());
+            if printer.show(&shown).is_err() && !conversation.has_ended() {
+                conversation.handle_action(UserAction::HangUp, process_env::now());
             }
         }
-        face.request_line();
+        printer.request_line();
     });
     Ok(())
 }
 
 /// Runs a conversation on a full screen until it ends.
 pub(crate) fn run_on_screen(
-    mut talk: Conversation,
+    mut conversation: Conversation,
     mut inputs: ChatInputQueue,
     mut terminal: TerminalHandle,
     history: Vec<String>,
     env: &BTreeMap<String, String>,
 ) -> CommandResult {
     let (show, shown) = sync_channel(DISPLAY_QUEUE_MAX);
-    let tell = inputs.request_sender();
+    let sender = inputs.request_sender();
     let talking = std::thread::spawn(move || {
         let mut last_words = Vec::new();
-        run(&mut talk, &mut inputs, &mut |talk, _| {
-            for shown in talk.take_output() {
+        run(&mut conversation, &mut inputs, &mut |conversation, _| {
+            for shown in conversation.take_output() {
                 if let ChatOutput::ExitMessage(text) = &shown {
                     last_words.push(text.clone());
                 }
                 // The terminal is closed: end the conversation in an orderly way.
-                if show.send(shown).is_err() && !talk.has_ended() {
-                    talk.handle_action(UserAction::HangUp, process_env::now());
+                if show.send(shown).is_err() && !conversation.has_ended() {
+                    conversation.handle_action(UserAction::HangUp, process_env::now());
                 }
             }
         });
@@ -84,9 +87,9 @@ pub(crate) fn run_on_screen(
     });
     let completion = CompletionSources { commands: COMMANDS, files: Box::new(complete_files) };
     let mut screen = ChatScreen::new(theme(env), completion, history);
-    heeler_tui::run_screen(&mut terminal, &mut screen, shown, process_env::now, move |wish| {
+    heeler_tui::run_screen(&mut terminal, &mut screen, shown, process_env::now, move |action| {
         // Fails only if the conversation has ended already.
-        drop(tell.send(wish));
+        drop(sender.send(action));
     });
     let last_words = talking.join();
     drop(terminal);
@@ -94,8 +97,8 @@ pub(crate) fn run_on_screen(
         anyhow::anyhow!("the conversation ended unexpectedly; everything shown is saved on disk")
     };
     // The exit messages vanished with the screen. All is saved, so a closed terminal is no failure.
-    let told = last_words.map_err(broken)?.into_iter().try_for_each(output::print_line);
-    drop(told);
+    let printed = last_words.map_err(broken)?.into_iter().try_for_each(output::print_line);
+    drop(printed);
     Ok(())
 }
 
@@ -111,8 +114,8 @@ pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
 }
 
 /// Returns the user's earlier prompts, oldest first.
-pub(crate) fn prompt_history(book: &SessionFile) -> Vec<String> {
-    let page = book.entries_before(&ChatSpeaker::Coordinator, None, HISTORY_MAX);
+pub(crate) fn prompt_history(session_file: &SessionFile) -> Vec<String> {
+    let page = session_file.entries_before(&ChatSpeaker::Coordinator, None, HISTORY_MAX);
     let entries = page.map(|page| page.entries).unwrap_or_default();
     entries
         .iter()
@@ -145,33 +148,33 @@ fn complete_files(typed: &str) -> Vec<String> {
 
 /// Feeds input and clock ticks to the conversation until it ends.
 fn run(
-    talk: &mut Conversation,
+    conversation: &mut Conversation,
     inputs: &mut ChatInputQueue,
     shows: &mut dyn FnMut(&mut Conversation, bool),
 ) {
     let mut next_tick = Instant::now() + TICK;
-    shows(talk, false);
-    while !talk.has_ended() {
-        let input = match talk.has_unwritten_entries() {
+    shows(conversation, false);
+    while !conversation.has_ended() {
+        let input = match conversation.has_unwritten_entries() {
             true => inputs.next_exit_request(DISK_RETRY_INTERVAL),
             false => inputs.next(next_tick.saturating_duration_since(Instant::now())),
         };
-        let heard = match input {
-            Some(ChatLoopInput::UserRequest(wish)) => {
-                let is_line = matches!(wish, UserAction::SendLine(_));
-                talk.handle_action(wish, process_env::now());
+        let is_line_read = match input {
+            Some(ChatLoopInput::UserRequest(action)) => {
+                let is_line = matches!(action, UserAction::SendLine(_));
+                conversation.handle_action(action, process_env::now());
                 is_line
             }
-            Some(ChatLoopInput::FleetEvent(happened)) => {
-                talk.handle_fleet_event(happened, process_env::now());
+            Some(ChatLoopInput::FleetEvent(event)) => {
+                conversation.handle_fleet_event(event, process_env::now());
                 false
             }
             None => {
-                talk.tick(process_env::now());
+                conversation.tick(process_env::now());
                 next_tick = Instant::now() + TICK;
                 false
             }
         };
-        shows(talk, heard);
+        shows(conversation, is_line_read);
     }
 }

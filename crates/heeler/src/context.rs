@@ -144,9 +144,9 @@ struct TrustedOwners(Vec<u32>);
 
 impl TrustedOwners {
     fn from_env(env: &BTreeMap<String, String>) -> TrustedOwners {
-        let own = rustix::process::geteuid();
-        let behind_sudo = env.get("SUDO_UID").filter(|_| own.is_root());
-        let mut users = vec![own.as_raw(), 0];
+        let user = rustix::process::geteuid();
+        let behind_sudo = env.get("SUDO_UID").filter(|_| user.is_root());
+        let mut users = vec![user.as_raw(), 0];
         users.extend(behind_sudo.and_then(|uid| uid.parse::<u32>().ok()));
         TrustedOwners(users)
     }
@@ -232,11 +232,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(folder.path()).unwrap().join("heeler.yaml");
         std::fs::write(&path, "").unwrap();
-        let own = rustix::process::geteuid().as_raw();
+        let user = rustix::process::geteuid().as_raw();
         let mut passed_over = None;
-        assert!(TrustedOwners(vec![own]).is_trusted(&path, &mut passed_over));
+        assert!(TrustedOwners(vec![user]).is_trusted(&path, &mut passed_over));
         assert_eq!(passed_over, None);
-        assert!(!TrustedOwners(vec![own + 1]).is_trusted(&path, &mut passed_over));
+        assert!(!TrustedOwners(vec![user + 1]).is_trusted(&path, &mut passed_over));
         assert_eq!(passed_over, Some(path));
     }
 }

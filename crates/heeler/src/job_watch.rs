@@ -87,11 +87,13 @@ pub(crate) fn watch(
     watch: &JobWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<JobWatchOutcome> {
-    let (tell, events, interrupted) = listener.into_parts();
+    let (sender, events, interrupted) = listener.into_parts();
     let feed = JobFeed::new(watch.fleet.dir.clone(), watch.job.clone(), 0);
-    let mut live = JobWatcher::new(watch, tell.clone(), feed.handle());
+    let mut live = JobWatcher::new(watch, sender.clone(), feed.handle());
     // The watch ends before its receiver is dropped.
-    std::thread::spawn(move || feed.forward(|event| tell.send(JobWatchEvent::Feed(event)).is_ok()));
+    std::thread::spawn(move || {
+        feed.forward(|event| sender.send(JobWatchEvent::Feed(event)).is_ok());
+    });
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     if let Some(reason) = &watch.wait_reason {
         live.screen.remark(&format!("queued: {}", one_line(reason)))?;
@@ -126,7 +128,7 @@ struct JobWatcher<'w> {
 impl<'w> JobWatcher<'w> {
     fn new(
         watch: &'w JobWatchOptions<'w>,
-        tell: SyncSender<JobWatchEvent>,
+        sender: SyncSender<JobWatchEvent>,
         feed: JobFeedHandle,
     ) -> JobWatcher<'w> {
         JobWatcher {
@@ -134,9 +136,9 @@ impl<'w> JobWatcher<'w> {
             questions: QuestionPrompter::new(
                 watch.keyboard.clone(),
                 watch.answered_by.clone(),
-                tell.clone(),
+                sender.clone(),
             ),
-            events: tell,
+            events: sender,
             screen: WatchScreen::new(watch.output_mode, watch.term),
             tools: ToolCallTracker::new(TOOLS_MARGIN),
             outcome: JobWatchOutcome::default(),
@@ -222,11 +224,11 @@ impl<'w> JobWatcher<'w> {
     }
 
     fn revive(&self) {
-        let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
+        let (revive, sender) = (Arc::clone(&self.watch.revive), self.events.clone());
         std::thread::spawn(move || {
             if let Err(why) = revive() {
                 // Fails only if the watch has ended.
-                let _told = tell.send(JobWatchEvent::Unattended(why));
+                let _told = sender.send(JobWatchEvent::Unattended(why));
             }
         });
     }
@@ -271,10 +273,10 @@ impl<'w> JobWatcher<'w> {
         }
         if self.watch.is_command {
             if key == "content" {
-                let said = self.full_text.text(&self.folder, row, key);
+                let text = self.full_text.text(&self.folder, row, key);
                 let answer = self.outcome.answer.get_or_insert_default();
                 answer.push_str(if answer.is_empty() { "" } else { "\n" });
-                answer.push_str(&said);
+                answer.push_str(&text);
             }
         } else if row.text(key).is_some_and(|text| !text.trim().is_empty()) {
             self.answer = Some((row.clone(), key));
@@ -292,16 +294,16 @@ impl<'w> JobWatcher<'w> {
 
     fn handle_interrupt(&mut self) -> CommandResult {
         self.outcome.interrupts += 1;
-        let (now, said) = match self.outcome.interrupts {
+        let (now, remark) = match self.outcome.interrupts {
             1 => (false, "cancelling; Ctrl-C again kills it at once"),
             2 => (true, "killing it"),
             _ => return Ok(()),
         };
-        self.screen.remark(said)?;
-        let (cancel, tell) = (Arc::clone(&self.watch.cancel), self.events.clone());
+        self.screen.remark(remark)?;
+        let (cancel, sender) = (Arc::clone(&self.watch.cancel), self.events.clone());
         std::thread::spawn(move || {
             if let Err(why) = cancel(now) {
-                let _told = tell.send(JobWatchEvent::CancelFailed(why));
+                let _told = sender.send(JobWatchEvent::CancelFailed(why));
             }
         });
         Ok(())

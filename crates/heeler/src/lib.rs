@@ -84,10 +84,10 @@ pub fn open_fleet(
 > {
     use std::sync::Arc;
 
-    let place = context::CommandContext::from_parts(config, env);
-    let opened = chat::daemon_fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
-    let (fleet, happened) = opened.map_err(|failure| format!("{:#}", failure.error))?;
-    Ok((Box::new(fleet), happened))
+    let context = context::CommandContext::from_parts(config, env);
+    let opened = chat::daemon_fleet::DaemonFleet::open_with(&context, Arc::new(move |_| revive()));
+    let (fleet, events) = opened.map_err(|failure| format!("{:#}", failure.error))?;
+    Ok((Box::new(fleet), events))
 }
 
 /// Returns the command line as data, for parsing, the generated reference and the manual pages.

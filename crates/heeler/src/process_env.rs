@@ -70,14 +70,14 @@ pub(crate) fn engine_fleet(
     state_dir: &Utf8Path,
     env: &BTreeMap<String, String>,
 ) -> CommandResult<EngineContext> {
-    let kept = env.iter().filter(|(name, _)| KEPT_VARIABLES.contains(&name.as_str()));
-    let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
+    let variables = env.iter().filter(|(name, _)| KEPT_VARIABLES.contains(&name.as_str()));
+    let variables = variables.map(|(name, value)| (name.clone(), value.clone()));
     // The path must be absolute: those processes have another working directory.
     let home = home(env, &working_directory()?).map(|home| ("HEELER_HOME".to_owned(), home.into()));
     Ok(EngineContext {
         dir: StateDir::create(state_dir)?,
         program: program()?,
-        env: kept.chain(home).collect(),
+        env: variables.chain(home).collect(),
         now,
     })
 }

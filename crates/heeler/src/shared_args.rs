@@ -62,13 +62,13 @@ impl ListPageArgs {
         &self,
         what: &str,
         status: Option<&str>,
-        place: &CommandContext,
+        context: &CommandContext,
     ) -> String {
         let filtered = self.agent.is_some() || self.since.is_some() || status.is_some();
         match (filtered, &self.before) {
             (true, _) => format!("no {what} match"),
             (false, Some(id)) => format!("no {what} before {id}"),
-            (false, None) => format!("no {what} yet in {}", place.state_dir),
+            (false, None) => format!("no {what} yet in {}", context.state_dir),
         }
     }
 }

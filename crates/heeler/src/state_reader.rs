@@ -105,9 +105,9 @@ impl CommandContext {
             Some(reader) => (reader, self.dir()?),
             None => (StoreReader::empty(now())?, StateDir::absent(&self.state_dir)),
         };
-        let (place, loaded, known) = (self.clone(), loaded.map(Arc::new), OnceLock::new());
+        let (context, loaded, known) = (self.clone(), loaded.map(Arc::new), OnceLock::new());
         let source = move || {
-            known.get_or_init(|| fleet_config::query_context(&place, loaded.clone())).clone()
+            known.get_or_init(|| fleet_config::query_context(&context, loaded.clone())).clone()
         };
         Ok(FleetReader::new(dir, source).with_reader(reader))
     }
@@ -162,16 +162,18 @@ impl CommandContext {
         head: &JobHead,
     ) -> CommandResult<Option<Utf8PathBuf>> {
         let dir = self.dir()?;
-        let own = dir.job_transcript(&head.id);
-        if is_file(&own) {
-            return Ok(Some(own));
+        let transcript = dir.job_transcript(&head.id);
+        if is_file(&transcript) {
+            return Ok(Some(transcript));
         }
         let session = match &head.session_id {
             Some(id) => reader.session_by_agent_id(id)?,
             None => None,
         };
         let log = session.and_then(|session| dir.session_log_path(self.home.as_deref(), &session));
-        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
+        Ok(log
+            .filter(|log| is_file(log))
+            .or_else(|| (!head.status.is_final()).then_some(transcript)))
     }
 }
 

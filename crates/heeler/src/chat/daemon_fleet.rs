@@ -34,7 +34,7 @@ const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs(
 
 /// Client of the fleet of one [`CommandContext`].
 pub(crate) struct DaemonFleet {
-    place: CommandContext,
+    context: CommandContext,
     dir: StateDir,
     loaded: LoadedConfig,
     events: SyncSender<ChatFleetEvent>,
@@ -47,43 +47,43 @@ pub(crate) struct DaemonFleet {
 impl DaemonFleet {
     /// Opens the fleet, and returns the receiver of its events.
     pub(crate) fn open(
-        place: &CommandContext,
+        context: &CommandContext,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
-        let own = place.clone();
+        let fleet_context = context.clone();
         let revive: ReviveJobFn = Arc::new(move |job| {
-            daemon::revive_job(&own, job).map_err(|failure| failure_text(&failure))
+            daemon::revive_job(&fleet_context, job).map_err(|failure| failure_text(&failure))
         });
-        DaemonFleet::open_with(place, revive)
+        DaemonFleet::open_with(context, revive)
     }
 
     /// Opens the fleet with a custom way to revive jobs.
     pub(crate) fn open_with(
-        place: &CommandContext,
+        context: &CommandContext,
         revive: ReviveJobFn,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
-        let loaded = fleet_config::load_without_workflows(place)?;
-        place.migrate_database()?;
+        let loaded = fleet_config::load_without_workflows(context)?;
+        context.migrate_database()?;
         // Do not create a directory that was named by mistake. The daemon creates a missing one.
-        let reader = place.open_reader()?;
-        let dir = match place.state_dir.exists() {
-            true => place.dir()?,
-            false => StateDir::absent(&place.state_dir),
+        let reader = context.open_reader()?;
+        let dir = match context.state_dir.exists() {
+            true => context.dir()?,
+            false => StateDir::absent(&context.state_dir),
         };
-        let (tell, happened) = sync_channel(QUEUED_EVENTS_MAX);
-        let watched = WorkerWatcher::new(dir.clone(), tell.clone());
-        let (place, followed) = (place.clone(), HashMap::new());
+        let (sender, events) = sync_channel(QUEUED_EVENTS_MAX);
+        let watched = WorkerWatcher::new(dir.clone(), sender.clone());
+        let (context, followed) = (context.clone(), HashMap::new());
         Ok((
             DaemonFleet {
-                place,
+                context,
                 dir,
                 loaded,
-                events: tell,
+                events: sender,
                 revive,
                 reader,
                 followers: followed,
                 worker_watcher: watched,
             },
-            happened,
+            events,
         ))
     }
 
@@ -146,7 +146,7 @@ impl ChatFleetClient for DaemonFleet {
             ..JobRequest::new(agent)
         };
         let command = DaemonCommand::Trigger(Box::new(wanted));
-        match daemon::request_idempotent(&self.place, &command, &turn.id.to_string()) {
+        match daemon::request_idempotent(&self.context, &command, &turn.id.to_string()) {
             Ok(answer) => {
                 job_id_of(&answer).ok_or_else(|| failure_text(&daemon::unexpected(&answer)))
             }
@@ -176,19 +176,20 @@ impl ChatFleetClient for DaemonFleet {
         ask: &str,
         answer: &QuestionAnswer,
     ) -> Result<(), String> {
-        let by = self.place.caller_name();
-        let told = self.send_control(
+        let by = self.context.caller_name();
+        let sent = self.send_control(
             job,
             ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by },
         );
-        told.map_err(
+        sent.map_err(
             |(MessageDeliveryError::Refused(why) | MessageDeliveryError::Unconfirmed(why))| why,
         )
     }
 
     fn cancel_job(&mut self, job: &JobId, now: bool) -> Result<(), String> {
-        let command = DaemonCommand::Cancel { job: job.clone(), now, by: self.place.caller_name() };
-        match daemon::request(&self.place, &command) {
+        let command =
+            DaemonCommand::Cancel { job: job.clone(), now, by: self.context.caller_name() };
+        match daemon::request(&self.context, &command) {
             Ok(_) => Ok(()),
             Err(failure) => match self.job_info(job)? {
                 // The job ended before the cancel request arrived.

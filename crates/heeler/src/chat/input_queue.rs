@@ -54,14 +54,14 @@ pub(super) struct ConversationEnded;
 
 impl UserRequestSender {
     /// Sends a request, or drops it if too many wait.
-    pub(super) fn send(&self, wish: UserAction) -> Result<(), ConversationEnded> {
-        let exits = if wish.is_exit() { QUEUED_EXITS_MAX } else { 0 };
+    pub(super) fn send(&self, action: UserAction) -> Result<(), ConversationEnded> {
+        let exits = if action.is_exit() { QUEUED_EXITS_MAX } else { 0 };
         let one_more = |count| (count < QUEUED_REQUESTS_MAX + exits).then_some(count + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
             return Ok(());
         }
         // The queue has room for everything that is counted.
-        self.sender.try_send(ChatLoopInput::UserRequest(wish)).map_err(|_| ConversationEnded)
+        self.sender.try_send(ChatLoopInput::UserRequest(action)).map_err(|_| ConversationEnded)
     }
 }
 
@@ -69,9 +69,9 @@ impl ChatInputQueue {
     /// Creates the queue. Every signal that ends a process becomes an exit request.
     pub(crate) fn new() -> CommandResult<ChatInputQueue> {
         let capacity = QUEUED_EVENTS_MAX + QUEUED_REQUESTS_MAX + QUEUED_EXITS_MAX;
-        let (tell, inputs) = sync_channel(capacity);
+        let (sender, inputs) = sync_channel(capacity);
         let inputs = ChatInputQueue {
-            sender: tell,
+            sender,
             receiver: inputs,
             deferred: VecDeque::new(),
             waiting: Arc::default(),
@@ -95,15 +95,15 @@ impl ChatInputQueue {
     }
 
     /// Also takes the events of a fleet, from a thread of its own.
-    pub(crate) fn forward_events(&self, happened: Receiver<ChatFleetEvent>) {
-        let (teller, count) = (self.sender.clone(), Arc::clone(&self.waiting));
+    pub(crate) fn forward_events(&self, events: Receiver<ChatFleetEvent>) {
+        let (sender, count) = (self.sender.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
-            for happened in happened {
+            for event in events {
                 while count.load(Ordering::Relaxed) >= QUEUED_EVENTS_MAX {
                     std::thread::sleep(QUEUE_FULL_WAIT);
                 }
                 count.fetch_add(1, Ordering::Relaxed);
-                if teller.send(ChatLoopInput::FleetEvent(happened)).is_err() {
+                if sender.send(ChatLoopInput::FleetEvent(event)).is_err() {
                     return;
                 }
             }
@@ -129,7 +129,7 @@ impl ChatInputQueue {
             let left = until.saturating_duration_since(Instant::now());
             let input = self.receiver.recv_timeout(left).ok()?;
             match &input {
-                ChatLoopInput::UserRequest(wish) if wish.is_exit() => {
+                ChatLoopInput::UserRequest(action) if action.is_exit() => {
                     self.release(&input);
                     return Some(input);
                 }
@@ -139,7 +139,7 @@ impl ChatInputQueue {
     }
 }
 
-fn handle_signals(tell: UserRequestSender) -> std::io::Result<()> {
+fn handle_signals(sender: UserRequestSender) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -150,7 +150,7 @@ fn handle_signals(tell: UserRequestSender) -> std::io::Result<()> {
         runtime.block_on(async {
             let mut terminates = 0;
             loop {
-                let wish = tokio::select! {
+                let action = tokio::select! {
                     _ = interrupt.recv() => UserAction::Exit,
                     _ = terminate.recv() => {
                         terminates += 1;
@@ -160,7 +160,7 @@ fn handle_signals(tell: UserRequestSender) -> std::io::Result<()> {
                     // urgent request.
                     _ = hangup.recv() => UserAction::HangUp,
                 };
-                if tell.send(wish).is_err() {
+                if sender.send(action).is_err() {
                     return;
                 }
             }
@@ -179,17 +179,17 @@ mod tests {
     fn who_wants_to_leave_is_heard_before_all_else_while_a_disk_takes_nothing() {
         let mut inputs = ChatInputQueue::new().unwrap();
         let line = || UserAction::SendLine("hello".to_owned());
-        for wish in [line(), UserAction::Interrupt, UserAction::Exit] {
-            assert!(inputs.request_sender().send(wish).is_ok());
+        for action in [line(), UserAction::Interrupt, UserAction::Exit] {
+            assert!(inputs.request_sender().send(action).is_ok());
         }
-        let wish = |input| match input {
-            Some(ChatLoopInput::UserRequest(wish)) => Some(wish),
+        let action = |input| match input {
+            Some(ChatLoopInput::UserRequest(action)) => Some(action),
             _ => None,
         };
-        assert_eq!(wish(inputs.next_exit_request(WAIT)), Some(UserAction::Exit));
-        assert_eq!(wish(inputs.next_exit_request(Duration::ZERO)), None);
-        assert_eq!(wish(inputs.next(WAIT)), Some(line()), "the others are not lost");
-        assert_eq!(wish(inputs.next(WAIT)), Some(UserAction::Interrupt));
+        assert_eq!(action(inputs.next_exit_request(WAIT)), Some(UserAction::Exit));
+        assert_eq!(action(inputs.next_exit_request(Duration::ZERO)), None);
+        assert_eq!(action(inputs.next(WAIT)), Some(line()), "the others are not lost");
+        assert_eq!(action(inputs.next(WAIT)), Some(UserAction::Interrupt));
     }
 
     #[test]

@@ -102,17 +102,17 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
 }
 
 fn change(global: &GlobalArgs, args: &AgentTargetArgs, change: AgentChange) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let command =
-        DaemonCommand::Agent { agent: args.agent.clone(), change, by: place.caller_name() };
-    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
+        DaemonCommand::Agent { agent: args.agent.clone(), change, by: context.caller_name() };
+    daemon::print_answer(&daemon::request(&context, &command)?, args.json)
 }
 
 fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    let keeper = StateWriterInfo::find(&place)?;
-    let page = place.open_records_with(Some(fleet_config::load(&place)?))?.agents(now)?;
+    let context = CommandContext::find(global)?;
+    let writer = StateWriterInfo::find(&context)?;
+    let page = context.open_records_with(Some(fleet_config::load(&context)?))?.agents(now)?;
     if args.json {
         return Ok(output::print_json(&page)?);
     }
@@ -120,7 +120,7 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
     if shown.is_empty() {
         return Ok(output::print_line("no agents yet; add one with: heeler init agent NAME")?);
     }
-    if let Some(warning) = keeper.warning() {
+    if let Some(warning) = writer.warning() {
         output::print_line(warning)?;
     }
     let mut lines = OutputTable::new(
@@ -144,10 +144,10 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
 
 fn show(global: &GlobalArgs, args: &AgentTargetArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    let loaded = fleet_config::load(&place)?;
+    let context = CommandContext::find(global)?;
+    let loaded = fleet_config::load(&context)?;
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();
-    let one = place.open_records_with(Some(loaded))?.agent(&name, now)?;
+    let one = context.open_records_with(Some(loaded))?.agent(&name, now)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "agent": one }))?),
         false => print(&one, now),

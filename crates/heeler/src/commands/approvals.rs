@@ -157,29 +157,29 @@ pub(crate) struct ReplyArgs {
 
 /// Runs `approvals` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
-        ApprovalsCommand::List(args) => list(&place, args),
-        ApprovalsCommand::Show(args) => show(&place, args),
+        ApprovalsCommand::List(args) => list(&context, args),
+        ApprovalsCommand::Show(args) => show(&context, args),
         ApprovalsCommand::Approve(ApproveArgs { ids, reason, json }) => {
             let answer =
                 ApprovalAnswer { approve: true, text: reason.clone(), updated_input: None };
-            answer_all(&place, ids, ApprovalVerb::Approve, &answer, *json)
+            answer_all(&context, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
             // Check first: do not ask for a reason if there is nothing to reject.
-            find_all(&place, ids, ApprovalVerb::Reject)?;
+            find_all(&context, ids, ApprovalVerb::Reject)?;
             let text = match reason {
                 None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
                 reason => reason.clone(),
             };
             let answer = ApprovalAnswer { approve: false, text, updated_input: None };
-            answer_all(&place, ids, ApprovalVerb::Reject, &answer, *json)
+            answer_all(&context, ids, ApprovalVerb::Reject, &answer, *json)
         }
         ApprovalsCommand::Reply(ReplyArgs { id, text, json }) => {
             let text = Some(read_reply(text)?);
             let answer = ApprovalAnswer { approve: true, text, updated_input: None };
-            answer_all(&place, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
+            answer_all(&context, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
         }
     }
 }
@@ -210,11 +210,11 @@ fn read_reply(text: &str) -> CommandResult<String> {
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
+fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
     let (run, before) = (args.run.clone(), args.before.clone());
     let wanted = ApprovalListQuery { status, run, before, limit: args.limit.get() as usize };
-    let page = place.open_records()?.approvals(&wanted)?;
+    let page = context.open_records()?.approvals(&wanted)?;
     if args.json {
         return Ok(output::print_json(&page)?);
     }
@@ -261,8 +261,8 @@ pub(crate) fn status_word(kind: ApprovalKind, status: ApprovalStatus) -> &'stati
     }
 }
 
-fn show(place: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
-    let approval = place.reader_for("approval", &args.id)?.find_approval(&args.id)?;
+fn show(context: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
+    let approval = context.reader_for("approval", &args.id)?.find_approval(&args.id)?;
     if args.json {
         let approval = ApprovalDetails::of(&approval);
         return Ok(output::print_json(&json!({ "approval": approval }))?);
@@ -385,11 +385,11 @@ fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
 /// Finds the approvals to answer, without duplicates. Fails before any is answered if one cannot
 /// be.
 fn find_all(
-    place: &CommandContext,
+    context: &CommandContext,
     ids: &[String],
     verb: ApprovalVerb,
 ) -> CommandResult<Vec<Approval>> {
-    let reader = place.reader_for("approval", &ids[0])?;
+    let reader = context.reader_for("approval", &ids[0])?;
     let find = |id: &String| -> CommandResult<Approval> {
         let approval = reader.find_approval(id)?;
         check(&approval, verb)?;
@@ -416,32 +416,34 @@ fn find_all(
 
 /// Answers each approval. Tries all, then fails with the first failure's exit code.
 fn answer_all(
-    place: &CommandContext,
+    context: &CommandContext,
     ids: &[String],
     verb: ApprovalVerb,
     answer: &ApprovalAnswer,
     json: bool,
 ) -> CommandResult {
-    place.migrate_database()?;
-    let found = find_all(place, ids, verb)?;
-    let mut told = Vec::new();
+    context.migrate_database()?;
+    let found = find_all(context, ids, verb)?;
+    let mut answers = Vec::new();
     let mut failure = None;
     for approval in found {
         let id = approval.id;
         let command = DaemonCommand::Approval {
             approval: id.clone(),
             answer: answer.clone(),
-            by: place.caller_name(),
+            by: context.caller_name(),
         };
-        match daemon::request(place, &command) {
+        match daemon::request(context, &command) {
             Ok(answered) if json => {
                 let message = daemon::to_json(&answered)["message"].clone();
-                told.push(json!({ "id": id, "answered": true, "message": message, "error": null }));
+                answers
+                    .push(json!({ "id": id, "answered": true, "message": message, "error": null }));
             }
             Ok(answered) => daemon::print_answer(&answered, false)?,
             Err(failed) => {
                 let error = format!("{:#}", failed.error);
-                told.push(json!({ "id": id, "answered": false, "message": null, "error": error }));
+                answers
+                    .push(json!({ "id": id, "answered": false, "message": null, "error": error }));
                 if !json {
                     output::print_error(failed.text())?;
                 }
@@ -450,7 +452,7 @@ fn answer_all(
         }
     }
     if json {
-        output::print_json(&json!({ "approvals": told }))?;
+        output::print_json(&json!({ "approvals": answers }))?;
     }
     failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }

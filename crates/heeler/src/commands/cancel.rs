@@ -36,13 +36,13 @@ pub(crate) struct JobCancelArgs {
 
 /// Cancels each job. Tries all, then fails with the first failure's exit code.
 pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let reader = place.reader_for("job", &args.ids[0])?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let reader = context.reader_for("job", &args.ids[0])?;
     let jobs: Vec<Job> =
         args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<CommandResult<_>>()?;
     drop(reader);
-    let mut told: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
     let mut failure = None;
     for job in jobs {
         let id = job.head.id.clone();
@@ -51,16 +51,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
             // The job must be cancelled even if this note cannot be written.
             drop(output::print_note(&format!("cancelling {id}…{more}")));
         }
-        match cancel(&place, &id, args.now) {
+        match cancel(&context, &id, args.now) {
             Ok(job) => {
-                let said = format!("{id}: {}", job.head.status);
-                told.push(json!({ "id": id, "status": job.head.status, "error": null }));
+                let line = format!("{id}: {}", job.head.status);
+                results.push(json!({ "id": id, "status": job.head.status, "error": null }));
                 if !args.json {
-                    output::print_line(said)?;
+                    output::print_line(line)?;
                 }
             }
             Err(failed) => {
-                told.push(
+                results.push(
                     json!({ "id": id, "status": null, "error": format!("{:#}", failed.error) }),
                 );
                 if !args.json {
@@ -71,16 +71,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
         }
     }
     if args.json {
-        output::print_json(&json!({ "jobs": told }))?;
+        output::print_json(&json!({ "jobs": results }))?;
     }
     failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }
 
 /// Asks the daemon to cancel a job, and waits until its end is recorded.
-fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
-    let command = DaemonCommand::Cancel { job: id.clone(), now, by: place.caller_name() };
-    daemon::request(place, &command)?;
-    let dir = place.dir()?;
+fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
+    let command = DaemonCommand::Cancel { job: id.clone(), now, by: context.caller_name() };
+    daemon::request(context, &command)?;
+    let dir = context.dir()?;
     let deadline = Instant::now() + END_WAIT;
     loop {
         let job = StoreReader::open(&dir)?.job(id)?;
@@ -98,7 +98,7 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
             let message = format!("job {id} has already ended: {}", job.head.status);
             return Err(CommandFailure::message(FailureCode::Refused, message));
         }
-        if let Some(fault) = find_run_fault(place, id)? {
+        if let Some(fault) = find_run_fault(context, id)? {
             return Err(CommandFailure::message(FailureCode::Failed, fault).hint("heeler doctor"));
         }
         if Instant::now() >= deadline {
@@ -111,8 +111,8 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
 }
 
 /// Returns the reason why a job's run cannot be settled, if the daemon knows one.
-fn find_run_fault(place: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
-    let Some(mut daemon) = daemon::connect(place)? else { return Ok(None) };
+fn find_run_fault(context: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
+    let Some(mut daemon) = daemon::connect(context)? else { return Ok(None) };
     let Ok(CommandReply::Status(status)) =
         daemon.send_command(&DaemonCommand::Status, Some(END_WAIT))
     else {

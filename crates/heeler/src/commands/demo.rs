@@ -15,7 +15,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
-use self::demo_context::{DemoContext, say, show_command, tell};
+use self::demo_context::{DemoContext, print_heading, print_text, show_command};
 use crate::commands::workflow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
@@ -76,16 +76,16 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage = DemoContext {
+    let demo = DemoContext {
         program: process_env::program()?,
         folder: new_folder(args.dir.as_deref())?,
         interrupted: handle_interrupts()?,
     };
     if args.serve {
-        return serve::run(&stage, args.dir.is_none());
+        return serve::run(&demo, args.dir.is_none());
     }
-    match stage.run() {
-        Err(_) if stage.is_interrupted() => Err(stage.interrupted_failure()),
+    match demo.run() {
+        Err(_) if demo.is_interrupted() => Err(demo.interrupted_failure()),
         done => done,
     }
 }
@@ -100,7 +100,7 @@ fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
 
 impl DemoContext {
     fn run(&self) -> CommandResult {
-        tell(
+        print_heading(
             "Three agents work in parallel. They follow scripts: no model, key or network is needed.",
         )?;
         self.write("fleet", &FLEET)?;
@@ -109,20 +109,20 @@ impl DemoContext {
         self.fork()?;
         self.workflow()?;
 
-        tell(
+        print_heading(
             "A herdctl project after a crash: one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
         )?;
         self.write("project", &PROJECT)?;
         self.run_command("project", &["jobs"])?;
         self.run_command("project", &["doctor", "--fix"])?;
 
-        tell(&format!(
+        print_heading(&format!(
             "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery acknowledged row must be in the file, complete."
         ))?;
         self.kill_writers()?;
 
-        tell("Yours to explore:")?;
-        say(self.next_steps())
+        print_heading("Yours to explore:")?;
+        print_text(self.next_steps())
     }
 
     fn next_steps(&self) -> String {
@@ -136,14 +136,14 @@ impl DemoContext {
 
     /// Shows that a session and its fork share the messages before the fork, and only those.
     fn fork(&self) -> CommandResult {
-        tell("A session continues where it stopped. A fork of it continues separately.")?;
+        print_heading("A session continues where it stopped. A fork of it continues separately.")?;
         let session = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The password is tulip."]))?;
         self.run_command("fleet", &scout_args(&[&session, "--fork", "-p", "The goal is Rome."]))?;
         let fork = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The goal is Paris."]))?;
 
-        tell("The same question to both:")?;
+        print_heading("The same question to both:")?;
         let question = ["-p", "What did I tell you?", "-q"];
         let original = self.capture_command(
             "fleet",
@@ -151,8 +151,8 @@ impl DemoContext {
         )?;
         let forked = self
             .capture_command("fleet", &scout_args(&[&[fork.as_str()], &question[..]].concat()))?;
-        let knows = |answer: &str, own: &str, other: &str| {
-            answer.contains("tulip") && answer.contains(own) && !answer.contains(other)
+        let knows = |answer: &str, known: &str, unknown: &str| {
+            answer.contains("tulip") && answer.contains(known) && !answer.contains(unknown)
         };
         if !knows(&original, "Paris", "Rome") || !knows(&forked, "Rome", "Paris") {
             return Err(CommandFailure::message(
@@ -160,18 +160,20 @@ impl DemoContext {
                 "a session knows a message that it never received",
             ));
         }
-        say("Both know the password, which came before the fork; each knows only its own goal.")
+        print_text(
+            "Both know the password, which came before the fork; each knows only its own goal.",
+        )
     }
 
     /// Shows a workflow that waits for an approval.
     fn workflow(&self) -> CommandResult {
-        tell(
+        print_heading(
             "A workflow: plan, ask, build, test, review and fix. It waits for your approval, even\nwhile no Heeler process runs.",
         )?;
         self.write("build", workflow::files_of("build"))?;
         self.run_command("build", &["workflow", "run", "build", "--until-asked"])?;
-        let asked = self.json("build", &["approvals", "list", "--json"])?;
-        let found = |key: &str| asked["approvals"][0][key].as_str().map(str::to_owned);
+        let approvals = self.json("build", &["approvals", "list", "--json"])?;
+        let found = |key: &str| approvals["approvals"][0][key].as_str().map(str::to_owned);
         let missing = || {
             CommandFailure::message(FailureCode::Bug, "the workflow did not ask for an approval")
         };
@@ -228,11 +230,11 @@ impl DemoContext {
             let args = ["demo", WRITER, file.as_str()];
             let mut child = self.command("", &args).stdout(Stdio::piped()).spawn()?;
             let pipe = child.stdout.take().expect("stdout was asked to be a pipe");
-            let mut told = BufReader::new(pipe).lines();
-            acknowledged += told.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
+            let mut lines = BufReader::new(pipe).lines();
+            acknowledged += lines.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
             child.kill()?;
             // Rows acknowledged before the kill took effect count too.
-            acknowledged += told.map_while(Result::ok).count();
+            acknowledged += lines.map_while(Result::ok).count();
             child.wait()?;
         }
         self.check_interrupted()?;
@@ -247,7 +249,7 @@ impl DemoContext {
         }
         let (acknowledged, rows) =
             (output::group_thousands(acknowledged as u64), output::group_thousands(rows as u64));
-        say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
+        print_text(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
 }
 

@@ -121,7 +121,7 @@ pub(crate) fn run_job(global: &GlobalArgs, args: &JobArgs) -> CommandResult {
 
 fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let since = args
         .page
         .since
@@ -136,11 +136,11 @@ fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
         before: args.page.before.clone(),
         limit,
     };
-    print_list(&place, &place.open_records()?.jobs(&wanted)?, args, now)
+    print_list(&context, &context.open_records()?.jobs(&wanted)?, args, now)
 }
 
 fn print_list(
-    place: &CommandContext,
+    context: &CommandContext,
     page: &JobPage,
     args: &JobListArgs,
     now: Timestamp,
@@ -151,7 +151,7 @@ fn print_list(
     let (jobs, total) = (&page.jobs, page.total);
     let status = args.status.map(JobStatus::as_str);
     let Some(last) = jobs.last() else {
-        return Ok(output::print_line(args.page.empty_list_note("jobs", status, place))?);
+        return Ok(output::print_line(args.page.empty_list_note("jobs", status, context))?);
     };
     let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],

@@ -91,20 +91,20 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs) -> CommandResult {
     if args.daemon {
         return print_daemon_log(global, &args.how);
     }
-    let place = CommandContext::find(global)?;
-    let Some(reader) = place.open_reader()? else {
-        return Ok(output::print_note(&format!("no transcripts yet in {}", place.state_dir))?);
+    let context = CommandContext::find(global)?;
+    let Some(reader) = context.open_reader()? else {
+        return Ok(output::print_note(&format!("no transcripts yet in {}", context.state_dir))?);
     };
-    let agent = args.agent.as_deref().map(|name| place.find_agent(&reader, name)).transpose()?;
-    print_jobs_log(&place, &reader, &args.how, &|reader| {
+    let agent = args.agent.as_deref().map(|name| context.find_agent(&reader, name)).transpose()?;
+    print_jobs_log(&context, &reader, &args.how, &|reader| {
         Ok((newest_jobs(reader, agent.as_deref())?, false))
     })
 }
 
 /// Prints the daemon's log, including rotated files.
 fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let path = place.state_dir.join("logs").join(DAEMON_LOG);
+    let context = CommandContext::find(global)?;
+    let path = context.state_dir.join("logs").join(DAEMON_LOG);
     let failed = |error: std::io::Error| {
         CommandFailure::new(
             FailureCode::Usage,
@@ -130,10 +130,10 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
 
 /// Prints one job's transcript.
 pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let reader = place.reader_for("job", id)?;
+    let context = CommandContext::find(global)?;
+    let reader = context.reader_for("job", id)?;
     let job = reader.find_job(id)?;
-    let path = place.log_path(&reader, &job.head)?;
+    let path = context.log_path(&reader, &job.head)?;
     let mut view = LogPrinter::new(how);
     let start = match &path {
         Some(path) if path.is_file() => {
@@ -145,7 +145,7 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
         _ => {
             return Err(CommandFailure::message(
                 FailureCode::NotFound,
-                why_no_transcript(&place, &job.head.id)?,
+                why_no_transcript(&context, &job.head.id)?,
             ));
         }
     };
@@ -154,7 +154,7 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
     }
     let head = job.head;
     let starts = HashMap::from([(head.id.clone(), start)]);
-    follow(&place, &reader, &mut view, (std::slice::from_ref(&head), &starts), &|reader| {
+    follow(&context, &reader, &mut view, (std::slice::from_ref(&head), &starts), &|reader| {
         let is_over = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
         Ok((Vec::new(), is_over))
     })?;
@@ -166,7 +166,7 @@ type JobListFn<'j> = dyn Fn(&StoreReader) -> CommandResult<(Vec<JobHead>, bool)>
 
 /// Prints the transcripts of several jobs in order of time, each row with its agent's name.
 pub(crate) fn print_jobs_log(
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     how: &LogOutputArgs,
     jobs: &JobListFn<'_>,
@@ -174,13 +174,13 @@ pub(crate) fn print_jobs_log(
     let (heads, is_over) = jobs(reader)?;
     let mut view = LogPrinter::new(how);
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
-    let starts = view.print_newest(place, reader, &heads)?;
+    let starts = view.print_newest(context, reader, &heads)?;
     let is_followed = how.follow && !is_over;
     if !is_followed && !starts.values().any(|start| matches!(start, FollowStart::Offset(_))) {
         output::print_note("no transcripts yet")?;
     }
     match is_followed {
-        true => follow(place, reader, &mut view, (&heads, &starts), jobs),
+        true => follow(context, reader, &mut view, (&heads, &starts), jobs),
         false => Ok(()),
     }
 }
@@ -188,7 +188,7 @@ pub(crate) fn print_jobs_log(
 /// Prints new rows of the known jobs that have a start, and of jobs that are listed later, until the
 /// list is complete.
 fn follow(
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     view: &mut LogPrinter,
     (known, starts): (&[JobHead], &HashMap<JobId, FollowStart>),
@@ -196,7 +196,7 @@ fn follow(
 ) -> CommandResult {
     let mut feed = MultiJobFeed::default();
     let add = |head: &JobHead, start: FollowStart, feed: &mut MultiJobFeed<JobHead>| {
-        let path = place.log_path(reader, head)?;
+        let path = context.log_path(reader, head)?;
         path.into_iter().for_each(|path| feed.add(head.clone(), &path, start));
         CommandResult::Ok(())
     };
@@ -223,8 +223,8 @@ fn follow(
 }
 
 /// Returns the reason why a job has no transcript, if known.
-fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<String> {
-    let dir = place.dir()?;
+fn why_no_transcript(context: &CommandContext, job: &JobId) -> CommandResult<String> {
+    let dir = context.dir()?;
     let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
     Ok(match trashed.is_file() {
@@ -282,7 +282,7 @@ impl LogPrinter {
     /// transcript. Those of ended jobs are followed only if lines of them were printed.
     fn print_newest(
         &mut self,
-        place: &CommandContext,
+        context: &CommandContext,
         reader: &StoreReader,
         heads: &[JobHead],
     ) -> CommandResult<HashMap<JobId, FollowStart>> {
@@ -290,7 +290,7 @@ impl LogPrinter {
         let mut starts = HashMap::new();
         for head in heads {
             let is_enough = lines.len() >= self.how.lines.get();
-            let path = place.log_path(reader, head)?.filter(|path| !is_enough && path.is_file());
+            let path = context.log_path(reader, head)?.filter(|path| !is_enough && path.is_file());
             let Some(path) = path else {
                 if !head.status.is_final() {
                     let start = if is_enough { FollowStart::End } else { FollowStart::Beginning };
@@ -343,13 +343,13 @@ impl LogPrinter {
     /// Returns the tool calls of a job that have no result, or not yet.
     fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<LogLine> {
         let why = if ended { "no result" } else { "no result yet" };
-        let told = self.formatters.get_mut(&head.id).map(|told| told.unfinished(why));
+        let rows = self.formatters.get_mut(&head.id).map(|formatter| formatter.unfinished(why));
         let line = |row: DisplayRow| LogLine {
             at: row.at,
             agent: head.agent.clone(),
             content: LogLineContent::Row(row),
         };
-        told.into_iter().flatten().map(line).collect()
+        rows.into_iter().flatten().map(line).collect()
     }
 
     /// Returns the line to print for a row, if any.
@@ -358,8 +358,9 @@ impl LogPrinter {
         let (at, what) = match self.how.json {
             true => (DisplayRow::read(text).at, LogLineContent::Json(record.text.clone())),
             false => {
-                let told = self.formatters.entry(head.id.clone()).or_insert_with(RowFormatter::new);
-                let row = told.next_row(text)?;
+                let formatter =
+                    self.formatters.entry(head.id.clone()).or_insert_with(RowFormatter::new);
+                let row = formatter.next_row(text)?;
                 (row.at, LogLineContent::Row(row))
             }
         };

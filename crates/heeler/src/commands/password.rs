@@ -86,37 +86,41 @@ pub(crate) struct PasswordListArgs {
 
 /// Runs `password` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
         PasswordCommand::Set(args) => {
-            let name = name(&place, args.name.as_deref())?;
+            let name = name(&context, args.name.as_deref())?;
             let usage = |error| CommandFailure::new(FailureCode::Usage, error);
             let hash = hash_password(&read_password(&name)?).map_err(usage)?;
             let order = AccessOperation::SetPassword { name, scope: args.scope, hash };
-            let answer =
-                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            let answer = daemon::request(
+                &context,
+                &DaemonCommand::Access { order, by: context.caller_name() },
+            )?;
             daemon::print_answer(&answer, args.json)
         }
         PasswordCommand::Remove(args) => {
-            let name = name(&place, args.name.as_deref())?;
+            let name = name(&context, args.name.as_deref())?;
             let order = AccessOperation::RemovePassword { name };
-            let answer =
-                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            let answer = daemon::request(
+                &context,
+                &DaemonCommand::Access { order, by: context.caller_name() },
+            )?;
             daemon::print_answer(&answer, args.json)
         }
-        PasswordCommand::List(args) => list(&place, args),
+        PasswordCommand::List(args) => list(&context, args),
     }
 }
 
-fn name(place: &CommandContext, given: Option<&str>) -> CommandResult<AccessName> {
-    let name = given.map_or_else(|| place.caller_name(), str::to_owned);
+fn name(context: &CommandContext, given: Option<&str>) -> CommandResult<AccessName> {
+    let name = given.map_or_else(|| context.caller_name(), str::to_owned);
     name.parse().map_err(|error| {
         CommandFailure::new(FailureCode::Usage, error).hint("heeler password set NAME")
     })
 }
 
-fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
-    let found = match place.open_reader()? {
+fn list(context: &CommandContext, args: &PasswordListArgs) -> CommandResult {
+    let found = match context.open_reader()? {
         Some(reader) => UserList::read(&reader).map_err(anyhow::Error::from)?,
         None => UserList::default(),
     };

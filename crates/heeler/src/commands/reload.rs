@@ -25,7 +25,7 @@ pub(crate) struct ReloadArgs {
 
 /// Runs `reload`, and prints the differences.
 pub(crate) fn run(global: &GlobalArgs, args: &ReloadArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let answer = daemon::request_running(&place, &DaemonCommand::Reload)?;
+    let context = CommandContext::find(global)?;
+    let answer = daemon::request_running(&context, &DaemonCommand::Reload)?;
     daemon::print_answer(&answer, args.json)
 }

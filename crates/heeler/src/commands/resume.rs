@@ -55,23 +55,24 @@ pub(crate) struct JobRetryArgs {
 
 /// Runs `jobs resume`.
 pub(crate) fn resume(global: &GlobalArgs, args: &JobResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let prompt = trigger::read_prompt(args.prompt.as_deref())?;
-    let job = find(&place, &args.id)?;
-    let command = DaemonCommand::Resume { job, prompt, by: place.caller_name() };
-    print_answer(global, &daemon::request(&place, &command)?, args.json)
+    let job = find(&context, &args.id)?;
+    let command = DaemonCommand::Resume { job, prompt, by: context.caller_name() };
+    print_answer(global, &daemon::request(&context, &command)?, args.json)
 }
 
 /// Runs `jobs retry`.
 pub(crate) fn retry(global: &GlobalArgs, args: &JobRetryArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let command = DaemonCommand::Retry { job: find(&place, &args.id)?, by: place.caller_name() };
-    print_answer(global, &daemon::request(&place, &command)?, args.json)
+    let context = CommandContext::find(global)?;
+    let command =
+        DaemonCommand::Retry { job: find(&context, &args.id)?, by: context.caller_name() };
+    print_answer(global, &daemon::request(&context, &command)?, args.json)
 }
 
-fn find(place: &CommandContext, id: &str) -> CommandResult<JobId> {
-    place.migrate_database()?;
-    Ok(place.reader_for("job", id)?.find_job(id)?.head.id)
+fn find(context: &CommandContext, id: &str) -> CommandResult<JobId> {
+    context.migrate_database()?;
+    Ok(context.reader_for("job", id)?.find_job(id)?.head.id)
 }
 
 fn print_answer(global: &GlobalArgs, answer: &CommandReply, json: bool) -> CommandResult {

@@ -44,8 +44,8 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
     let mut host = RunnerHost::new(process_env::program()?, process_env::now, read_brief()?);
-    if let Some(door) = fleet_client::open_for_run(dir) {
-        host = host.with_fleet_client(door);
+    if let Some(client) = fleet_client::open_for_run(dir) {
+        host = host.with_fleet_client(client);
     }
     logging::redact_secrets(host.redactor());
     heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;

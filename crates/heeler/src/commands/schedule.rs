@@ -167,8 +167,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResu
 }
 
 /// Refuses times for a schedule of type `watch`; the daemon checks everything else.
-fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
-    let Ok(loaded) = fleet_config::load(place) else { return Ok(()) };
+fn refuse_watch(context: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
+    let Ok(loaded) = fleet_config::load(context) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
     let Some(ScheduleTrigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
@@ -179,14 +179,14 @@ fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandRes
 }
 
 fn change(global: &GlobalArgs, args: &ScheduleTargetArgs, change: ScheduleChange) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let command = DaemonCommand::Schedule {
         agent: args.agent.clone(),
         schedule: args.schedule.clone(),
         change,
-        by: place.caller_name(),
+        by: context.caller_name(),
     };
-    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
+    daemon::print_answer(&daemon::request(&context, &command)?, args.json)
 }
 
 fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path) -> CommandResult {
@@ -229,9 +229,9 @@ fn status(it: &ScheduleSummary) -> &'static str {
 
 fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    let keeper = StateWriterInfo::find(&place)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let context = CommandContext::find(global)?;
+    let writer = StateWriterInfo::find(&context)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let page = records.schedules(args.agent.as_deref())?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -244,7 +244,7 @@ fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
         None if shown.is_empty() => return Ok(output::print_line("no agent has a schedule")?),
         _ => {}
     }
-    if let Some(warning) = keeper.warning() {
+    if let Some(warning) = writer.warning() {
         output::print_line(warning)?;
     }
     let headings =
@@ -287,8 +287,8 @@ fn changed_by_text(changed: &ScheduleOverrideSummary, now: Timestamp) -> String 
 
 fn show(global: &GlobalArgs, args: &ScheduleTargetArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let context = CommandContext::find(global)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let it = records.schedule(&args.agent, &args.schedule)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "schedule": it }))?),

@@ -141,35 +141,38 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if args.in_background {
         return run_in_background(global, args);
     }
-    let place = CommandContext::find(global)?.allow_new_state();
-    let prepared = PreparedDaemonSetup::new(&place)?;
+    let context = CommandContext::find(global)?.allow_new_state();
+    let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
-        daemon::stop_idle_daemon(&place)?;
+        daemon::stop_idle_daemon(&context)?;
     }
-    let daemon = match OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT) {
+    let daemon = match OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT) {
         Err(DaemonStartFailure::Held(holder)) => {
-            return Err(daemon::already_running(&place, &holder));
+            return Err(daemon::already_running(&context, &holder));
         }
         Err(DaemonStartFailure::Failed(failure)) => return Err(failure),
         Ok(open) => open,
     };
-    daemon.run(global, &place, true)
+    daemon.run(global, &context, true)
 }
 
 /// Starts a daemon in the background, and prints its process and address.
 fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
-    let mut place = CommandContext::find(global)?.allow_new_state();
+    let mut context = CommandContext::find(global)?.allow_new_state();
     if args.no_web {
-        place.env.insert(NO_WEB.to_owned(), "1".to_owned());
+        context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
     // Show config faults here: the background process has no terminal.
-    fleet_config::print_workflow_faults(&place, &PreparedDaemonSetup::new(&place)?.setup.loaded)?;
+    fleet_config::print_workflow_faults(
+        &context,
+        &PreparedDaemonSetup::new(&context)?.setup.loaded,
+    )?;
     let pid = match args.mode() {
-        DaemonMode::Permanent => daemon::start_permanent(&place)?,
-        DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.daemon_info().pid,
+        DaemonMode::Permanent => daemon::start_permanent(&context)?,
+        DaemonMode::UntilIdle => daemon::connect_or_start(&context)?.daemon_info().pid,
     };
-    let log = place.dir()?.logs().join(DAEMON_LOG);
-    let url = daemon::read_daemon_file(&place)?.and_then(|file| file.url);
+    let log = context.dir()?.logs().join(DAEMON_LOG);
+    let url = daemon::read_daemon_file(&context)?.and_then(|file| file.url);
     if args.json {
         return Ok(output::print_json(&json!({ "pid": pid, "log": log, "url": url }))?);
     }
@@ -188,18 +191,18 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     // Leave the terminal, so that its Ctrl-C does not end the daemon. Fails for a session leader,
     // which has left already.
     let _session = rustix::process::setsid();
-    let place = CommandContext::find(global)
+    let context = CommandContext::find(global)
         .map(CommandContext::allow_new_state)
         .map_err(DaemonStartFailure::Failed);
-    let opened = place.and_then(|place| {
-        let prepared = PreparedDaemonSetup::new(&place).map_err(DaemonStartFailure::Failed)?;
-        let open = OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
-        Ok((place, open))
+    let opened = context.and_then(|context| {
+        let prepared = PreparedDaemonSetup::new(&context).map_err(DaemonStartFailure::Failed)?;
+        let open = OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
+        Ok((context, open))
     });
     match opened {
-        Ok((place, open)) => {
+        Ok((context, open)) => {
             report_readiness(&DaemonReadiness::Ready { pid: std::process::id() });
-            open.run(global, &place, false)
+            open.run(global, &context, false)
         }
         Err(DaemonStartFailure::Held(holder)) => {
             report_readiness(&DaemonReadiness::Held { holder });
@@ -232,9 +235,9 @@ struct PreparedDaemonSetup {
 }
 
 impl PreparedDaemonSetup {
-    fn new(place: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
-        let setup = fleet_config::daemon_setup(place, fleet_config::load(place)?)?;
-        let again = place.clone();
+    fn new(context: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
+        let setup = fleet_config::daemon_setup(context, fleet_config::load(context)?)?;
+        let again = context.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
             let loaded = fleet_config::try_load(&again, file, &text_file::read_text);
@@ -262,26 +265,26 @@ struct OpenDaemon {
 
 impl OpenDaemon {
     fn new(
-        place: &CommandContext,
+        context: &CommandContext,
         prepared: PreparedDaemonSetup,
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
         // Adopts a herdctl state directory.
-        let reader = place.open_reader()?;
+        let reader = context.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
         // Bind the port first: if it is taken, nothing has been changed yet.
         let web = match (args.mode(), root) {
             (DaemonMode::Permanent, Some(root)) if !args.no_web => {
-                web_listener::listen(place, &root.web, reader.as_ref())?
+                web_listener::listen(context, &root.web, reader.as_ref())?
             }
             _ => None,
         };
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
-        let surroundings = daemon::environment_hash(place)?;
-        let mut fleet = process_env::engine_fleet(&place.state_dir, &place.env)?;
+        let surroundings = daemon::environment_hash(context)?;
+        let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
         open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
@@ -339,9 +342,14 @@ impl OpenDaemon {
     }
 
     /// Runs the daemon until it ends.
-    fn run(self, global: &GlobalArgs, place: &CommandContext, is_attended: bool) -> CommandResult {
+    fn run(
+        self,
+        global: &GlobalArgs,
+        context: &CommandContext,
+        is_attended: bool,
+    ) -> CommandResult {
         let OpenDaemon { daemon, file, serving } = self;
-        let dir = place.dir()?;
+        let dir = context.dir()?;
         memory_trimmer::start_memory_trimmer()?;
         socket_server::handle_signals(daemon.handle(), is_attended && !global.quiet)?;
         tracing::info!(pid = file.pid, state = %dir.root(), url = file.url, "ready");

@@ -47,22 +47,22 @@ pub(crate) struct StatusArgs {
 
 /// Runs `status`.
 pub(crate) fn run(global: &GlobalArgs, args: &StatusArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     if args.watch {
         return watch::run(|| {
             Ok(page(
-                &StatusSnapshot::take(&place, args.agent.as_deref())?,
-                &place,
+                &StatusSnapshot::take(&context, args.agent.as_deref())?,
+                &context,
                 process_env::now(),
             )
             .into_lines())
         });
     }
-    let snapshot = StatusSnapshot::take(&place, args.agent.as_deref())?;
+    let snapshot = StatusSnapshot::take(&context, args.agent.as_deref())?;
     if args.json {
         return Ok(output::print_json(&snapshot.fleet)?);
     }
-    let StatusPage { lines, notes } = page(&snapshot, &place, process_env::now());
+    let StatusPage { lines, notes } = page(&snapshot, &context, process_env::now());
     for line in lines {
         output::print_line(line)?;
     }

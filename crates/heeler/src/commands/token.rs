@@ -96,15 +96,15 @@ pub(crate) struct TokenRevokeArgs {
 
 /// Runs `token` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &TokenCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
-        TokenCommand::Create(args) => create(&place, args),
-        TokenCommand::List(args) => list(&place, args),
-        TokenCommand::Revoke(args) => revoke(&place, args),
+        TokenCommand::Create(args) => create(&context, args),
+        TokenCommand::List(args) => list(&context, args),
+        TokenCommand::Revoke(args) => revoke(&context, args),
     }
 }
 
-fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
+fn create(context: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     let name: AccessName = args.name.parse()?;
     let expires_at = match args.expires {
         None => None,
@@ -123,7 +123,7 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     let (hash, scope) = (secret.hash(), args.scope);
     let id = TokenId::from_hash(&hash);
     let order = AccessOperation::CreateToken { name: name.clone(), scope, hash, expires_at };
-    daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+    daemon::request(context, &DaemonCommand::Access { order, by: context.caller_name() })?;
     if args.json {
         return Ok(output::print_json(&json!({
             "id": id, "name": name, "scope": scope, "expiresAt": expires_at,
@@ -135,9 +135,9 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     Ok(())
 }
 
-fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
+fn list(context: &CommandContext, args: &TokenListArgs) -> CommandResult {
     let now = process_env::now();
-    let found = match place.open_reader()? {
+    let found = match context.open_reader()? {
         Some(reader) => TokenList::read(&reader, now).map_err(anyhow::Error::from)?,
         None => TokenList::default(),
     };
@@ -174,12 +174,13 @@ fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
     Ok(lines.print()?)
 }
 
-fn revoke(place: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
+fn revoke(context: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
     let tokens = args.tokens.iter().map(|it| AccessOperation::RevokeToken { token: it.clone() });
     let logins = args.logins.then_some(AccessOperation::LogoutAll);
     let mut messages = Vec::new();
     for order in tokens.chain(logins) {
-        match daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })? {
+        match daemon::request(context, &DaemonCommand::Access { order, by: context.caller_name() })?
+        {
             CommandReply::Done { message } if args.json => messages.push(message),
             CommandReply::Done { message } => output::print_line(message)?,
             answer => return Err(daemon::unexpected(&answer)),

@@ -44,15 +44,17 @@ pub(crate) fn run_with(
     args: &TriggerArgs,
     prompt: Option<String>,
 ) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let came = trigger_once(global, args, &place, prompt.clone(), args.take_in)?;
-    if !came.session_moved || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-")
+    let context = CommandContext::find(global)?;
+    let first = trigger_once(global, args, &context, prompt.clone(), args.take_in)?;
+    if !first.session_moved
+        || !std::io::stdin().is_terminal()
+        || args.prompt.as_deref() == Some("-")
     {
-        return came.outcome;
+        return first.outcome;
     }
     match output::confirm("Import those messages, and continue?", false)? {
-        true => trigger_once(global, args, &place, prompt, true)?.outcome,
-        false => came.outcome,
+        true => trigger_once(global, args, &context, prompt, true)?.outcome,
+        false => first.outcome,
     }
 }
 
@@ -67,13 +69,13 @@ struct TriggerOutcome {
 fn trigger_once(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     prompt: Option<String>,
     take_in: bool,
 ) -> CommandResult<TriggerOutcome> {
-    let TriggeredAgent { agent, is_command } = find_agent(place, &args.agent)?;
-    place.migrate_database()?;
-    let session = session_choice(place, args, &agent)?;
+    let TriggeredAgent { agent, is_command } = find_agent(context, &args.agent)?;
+    context.migrate_database()?;
+    let session = session_choice(context, args, &agent)?;
     let keyboard = keyboard(global, args);
     let wanted = JobRequest {
         prompt,
@@ -89,21 +91,21 @@ fn trigger_once(
     // From here on, Ctrl-C cancels the job.
     let mut listener = JobEventListener::new()?;
     let (job, waits) =
-        match listener.request_job(place, DaemonCommand::Trigger(Box::new(wanted)))? {
+        match listener.request_job(context, DaemonCommand::Trigger(Box::new(wanted)))? {
             CommandReply::Job { job, waits, .. } => (job, waits),
             other => return Err(daemon::unexpected(&other)),
         };
-    let engine = process_env::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     tracing::info!("the job's transcript is {}", engine.dir.job_transcript(&job));
     if args.detach {
         let outcome = print_detached(global, args, &job, waits.as_deref());
         return Ok(TriggerOutcome { outcome, session_moved: false });
     }
     let show = if args.json || global.quiet { OutputMode::Nothing } else { OutputMode::All };
-    let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
-    let (cancel, revive) = (cancel_fn(place, &job), revive_fn(place, &job));
+    let (agent, term) = (agent.as_str(), context.env.get("TERM").map(String::as_str));
+    let (cancel, revive) = (cancel_fn(context, &job), revive_fn(context, &job));
     let watch = JobWatchOptions {
-        answered_by: place.caller_name(),
+        answered_by: context.caller_name(),
         fleet: &engine,
         agent,
         job,
@@ -116,26 +118,26 @@ fn trigger_once(
         term,
     };
     let seen = job_watch::watch(&watch, listener)?;
-    let job = report::wait_for_record(place, &engine, &watch.job, &seen)?;
+    let job = report::wait_for_record(context, &engine, &watch.job, &seen)?;
     let moved_on = watch.keyboard.is_some() && report::is_session_moved(&engine, &job)?;
-    let outcome = report::report(global, args, place, &engine, &job, &seen);
+    let outcome = report::report(global, args, context, &engine, &job, &seen);
     Ok(TriggerOutcome { outcome, session_moved: moved_on })
 }
 
 /// Returns a function that starts a daemon again if the job's daemon dies.
-fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
-    let (place, job) = (place.clone(), job.clone());
+fn revive_fn(context: &CommandContext, job: &JobId) -> ReviveFn {
+    let (context, job) = (context.clone(), job.clone());
     Arc::new(move || {
-        daemon::revive_job(&place, &job).map_err(|failure| format!("{:#}", failure.error))
+        daemon::revive_job(&context, &job).map_err(|failure| format!("{:#}", failure.error))
     })
 }
 
 /// Returns the function that Ctrl-C calls.
-fn cancel_fn(place: &CommandContext, job: &JobId) -> CancelFn {
-    let (place, job) = (place.clone(), job.clone());
+fn cancel_fn(context: &CommandContext, job: &JobId) -> CancelFn {
+    let (context, job) = (context.clone(), job.clone());
     Arc::new(move |now| {
         let command = DaemonCommand::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
-        match daemon::request(&place, &command) {
+        match daemon::request(&context, &command) {
             // The job ended before the request arrived.
             Err(failure) if failure.code == FailureCode::Refused => Ok(()),
             Err(failure) => Err(format!("{:#}", failure.error)),
@@ -167,20 +169,21 @@ struct TriggeredAgent {
 
 /// Finds the agent in the config. If the config is invalid now, but a permanent daemon runs with an
 /// earlier one, the daemon decides.
-fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
-    let loaded = match fleet_config::try_load(place, place.config_file()?, &text_file::read_text)? {
-        Ok(loaded) => loaded,
-        Err(faults) if daemon::is_permanent(place)? => {
-            let summary = faults.summary();
-            output::print_note(&format!(
-                "{summary}; the daemon uses the config that it loaded earlier"
-            ))?;
-            let agent =
-                name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
-            return Ok(TriggeredAgent { agent, is_command: false });
-        }
-        Err(_) => fleet_config::load(place)?,
-    };
+fn find_agent(context: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
+    let loaded =
+        match fleet_config::try_load(context, context.config_file()?, &text_file::read_text)? {
+            Ok(loaded) => loaded,
+            Err(faults) if daemon::is_permanent(context)? => {
+                let summary = faults.summary();
+                output::print_note(&format!(
+                    "{summary}; the daemon uses the config that it loaded earlier"
+                ))?;
+                let agent =
+                    name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
+                return Ok(TriggeredAgent { agent, is_command: false });
+            }
+            Err(_) => fleet_config::load(context)?,
+        };
     let agent = loaded.find_agent(name).map_err(|error| match &error {
         AgentLookupError::Unknown { nearest, .. } => {
             let hint = match nearest {
@@ -197,14 +200,14 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
 
 /// Returns the session that the options select.
 fn session_choice(
-    place: &CommandContext,
+    context: &CommandContext,
     args: &TriggerArgs,
     agent: &AgentName,
 ) -> CommandResult<SessionChoice> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { SessionChoice::Fresh } else { SessionChoice::Usual });
     };
-    place.open_records()?.session_choice(text, args.fork).map_err(|error| match error.kind() {
+    context.open_records()?.session_choice(text, args.fork).map_err(|error| match error.kind() {
         QueryErrorKind::Usage => {
             CommandFailure::from(error).hint(format!("heeler session list --agent {agent}"))
         }
@@ -257,11 +260,11 @@ fn print_detached(
 ) -> CommandResult {
     let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
-        let mut told = json!({ "job": { "id": job, "status": status, "waits": waits } });
+        let mut document = json!({ "job": { "id": job, "status": status, "waits": waits } });
         if let Some(fork) = &args.forked {
-            told["fork"] = fork.clone();
+            document["fork"] = fork.clone();
         }
-        return Ok(output::print_json(&told)?);
+        return Ok(output::print_json(&document)?);
     }
     output::print_line(job.as_str())?;
     if !global.quiet {

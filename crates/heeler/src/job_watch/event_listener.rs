@@ -27,28 +27,28 @@ pub(crate) struct JobEventListener {
 impl JobEventListener {
     /// Starts to handle Ctrl-C, which then no longer ends this process.
     pub(crate) fn new() -> CommandResult<JobEventListener> {
-        let (tell, events) = sync_channel(QUEUED_EVENTS_MAX);
-        let told = tell.clone();
+        let (sender, events) = sync_channel(QUEUED_EVENTS_MAX);
+        let interrupts = sender.clone();
         // Fails only if the watch has ended.
-        on_interrupt(move || drop(told.send(JobWatchEvent::Interrupt)))?;
-        Ok(JobEventListener { sender: tell, events, interrupted: false })
+        on_interrupt(move || drop(interrupts.send(JobWatchEvent::Interrupt)))?;
+        Ok(JobEventListener { sender, events, interrupted: false })
     }
 
     /// Requests a job from the daemon. Ctrl-C aborts this until the daemon has received the
     /// request.
     pub(crate) fn request_job(
         &mut self,
-        place: &CommandContext,
+        context: &CommandContext,
         command: DaemonCommand,
     ) -> CommandResult<CommandReply> {
         let is_given_up = Arc::new(AtomicBool::new(false));
-        let (place, tell) = (place.clone(), self.sender.clone());
+        let (context, sender) = (context.clone(), self.sender.clone());
         let given_up = Arc::clone(&is_given_up);
         std::thread::spawn(move || {
             let is_given_up = || given_up.load(Ordering::Relaxed);
-            let answer = daemon::request_unless(&place, &command, &is_given_up);
+            let answer = daemon::request_unless(&context, &command, &is_given_up);
             // Fails only if this function has returned.
-            drop(tell.send(JobWatchEvent::DaemonAnswer(answer)));
+            drop(sender.send(JobWatchEvent::DaemonAnswer(answer)));
         });
         loop {
             match self.events.recv().expect("the listener itself can tell") {

@@ -16,8 +16,8 @@ use super::watch_event::JobWatchEvent;
 /// Longest line that a terminal delivers.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Calls `tell` on each Ctrl-C, instead of ending this process.
-pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
+/// Calls `callback` on each Ctrl-C, instead of ending this process.
+pub(crate) fn on_interrupt(mut callback: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -25,7 +25,7 @@ pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Resul
     std::thread::spawn(move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
-                tell();
+                callback();
             }
         });
     });
@@ -58,7 +58,7 @@ impl KeyboardReader {
     /// Starts a thread that sends each typed line, and the end of input.
     pub(crate) fn start(
         keyboard: KeyboardInput,
-        tell: SyncSender<JobWatchEvent>,
+        sender: SyncSender<JobWatchEvent>,
     ) -> KeyboardReader {
         let question = Arc::new(Mutex::new(0));
         let current = Arc::clone(&question);
@@ -69,7 +69,7 @@ impl KeyboardReader {
             loop {
                 let (question, line) = lines.next(&current);
                 let is_end = line.is_none();
-                if tell.send(JobWatchEvent::LineTyped(question, line)).is_err() || is_end {
+                if sender.send(JobWatchEvent::LineTyped(question, line)).is_err() || is_end {
                     return;
                 }
             }

@@ -20,22 +20,22 @@ pub(super) struct DemoContext {
 
 impl DemoContext {
     /// Prints a command and runs it.
-    pub(super) fn run_command(&self, place: &str, args: &[&str]) -> CommandResult {
+    pub(super) fn run_command(&self, folder: &str, args: &[&str]) -> CommandResult {
         self.check_interrupted()?;
-        show_command(place, args)?;
-        let status = self.command(place, args).status()?;
+        show_command(folder, args)?;
+        let status = self.command(folder, args).status()?;
         check_status(args, status)
     }
 
     /// Prints a command, runs it, and returns its output, which is printed too.
-    pub(super) fn capture_command(&self, place: &str, args: &[&str]) -> CommandResult<String> {
+    pub(super) fn capture_command(&self, folder: &str, args: &[&str]) -> CommandResult<String> {
         self.check_interrupted()?;
-        show_command(place, args)?;
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
+        show_command(folder, args)?;
+        let output = self.command(folder, args).stderr(Stdio::inherit()).output()?;
         check_status(args, output.status)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        say(said.trim_end())?;
-        Ok(said)
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        print_text(text.trim_end())?;
+        Ok(text)
     }
 
     pub(super) fn is_interrupted(&self) -> bool {
@@ -51,17 +51,17 @@ impl DemoContext {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the demo runs the program itself")]
-    pub(super) fn command(&self, place: &str, args: &[&str]) -> Command {
+    pub(super) fn command(&self, folder: &str, args: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(args).current_dir(self.folder.join(place));
+        command.args(args).current_dir(self.folder.join(folder));
         // Use the demo's own fleet and home, not the user's settings.
         command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
         command
     }
 
-    pub(super) fn write(&self, place: &str, files: &[(&str, &str)]) -> CommandResult {
+    pub(super) fn write(&self, folder: &str, files: &[(&str, &str)]) -> CommandResult {
         for (name, text) in files {
-            let path = self.folder.join(place).join(name);
+            let path = self.folder.join(folder).join(name);
             std::fs::create_dir_all(text_file::parent_dir(&path))?;
             std::fs::write(path, text)?;
         }
@@ -81,8 +81,8 @@ impl DemoContext {
     }
 
     /// Runs a command and parses the JSON that it prints.
-    pub(super) fn json(&self, place: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
+    pub(super) fn json(&self, folder: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
+        let output = self.command(folder, args).stderr(Stdio::inherit()).output()?;
         Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
     }
 }
@@ -95,21 +95,21 @@ pub(super) fn check_status(args: &[&str], status: ExitStatus) -> CommandResult {
     Err(CommandFailure::message(FailureCode::Failed, message))
 }
 
-pub(super) fn tell(text: &str) -> CommandResult {
-    say("")?;
-    say(SafeText::styled(anstyle::Style::new().bold(), text))
+pub(super) fn print_heading(text: &str) -> CommandResult {
+    print_text("")?;
+    print_text(SafeText::styled(anstyle::Style::new().bold(), text))
 }
 
-pub(super) fn show_command(place: &str, args: &[&str]) -> CommandResult {
+pub(super) fn show_command(folder: &str, args: &[&str]) -> CommandResult {
     let quoted = |arg: &&str| match arg.contains(' ') {
         true => format!("'{arg}'"),
         false => (*arg).to_owned(),
     };
     let args: Vec<String> = args.iter().map(quoted).collect();
-    let line = format!("{place} $ heeler {}", args.join(" "));
-    say(SafeText::styled(anstyle::Style::new().dimmed(), &line))
+    let line = format!("{folder} $ heeler {}", args.join(" "));
+    print_text(SafeText::styled(anstyle::Style::new().dimmed(), &line))
 }
 
-pub(super) fn say(text: impl Into<SafeText>) -> CommandResult {
+pub(super) fn print_text(text: impl Into<SafeText>) -> CommandResult {
     Ok(output::print_line(text)?)
 }

@@ -46,9 +46,9 @@ pub(crate) fn last_error(
 
 pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    drop(place.reader_for("job", &args.id)?);
-    let job = place.open_records()?.job(&args.id)?;
+    let context = CommandContext::find(global)?;
+    drop(context.reader_for("job", &args.id)?);
+    let job = context.open_records()?.job(&args.id)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "job": job }))?),
         false => print(&job, now),

@@ -60,19 +60,19 @@ pub(crate) struct SessionImportArgs {
 
 /// Runs `session adopt`.
 pub(crate) fn adopt(global: &GlobalArgs, args: &SessionAdoptArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let order = SessionOperation::Adopt { id: args.id.clone(), agent: args.agent.clone() };
-    send_session_order(global, &place, order, args.json)
+    send_session_order(global, &context, order, args.json)
 }
 
 /// Runs `session import`.
 pub(crate) fn import(global: &GlobalArgs, args: &SessionImportArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     // The daemon may have another working directory, so the path must be absolute.
-    let file = place.working_dir.join(&args.file);
+    let file = context.working_dir.join(&args.file);
     send_session_order(
         global,
-        &place,
+        &context,
         SessionOperation::Import { file, agent: args.agent.clone() },
         args.json,
     )
@@ -80,12 +80,12 @@ pub(crate) fn import(global: &GlobalArgs, args: &SessionImportArgs) -> CommandRe
 
 fn send_session_order(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     order: SessionOperation,
     json: bool,
 ) -> CommandResult {
     let answer =
-        daemon::request(place, &DaemonCommand::Session { order, by: place.caller_name() })?;
+        daemon::request(context, &DaemonCommand::Session { order, by: context.caller_name() })?;
     let CommandReply::Taken(taken) = &answer else { return Err(daemon::unexpected(&answer)) };
     daemon::print_answer(&answer, json)?;
     if json || global.quiet {

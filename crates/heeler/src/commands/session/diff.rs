@@ -44,10 +44,10 @@ pub(crate) struct SessionDiffArgs {
 
 /// Runs `session diff`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    drop(place.find_session(&args.id)?);
-    let diff = place.open_records()?.diff(&args.id, args.at_message, process_env::now())?;
-    if !place.quiet && !args.json {
+    let context = CommandContext::find(global)?;
+    drop(context.find_session(&args.id)?);
+    let diff = context.open_records()?.diff(&args.id, args.at_message, process_env::now())?;
+    if !context.quiet && !args.json {
         diff.note.iter().try_for_each(|words| output::print_note(words))?;
     }
     print(args, diff)

@@ -47,14 +47,14 @@ pub(crate) struct SessionExportArgs {
 
 /// Runs `session export`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    drop(place.find_session(&args.id)?);
+    let context = CommandContext::find(global)?;
+    drop(context.find_session(&args.id)?);
     // Fail if `.env` cannot be read: its secrets could not be removed from the export.
-    let loaded = OptionalFleetConfig::load(&place)?.into_loaded();
+    let loaded = OptionalFleetConfig::load(&context)?.into_loaded();
     let files =
         if args.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
-    let export = place.open_records_with(loaded)?.export(&args.id, files)?;
-    if args.workspace && !place.quiet {
+    let export = context.open_records_with(loaded)?.export(&args.id, files)?;
+    if args.workspace && !context.quiet {
         warn(&export)?;
     }
     let session = &export.session;
@@ -66,13 +66,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResul
             sums
         }
         Some(file) => {
-            let sums = write_to_file(&place.working_dir.join(file), &export)?;
+            let sums = write_to_file(&context.working_dir.join(file), &export)?;
             let lines = output::pluralize(sums.events.lines, "row");
             output::print_note(&format!("wrote {} with {lines} to {file}", session.id))?;
             sums
         }
     };
-    if sums.own.is_none() && !place.quiet {
+    if sums.own.is_none() && !context.quiet {
         let why = match &session.fork {
             Some(fork) => format!("the native session of {} no longer exists", fork.source),
             None => "its native session no longer exists, or its runtime keeps none".to_owned(),

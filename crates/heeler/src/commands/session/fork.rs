@@ -83,24 +83,24 @@ pub(crate) struct ForkOptionArgs {
 
 /// Runs `session fork`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let session = place.find_session(&args.id)?;
-    fork(global, &place, session.id, args.at_message, &args.how)
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let session = context.find_session(&args.id)?;
+    fork(global, &context, session.id, args.at_message, &args.how)
 }
 
 /// Runs `jobs fork`: forks the job's session after the job's last message.
 pub(crate) fn fork_job(global: &GlobalArgs, args: &JobForkArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    drop(place.reader_for("job", &args.id)?);
-    let (session, at) = place.open_records()?.fork_point_of_job(&args.id)?;
-    fork(global, &place, session.id, Some(at), &args.how)
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    drop(context.reader_for("job", &args.id)?);
+    let (session, at) = context.open_records()?.fork_point_of_job(&args.id)?;
+    fork(global, &context, session.id, Some(at), &args.how)
 }
 
 fn fork(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     session: SessionId,
     at_message: Option<u64>,
     how: &ForkOptionArgs,
@@ -113,8 +113,8 @@ fn fork(
         agent: how.agent.clone(),
         workspace: how.workspace,
     };
-    let command = DaemonCommand::Session { order, by: place.caller_name() };
-    let answer = daemon::request(place, &command)?;
+    let command = DaemonCommand::Session { order, by: context.caller_name() };
+    let answer = daemon::request(context, &command)?;
     let CommandReply::Session(made) = &answer else { return Err(daemon::unexpected(&answer)) };
     if how.run {
         if !how.json && !global.quiet {

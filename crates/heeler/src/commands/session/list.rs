@@ -52,7 +52,7 @@ pub(crate) struct SessionListArgs {
 
 /// Runs `session list`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let since = args
         .page
         .since
@@ -60,7 +60,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult 
         .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
     if args.native {
-        return native::list(&place, &args.page, native_filter(&place, args, since)?);
+        return native::list(&context, &args.page, native_filter(&context, args, since)?);
     }
     let wanted = SessionListQuery {
         agent: args.page.agent.clone(),
@@ -71,15 +71,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult 
         limit: args.page.limit.get() as usize,
         tree: args.tree,
     };
-    let page = place.open_records()?.sessions(&wanted, process_env::now())?;
+    let page = context.open_records()?.sessions(&wanted, process_env::now())?;
     match args.page.json {
         true => Ok(output::print_json(&page)?),
-        false => print(&place, &page, args),
+        false => print(&context, &page, args),
     }
 }
 
 fn native_filter(
-    place: &CommandContext,
+    context: &CommandContext,
     args: &SessionListArgs,
     since: Option<Timestamp>,
 ) -> CommandResult<NativeSessionFilter> {
@@ -87,7 +87,7 @@ fn native_filter(
     let before = args.page.before.as_deref().map(str::parse).transpose().map_err(usage)?;
     // Claude names its folders after real paths, with links resolved.
     let real = |path: &Utf8PathBuf| {
-        let path = place.working_dir.join(path);
+        let path = context.working_dir.join(path);
         path.canonicalize_utf8().unwrap_or(path)
     };
     Ok(NativeSessionFilter { cwd: args.directory.as_ref().map(real), since, before })
@@ -112,13 +112,13 @@ fn branches(depths: &[usize]) -> Vec<String> {
     drawn
 }
 
-fn print(place: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> CommandResult {
+fn print(context: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> CommandResult {
     let listed = &page.sessions;
     let status = args.status.map(SessionStatus::as_str);
     if listed.is_empty() {
         let nothing = match &args.channel {
             Some(_) => "no sessions match".to_owned(),
-            None => args.page.empty_list_note("sessions", status, place),
+            None => args.page.empty_list_note("sessions", status, context),
         };
         return Ok(output::print_line(nothing)?);
     }

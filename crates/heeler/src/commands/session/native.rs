@@ -26,18 +26,18 @@ pub(crate) struct NativeSessionReader {
 
 impl NativeSessionReader {
     /// Finds Claude's folder as Claude does: by `CLAUDE_CONFIG_DIR`, else in the user's home.
-    pub(crate) fn open(place: &CommandContext) -> CommandResult<NativeSessionReader> {
-        let folder = |name: &str| place.env.get(name).filter(|path| !path.is_empty());
+    pub(crate) fn open(context: &CommandContext) -> CommandResult<NativeSessionReader> {
+        let folder = |name: &str| context.env.get(name).filter(|path| !path.is_empty());
         let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-            (Some(config), _) => place.working_dir.join(config),
-            (None, Some(home)) => place.working_dir.join(home).join(".claude"),
+            (Some(config), _) => context.working_dir.join(config),
+            (None, Some(home)) => context.working_dir.join(home).join(".claude"),
             (None, None) => {
                 let message = "HOME is not set, so Claude's session folder is unknown";
                 return Err(CommandFailure::message(FailureCode::Usage, message)
                     .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
             }
         };
-        let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(place)?.secrets());
+        let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(context)?.secrets());
         Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
     }
 
@@ -78,15 +78,15 @@ fn failure(error: NativeSessionError) -> CommandFailure {
 
 /// Lists native sessions.
 pub(super) fn list(
-    place: &CommandContext,
+    context: &CommandContext,
     args: &ListPageArgs,
     filter: NativeSessionFilter,
 ) -> CommandResult {
-    let natives = NativeSessionReader::open(place)?;
+    let natives = NativeSessionReader::open(context)?;
     let limit = args.limit.get() as usize;
     let mut page = native::list(&natives.projects, &filter, limit).map_err(failure)?;
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
-    let reader = place.open_reader()?;
+    let reader = context.open_reader()?;
     let mut listed = Vec::with_capacity(page.sessions.len());
     for session in page.sessions {
         let ours = own_session_id(reader.as_ref(), &session.id)?;
@@ -171,9 +171,13 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
 }
 
 /// Prints a session.
-pub(super) fn print(place: &CommandContext, session: &NativeSession, json: bool) -> CommandResult {
+pub(super) fn print(
+    context: &CommandContext,
+    session: &NativeSession,
+    json: bool,
+) -> CommandResult {
     let cwd = session.cwd.as_deref();
-    let resume = cwd.map(|cwd| build_resume_command(&place.env, cwd, &session.id, &session.path));
+    let resume = cwd.map(|cwd| build_resume_command(&context.env, cwd, &session.id, &session.path));
     if json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);

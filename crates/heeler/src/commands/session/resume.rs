@@ -76,23 +76,23 @@ pub(crate) struct AgentResumeArgs {
 
 /// Runs `session resume`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let session = place.find_session(&args.id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let session = context.find_session(&args.id)?;
     resume_session(global, &session, &args.how)
 }
 
 /// Runs `agent resume`.
 pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
     let none = |agent: &str| {
         let message = format!("{agent} has no session yet");
         CommandFailure::message(FailureCode::NotFound, message)
             .hint(format!("heeler trigger {agent} -p '…'"))
     };
-    let Some(reader) = place.open_reader()? else { return Err(none(&args.agent)) };
-    let agent = place.find_agent(&reader, &args.agent)?;
+    let Some(reader) = context.open_reader()? else { return Err(none(&args.agent)) };
+    let agent = context.find_agent(&reader, &args.agent)?;
     let filter = SessionFilter { agent: Some(agent.clone()), ..SessionFilter::default() };
     let last = reader.sessions(&filter, None, 1)?.pop().ok_or_else(|| none(&agent))?;
     drop(reader);

@@ -85,9 +85,9 @@ impl SessionShowArgs {
 
 /// Runs `session show`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    if let Err(unknown) = place.find_session(&args.id) {
-        let natives = NativeSessionReader::open(&place)
+    let context = CommandContext::find(global)?;
+    if let Err(unknown) = context.find_session(&args.id) {
+        let natives = NativeSessionReader::open(&context)
             .ok()
             .filter(|_| unknown.code == FailureCode::NotFound);
         let Some(natives) = natives else { return Err(unknown) };
@@ -97,10 +97,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
                 let past = natives.read(&found, page.before, page.count)?;
                 args.print_page(found.id.as_str(), &past)
             }
-            None => native::print(&place, &found, args.json),
+            None => native::print(&context, &found, args.json),
         };
     }
-    let records = place.open_records()?;
+    let records = context.open_records()?;
     if let Some(page) = args.page() {
         let wanted = MessageListQuery { before: page.before, limit: page.count };
         let (session, past) = records.history(&args.id, wanted)?;

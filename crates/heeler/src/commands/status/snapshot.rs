@@ -30,10 +30,10 @@ pub(super) struct StatusSnapshot {
 impl StatusSnapshot {
     /// Reads the state, and asks the daemon for its faults and budgets.
     pub(super) fn take(
-        place: &CommandContext,
+        context: &CommandContext,
         agent: Option<&str>,
     ) -> CommandResult<StatusSnapshot> {
-        let (keeper, client) = StateWriterInfo::connect(place)?;
+        let (writer, client) = StateWriterInfo::connect(context)?;
         let daemon = client.map(|mut client| {
             match client.send_command(&DaemonCommand::Status, Some(FAULTS_WAIT)) {
                 Ok(CommandReply::Status(status)) => Ok(*status),
@@ -46,8 +46,8 @@ impl StatusSnapshot {
             _ => Vec::new(),
         };
         // Show the state even if the config has faults.
-        let (loaded, config_faults) = match &place.config {
-            Some(file) => match fleet_config::try_load(place, file, &text_file::read_text)? {
+        let (loaded, config_faults) = match &context.config {
+            Some(file) => match fleet_config::try_load(context, file, &text_file::read_text)? {
                 Ok(loaded) => (Some(loaded), None),
                 Err(faults) => (None, Some(faults.summary())),
             },
@@ -55,13 +55,7 @@ impl StatusSnapshot {
         };
         let faulty = loaded.as_ref().map(|loaded| loaded.faulty_files.clone()).unwrap_or_default();
         let wanted = FleetStatusQuery { agent: agent.map(str::to_owned), daemon };
-        let fleet = place.open_records_with(loaded)?.fleet(&wanted, process_env::now())?;
-        Ok(StatusSnapshot {
-            fleet,
-            writer: keeper,
-            config_faults,
-            faulty_workflows: faulty,
-            budgets,
-        })
+        let fleet = context.open_records_with(loaded)?.fleet(&wanted, process_env::now())?;
+        Ok(StatusSnapshot { fleet, writer, config_faults, faulty_workflows: faulty, budgets })
     }
 }

@@ -29,7 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the job once its end is recorded. Starts another daemon if the job's daemon died.
 pub(super) fn wait_for_record(
-    place: &CommandContext,
+    context: &CommandContext,
     engine: &EngineContext,
     id: &JobId,
     seen: &JobWatchOutcome,
@@ -45,10 +45,10 @@ pub(super) fn wait_for_record(
     };
     let mut job = on_record()?;
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
-    if is_left || daemon::waits_for_start(place, id)? {
+    if is_left || daemon::waits_for_start(context, id)? {
         return Ok(job);
     }
-    let daemon = daemon::connect_or_start(place)?;
+    let daemon = daemon::connect_or_start(context)?;
     let deadline = Instant::now() + SETTLE_WAIT;
     while !job.head.status.is_final() && Instant::now() < deadline {
         std::thread::sleep(POLL_INTERVAL);
@@ -62,14 +62,14 @@ pub(super) fn wait_for_record(
 pub(super) fn report(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     engine: &EngineContext,
     job: &Job,
     seen: &JobWatchOutcome,
 ) -> CommandResult {
     let reader = StoreReader::open(&engine.dir)?;
     // The job's outcome decides the exit code, even if it cannot be printed.
-    if let Err(failure) = print_result(global, args, place, &reader, job, seen) {
+    if let Err(failure) = print_result(global, args, context, &reader, job, seen) {
         tracing::debug!(error = ?failure.error, "cannot print the outcome of the job");
     }
     let success = job.head.status == JobStatus::Completed;
@@ -89,7 +89,7 @@ pub(super) fn report(
 fn print_result(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     job: &Job,
     seen: &JobWatchOutcome,
@@ -98,17 +98,17 @@ fn print_result(
     // The record has only a shortened summary.
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
-        let job = place.open_records()?.job_details(reader, job.clone())?;
-        let mut told = json!({ "success": success, "result": answer, "job": job });
+        let job = context.open_records()?.job_details(reader, job.clone())?;
+        let mut document = json!({ "success": success, "result": answer, "job": job });
         if let Some(fork) = &args.forked {
-            told["fork"] = fork.clone();
+            document["fork"] = fork.clone();
         }
-        return Ok(output::print_json(&told)?);
+        return Ok(output::print_json(&document)?);
     }
     if global.quiet && success {
         return Ok(answer.map(output::print_line).transpose().map(drop)?);
     }
-    print_outcome(args, job, reader, &place.dir()?, seen)
+    print_outcome(args, job, reader, &context.dir()?, seen)
 }
 
 /// Returns true if the job failed because its session has external messages.

@@ -42,27 +42,27 @@ pub(crate) struct WorkflowGraphArgs {
 
 /// Runs `workflow graph`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let Some(run) = &args.run else {
         let name = args.workflow.as_deref().expect("it is required without a run");
-        let all = fleet_config::load(&place)?;
+        let all = fleet_config::load(&context)?;
         return draw(
-            &find(&place, &all, name)?.workflow,
+            &find(&context, &all, name)?.workflow,
             &|_| PhaseDisplayStatus::Waiting,
             args.mermaid,
         );
     };
-    let (reader, row) = place.find_workflow_run(run)?;
+    let (reader, row) = context.find_workflow_run(run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
         return Err(CommandFailure::message(FailureCode::Usage, message));
     }
-    let Some(workflow) = definition(&place, &reader, &row)? else {
+    let Some(workflow) = definition(&context, &reader, &row)? else {
         let message = format!("the workflow definition of {} is not recorded", row.head.id);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     };
-    let stand = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;
-    draw(&workflow, &|at| stand.phases[at].status, args.mermaid)
+    let progress = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;
+    draw(&workflow, &|at| progress.phases[at].status, args.mermaid)
 }
 
 fn draw(

@@ -50,8 +50,8 @@ pub(super) fn status(changed: Option<&WorkflowOverrideSummary>, now: Timestamp) 
 /// Runs `workflow list`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let context = CommandContext::find(global)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let page = records.workflows()?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -87,5 +87,5 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult
         lines.push(row);
     }
     lines.print()?;
-    Ok(fleet_config::print_workflow_faults(&place, &files)?)
+    Ok(fleet_config::print_workflow_faults(&context, &files)?)
 }

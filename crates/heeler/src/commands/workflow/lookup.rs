@@ -12,7 +12,7 @@ use crate::fleet_config;
 
 /// Finds a workflow by name.
 pub(super) fn find<'a>(
-    place: &CommandContext,
+    context: &CommandContext,
     all: &'a LoadedConfig,
     name: &str,
 ) -> CommandResult<&'a Arc<LoadedWorkflow>> {
@@ -20,7 +20,7 @@ pub(super) fn find<'a>(
         return Ok(found);
     }
     if let Some(faulty) = all.faulty_workflow(name) {
-        fleet_config::print_faults(place, &faulty.faults)?;
+        fleet_config::print_faults(context, &faulty.faults)?;
         let message = format!("the workflow `{name}` is invalid");
         let hint = format!("heeler workflow validate {}", faulty.label());
         return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
@@ -47,10 +47,10 @@ pub(super) fn folder(loaded: &LoadedConfig) -> &str {
 
 /// Finds a run by ID or unique prefix, if it exists.
 pub(super) fn try_run(
-    place: &CommandContext,
+    context: &CommandContext,
     text: &str,
 ) -> CommandResult<Option<(StoreReader, WorkflowRunRow)>> {
-    let Some(reader) = place.open_reader()? else { return Ok(None) };
+    let Some(reader) = context.open_reader()? else { return Ok(None) };
     match reader.find_workflow_run(text) {
         Ok(row) => Ok(Some((reader, row))),
         Err(IdLookupError::Unknown { .. }) => Ok(None),
@@ -60,9 +60,9 @@ pub(super) fn try_run(
 
 /// Returns the definition that a run uses, or `None` if it cannot be read any more.
 pub(super) fn definition(
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     row: &WorkflowRunRow,
 ) -> CommandResult<Option<Workflow>> {
-    Ok(place.open_records()?.workflow_of_run(reader, row)?)
+    Ok(context.open_records()?.workflow_of_run(reader, row)?)
 }

@@ -63,7 +63,7 @@ pub(crate) struct WorkflowRunsArgs {
 /// Runs `workflow runs`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult {
     let now = process_env::now();
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let since =
         args.since.as_deref().map(|text| time_argument::parse_moment(text, now)).transpose()?;
     let wanted = WorkflowRunListQuery {
@@ -73,7 +73,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
         before: args.before.clone(),
         limit: args.limit.get() as usize,
     };
-    let records = place.open_records()?;
+    let records = context.open_records()?;
     let page = records.workflow_runs(&wanted)?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -82,11 +82,11 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
     let pending = ApprovalListQuery { status, limit: ASKED_MAX, ..ApprovalListQuery::default() };
     let pending = records.approvals(&pending)?.approvals;
     let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
-    print(&place, &page, &asking, args, now)
+    print(&context, &page, &asking, args, now)
 }
 
 fn print(
-    place: &CommandContext,
+    context: &CommandContext,
     page: &WorkflowRunPage,
     asking: &HashSet<String>,
     args: &WorkflowRunsArgs,
@@ -97,7 +97,7 @@ fn print(
         return Ok(output::print_line(match (is_filtered, &args.before) {
             (true, _) => "no runs match".to_owned(),
             (false, Some(id)) => format!("no runs before {id}"),
-            (false, None) => format!("no workflow has run yet in {}", place.state_dir),
+            (false, None) => format!("no workflow has run yet in {}", context.state_dir),
         })?);
     }
     let mut lines = OutputTable::new(
@@ -122,7 +122,7 @@ fn print(
     }
     lines.print()?;
     let needs_daemon = |run: &WorkflowRunSummary| needs_daemon(run.status, run.origin.as_deref());
-    if page.runs.iter().any(needs_daemon) && daemon::find_writer(place)?.is_none() {
+    if page.runs.iter().any(needs_daemon) && daemon::find_writer(context)?.is_none() {
         output::print_note(&format!("running or queued: {NO_DAEMON}"))?;
     }
     if let Some(older) = &page.next {

@@ -37,11 +37,12 @@ pub(crate) struct WorkflowValidateArgs {
 
 /// Runs `workflow validate`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let loaded = fleet_config::load_without_workflows(&place)?;
+    let context = CommandContext::find(global)?;
+    let loaded = fleet_config::load_without_workflows(&context)?;
     let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
     let folder = fleet_config::workflow_files(&settings.folder);
-    let against = WorkflowFileChecker { place: &place, agents: &loaded.agents, settings, folder };
+    let against =
+        WorkflowFileChecker { context: &context, agents: &loaded.agents, settings, folder };
     let result = match args.which.is_empty() {
         true => against.check(&against.folder),
         false => against.check_some(&args.which)?,
@@ -53,11 +54,11 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandRe
     }
     match result {
         Ok(all) => {
-            fleet_config::print_faults(&place, &all.warnings)?;
+            fleet_config::print_faults(&context, &all.warnings)?;
             Ok(output::print_line(valid(&all))?)
         }
         Err(faults) => {
-            fleet_config::print_faults(&place, &faults)?;
+            fleet_config::print_faults(&context, &faults)?;
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
@@ -96,7 +97,7 @@ fn print_json(result: &Result<WorkflowFolder, ConfigFaults>) -> CommandResult {
 
 /// Checker of workflow files, with the agents and settings that they refer to.
 struct WorkflowFileChecker<'a> {
-    place: &'a CommandContext,
+    context: &'a CommandContext,
     agents: &'a [AgentConfig],
     settings: WorkflowSettings,
     folder: Vec<Utf8PathBuf>,
@@ -140,7 +141,7 @@ impl WorkflowFileChecker<'_> {
     fn file_of(&self, text: &str) -> CommandResult<Utf8PathBuf> {
         let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
         if is_path {
-            let path = self.place.working_dir.join(text);
+            let path = self.context.working_dir.join(text);
             if !path.is_file() {
                 return Err(CommandFailure::message(
                     FailureCode::NotFound,

@@ -75,7 +75,7 @@ pub(super) enum WatchedRunOrigin {
 
 /// Run to watch, and options for its display.
 pub(super) struct WorkflowWatchOptions<'v> {
-    pub(super) place: &'v CommandContext,
+    pub(super) context: &'v CommandContext,
     pub(super) run: &'v WorkflowRunId,
     pub(super) workflow: Option<Workflow>,
     pub(super) origin: WatchedRunOrigin,
@@ -100,24 +100,24 @@ pub(super) fn watch(
     view: &WorkflowWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<WorkflowWatchOutcome> {
-    let (tell, events, interrupted) = listener.into_parts();
-    let reader = StoreReader::open(&view.place.dir()?)?;
-    let term = view.place.env.get("TERM").map(String::as_str);
+    let (sender, events, interrupted) = listener.into_parts();
+    let reader = StoreReader::open(&view.context.dir()?)?;
+    let term = view.context.env.get("TERM").map(String::as_str);
     let moves = term.is_some_and(|term| term != "dumb") && std::io::stderr().is_terminal();
     let mut live = WorkflowWatcher {
         view,
         block: RedrawnBlock::new(moves && !view.is_quiet),
-        agents: AgentActivityReader::new(view.place.dir()?, view.how.follow && !view.is_quiet),
+        agents: AgentActivityReader::new(view.context.dir()?, view.how.follow && !view.is_quiet),
         prompt: ApprovalPrompt::new(
             approval_prompt::find_keyboard().filter(|_| !view.is_quiet && !view.how.until_asked),
-            view.place.caller_name(),
-            &tell,
+            view.context.caller_name(),
+            &sender,
         ),
         workflow: view.workflow.clone().map(Arc::new),
-        events: tell,
+        events: sender,
         journal: WorkflowRunJournal::default(),
         run_state: None,
-        marks: HashMap::new(),
+        phase_statuses: HashMap::new(),
         questions_shown: Vec::new(),
         event: last_event(&reader, view)?,
         outcome: WorkflowWatchOutcome::default(),
@@ -156,7 +156,7 @@ struct WorkflowWatcher<'v> {
     journal: WorkflowRunJournal,
     run_state: Option<WorkflowRunProgress>,
     /// Last printed status of each phase.
-    marks: HashMap<String, PhaseDisplayStatus>,
+    phase_statuses: HashMap<String, PhaseDisplayStatus>,
     /// Questions that were printed.
     questions_shown: Vec<ApprovalId>,
     /// Number of the last printed event.
@@ -207,13 +207,13 @@ impl WorkflowWatcher<'_> {
 
     /// Returns true if there is nothing more to wait for.
     fn is_done(&self) -> bool {
-        let Some(stand) = &self.run_state else { return false };
-        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let Some(progress) = &self.run_state else { return false };
+        let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();
-        let is_over = stand.row.head.status.is_final() && open == 0;
+        let is_over = progress.row.head.status.is_final() && open == 0;
         let joined = self.view.origin == WatchedRunOrigin::Joined && self.outcome.interrupts > 0;
-        let asks = stand.row.head.status == WorkflowRunStatus::Paused
-            || stand.pending().any(is_agent_question);
+        let asks = progress.row.head.status == WorkflowRunStatus::Paused
+            || progress.pending().any(is_agent_question);
         let asked = self.view.how.until_asked && asks;
         is_over || joined || asked || self.outcome.interrupts > 2 || self.outcome.is_unattended
     }
@@ -228,26 +228,26 @@ impl WorkflowWatcher<'_> {
         };
         let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
         self.journal.update(&self.reader, self.view.run)?;
-        let stand =
+        let progress =
             WorkflowRunProgress::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
-        let lines = self.agents.new_lines(&stand);
+        let lines = self.agents.new_lines(&progress);
         for line in lines {
             self.line(line)?;
         }
-        self.print_phases(&stand)?;
+        self.print_phases(&progress)?;
         self.print_events()?;
-        self.print_questions(&stand)?;
-        self.revive_if_unattended(&stand)?;
-        self.run_state = Some(stand);
+        self.print_questions(&progress)?;
+        self.revive_if_unattended(&progress)?;
+        self.run_state = Some(progress);
         Ok(())
     }
 
     /// Prints each phase that started or ended, if the phases are not drawn.
-    fn print_phases(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
+    fn print_phases(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
         let now = process_env::now();
-        let is_first = self.marks.is_empty();
-        for phase in &stand.phases {
-            let before = self.marks.insert(phase.name.clone(), phase.status);
+        let is_first = self.phase_statuses.is_empty();
+        for phase in &progress.phases {
+            let before = self.phase_statuses.insert(phase.name.clone(), phase.status);
             let is_old = is_first && self.view.origin != WatchedRunOrigin::New;
             if before == Some(phase.status) || phase.status == PhaseDisplayStatus::Waiting || is_old
             {
@@ -285,8 +285,8 @@ impl WorkflowWatcher<'_> {
     }
 
     /// Prints each new question once, and asks it at this terminal.
-    fn print_questions(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let pending: Vec<Approval> = stand.pending().cloned().collect();
+    fn print_questions(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
+        let pending: Vec<Approval> = progress.pending().cloned().collect();
         for approval in &pending {
             if self.view.is_quiet || self.questions_shown.contains(&approval.id) {
                 continue;
@@ -316,10 +316,13 @@ impl WorkflowWatcher<'_> {
             }
             approval_prompt::TypedLineOutcome::Answer(command) => {
                 self.block.answered();
-                let (place, tell) = (self.view.place.clone(), self.events.clone());
+                let (context, sender) = (self.view.context.clone(), self.events.clone());
                 std::thread::spawn(move || {
                     // Fails only if the watch has ended.
-                    drop(tell.send(JobWatchEvent::DaemonAnswer(daemon::request(&place, &command))));
+                    drop(
+                        sender
+                            .send(JobWatchEvent::DaemonAnswer(daemon::request(&context, &command))),
+                    );
                 });
             }
         }
@@ -327,18 +330,18 @@ impl WorkflowWatcher<'_> {
 
     /// Starts a daemon for a run that has lost its own. A run that only waits for an answer needs
     /// none.
-    fn revive_if_unattended(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let lock = self.view.place.dir()?.lock();
+    fn revive_if_unattended(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
+        let lock = self.view.context.dir()?.lock();
         if !matches!(LockFile::probe(&lock), Ok(None)) {
             self.last_write_seen = Instant::now();
         }
         let now = process_env::now();
         let expired = |it: &Approval| it.expires_at.is_some_and(|at| at <= now);
-        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let is_at_work = parts.into_iter().any(|part| part.outcome.is_none());
-        let needs_care = match stand.row.head.status {
+        let needs_care = match progress.row.head.status {
             WorkflowRunStatus::Running | WorkflowRunStatus::Queued => true,
-            WorkflowRunStatus::Paused => stand.pending().any(expired),
+            WorkflowRunStatus::Paused => progress.pending().any(expired),
             _ => is_at_work,
         };
         let is_reviving = self.is_reviving.load(Ordering::Relaxed);
@@ -346,19 +349,19 @@ impl WorkflowWatcher<'_> {
             return Ok(());
         }
         self.is_reviving.store(true, Ordering::Relaxed);
-        let (place, tell) = (self.view.place.clone(), self.events.clone());
+        let (context, sender) = (self.view.context.clone(), self.events.clone());
         let done = Arc::clone(&self.is_reviving);
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
             let why = match is_stopped {
                 true => "the fleet was stopped: the run continues with `heeler start`".to_owned(),
-                false => match daemon::connect_or_start(&place) {
+                false => match daemon::connect_or_start(&context) {
                     Ok(_) => return done.store(false, Ordering::Relaxed),
                     Err(failure) => format!("{:#}", failure.error),
                 },
             };
             // Fails only if the watch has ended.
-            drop(tell.send(JobWatchEvent::Unattended(why)));
+            drop(sender.send(JobWatchEvent::Unattended(why)));
         });
         Ok(())
     }
@@ -369,21 +372,21 @@ impl WorkflowWatcher<'_> {
         if self.view.origin == WatchedRunOrigin::Joined {
             return self.print_remark("the run continues");
         }
-        let (now, said) = match self.outcome.interrupts {
+        let (now, remark) = match self.outcome.interrupts {
             1 => (false, "cancelling; Ctrl-C again kills it at once"),
             2 => (true, "killing it"),
             _ => return Ok(()),
         };
-        self.print_remark(said)?;
-        let (place, tell) = (self.view.place.clone(), self.events.clone());
+        self.print_remark(remark)?;
+        let (context, sender) = (self.view.context.clone(), self.events.clone());
         let order = WorkflowOperation::Cancel { run: self.view.run.clone(), now };
         std::thread::spawn(move || {
             let command = DaemonCommand::Workflow { order, by: "Ctrl-C".to_owned() };
-            match daemon::request(&place, &command) {
+            match daemon::request(&context, &command) {
                 // The run ended before the request arrived.
                 Err(failure) if failure.code == FailureCode::Refused => {}
                 Err(failure) => {
-                    drop(tell.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
+                    drop(sender.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
                 }
                 Ok(_) => {}
             }
@@ -392,7 +395,7 @@ impl WorkflowWatcher<'_> {
     }
 
     fn draw(&mut self) {
-        let Some(stand) = &self.run_state else { return };
+        let Some(progress) = &self.run_state else { return };
         if self.prompt.is_asking() || !self.block.is_drawn() {
             return;
         }
@@ -401,7 +404,13 @@ impl WorkflowWatcher<'_> {
             self.agents.current_activity(&self.reader, phase)
         };
         let size = (output::width(), redrawn_block::rows());
-        self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, process_env::now()));
+        self.block.draw(&frame::frame(
+            progress,
+            &doing,
+            self.spinner_frame,
+            size,
+            process_env::now(),
+        ));
     }
 
     /// Prints a message of the workflow to stdout.

@@ -53,10 +53,10 @@ impl AgentActivityReader {
     }
 
     /// Returns the lines written since the last call, if `--follow` is on.
-    pub(super) fn new_lines(&mut self, stand: &WorkflowRunProgress) -> Vec<SafeText> {
+    pub(super) fn new_lines(&mut self, progress: &WorkflowRunProgress) -> Vec<SafeText> {
         let Some(follow) = &mut self.follow else { return Vec::new() };
         let is_first = follow.known.is_empty();
-        for phase in &stand.phases {
+        for phase in &progress.phases {
             for part in &phase.parts {
                 let Some(job) = part.job.as_ref().filter(|job| !follow.known.contains(*job)) else {
                     continue;
@@ -84,7 +84,7 @@ impl AgentActivityReader {
         let open: Vec<&WorkflowPartRow> =
             phase.parts.iter().filter(|part| part.outcome.is_none()).collect();
         let part = open.first()?;
-        let said = match part.status {
+        let activity = match part.status {
             JobStatus::Pending => {
                 let queued = reader.queued_job(part.job.as_ref()?).ok()??;
                 match output::one_line(&queued.reason) {
@@ -99,7 +99,7 @@ impl AgentActivityReader {
             _ => Some(frame::items_word(phase, open.len())),
         };
         Some(
-            [what.unwrap_or_default(), said]
+            [what.unwrap_or_default(), activity]
                 .into_iter()
                 .filter(|it| !it.is_empty())
                 .collect::<Vec<_>>()
@@ -120,9 +120,10 @@ impl AgentActivityReader {
         let page = read_tail(&path, ROWS_LOOKED_AT);
         let records = page.map(|page| page.records).unwrap_or_default();
         let rows = records.iter().rev().map(|record| DisplayRow::read(record.text.as_bytes()));
-        let told = rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
+        let messages =
+            rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
         let text =
-            told.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
+            messages.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
         let text = text.unwrap_or_default();
         ends.insert(job.clone(), (found.len(), text.clone()));
         text
