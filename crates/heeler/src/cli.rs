@@ -2,7 +2,7 @@
 //!
 //! Each command is a module of `commands`, with its arguments and its help.
 
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::failure::CommandResult;
@@ -204,6 +204,17 @@ pub(crate) enum CliCommand {
     Version(commands::completions::VersionArgs),
 }
 
+/// Returns true if the command promises JSON on stdout; its failures are then printed as JSON too.
+/// The log of a daemon is no such output.
+pub(crate) fn wants_json(given: &ArgMatches, command: &CliCommand) -> bool {
+    let mut given = given;
+    while let Some((_, of_subcommand)) = given.subcommand() {
+        given = of_subcommand;
+    }
+    let has_flag = given.try_get_one::<bool>("json").is_ok_and(|flag| flag == Some(&true));
+    has_flag && command.log_form() == LogOutputFormat::Remarks
+}
+
 /// Rewraps the text after every command's options to the terminal: lines of a paragraph are joined,
 /// indented lines stay.
 pub(crate) fn reflow_help(command: clap::Command) -> clap::Command {
@@ -236,62 +247,6 @@ impl CliCommand {
             CliCommand::Start(args) if args.is_daemon() && args.json => LogOutputFormat::Json,
             CliCommand::Start(args) if args.is_daemon() => LogOutputFormat::Lines,
             _ => LogOutputFormat::Remarks,
-        }
-    }
-
-    /// Returns true if the command promises JSON on stdout; its failures are then printed as JSON
-    /// too.
-    pub(crate) fn wants_json(&self) -> bool {
-        use commands::config::ConfigCommand;
-        use commands::jobs::JobsCommand;
-        match self {
-            CliCommand::Start(args) => args.json && !args.is_daemon(),
-            CliCommand::Stop(args) => args.json,
-            CliCommand::Restart(args) => args.json,
-            CliCommand::Reload(args) => args.json,
-            CliCommand::Schedule { command } => command.wants_json(),
-            CliCommand::Workflow { command } => command.wants_json(),
-            CliCommand::Agent { command } => command.wants_json(),
-            CliCommand::Approvals { command } => command.wants_json(),
-            CliCommand::Costs(args) => args.json,
-            CliCommand::Chat(_) => false,
-            CliCommand::Open(args) => args.json,
-            CliCommand::Token { command } => command.wants_json(),
-            CliCommand::Password { command } => command.wants_json(),
-            CliCommand::Status(args) => args.json,
-            CliCommand::Trigger(args) => args.json,
-            CliCommand::Cancel(args) => args.json,
-            CliCommand::Jobs(args) => match &args.command {
-                None => args.list.page.json,
-                Some(JobsCommand::Show(args)) => args.json,
-                Some(JobsCommand::Logs(args)) => args.how.json,
-                Some(JobsCommand::Cancel(args)) => args.json,
-                Some(JobsCommand::Resume(args)) => args.json,
-                Some(JobsCommand::Retry(args)) => args.json,
-                Some(JobsCommand::Fork(args)) => args.how.json,
-            },
-            CliCommand::Job(args) => args.show.json,
-            CliCommand::Logs(args) => args.how.json,
-            CliCommand::Session { command } => command.wants_json(),
-            CliCommand::Sessions(args) => args.page.json,
-            CliCommand::Search(args) => args.json,
-            CliCommand::Config { command } => match command {
-                ConfigCommand::Validate(args) => args.json,
-                ConfigCommand::Show(args) => args.json,
-                ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
-            },
-            CliCommand::Import(args) => args.json,
-            CliCommand::Doctor(args) => args.json,
-            CliCommand::Backup(args) => args.json,
-            CliCommand::Restore(args) => args.json,
-            CliCommand::Version(args) => args.json,
-            CliCommand::Init(_)
-            | CliCommand::Demo(_)
-            | CliCommand::Play(_)
-            | CliCommand::Snapshot(_)
-            | CliCommand::Runner(_)
-            | CliCommand::Completions(_)
-            | CliCommand::Man(_) => false,
         }
     }
 }

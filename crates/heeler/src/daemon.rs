@@ -127,6 +127,17 @@ pub(crate) fn request(
     request_unless(context, command, &|| false)
 }
 
+/// Sends the cancel command of a Ctrl-C. It is no failure if the job or run has ended meanwhile.
+pub(crate) fn request_cancel(
+    context: &CommandContext,
+    command: &DaemonCommand,
+) -> Result<(), String> {
+    match request(context, command) {
+        Err(failure) if failure.code != FailureCode::Refused => Err(format!("{:#}", failure.error)),
+        _ => Ok(()),
+    }
+}
+
 /// Like [`request`], but gives up if `is_given_up` before the daemon received the command.
 pub(crate) fn request_unless(
     context: &CommandContext,

@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
     if cli.global.quiet {
         output::set_quiet();
     }
-    let json = cli.command.wants_json();
+    let json = cli::wants_json(&given, &cli.command);
     match catch_unwind(AssertUnwindSafe(|| cli.run())) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => report(&failure, json),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::LoadedConfig;
-use heeler_model::{JobHead, Session};
+use heeler_model::{Job, JobHead, JobId, Session};
 use heeler_query::{FleetReader, sessions};
 use heeler_store::{DatabaseOpenError, StateDir, StoreReader, WorkflowRunRow};
 use heeler_transcript::LockFile;
@@ -145,6 +145,12 @@ impl CommandContext {
         Ok(sessions::find_session(&self.reader_for("session", text)?, text)?)
     }
 
+    /// Returns the record of a job that existed before.
+    pub(crate) fn recorded_job(&self, id: &JobId) -> CommandResult<Job> {
+        let job = StoreReader::open(&self.dir()?)?.job(id)?;
+        job.ok_or_else(|| record_gone(&format!("job {id}")))
+    }
+
     /// Finds a workflow run by ID or unique prefix.
     pub(crate) fn find_workflow_run(
         &self,
@@ -175,6 +181,12 @@ impl CommandContext {
             .filter(|log| is_file(log))
             .or_else(|| (!head.status.is_final()).then_some(transcript)))
     }
+}
+
+/// Returns the failure for a record that existed before.
+pub(crate) fn record_gone(what: &str) -> CommandFailure {
+    let message = format!("the record of {what} no longer exists");
+    CommandFailure::message(FailureCode::Failed, message)
 }
 
 /// Returns true if a process writes the state.

@@ -56,20 +56,6 @@ pub(crate) enum AgentCommand {
     Resume(resume::AgentResumeArgs),
 }
 
-impl AgentCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            AgentCommand::List(args) => args.json,
-            AgentCommand::Show(args) => args.json,
-            AgentCommand::Enable(args)
-            | AgentCommand::Disable(args)
-            | AgentCommand::Reset(args) => args.json,
-            AgentCommand::Resume(args) => args.how.json,
-        }
-    }
-}
-
 /// Arguments of `agent list`.
 #[derive(Args)]
 pub(crate) struct AgentListArgs {

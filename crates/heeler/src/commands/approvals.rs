@@ -65,19 +65,6 @@ pub(crate) enum ApprovalsCommand {
     Reply(ReplyArgs),
 }
 
-impl ApprovalsCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            ApprovalsCommand::List(args) => args.json,
-            ApprovalsCommand::Show(args) => args.json,
-            ApprovalsCommand::Approve(args) => args.json,
-            ApprovalsCommand::Reject(args) => args.json,
-            ApprovalsCommand::Reply(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `approvals list`.
 #[derive(Args)]
 pub(crate) struct ApprovalListArgs {

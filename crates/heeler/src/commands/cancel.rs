@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::{Job, JobId, JobStatus};
-use heeler_store::StoreReader;
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
@@ -80,17 +79,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
 fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
     let command = DaemonCommand::Cancel { job: id.clone(), now, by: context.caller_name() };
     daemon::request(context, &command)?;
-    let dir = context.dir()?;
     let deadline = Instant::now() + END_WAIT;
     loop {
-        let job = StoreReader::open(&dir)?.job(id)?;
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of job {id} no longer exists"),
-            )
-        };
-        let job = job.ok_or_else(gone)?;
+        let job = context.recorded_job(id)?;
         if job.head.status == JobStatus::Cancelled {
             return Ok(job);
         }

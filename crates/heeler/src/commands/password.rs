@@ -42,17 +42,6 @@ pub(crate) enum PasswordCommand {
     List(PasswordListArgs),
 }
 
-impl PasswordCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            PasswordCommand::Set(args) => args.json,
-            PasswordCommand::Remove(args) => args.json,
-            PasswordCommand::List(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `password set`.
 #[derive(Args)]
 pub(crate) struct PasswordSetArgs {

@@ -74,21 +74,6 @@ schedule starts no job, and `overlap` decides if an earlier job is still active.
     Reset(ScheduleTargetArgs),
 }
 
-impl ScheduleCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            ScheduleCommand::List(args) => args.json,
-            ScheduleCommand::Show(args) => args.json,
-            ScheduleCommand::Set(args) => args.json,
-            ScheduleCommand::Trigger(args) => args.one.json,
-            ScheduleCommand::Enable(args)
-            | ScheduleCommand::Disable(args)
-            | ScheduleCommand::Reset(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `schedule list`.
 #[derive(Args)]
 pub(crate) struct ScheduleListArgs {

@@ -53,25 +53,6 @@ pub(crate) enum SessionCommand {
     Cleanup(removal::SessionCleanupArgs),
 }
 
-impl SessionCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            SessionCommand::List(args) => args.page.json,
-            SessionCommand::Show(args) => args.json,
-            SessionCommand::Fork(args) => args.how.json,
-            SessionCommand::Diff(args) => args.json,
-            SessionCommand::Resume(args) => args.how.json,
-            SessionCommand::Export(_) => false,
-            SessionCommand::Adopt(args) => args.json,
-            SessionCommand::Import(args) => args.json,
-            SessionCommand::Delete(args) => args.json,
-            SessionCommand::Restore(args) => args.json,
-            SessionCommand::Cleanup(args) => args.json,
-        }
-    }
-}
-
 /// Runs `session` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &SessionCommand) -> CommandResult {
     match command {

@@ -45,17 +45,6 @@ pub(crate) enum TokenCommand {
     Revoke(TokenRevokeArgs),
 }
 
-impl TokenCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            TokenCommand::Create(args) => args.json,
-            TokenCommand::List(args) => args.json,
-            TokenCommand::Revoke(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `token create`.
 #[derive(Args)]
 pub(crate) struct TokenCreateArgs {

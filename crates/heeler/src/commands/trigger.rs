@@ -76,7 +76,9 @@ fn trigger_once(
     let TriggeredAgent { agent, is_command } = find_agent(context, &args.agent)?;
     context.migrate_database()?;
     let session = session_choice(context, args, &agent)?;
-    let keyboard = keyboard(global, args);
+    let is_asking = !args.json && !args.detach && !global.quiet;
+    let is_stdin_used = args.prompt.as_deref() == Some("-");
+    let keyboard = is_asking.then(|| KeyboardInput::find(is_stdin_used)).flatten();
     let wanted = JobRequest {
         prompt,
         schedule: args.schedule.clone(),
@@ -118,7 +120,7 @@ fn trigger_once(
         term,
     };
     let seen = job_watch::watch(&watch, listener)?;
-    let job = report::wait_for_record(context, &engine, &watch.job, &seen)?;
+    let job = report::wait_for_record(context, &watch.job, &seen)?;
     let moved_on = watch.keyboard.is_some() && report::is_session_moved(&engine, &job)?;
     let outcome = report::report(global, args, context, &engine, &job, &seen);
     Ok(TriggerOutcome { outcome, session_moved: moved_on })
@@ -137,28 +139,8 @@ fn cancel_fn(context: &CommandContext, job: &JobId) -> CancelFn {
     let (context, job) = (context.clone(), job.clone());
     Arc::new(move |now| {
         let command = DaemonCommand::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
-        match daemon::request(&context, &command) {
-            // The job ended before the request arrived.
-            Err(failure) if failure.code == FailureCode::Refused => Ok(()),
-            Err(failure) => Err(format!("{:#}", failure.error)),
-            Ok(_) => Ok(()),
-        }
+        daemon::request_cancel(&context, &command)
     })
-}
-
-/// Returns the keyboard for answers, if a person is at a terminal. If standard input holds the
-/// prompt, the terminal itself is opened.
-fn keyboard(global: &GlobalArgs, args: &TriggerArgs) -> Option<KeyboardInput> {
-    let is_shown = std::io::stderr().is_terminal();
-    if !is_shown || args.json || args.detach || global.quiet {
-        return None;
-    }
-    let found = match args.prompt.as_deref() {
-        Some("-") => KeyboardInput::from_terminal(),
-        _ if std::io::stdin().is_terminal() => KeyboardInput::from_stdin(),
-        _ => return None,
-    };
-    found.inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on")).ok()
 }
 
 /// Agent that receives the job.

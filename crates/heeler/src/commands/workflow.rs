@@ -91,25 +91,6 @@ pub(crate) struct WorkflowTargetArgs {
     pub(crate) json: bool,
 }
 
-impl WorkflowCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            WorkflowCommand::List(args) => args.json,
-            WorkflowCommand::Show(args) => args.json,
-            WorkflowCommand::Validate(args) => args.json,
-            WorkflowCommand::Graph(_) | WorkflowCommand::Example(_) => false,
-            WorkflowCommand::Run(args) => args.how.json,
-            WorkflowCommand::Watch(args) => args.json,
-            WorkflowCommand::Runs(args) => args.json,
-            WorkflowCommand::Logs(args) => args.how.json,
-            WorkflowCommand::Cancel(args) => args.json,
-            WorkflowCommand::Retry(args) => args.how.json,
-            WorkflowCommand::Enable(args) | WorkflowCommand::Disable(args) => args.json,
-        }
-    }
-}
-
 /// Runs `workflow` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &WorkflowCommand) -> CommandResult {
     match command {

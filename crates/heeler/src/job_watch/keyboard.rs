@@ -1,7 +1,7 @@
 //! Input of the user: Ctrl-C and typed lines. Start at [`KeyboardReader`].
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,14 +37,19 @@ pub(crate) fn on_interrupt(mut callback: impl FnMut() + Send + 'static) -> io::R
 pub(crate) struct KeyboardInput(Arc<OwnedFd>);
 
 impl KeyboardInput {
-    /// Uses standard input.
-    pub(crate) fn from_stdin() -> io::Result<KeyboardInput> {
-        Ok(KeyboardInput(Arc::new(io::stdin().as_fd().try_clone_to_owned()?)))
-    }
-
-    /// Uses the controlling terminal, even if standard input is redirected.
-    pub(crate) fn from_terminal() -> io::Result<KeyboardInput> {
-        Ok(KeyboardInput(Arc::new(File::open("/dev/tty")?.into())))
+    /// Returns the keyboard if a person is at a terminal. If standard input holds the prompt, the
+    /// terminal itself is opened.
+    pub(crate) fn find(is_stdin_used: bool) -> Option<KeyboardInput> {
+        if !io::stderr().is_terminal() || !is_stdin_used && !io::stdin().is_terminal() {
+            return None;
+        }
+        let found = match is_stdin_used {
+            true => File::open("/dev/tty").map(OwnedFd::from),
+            false => io::stdin().as_fd().try_clone_to_owned(),
+        };
+        let found =
+            found.inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"));
+        found.ok().map(|terminal| KeyboardInput(Arc::new(terminal)))
     }
 }
 

@@ -3,6 +3,7 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
+use heeler_query::messages::MessageListQuery;
 use heeler_query::sessions::build_resume_command;
 use heeler_store::StoreReader;
 use heeler_store::history::{HistoryPage, load_history};
@@ -57,10 +58,9 @@ impl NativeSessionReader {
     pub(super) fn read(
         &self,
         session: &NativeSession,
-        before: Option<u64>,
-        count: usize,
+        page: &MessageListQuery,
     ) -> CommandResult<HistoryPage> {
-        let past = load_history(&session.path, Some(&session.path), before, count);
+        let past = load_history(&session.path, Some(&session.path), page.before, page.limit);
         let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         self.cleaner.history(&mut past);
         Ok(past)

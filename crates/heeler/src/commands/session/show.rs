@@ -57,16 +57,10 @@ pub(crate) struct SessionShowArgs {
     pub(crate) json: bool,
 }
 
-/// Range of requested messages.
-struct HistoryRange {
-    before: Option<u64>,
-    count: usize,
-}
-
 impl SessionShowArgs {
     /// Returns the requested messages if `--history` was given.
-    fn page(&self) -> Option<HistoryRange> {
-        let page = HistoryRange { before: self.before, count: self.number.get() };
+    fn page(&self) -> Option<MessageListQuery> {
+        let page = MessageListQuery { before: self.before, limit: self.number.get() };
         self.history.then_some(page)
     }
 
@@ -94,7 +88,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
         let found = natives.find(&args.id)?.ok_or(unknown)?;
         return match args.page() {
             Some(page) => {
-                let past = natives.read(&found, page.before, page.count)?;
+                let past = natives.read(&found, &page)?;
                 args.print_page(found.id.as_str(), &past)
             }
             None => native::print(&context, &found, args.json),
@@ -102,8 +96,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
     }
     let records = context.open_records()?;
     if let Some(page) = args.page() {
-        let wanted = MessageListQuery { before: page.before, limit: page.count };
-        let (session, past) = records.history(&args.id, wanted)?;
+        let (session, past) = records.history(&args.id, page)?;
         return args.print_page(session.id.as_str(), &past);
     }
     let session = records.session(&args.id, process_env::now())?;

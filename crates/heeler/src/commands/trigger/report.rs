@@ -30,20 +30,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Returns the job once its end is recorded. Starts another daemon if the job's daemon died.
 pub(super) fn wait_for_record(
     context: &CommandContext,
-    engine: &EngineContext,
     id: &JobId,
     seen: &JobWatchOutcome,
 ) -> CommandResult<Job> {
-    let on_record = || {
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of job {id} no longer exists"),
-            )
-        };
-        StoreReader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
-    };
-    let mut job = on_record()?;
+    let mut job = context.recorded_job(id)?;
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
     if is_left || daemon::waits_for_start(context, id)? {
         return Ok(job);
@@ -52,7 +42,7 @@ pub(super) fn wait_for_record(
     let deadline = Instant::now() + SETTLE_WAIT;
     while !job.head.status.is_final() && Instant::now() < deadline {
         std::thread::sleep(POLL_INTERVAL);
-        job = on_record()?;
+        job = context.recorded_job(id)?;
     }
     drop(daemon);
     Ok(job)

@@ -18,6 +18,7 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::shared_args;
+use crate::state_reader::record_gone;
 
 /// Help footer of `workflow cancel`.
 pub(super) const CANCEL: &str = "Examples:
@@ -115,13 +116,7 @@ fn wait_for_end(context: &CommandContext, id: &WorkflowRunId) -> CommandResult<W
     let deadline = Instant::now() + END_WAIT;
     loop {
         let reader = StoreReader::open(&context.dir()?)?;
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of {id} no longer exists"),
-            )
-        };
-        let row = reader.workflow_run(id)?.ok_or_else(gone)?;
+        let row = reader.workflow_run(id)?.ok_or_else(|| record_gone(id.as_str()))?;
         let progress = WorkflowRunProgress::read(&reader, row, None)?;
         let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();

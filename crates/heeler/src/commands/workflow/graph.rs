@@ -7,7 +7,7 @@ use heeler_model::workflow::Workflow;
 use heeler_model::workflow::graph::{self, PhaseDisplayStatus};
 use heeler_query::progress::WorkflowRunProgress;
 
-use super::lookup::{definition, find};
+use super::lookup::find;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
@@ -57,7 +57,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResul
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
         return Err(CommandFailure::message(FailureCode::Usage, message));
     }
-    let Some(workflow) = definition(&context, &reader, &row)? else {
+    let Some(workflow) = context.open_records()?.workflow_of_run(&reader, &row)? else {
         let message = format!("the workflow definition of {} is not recorded", row.head.id);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     };

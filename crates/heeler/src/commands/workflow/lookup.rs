@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heeler_model::config::LoadedConfig;
-use heeler_model::workflow::{LoadedWorkflow, Workflow};
+use heeler_model::workflow::LoadedWorkflow;
 use heeler_store::{IdLookupError, StoreReader, WorkflowRunRow};
 
 use crate::context::CommandContext;
@@ -56,13 +56,4 @@ pub(super) fn try_run(
         Err(IdLookupError::Unknown { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Returns the definition that a run uses, or `None` if it cannot be read any more.
-pub(super) fn definition(
-    context: &CommandContext,
-    reader: &StoreReader,
-    row: &WorkflowRunRow,
-) -> CommandResult<Option<Workflow>> {
-    Ok(context.open_records()?.workflow_of_run(reader, row)?)
 }

@@ -17,7 +17,6 @@ use heeler_query::progress::{is_agent_question, load_phase_outputs};
 use heeler_store::{ApprovalFilter, StoreReader, WorkflowRunRow};
 use serde_json::{Map, Value, json};
 
-use super::lookup::definition;
 use super::runs;
 use super::watch::{
     self, RunWatchArgs, WatchedRunOrigin, WorkflowWatchOptions, WorkflowWatchOutcome,
@@ -31,6 +30,7 @@ use crate::job_watch::JobEventListener;
 use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::shared_args;
+use crate::state_reader::record_gone;
 use crate::text_file;
 
 /// Help footer of `workflow run`.
@@ -269,14 +269,9 @@ fn watch_to_end(
 ) -> CommandResult {
     let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     let reader = StoreReader::open(&engine.dir)?;
-    let gone = || {
-        CommandFailure::message(
-            FailureCode::NotFound,
-            format!("the record of {run} no longer exists"),
-        )
-    };
+    let gone = || CommandFailure { code: FailureCode::NotFound, ..record_gone(run.as_str()) };
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
-    let workflow = definition(context, &reader, &row)?;
+    let workflow = context.open_records()?.workflow_of_run(&reader, &row)?;
     drop(reader);
     let view = WorkflowWatchOptions {
         context,
@@ -371,7 +366,7 @@ fn print_output(
 ) -> CommandResult {
     let id = &row.head.id;
     let events = reader.workflow_events(id, 0, usize::MAX)?;
-    let workflow = definition(context, reader, row)?;
+    let workflow = context.open_records()?.workflow_of_run(reader, row)?;
     let Some(workflow) = workflow.filter(|_| events.iter().all(|it| it.kind != "message")) else {
         return Ok(());
     };

@@ -16,7 +16,6 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::lookup::definition;
 use super::runs::{self, NO_DAEMON};
 use super::watch::{answer_commands, phase_symbol};
 use crate::commands::approvals;
@@ -66,7 +65,7 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
     let (reader, row) = context.find_workflow_run(&args.id)?;
     let id = row.head.id.clone();
     if let Some(phase) = &args.phase {
-        let workflow = definition(&context, &reader, &row)?;
+        let workflow = context.open_records()?.workflow_of_run(&reader, &row)?;
         check_phase(&WorkflowRunProgress::read(&reader, row, workflow)?, phase)?;
     }
     logs::print_jobs_log(&context, &reader, &args.how, &|reader| {
@@ -121,7 +120,7 @@ pub(super) fn show(
         let run = context.open_records()?.workflow_run_details(reader, row)?;
         return Ok(output::print_json(&json!({ "run": run }))?);
     }
-    let workflow = definition(context, reader, &row)?;
+    let workflow = context.open_records()?.workflow_of_run(reader, &row)?;
     let outputs = load_phase_outputs(reader, &row, workflow.clone())?;
     let progress = WorkflowRunProgress::read(reader, row, workflow)?;
     let events = reader.workflow_events(&progress.row.head.id, 0, EVENTS_MAX)?;

@@ -32,10 +32,11 @@ pub(super) use self::frame::phase_symbol;
 use self::redrawn_block::RedrawnBlock;
 use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::job_watch::{JobEventListener, JobWatchEvent};
+use crate::failure::CommandResult;
+use crate::job_watch::{JobEventListener, JobWatchEvent, KeyboardInput};
 use crate::output::{self, SafeText};
 use crate::process_env;
+use crate::state_reader::record_gone;
 
 /// Interval at which the database is read and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
@@ -109,7 +110,7 @@ pub(super) fn watch(
         block: RedrawnBlock::new(moves && !view.is_quiet),
         agents: AgentActivityReader::new(view.context.dir()?, view.how.follow && !view.is_quiet),
         prompt: ApprovalPrompt::new(
-            approval_prompt::find_keyboard().filter(|_| !view.is_quiet && !view.how.until_asked),
+            KeyboardInput::find(false).filter(|_| !view.is_quiet && !view.how.until_asked),
             view.context.caller_name(),
             &sender,
         ),
@@ -220,14 +221,9 @@ impl WorkflowWatcher<'_> {
 
     /// Reads the run's state, and prints all news.
     fn refresh(&mut self) -> CommandResult {
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of {} no longer exists", self.view.run),
-            )
-        };
-        let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
-        self.journal.update(&self.reader, self.view.run)?;
+        let run = self.view.run;
+        let row = self.reader.workflow_run(run)?.ok_or_else(|| record_gone(run.as_str()))?;
+        self.journal.update(&self.reader, run)?;
         let progress =
             WorkflowRunProgress::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
         let lines = self.agents.new_lines(&progress);
@@ -382,13 +378,8 @@ impl WorkflowWatcher<'_> {
         let order = WorkflowOperation::Cancel { run: self.view.run.clone(), now };
         std::thread::spawn(move || {
             let command = DaemonCommand::Workflow { order, by: "Ctrl-C".to_owned() };
-            match daemon::request(&context, &command) {
-                // The run ended before the request arrived.
-                Err(failure) if failure.code == FailureCode::Refused => {}
-                Err(failure) => {
-                    drop(sender.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
-                }
-                Ok(_) => {}
+            if let Err(why) = daemon::request_cancel(&context, &command) {
+                drop(sender.send(JobWatchEvent::CancelFailed(why)));
             }
         });
         Ok(())

@@ -1,7 +1,6 @@
 //! Questions during `workflow watch`: printed with the commands that answer them, or answered at
 //! the terminal. Start at [`ApprovalPrompt`].
 
-use std::io::IsTerminal as _;
 use std::sync::mpsc::SyncSender;
 
 use anstyle::{AnsiColor, Style};
@@ -50,16 +49,6 @@ pub(in super::super) fn answer_commands(approval: &Approval) -> String {
 
 fn dimmed(text: &str) -> SafeText {
     SafeText::styled(Style::new().dimmed(), text)
-}
-
-/// Returns the keyboard of the terminal, if a person is at one.
-pub(super) fn find_keyboard() -> Option<KeyboardInput> {
-    if !std::io::stderr().is_terminal() || !std::io::stdin().is_terminal() {
-        return None;
-    }
-    KeyboardInput::from_stdin()
-        .inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"))
-        .ok()
 }
 
 /// Effect of a typed line.
