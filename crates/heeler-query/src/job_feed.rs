@@ -3,8 +3,10 @@
 //! [`JobFeed`] is for one follower of one job: the command line and conversations. It outlives runs
 //! and daemons. [`TranscriptFeed`] is the part of it that knows files and sockets only; the server
 //! uses it directly, because its streams start at the end of a file, serve sessions too, and learn
-//! of recorded changes from the daemon itself.
+//! of recorded changes from the daemon itself. [`MultiJobFeed`] follows only the files, of any number
+//! of jobs, and needs neither run nor daemon.
 
+mod multi_job_feed;
 mod open_questions;
 mod recorded_state;
 mod row_position;
@@ -27,6 +29,7 @@ use heeler_store::StateDir;
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
+pub use self::multi_job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use self::open_questions::OpenQuestions;
 use self::recorded_state::{RecordedJobState, read_job_state};
 pub use self::row_position::{RowPosition, RowPositionParseError};

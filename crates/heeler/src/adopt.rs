@@ -6,24 +6,25 @@ use std::time::Instant;
 use heeler_import::{AdoptError, AdoptionReport, ImportItemKind};
 use heeler_model::job_row;
 
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
+use crate::process_env;
 
 /// Adopts the state directory if it is herdctl's and not yet adopted, and prints a one-line
 /// summary.
-pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
-    if !heeler_store::is_adoptable(&place.state_dir) {
+pub(crate) fn adopt_if_foreign(context: &CommandContext) -> CommandResult {
+    if !heeler_store::is_adoptable(&context.state_dir) {
         return Ok(());
     }
-    refuse_lost_database(place)?;
+    refuse_lost_database(context)?;
     let start = Instant::now();
-    let adopted = heeler_import::adopt(&place.state_dir, context::now()).map_err(failure)?;
+    let adopted = heeler_import::adopt(&context.state_dir, process_env::now()).map_err(failure)?;
     let Some(adoption) = adopted else { return Ok(()) };
-    publish_views(place, "adopt");
-    if !place.quiet {
+    publish_views(context, "adopt");
+    if !context.quiet {
         let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
-        output::print_note(&adoption_summary(place, &adoption, took))?;
+        output::print_note(&adoption_summary(context, &adoption, took))?;
     }
     Ok(())
 }
@@ -32,9 +33,9 @@ pub(crate) fn adopt_if_foreign(place: &CommandContext) -> CommandResult {
 ///
 /// Opening the store publishes the views. If another process has become the writer, that process
 /// publishes them.
-pub(crate) fn publish_views(place: &CommandContext, command: &str) {
-    let now = context::now();
-    let done = place.store(command, now).map_err(|failure| failure.error);
+pub(crate) fn publish_views(context: &CommandContext, command: &str) {
+    let now = process_env::now();
+    let done = context.store(command, now).map_err(|failure| failure.error);
     let done = done.and_then(|store| Ok(store.backup_daily(now)?));
     if let Err(error) = done {
         tracing::warn!("the views or the database backup were not written: {error:#}");
@@ -42,14 +43,14 @@ pub(crate) fn publish_views(place: &CommandContext, command: &str) {
 }
 
 /// Refuses a directory that has Heeler's backups but no database: `heeler doctor` must repair it.
-fn refuse_lost_database(place: &CommandContext) -> CommandResult {
+fn refuse_lost_database(context: &CommandContext) -> CommandResult {
     // The next command completes an interrupted rebuild or restore.
-    if place.state_dir.join("rebuild.json").exists() {
+    if context.state_dir.join("rebuild.json").exists() {
         return Ok(());
     }
-    let backups = place.state_dir.join("backups").read_dir_utf8();
+    let backups = context.state_dir.join("backups").read_dir_utf8();
     if backups.is_ok_and(|mut entries| entries.next().is_some()) {
-        let message = format!("{} has lost its database", place.state_dir);
+        let message = format!("{} has lost its database", context.state_dir);
         return Err(
             CommandFailure::message(FailureCode::Failed, message).hint("heeler doctor --rebuild")
         );
@@ -58,7 +59,7 @@ fn refuse_lost_database(place: &CommandContext) -> CommandResult {
 }
 
 fn adoption_summary(
-    place: &CommandContext,
+    context: &CommandContext,
     adoption: &AdoptionReport,
     milliseconds: i64,
 ) -> String {
@@ -69,7 +70,7 @@ fn adoption_summary(
     );
     let mut text = format!(
         "adopted herdctl's state in {}: {}, {}",
-        place.state_dir,
+        context.state_dir,
         output::pluralize(jobs, "job"),
         output::pluralize(sessions, "session")
     );

@@ -1,16 +1,12 @@
-//! The command line: commands, shared arguments and their help. Start at [`CliArgs`].
+//! The command line: the tree of commands, and the function that runs each. Start at [`CliArgs`].
+//!
+//! Each command is a module of `commands`, with its arguments and its help.
 
-use std::num::NonZeroU32;
-
-use camino::Utf8PathBuf;
-use clap::{Args, Parser, Subcommand, ValueHint};
-use clap_complete::engine::ArgValueCompleter;
-use heeler_model::workflow::WorkflowRunStatus;
-use heeler_model::{AccessScope, ApprovalStatus, JobStatus, SessionStatus};
+use clap::{ArgMatches, Parser, Subcommand};
 
 use crate::commands;
-use crate::completion;
-use crate::context::CommandContext;
+use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::logging::LogOutputFormat;
 
 /// Run fleets of coding agents and never lose their work
@@ -31,25 +27,48 @@ pub(crate) struct CliArgs {
     pub(crate) command: CliCommand,
 }
 
-/// Options of every command.
-#[derive(Args, Clone)]
-#[command(next_help_heading = "Global options")]
-pub(crate) struct GlobalArgs {
-    /// Config file, or the folder to search upward from [default: working directory]
-    #[arg(short, long, global = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub(crate) config: Option<Utf8PathBuf>,
-    /// State directory [default: .heeler or .herdctl next to the config file]
-    #[arg(
-        short = 's', long = "state-dir", alias = "state", global = true, value_name = "DIR",
-        env = "HEELER_STATE_DIR", hide_env_values = true, value_hint = ValueHint::DirPath
-    )]
-    pub(crate) state_dir: Option<Utf8PathBuf>,
-    /// Log more to stderr; repeat for even more (or set HEELER_LOG)
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
-    /// Print only results and errors
-    #[arg(short, long, global = true)]
-    pub(crate) quiet: bool,
+impl CliArgs {
+    /// Runs the command that was typed.
+    pub(crate) fn run(self) -> CommandResult {
+        let global = &self.global;
+        match self.command {
+            CliCommand::Start(args) => commands::start::run(global, &args),
+            CliCommand::Stop(args) => commands::stop::run(global, &args),
+            CliCommand::Restart(args) => commands::restart::run(global, &args),
+            CliCommand::Reload(args) => commands::reload::run(global, &args),
+            CliCommand::Schedule { command } => commands::schedule::run(global, &command),
+            CliCommand::Workflow { command } => commands::workflow::run(global, &command),
+            CliCommand::Agent { command } => commands::agent::run(global, &command),
+            CliCommand::Approvals { command } => commands::approvals::run(global, &command),
+            CliCommand::Costs(args) => commands::costs::run(global, &args),
+            CliCommand::Chat(args) => commands::chat::run(global, &args),
+            CliCommand::Open(args) => commands::open::run(global, &args),
+            CliCommand::Token { command } => commands::token::run(global, &command),
+            CliCommand::Password { command } => commands::password::run(global, &command),
+            CliCommand::Trigger(args) => commands::trigger::run(global, &args),
+            CliCommand::Cancel(args) => commands::cancel::run(global, &args),
+            CliCommand::Runner(args) => commands::runner::run(&args),
+            CliCommand::Status(args) => commands::status::run(global, &args),
+            CliCommand::Jobs(args) => commands::jobs::run(global, &args),
+            CliCommand::Job(args) => commands::jobs::run_job(global, &args),
+            CliCommand::Logs(args) => commands::logs::run(global, &args),
+            CliCommand::Session { command } => commands::session::run(global, &command),
+            CliCommand::Sessions(args) => commands::session::list::run(global, &args),
+            CliCommand::Search(args) => commands::search::run(global, &args),
+            CliCommand::Init(args) => commands::init::run(&args),
+            CliCommand::Config { command } => commands::config::run(global, &command),
+            CliCommand::Import(args) => commands::import::run(global, &args),
+            CliCommand::Doctor(args) => commands::doctor::run(global, &args),
+            CliCommand::Backup(args) => commands::backup::run(global, &args),
+            CliCommand::Restore(args) => commands::backup::restore(global, &args),
+            CliCommand::Demo(args) => commands::demo::run(&args),
+            CliCommand::Play(args) => commands::play::run(args),
+            CliCommand::Snapshot(args) => commands::snapshot::run(&args),
+            CliCommand::Completions(args) => commands::completions::run(&args),
+            CliCommand::Man(args) => commands::completions::man(&args),
+            CliCommand::Version(args) => commands::completions::version(&args),
+        }
+    }
 }
 
 #[derive(Subcommand)]
@@ -176,7 +195,7 @@ pub(crate) enum CliCommand {
     Snapshot(commands::snapshot::SnapshotArgs),
     /// Print a shell's completion script
     #[command(
-        after_help = "Bash: source <(heeler completions bash)\nAgent names, job IDs and session IDs are completed too."
+        after_help = "Example for bash:\n  source <(heeler completions bash)\n\nAgent names, job IDs and session IDs are completed too."
     )]
     Completions(commands::completions::CompletionsArgs),
     /// Write the manual pages
@@ -185,148 +204,15 @@ pub(crate) enum CliCommand {
     Version(commands::completions::VersionArgs),
 }
 
-/// Default of `--limit`.
-const LIMIT: &str = "20";
-
-/// Filters, page and format of a list.
-#[derive(Args, Clone)]
-pub(crate) struct ListPageArgs {
-    /// Show only entries of this agent
-    #[arg(short, long, value_name = "NAME", add = agents())]
-    pub(crate) agent: Option<String>,
-    /// Show only entries newer than this: an age (2h, 7d) or a date
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) since: Option<String>,
-    /// Show entries older than this ID (for the next page)
-    #[arg(long, value_name = "ID", add = jobs_or_sessions())]
-    pub(crate) before: Option<String>,
-    /// Number of entries to show
-    #[arg(short = 'l', long, value_name = "N", default_value = LIMIT)]
-    pub(crate) limit: NonZeroU32,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-impl ListPageArgs {
-    /// Returns the command for the next page, with the filters of this one.
-    pub(crate) fn next_page_command(
-        &self,
-        command: &str,
-        status: Option<&str>,
-        last: &str,
-    ) -> String {
-        let limit = self.limit.to_string();
-        let limit = (limit != LIMIT).then_some(limit.as_str());
-        let filters = [
-            ("--agent", self.agent.as_deref()),
-            ("--status", status),
-            ("--since", self.since.as_deref()),
-            ("--limit", limit),
-            ("--before", Some(last)),
-        ];
-        let given =
-            filters.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));
-        format!("heeler {command}{}", given.collect::<String>())
+/// Returns true if the command promises JSON on stdout; its failures are then printed as JSON too.
+/// The log of a daemon is no such output.
+pub(crate) fn wants_json(given: &ArgMatches, command: &CliCommand) -> bool {
+    let mut given = given;
+    while let Some((_, of_subcommand)) = given.subcommand() {
+        given = of_subcommand;
     }
-
-    /// Returns the message for an empty list, with the reason.
-    pub(crate) fn empty_list_note(
-        &self,
-        what: &str,
-        status: Option<&str>,
-        place: &CommandContext,
-    ) -> String {
-        let filtered = self.agent.is_some() || self.since.is_some() || status.is_some();
-        match (filtered, &self.before) {
-            (true, _) => format!("no {what} match"),
-            (false, Some(id)) => format!("no {what} before {id}"),
-            (false, None) => format!("no {what} yet in {}", place.state_dir),
-        }
-    }
-}
-
-/// Completes job and session IDs.
-fn jobs_or_sessions() -> ArgValueCompleter {
-    ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
-        let mut found = completion::jobs(typed);
-        found.extend(completion::sessions(typed));
-        found
-    })
-}
-
-/// Parses an access scope.
-pub(crate) fn scope() -> impl clap::builder::TypedValueParser<Value = AccessScope> {
-    words(AccessScope::ALL.iter().map(|scope| scope.as_str()))
-}
-
-/// Parses a job status; an error lists the valid ones.
-pub(crate) fn job_status() -> impl clap::builder::TypedValueParser<Value = JobStatus> {
-    words(JobStatus::ALL.iter().map(|status| status.as_str()))
-}
-
-/// Parses an approval status.
-pub(crate) fn approval_status() -> impl clap::builder::TypedValueParser<Value = ApprovalStatus> {
-    words(ApprovalStatus::ALL.iter().map(|status| status.as_str()))
-}
-
-/// Parses a session status.
-pub(crate) fn session_status() -> impl clap::builder::TypedValueParser<Value = SessionStatus> {
-    words(SessionStatus::ALL.iter().map(|status| status.as_str()))
-}
-
-fn words<T>(
-    words: impl Iterator<Item = &'static str>,
-) -> impl clap::builder::TypedValueParser<Value = T>
-where
-    T: std::str::FromStr<Err = heeler_model::UnknownWordError> + Clone + Send + Sync + 'static,
-{
-    use clap::builder::TypedValueParser as _;
-    clap::builder::PossibleValuesParser::new(words).try_map(|word| word.parse::<T>())
-}
-
-/// Completes agent names.
-pub(crate) fn agents() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::agents)
-}
-
-/// Completes session IDs.
-pub(crate) fn sessions() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::sessions)
-}
-
-/// Completes IDs of open approvals.
-pub(crate) fn approvals() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::approvals)
-}
-
-/// Completes workflow names.
-pub(crate) fn workflows() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::workflows)
-}
-
-/// Completes workflow run IDs.
-pub(crate) fn workflow_runs() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::workflow_runs)
-}
-
-/// Completes workflow names and workflow run IDs.
-pub(crate) fn workflows_or_runs() -> ArgValueCompleter {
-    ArgValueCompleter::new(|typed: &std::ffi::OsStr| {
-        let mut found = completion::workflows(typed);
-        found.extend(completion::workflow_runs(typed));
-        found
-    })
-}
-
-/// Parses the status of a workflow run.
-pub(crate) fn run_status() -> impl clap::builder::TypedValueParser<Value = WorkflowRunStatus> {
-    words(WorkflowRunStatus::ALL.iter().map(|status| status.as_str()))
-}
-
-/// Completes job IDs.
-pub(crate) fn jobs() -> ArgValueCompleter {
-    ArgValueCompleter::new(completion::jobs)
+    let has_flag = given.try_get_one::<bool>("json").is_ok_and(|flag| flag == Some(&true));
+    has_flag && command.log_form() == LogOutputFormat::Remarks
 }
 
 /// Rewraps the text after every command's options to the terminal: lines of a paragraph are joined,
@@ -361,62 +247,6 @@ impl CliCommand {
             CliCommand::Start(args) if args.is_daemon() && args.json => LogOutputFormat::Json,
             CliCommand::Start(args) if args.is_daemon() => LogOutputFormat::Lines,
             _ => LogOutputFormat::Remarks,
-        }
-    }
-
-    /// Returns true if the command promises JSON on stdout; its failures are then printed as JSON
-    /// too.
-    pub(crate) fn wants_json(&self) -> bool {
-        use commands::config::ConfigCommand;
-        use commands::jobs::JobsCommand;
-        match self {
-            CliCommand::Start(args) => args.json && !args.is_daemon(),
-            CliCommand::Stop(args) => args.json,
-            CliCommand::Restart(args) => args.json,
-            CliCommand::Reload(args) => args.json,
-            CliCommand::Schedule { command } => command.wants_json(),
-            CliCommand::Workflow { command } => command.wants_json(),
-            CliCommand::Agent { command } => command.wants_json(),
-            CliCommand::Approvals { command } => command.wants_json(),
-            CliCommand::Costs(args) => args.json,
-            CliCommand::Chat(_) => false,
-            CliCommand::Open(args) => args.json,
-            CliCommand::Token { command } => command.wants_json(),
-            CliCommand::Password { command } => command.wants_json(),
-            CliCommand::Status(args) => args.json,
-            CliCommand::Trigger(args) => args.json,
-            CliCommand::Cancel(args) => args.json,
-            CliCommand::Jobs(args) => match &args.command {
-                None => args.list.page.json,
-                Some(JobsCommand::Show(args)) => args.json,
-                Some(JobsCommand::Logs(args)) => args.how.json,
-                Some(JobsCommand::Cancel(args)) => args.json,
-                Some(JobsCommand::Resume(args)) => args.json,
-                Some(JobsCommand::Retry(args)) => args.json,
-                Some(JobsCommand::Fork(args)) => args.how.json,
-            },
-            CliCommand::Job(args) => args.show.json,
-            CliCommand::Logs(args) => args.how.json,
-            CliCommand::Session { command } => command.wants_json(),
-            CliCommand::Sessions(args) => args.page.json,
-            CliCommand::Search(args) => args.json,
-            CliCommand::Config { command } => match command {
-                ConfigCommand::Validate(args) => args.json,
-                ConfigCommand::Show(args) => args.json,
-                ConfigCommand::Schema(_) | ConfigCommand::Edit(_) => false,
-            },
-            CliCommand::Import(args) => args.json,
-            CliCommand::Doctor(args) => args.json,
-            CliCommand::Backup(args) => args.json,
-            CliCommand::Restore(args) => args.json,
-            CliCommand::Version(args) => args.json,
-            CliCommand::Init(_)
-            | CliCommand::Demo(_)
-            | CliCommand::Play(_)
-            | CliCommand::Snapshot(_)
-            | CliCommand::Runner(_)
-            | CliCommand::Completions(_)
-            | CliCommand::Man(_) => false,
         }
     }
 }

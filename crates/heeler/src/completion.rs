@@ -12,10 +12,12 @@ use clap_complete::CompletionCandidate;
 use heeler_model::{AgentName, ApprovalStatus};
 use heeler_store::{ApprovalFilter, JobFilter, StateDir, StoreReader, WorkflowRunFilter};
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Jobs, sessions or runs that are offered.
 const JOBS_MAX: usize = 50;
@@ -24,7 +26,7 @@ const APPROVALS_MAX: usize = 50;
 /// Characters of a question that are shown next to its ID.
 const HELP_CHARS_MAX: usize = 60;
 
-fn place() -> Option<CommandContext> {
+fn find_context() -> Option<CommandContext> {
     // The words typed so far are this process's arguments; clap does not pass them to completers.
     let words: Vec<String> = std::env::args().collect();
     let option = |names: [&str; 2]| {
@@ -41,21 +43,21 @@ fn place() -> Option<CommandContext> {
 }
 
 /// Opens the state without adopting it: pressing Tab must change nothing.
-fn reader(place: &CommandContext) -> Option<StoreReader> {
-    StoreReader::open(&StateDir::open(&place.state_dir).ok()?).ok()
+fn reader(context: &CommandContext) -> Option<StoreReader> {
+    StoreReader::open(&StateDir::open(&context.state_dir).ok()?).ok()
 }
 
 /// Offers the agents of the config and those with state.
 pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(place) = place() else { return Vec::new() };
-    let config = place.config.as_deref();
+    let Some(context) = find_context() else { return Vec::new() };
+    let config = context.config.as_deref();
     let loaded =
-        config.and_then(|file| fleet_config::try_load(&place, file, &fleet_config::read_text).ok());
+        config.and_then(|file| fleet_config::try_load(&context, file, &text_file::read_text).ok());
     let mut names: Vec<String> = match loaded {
         Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
         _ => Vec::new(),
     };
-    names.extend(reader(&place).and_then(|reader| reader.agent_names().ok()).unwrap_or_default());
+    names.extend(reader(&context).and_then(|reader| reader.agent_names().ok()).unwrap_or_default());
     names.sort();
     names.dedup();
     let typed = typed.to_string_lossy();
@@ -68,7 +70,9 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Offers open approvals, with their questions.
 pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let Some(reader) = find_context().and_then(|context| reader(&context)) else {
+        return Vec::new();
+    };
     let typed = typed.to_string_lossy();
     let status = Some(ApprovalStatus::Pending);
     let filter = ApprovalFilter { status, ..ApprovalFilter::default() };
@@ -85,8 +89,10 @@ pub(crate) fn approvals(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Offers the newest jobs, with their agent, status and age.
 pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
-    let now = context::now();
+    let Some(reader) = find_context().and_then(|context| reader(&context)) else {
+        return Vec::new();
+    };
+    let now = process_env::now();
     let typed = typed.to_string_lossy();
     let newest = reader.jobs(&JobFilter::default(), None, JOBS_MAX).unwrap_or_default();
     newest
@@ -106,7 +112,9 @@ pub(crate) fn jobs(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Offers the sessions used last.
 pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
+    let Some(reader) = find_context().and_then(|context| reader(&context)) else {
+        return Vec::new();
+    };
     let typed = typed.to_string_lossy();
     let newest = reader.sessions(&heeler_store::SessionFilter::default(), None, JOBS_MAX);
     newest
@@ -122,9 +130,9 @@ pub(crate) fn sessions(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Offers the workflows of the fleet.
 pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(place) = place() else { return Vec::new() };
-    let Some(config) = place.config.as_deref() else { return Vec::new() };
-    let loaded = fleet_config::try_load(&place, config, &fleet_config::read_text);
+    let Some(context) = find_context() else { return Vec::new() };
+    let Some(config) = context.config.as_deref() else { return Vec::new() };
+    let loaded = fleet_config::try_load(&context, config, &text_file::read_text);
     let Ok(Ok(loaded)) = loaded else { return Vec::new() };
     let typed = typed.to_string_lossy();
     let named = loaded.workflows.iter().filter(|it| it.workflow.name.as_str().starts_with(&*typed));
@@ -138,8 +146,10 @@ pub(crate) fn workflows(typed: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Offers the newest workflow runs.
 pub(crate) fn workflow_runs(typed: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(reader) = place().and_then(|place| reader(&place)) else { return Vec::new() };
-    let now = context::now();
+    let Some(reader) = find_context().and_then(|context| reader(&context)) else {
+        return Vec::new();
+    };
+    let now = process_env::now();
     let typed = typed.to_string_lossy();
     let newest = reader.workflow_runs(&WorkflowRunFilter::default(), None, JOBS_MAX);
     let newest = newest.unwrap_or_default().into_iter();

@@ -1,36 +1,19 @@
 //! Environment of a command: config file, state directory, Heeler's home folder. Start at
 //! [`CommandContext`].
 //!
-//! No other module reads environment variables or the clock.
+//! `state_store` and `state_reader` open the state of a context for writing and reading.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::DaemonMode;
-use heeler_model::JobHead;
-use heeler_model::config::LoadedConfig;
-use heeler_query::FleetReader;
-use heeler_store::DaemonFile;
-use heeler_store::{DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader};
-use heeler_transcript::LockFile;
-use jiff::Timestamp;
 
-use crate::adopt;
-use crate::cli::GlobalArgs;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
-
-/// Time to wait for a database that another process upgrades.
-const UPGRADE_WAIT: Duration = Duration::from_secs(10);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Time to wait for a temporary daemon that has nothing left to do.
-const IDLE_DAEMON_WAIT: Duration = Duration::from_secs(2);
+use crate::process_env::{environment, home, working_directory};
+use crate::text_file::parent_dir;
 
 /// Config file names in the order of the search, with the state directory of each.
 pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
@@ -51,7 +34,7 @@ pub(crate) struct CommandContext {
     /// under cron; few commands need it.
     pub(crate) home: Option<Utf8PathBuf>,
     /// True if the user named the state directory.
-    is_state_dir_named: bool,
+    pub(crate) is_state_dir_named: bool,
     /// The environment, read once.
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) working_dir: Utf8PathBuf,
@@ -155,304 +138,15 @@ impl CommandContext {
     }
 }
 
-/// Access to the state.
-impl CommandContext {
-    /// Opens the state for reading; returns `None` if there is none yet. Adopts a herdctl
-    /// directory.
-    pub(crate) fn open_reader(&self) -> CommandResult<Option<StoreReader>> {
-        match std::fs::metadata(&self.state_dir) {
-            Ok(found) if found.is_dir() => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_state_dir_named => {
-                return Ok(None);
-            }
-            Ok(_) => return Err(self.unusable("it is not a folder".to_owned())),
-            Err(error) => return Err(self.unusable(error.to_string())),
-        }
-        adopt::adopt_if_foreign(self)?;
-        let dir = self.dir()?;
-        let deadline = Instant::now() + UPGRADE_WAIT;
-        loop {
-            match StoreReader::open(&dir) {
-                Ok(reader) => return Ok(Some(reader)),
-                Err(DatabaseOpenError::Missing { .. }) => {
-                    return self.refuse_lost_database(&dir).map(|()| None);
-                }
-                // A daemon that has just started may be upgrading the database.
-                Err(DatabaseOpenError::Older { .. })
-                    if is_state_locked(&dir) && Instant::now() < deadline =>
-                {
-                    std::thread::sleep(POLL_INTERVAL);
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
-    fn unusable(&self, reason: String) -> CommandFailure {
-        let message = format!("cannot use the state directory {}: {reason}", self.state_dir);
-        CommandFailure::message(FailureCode::Refused, message)
-    }
-
-    /// Refuses a directory that lost its database: one with jobs or backups. A new one needs none.
-    fn refuse_lost_database(&self, dir: &StateDir) -> CommandResult {
-        let entries = |folder: Utf8PathBuf| folder.read_dir_utf8().map(Iterator::count);
-        let jobs = entries(dir.jobs());
-        if let Err(error) = &jobs
-            && error.kind() == io::ErrorKind::PermissionDenied
-        {
-            return Err(self.unusable(error.to_string()));
-        }
-        if jobs.unwrap_or(0) + entries(dir.backups()).unwrap_or(0) > 0 {
-            let message = format!("{} has lost its database", self.state_dir);
-            return Err(CommandFailure::message(FailureCode::Failed, message)
-                .hint("heeler doctor --rebuild"));
-        }
-        match self.is_state_dir_named
-            && !dir.database().exists()
-            && !dir.root().join("schema").exists()
-        {
-            true => Err(self.unusable("it holds no Heeler state".to_owned())),
-            false => Ok(()),
-        }
-    }
-
-    /// Opens the state to look up one item; fails if there is no state.
-    pub(crate) fn reader_for(&self, what: &str, id: &str) -> CommandResult<StoreReader> {
-        self.open_reader()?.ok_or_else(|| {
-            let message = format!("there is no {what} `{id}`: {} is empty", self.state_dir);
-            CommandFailure::message(FailureCode::NotFound, message)
-        })
-    }
-
-    /// Returns a reader of the fleet. Without state, the reader is empty.
-    pub(crate) fn open_records(&self) -> CommandResult<FleetReader> {
-        self.open_records_with(None)
-    }
-
-    /// Returns a reader of the fleet that uses a config that is already loaded.
-    pub(crate) fn open_records_with(
-        &self,
-        loaded: Option<LoadedConfig>,
-    ) -> CommandResult<FleetReader> {
-        let (reader, dir) = match self.open_reader()? {
-            Some(reader) => (reader, self.dir()?),
-            None => (StoreReader::empty(now())?, StateDir::absent(&self.state_dir)),
-        };
-        let (place, loaded, known) = (self.clone(), loaded.map(Arc::new), OnceLock::new());
-        let source = move || {
-            known.get_or_init(|| fleet_config::query_context(&place, loaded.clone())).clone()
-        };
-        Ok(FleetReader::new(dir, source).with_reader(reader))
-    }
-
-    /// Returns the paths of the state directory, which must exist.
-    pub(crate) fn dir(&self) -> CommandResult<StateDir> {
-        Ok(StateDir::open(&self.state_dir)?)
-    }
-
-    /// Becomes the writer of the state directory, and reports manual edits of its files.
-    pub(crate) fn store(&self, command: &str, now: Timestamp) -> CommandResult<Store> {
-        let dir = StateDir::create(&self.state_dir)?;
-        let opened = self.open_store(&dir, command, now)?;
-        if self.quiet {
-            return Ok(opened.store);
-        }
-        for edit in &opened.hand_edits.statuses {
-            let schedule =
-                edit.schedule.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
-            let (agent, was, is) = (&edit.agent, &edit.old_status, &edit.new_status);
-            output::print_note(&format!(
-                "state.yaml was edited: {agent}{schedule} is now {is}, it was {was}"
-            ))?;
-        }
-        for agent in &opened.hand_edits.detached {
-            output::print_note(&format!(
-                "sessions/{agent}.json was deleted: {agent} starts a new session"
-            ))?;
-        }
-        for path in &opened.hand_edits.moved_aside {
-            output::print_note(&format!("an unreadable file was moved to {path}"))?;
-        }
-        Ok(opened.store)
-    }
-
-    /// Becomes the writer. Waits for a temporary daemon that has nothing left to do.
-    fn open_store(
-        &self,
-        dir: &StateDir,
-        command: &str,
-        now: Timestamp,
-    ) -> CommandResult<OpenedStore> {
-        let deadline = Instant::now() + IDLE_DAEMON_WAIT;
-        loop {
-            let error = match Store::open(dir, command, now) {
-                Ok(opened) => return Ok(opened),
-                Err(error) => error,
-            };
-            let is_passing = || {
-                let file = DaemonFile::read(dir).ok().flatten();
-                file.is_some_and(|file| file.mode == DaemonMode::UntilIdle)
-            };
-            let is_held = matches!(&error, StoreOpenError::Lock { .. });
-            if !is_held || Instant::now() >= deadline || !is_passing() {
-                return Err(error.into());
-            }
-        }
-    }
-
-    /// Upgrades a database of an older Heeler, for commands that write anyway.
-    pub(crate) fn migrate_database(&self) -> CommandResult {
-        let is_older = self.state_dir.is_dir()
-            && matches!(StoreReader::open(&self.dir()?), Err(DatabaseOpenError::Older { .. }));
-        if is_older {
-            drop(self.store("upgrade", now())?);
-        }
-        Ok(())
-    }
-
-    /// Finds an agent by its qualified name, or by its own name if that is unique.
-    pub(crate) fn find_agent(&self, reader: &StoreReader, name: &str) -> CommandResult<String> {
-        let mut names = reader.agent_names()?;
-        if let Some(file) = &self.config
-            && let Ok(loaded) = fleet_config::try_load(self, file, &fleet_config::read_text)?
-        {
-            names.extend(loaded.agents.iter().map(|agent| agent.name.to_string()));
-        }
-        if names.iter().any(|known| known == name) {
-            return Ok(name.to_owned());
-        }
-        names.retain(|known| known.rsplit('.').next() == Some(name));
-        names.sort();
-        names.dedup();
-        match names.as_slice() {
-            [one] => Ok(one.clone()),
-            [] => Err(CommandFailure::message(
-                FailureCode::NotFound,
-                format!("there is no agent `{name}`"),
-            )
-            .hint("heeler status lists all agents")),
-            several => {
-                let message = format!("`{name}` is ambiguous: {}", several.join(", "));
-                Err(CommandFailure::message(FailureCode::Usage, message))
-            }
-        }
-    }
-
-    /// Returns a job's transcript; for an imported Last Light job, its session's.
-    pub(crate) fn log_path(
-        &self,
-        reader: &StoreReader,
-        head: &JobHead,
-    ) -> CommandResult<Option<Utf8PathBuf>> {
-        let dir = self.dir()?;
-        let own = dir.job_transcript(&head.id);
-        if is_file(&own) {
-            return Ok(Some(own));
-        }
-        let session = match &head.session_id {
-            Some(id) => reader.session_by_agent_id(id)?,
-            None => None,
-        };
-        let log = session.and_then(|session| dir.session_log_path(self.home.as_deref(), &session));
-        Ok(log.filter(|log| is_file(log)).or_else(|| (!head.status.is_final()).then_some(own)))
-    }
-}
-
-/// Returns Heeler's home folder: `HEELER_HOME`, or `.heeler` in `HOME`.
-pub(crate) fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> Option<Utf8PathBuf> {
-    match (env.get("HEELER_HOME"), env.get("HOME")) {
-        (Some(path), _) => Some(here.join(path)),
-        (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
-        (None, None) => None,
-    }
-}
-
-/// Returns the failure for an unknown home folder.
-pub(crate) fn no_home() -> CommandFailure {
-    CommandFailure::message(
-        FailureCode::Usage,
-        "HOME is not set, so there is no folder for session locks",
-    )
-    .hint("HEELER_HOME=/some/folder heeler …")
-}
-
-/// Variables of Heeler's own that a job's processes keep. None is passed to an agent.
-const KEPT_VARIABLES: [&str; 3] = ["PATH", "HEELER_LOG", "RUST_BACKTRACE"];
-
-/// Returns the engine's context for a state directory, which is created if needed.
-pub(crate) fn engine_fleet(
-    state_dir: &Utf8Path,
-    env: &BTreeMap<String, String>,
-) -> CommandResult<heeler_engine::EngineContext> {
-    let kept = env.iter().filter(|(name, _)| KEPT_VARIABLES.contains(&name.as_str()));
-    let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
-    // The path must be absolute: those processes have another working directory.
-    let home = home(env, &working_directory()?).map(|home| ("HEELER_HOME".to_owned(), home.into()));
-    Ok(heeler_engine::EngineContext {
-        dir: StateDir::create(state_dir)?,
-        program: program()?,
-        env: kept.chain(home).collect(),
-        now,
-    })
-}
-
-/// Returns the current time. Every command calls this once, so that one output has one `now`.
-#[expect(clippy::disallowed_methods, reason = "the program's one look at the clock")]
-pub(crate) fn now() -> Timestamp {
-    Timestamp::now()
-}
-
-/// Returns the path of this program.
-pub(crate) fn program() -> CommandResult<Utf8PathBuf> {
-    Utf8PathBuf::from_path_buf(std::env::current_exe()?).map_err(|path| {
-        let message = format!("the path of this program, {}, is not valid UTF-8", path.display());
-        CommandFailure::message(FailureCode::Failed, message)
-    })
-}
-
-pub(crate) fn working_directory() -> CommandResult<Utf8PathBuf> {
-    let here = std::env::current_dir().map_err(|error| {
-        CommandFailure::new(FailureCode::Failed, error).hint("change to a folder that exists")
-    })?;
-    Utf8PathBuf::from_path_buf(here).map_err(|path| {
-        CommandFailure::message(
-            FailureCode::Usage,
-            format!("the working directory {} is not valid UTF-8", path.display()),
-        )
-    })
-}
-
-/// Returns the environment without non-UTF-8 variables, which a config file cannot name.
-pub(crate) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
-}
-
-/// Returns true if a process writes the state.
-fn is_state_locked(dir: &StateDir) -> bool {
-    LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some())
-}
-
-/// Returns true if a path is a regular file and no link: a planted link may lead anywhere.
-fn is_file(path: &Utf8Path) -> bool {
-    path.symlink_metadata().is_ok_and(|found| found.is_file())
-}
-
-/// Returns the folder of a file.
-pub(crate) fn parent_dir(file: &Utf8Path) -> &Utf8Path {
-    file.parent().unwrap_or(Utf8Path::new(""))
-}
-
 /// Users that may own config files that are found rather than named: the user and root, as in git.
 /// Anyone can put a `heeler.yaml` into a folder that is writable by all.
 struct TrustedOwners(Vec<u32>);
 
 impl TrustedOwners {
     fn from_env(env: &BTreeMap<String, String>) -> TrustedOwners {
-        let own = rustix::process::geteuid();
-        let behind_sudo = env.get("SUDO_UID").filter(|_| own.is_root());
-        let mut users = vec![own.as_raw(), 0];
+        let user = rustix::process::geteuid();
+        let behind_sudo = env.get("SUDO_UID").filter(|_| user.is_root());
+        let mut users = vec![user.as_raw(), 0];
         users.extend(behind_sudo.and_then(|uid| uid.parse::<u32>().ok()));
         TrustedOwners(users)
     }
@@ -538,11 +232,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(folder.path()).unwrap().join("heeler.yaml");
         std::fs::write(&path, "").unwrap();
-        let own = rustix::process::geteuid().as_raw();
+        let user = rustix::process::geteuid().as_raw();
         let mut passed_over = None;
-        assert!(TrustedOwners(vec![own]).is_trusted(&path, &mut passed_over));
+        assert!(TrustedOwners(vec![user]).is_trusted(&path, &mut passed_over));
         assert_eq!(passed_over, None);
-        assert!(!TrustedOwners(vec![own + 1]).is_trusted(&path, &mut passed_over));
+        assert!(!TrustedOwners(vec![user + 1]).is_trusted(&path, &mut passed_over));
         assert_eq!(passed_over, Some(path));
     }
 }

@@ -12,17 +12,20 @@ use heeler_engine::{
     CommandReply, DaemonCommand, DaemonMode, ScheduleChange, StopMode, WorkflowOperation,
     launch_daemon,
 };
+use heeler_model::{JobId, JobStatus};
 use heeler_server::replies::DaemonReply;
 use heeler_server::{DaemonClient, DaemonClientError};
-use heeler_store::DaemonFile;
+use heeler_store::{DaemonFile, STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Time that a command waits for a daemon while another process writes the state.
 const START_WAIT: Duration = Duration::from_secs(60);
@@ -55,8 +58,8 @@ pub(crate) enum DaemonReadiness {
 }
 
 /// Connects to the fleet's daemon; returns `None` if there is none.
-pub(crate) fn connect(place: &CommandContext) -> CommandResult<Option<DaemonClient>> {
-    let Some(file) = read_daemon_file(place)? else { return Ok(None) };
+pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonClient>> {
+    let Some(file) = read_daemon_file(context)? else { return Ok(None) };
     match DaemonClient::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
         // No command was sent yet, so the daemon has ended or is ending.
@@ -70,42 +73,46 @@ pub(crate) fn connect(place: &CommandContext) -> CommandResult<Option<DaemonClie
 }
 
 /// Reads the daemon file, which may describe a daemon that has died since.
-pub(crate) fn read_daemon_file(place: &CommandContext) -> CommandResult<Option<DaemonFile>> {
-    if !place.state_dir.is_dir() {
+pub(crate) fn read_daemon_file(context: &CommandContext) -> CommandResult<Option<DaemonFile>> {
+    if !context.state_dir.is_dir() {
         return Ok(None);
     }
-    DaemonFile::read(&place.dir()?).map_err(|error| CommandFailure::new(FailureCode::Failed, error))
+    DaemonFile::read(&context.dir()?)
+        .map_err(|error| CommandFailure::new(FailureCode::Failed, error))
 }
 
 /// Returns true if a permanent daemon runs.
-pub(crate) fn is_permanent(place: &CommandContext) -> CommandResult<bool> {
+pub(crate) fn is_permanent(context: &CommandContext) -> CommandResult<bool> {
     let is_permanent =
-        read_daemon_file(place)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
-    Ok(is_permanent && connect(place)?.is_some())
+        read_daemon_file(context)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
+    Ok(is_permanent && connect(context)?.is_some())
 }
 
 /// Connects to the fleet's daemon, or fails if none runs.
-pub(crate) fn connect_required(place: &CommandContext) -> CommandResult<DaemonClient> {
-    connect(place)?.ok_or_else(|| no_daemon(place))
+pub(crate) fn connect_required(context: &CommandContext) -> CommandResult<DaemonClient> {
+    connect(context)?.ok_or_else(|| no_daemon(context))
 }
 
 /// Returns the failure for a missing daemon; names another process that writes the state.
-pub(crate) fn no_daemon(place: &CommandContext) -> CommandFailure {
-    let message = match find_writer(place) {
+pub(crate) fn no_daemon(context: &CommandContext) -> CommandFailure {
+    let message = match find_writer(context) {
         Ok(Some(writer)) => {
-            format!("no daemon answers in {}; the directory is in use by {writer}", place.state_dir)
+            format!(
+                "no daemon answers in {}; the directory is in use by {writer}",
+                context.state_dir
+            )
         }
-        _ => format!("no daemon runs in {}", place.state_dir),
+        _ => format!("no daemon runs in {}", context.state_dir),
     };
     CommandFailure::message(FailureCode::NoDaemon, message).hint("heeler start")
 }
 
 /// Describes the process that writes the state; returns `None` if there is none.
-pub(crate) fn find_writer(place: &CommandContext) -> CommandResult<Option<String>> {
-    if !place.state_dir.is_dir() {
+pub(crate) fn find_writer(context: &CommandContext) -> CommandResult<Option<String>> {
+    if !context.state_dir.is_dir() {
         return Ok(None);
     }
-    let held = LockFile::probe(&place.dir()?.lock()).map_err(anyhow::Error::from)?;
+    let held = LockFile::probe(&context.dir()?.lock()).map_err(anyhow::Error::from)?;
     Ok(held.map(|state| match state.holder {
         Some(holder) => holder.to_string(),
         None => "another process".to_owned(),
@@ -114,46 +121,57 @@ pub(crate) fn find_writer(place: &CommandContext) -> CommandResult<Option<String
 
 /// Sends a command to the fleet's daemon; starts a temporary one if none runs.
 pub(crate) fn request(
-    place: &CommandContext,
+    context: &CommandContext,
     command: &DaemonCommand,
 ) -> CommandResult<CommandReply> {
-    request_unless(place, command, &|| false)
+    request_unless(context, command, &|| false)
+}
+
+/// Sends the cancel command of a Ctrl-C. It is no failure if the job or run has ended meanwhile.
+pub(crate) fn request_cancel(
+    context: &CommandContext,
+    command: &DaemonCommand,
+) -> Result<(), String> {
+    match request(context, command) {
+        Err(failure) if failure.code != FailureCode::Refused => Err(format!("{:#}", failure.error)),
+        _ => Ok(()),
+    }
 }
 
 /// Like [`request`], but gives up if `is_given_up` before the daemon received the command.
 pub(crate) fn request_unless(
-    place: &CommandContext,
+    context: &CommandContext,
     command: &DaemonCommand,
     is_given_up: &dyn Fn() -> bool,
 ) -> CommandResult<CommandReply> {
-    request_as(place, command, None, is_given_up)
+    request_as(context, command, None, is_given_up)
 }
 
 /// Like [`request`], with an idempotency key: if the daemon dies meanwhile, the command is sent to
 /// the next one, and done only once.
 pub(crate) fn request_idempotent(
-    place: &CommandContext,
+    context: &CommandContext,
     command: &DaemonCommand,
     name: &str,
 ) -> CommandResult<CommandReply> {
-    request_as(place, command, Some(name), &|| false)
+    request_as(context, command, Some(name), &|| false)
 }
 
 fn request_as(
-    place: &CommandContext,
+    context: &CommandContext,
     command: &DaemonCommand,
     name: Option<&str>,
     is_given_up: &dyn Fn() -> bool,
 ) -> CommandResult<CommandReply> {
     // Not inside a run: an agent's environment differs, and its daemon is running.
-    if starts_a_run(command) && !place.env.contains_key("HEELER_RUN") {
-        replace_outdated(place)?;
+    if starts_a_run(command) && !context.env.contains_key("HEELER_RUN") {
+        replace_outdated(context)?;
     }
     // A run may need a git clone first, which can take long.
     let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;
     loop {
-        let mut daemon = connect_or_start_unless(place, is_given_up)?;
+        let mut daemon = connect_or_start_unless(context, is_given_up)?;
         let answer = daemon.send_command_once(command, name, patience);
         let may_ask_again = match &answer {
             // The daemon did nothing; the next one will.
@@ -186,14 +204,14 @@ fn starts_a_run(command: &DaemonCommand) -> bool {
 
 /// Stops a temporary daemon if the config or the environment has changed since its start: users who
 /// never start a daemon expect their current ones to apply. Its jobs continue.
-fn replace_outdated(place: &CommandContext) -> CommandResult {
-    let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
+fn replace_outdated(context: &CommandContext) -> CommandResult {
+    let Some(file) = read_daemon_file(context)?.filter(|file| file.mode == DaemonMode::UntilIdle)
     else {
         return Ok(());
     };
-    match file.surroundings == Some(environment_hash(place)?) {
+    match file.surroundings == Some(environment_hash(context)?) {
         true => Ok(()),
-        false => stop_idle_daemon(place),
+        false => stop_idle_daemon(context),
     }
 }
 
@@ -215,14 +233,14 @@ const IGNORED_VARIABLES: [&str; 13] = [
 ];
 
 /// Hashes the config and the environment of a command, to detect changes.
-pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
+pub(crate) fn environment_hash(context: &CommandContext) -> CommandResult<u64> {
     let mut hasher = DefaultHasher::new();
     let is_kept = |name: &str| !IGNORED_VARIABLES.contains(&name);
-    place.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
-    let Ok(file) = place.config_file() else { return Ok(hasher.finish()) };
-    let loaded = fleet_config::try_load(place, file, &fleet_config::read_text)?;
+    context.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
+    let Ok(file) = context.config_file() else { return Ok(hasher.finish()) };
+    let loaded = fleet_config::try_load(context, file, &text_file::read_text)?;
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
-    files.push(context::parent_dir(file).join(".env"));
+    files.push(text_file::parent_dir(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);
         let known = std::fs::metadata(&file).ok().map(|it| (it.len(), it.modified().ok()));
@@ -233,22 +251,22 @@ pub(crate) fn environment_hash(place: &CommandContext) -> CommandResult<u64> {
 
 /// Sends a command to a daemon that is already running.
 pub(crate) fn request_running(
-    place: &CommandContext,
+    context: &CommandContext,
     command: &DaemonCommand,
 ) -> CommandResult<CommandReply> {
-    Ok(connect_required(place)?.send_command(command, Some(ANSWER_WAIT))?)
+    Ok(connect_required(context)?.send_command(command, Some(ANSWER_WAIT))?)
 }
 
 /// Connects to the fleet's daemon, or starts a temporary one.
 ///
 /// If two commands do so at the same time, the one that comes second uses the daemon of the first.
 /// A temporary daemon does not end while a client is connected.
-pub(crate) fn connect_or_start(place: &CommandContext) -> CommandResult<DaemonClient> {
-    connect_or_start_unless(place, &|| false)
+pub(crate) fn connect_or_start(context: &CommandContext) -> CommandResult<DaemonClient> {
+    connect_or_start_unless(context, &|| false)
 }
 
 fn connect_or_start_unless(
-    place: &CommandContext,
+    context: &CommandContext,
     is_given_up: &dyn Fn() -> bool,
 ) -> CommandResult<DaemonClient> {
     let deadline = Instant::now() + START_WAIT;
@@ -259,17 +277,17 @@ fn connect_or_start_unless(
                 "interrupted before the daemon received the command",
             ));
         }
-        if let Some(client) = connect(place)? {
+        if let Some(client) = connect(context)? {
             return Ok(client);
         }
         // Do not create a directory that was named by mistake.
-        drop(place.open_reader()?);
-        match launch(place, DaemonMode::UntilIdle)? {
+        drop(context.open_reader()?);
+        match launch(context, DaemonMode::UntilIdle)? {
             DaemonReadiness::Ready { .. } => {}
             DaemonReadiness::Held { .. } if Instant::now() < deadline => {
                 std::thread::sleep(POLL_INTERVAL);
             }
-            DaemonReadiness::Held { holder } => return Err(already_running(place, &holder)),
+            DaemonReadiness::Held { holder } => return Err(already_running(context, &holder)),
             DaemonReadiness::Failed { code, message, hint } => {
                 return Err(background_failure(code, message, hint));
             }
@@ -277,18 +295,37 @@ fn connect_or_start_unless(
     }
 }
 
+/// Starts a daemon again for a job that has lost its daemon. A queued job of a fleet that a person
+/// stopped stays queued.
+pub(crate) fn revive_job(context: &CommandContext, job: &JobId) -> CommandResult {
+    if waits_for_start(context, job)? {
+        let message = "the fleet was stopped: the job waits until `heeler start`";
+        return Err(CommandFailure::message(FailureCode::Refused, message));
+    }
+    connect_or_start(context).map(drop)
+}
+
+/// Returns true if a job is queued in a fleet that was stopped, so that only `heeler start` starts
+/// it.
+pub(crate) fn waits_for_start(context: &CommandContext, id: &JobId) -> CommandResult<bool> {
+    let reader = StoreReader::open(&context.dir()?)?;
+    let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
+    let job = reader.job(id)?;
+    Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
+}
+
 /// Starts a daemon in the background and waits until it is ready.
-pub(crate) fn launch(place: &CommandContext, mode: DaemonMode) -> CommandResult<DaemonReadiness> {
-    let fleet = context::engine_fleet(&place.state_dir, &place.env)?;
+pub(crate) fn launch(context: &CommandContext, mode: DaemonMode) -> CommandResult<DaemonReadiness> {
+    let fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
     let state_dir = fleet.dir.root().to_owned();
     let mut args = vec!["start", "--in-background", "--state-dir", state_dir.as_str()];
-    if let Some(config) = &place.config {
+    if let Some(config) = &context.config {
         args.extend(["--config", config.as_str()]);
     }
     if mode == DaemonMode::UntilIdle {
         args.push("--until-idle");
     }
-    let env: Vec<(String, String)> = place.env.clone().into_iter().collect();
+    let env: Vec<(String, String)> = context.env.clone().into_iter().collect();
     let mut start = launch_daemon(&fleet, &args, &env).map_err(anyhow::Error::from)?;
     let line = start.read_ready_line();
     match line.as_deref().map(serde_json::from_str) {
@@ -311,21 +348,21 @@ fn background_failure(code: u8, message: String, hint: Option<String>) -> Comman
 }
 
 /// Starts a permanent daemon in the background, replacing a temporary one.
-pub(crate) fn start_permanent(place: &CommandContext) -> CommandResult<u32> {
+pub(crate) fn start_permanent(context: &CommandContext) -> CommandResult<u32> {
     let deadline = Instant::now() + START_WAIT;
     loop {
-        stop_idle_daemon(place)?;
-        match launch(place, DaemonMode::Permanent)? {
+        stop_idle_daemon(context)?;
+        match launch(context, DaemonMode::Permanent)? {
             DaemonReadiness::Ready { pid } => return Ok(pid),
             DaemonReadiness::Failed { code, message, hint } => {
                 return Err(background_failure(code, message, hint));
             }
             DaemonReadiness::Held { holder } => {
-                let is_daemon = connect(place)?.is_some();
-                let is_passing =
-                    read_daemon_file(place)?.is_none_or(|file| file.mode == DaemonMode::UntilIdle);
+                let is_daemon = connect(context)?.is_some();
+                let is_passing = read_daemon_file(context)?
+                    .is_none_or(|file| file.mode == DaemonMode::UntilIdle);
                 if is_daemon && !is_passing || Instant::now() >= deadline {
-                    return Err(already_running(place, &holder));
+                    return Err(already_running(context, &holder));
                 }
                 std::thread::sleep(POLL_INTERVAL);
             }
@@ -334,32 +371,32 @@ pub(crate) fn start_permanent(place: &CommandContext) -> CommandResult<u32> {
 }
 
 /// Returns the failure for a state directory that another process, most likely a daemon, writes.
-pub(crate) fn already_running(place: &CommandContext, holder: &str) -> CommandFailure {
-    let message = format!("{} is in use by {holder}", place.state_dir);
+pub(crate) fn already_running(context: &CommandContext, holder: &str) -> CommandFailure {
+    let message = format!("{} is in use by {holder}", context.state_dir);
     CommandFailure::message(FailureCode::Refused, message)
         .hint("heeler status, heeler stop or heeler restart")
 }
 
 /// Stops a temporary daemon; its jobs continue.
-pub(crate) fn stop_idle_daemon(place: &CommandContext) -> CommandResult {
-    let Some(file) = read_daemon_file(place)?.filter(|file| file.mode == DaemonMode::UntilIdle)
+pub(crate) fn stop_idle_daemon(context: &CommandContext) -> CommandResult {
+    let Some(file) = read_daemon_file(context)?.filter(|file| file.mode == DaemonMode::UntilIdle)
     else {
         return Ok(());
     };
-    let Some(mut client) = connect(place)? else { return Ok(()) };
+    let Some(mut client) = connect(context)? else { return Ok(()) };
     if client.daemon_info().pid != file.pid {
         return Ok(());
     }
     match client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), Some(ANSWER_WAIT)) {
-        Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(place, file.pid),
+        Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(context, file.pid),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Waits until a daemon that announced its end has ended.
-pub(crate) fn wait_for_exit(place: &CommandContext, pid: u32) -> CommandResult {
+pub(crate) fn wait_for_exit(context: &CommandContext, pid: u32) -> CommandResult {
     let deadline = Instant::now() + EXIT_WAIT;
-    let lock = place.dir()?.lock();
+    let lock = context.dir()?.lock();
     loop {
         let held = LockFile::probe(&lock).map_err(anyhow::Error::from)?;
         let holder = held.and_then(|state| state.holder);
@@ -431,6 +468,6 @@ pub(crate) fn to_json(answer: &CommandReply) -> Value {
             json!({ "sessions": sessions.sessions, "total": sessions.total })
         }
         DaemonReply::Known(job) => json!({ "job": job }),
-        told => json!(told),
+        reply => json!(reply),
     }
 }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn told(rows: &[Value], expected: &[&str]) {
+    fn check_rows(rows: &[Value], expected: &[&str]) {
         let mut telling = RowFormatter::new();
         let line = |row: &Value| telling.next_row(row.to_string().as_bytes());
         let mut shown: Vec<DisplayRow> = rows.iter().filter_map(line).collect();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_transcript_reads_as_the_run_was_seen() {
         use serde_json::json;
-        told(
+        check_rows(
             &[
                 system("user_input", "Count them."),
                 json!({"type": "tool_use", "tool_name": "Bash", "tool_use_id": "1",
@@ -285,7 +285,7 @@ mod tests {
     fn a_result_whose_call_is_not_shown_names_its_tool() {
         let row = serde_json::json!({"type": "tool_result", "tool_use_id": "1", "tool_name": "Bash",
             "success": true, "duration_ms": 26});
-        told(&[row], &["--:--:-- tool        ✓ Bash  26ms"]);
+        check_rows(&[row], &["--:--:-- tool        ✓ Bash  26ms"]);
     }
 
     #[test]

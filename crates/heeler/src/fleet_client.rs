@@ -207,10 +207,11 @@ impl FleetClient for DaemonFleetClient {
         {
             return Ok(None);
         }
-        let shelf = SessionDirectory::new(self.spec.home.join("sessions"), Vec::new());
+        let sessions = SessionDirectory::new(self.spec.home.join("sessions"), Vec::new());
         let until = Instant::now() + TURN_WAIT;
         loop {
-            let about = shelf.state_for_job(&self.spec.job).map_err(|error| error_chain(&error))?;
+            let about =
+                sessions.state_for_job(&self.spec.job).map_err(|error| error_chain(&error))?;
             let task = |task: ConversationTask| TaskSnapshot { text: task.text, done: task.done };
             match about {
                 Some(about) => return Ok(Some(about.tasks.into_iter().map(task).collect())),
@@ -284,13 +285,13 @@ mod tests {
             "limits": {}, "attendance": {"kind": "nobody"}, "sync_each_row": false,
         });
         std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
-        let door = open(&folder, Duration::ZERO).unwrap();
+        let client = open(&folder, Duration::ZERO).unwrap();
         let expected = "the heeler daemon does not answer; continue without it if you can, and mention \
                         unfinished work in your answer";
         let wanted = JobRequest::new("coder".parse().unwrap());
-        assert_eq!(door.start_job("key", &wanted), Err(expected.to_owned()));
+        assert_eq!(client.start_job("key", &wanted), Err(expected.to_owned()));
         let job: JobId = job.parse().unwrap();
-        assert_eq!(door.send_message(&job, "more"), Err(expected.to_owned()));
-        assert_eq!(door.stop_job(&job), Err(expected.to_owned()));
+        assert_eq!(client.send_message(&job, "more"), Err(expected.to_owned()));
+        assert_eq!(client.stop_job(&job), Err(expected.to_owned()));
     }
 }

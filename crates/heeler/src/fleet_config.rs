@@ -2,35 +2,34 @@
 //! Start at [`load`].
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::DaemonSetup;
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_model::config::{self, ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
+use heeler_model::config::{self, ConfigFaults, LoadedConfig, parse_dotenv};
 use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
-use rustix::fs::OFlags;
 
-use crate::context::{self, CONFIG_NAMES, CommandContext, parent_dir};
+use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::text_file::{parent_dir, read_text};
 
 /// Depth of folders in which workflows are searched.
 const WORKFLOW_DEPTH_MAX: usize = 8;
 
 /// Loads the fleet's config; prints all faults and fails if there are any.
-pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
-    let file = place.config_file()?;
-    match try_load(place, file, &read_text)? {
+pub(crate) fn load(context: &CommandContext) -> CommandResult<LoadedConfig> {
+    let file = context.config_file()?;
+    match try_load(context, file, &read_text)? {
         Ok(loaded) => Ok(loaded),
         Err(faults) => {
-            print_faults(place, &faults)?;
+            print_faults(context, &faults)?;
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
@@ -38,19 +37,19 @@ pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
 
 /// Loads a config file with its `.env`; returns the faults to the caller.
 pub(crate) fn try_load(
-    place: &CommandContext,
+    context: &CommandContext,
     file: &Utf8Path,
     read: &config::FileReader<'_>,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
-    let loaded = config::load(file, read, &environment(place, file)?);
+    let loaded = config::load(file, read, &environment(context, file)?);
     Ok(loaded.map(|loaded| with_workflows(loaded, read)))
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
-pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<LoadedConfig> {
-    let file = place.config_file()?;
-    config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
-        print_faults(place, &faults)?;
+pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<LoadedConfig> {
+    let file = context.config_file()?;
+    config::load(file, &read_text, &environment(context, file)?).or_else(|faults| {
+        print_faults(context, &faults)?;
         Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
     })
 }
@@ -68,12 +67,12 @@ fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> Lo
 
 /// Prints the faults of workflow files to stderr.
 pub(crate) fn print_workflow_faults(
-    place: &CommandContext,
+    context: &CommandContext,
     loaded: &LoadedConfig,
 ) -> io::Result<()> {
     loaded.faulty_files.iter().try_for_each(|faulty| {
-        print_faults(place, &faulty.faults)?;
-        output::print_note(&faulty.describe(&place.working_dir))
+        print_faults(context, &faulty.faults)?;
+        output::print_note(&faulty.describe(&context.working_dir))
     })
 }
 
@@ -105,28 +104,10 @@ fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathB
 
 /// Returns the environment together with the variables of `.env` next to a config file.
 pub(crate) fn environment(
-    place: &CommandContext,
+    context: &CommandContext,
     file: &Utf8Path,
 ) -> CommandResult<BTreeMap<String, String>> {
-    with_dotenv(place.env.clone(), &parent_dir(file).join(".env"))
-}
-
-/// Reads a config file, which another person may have made: a pipe, a device or a very large file
-/// is an error, so that reading never blocks.
-pub(crate) fn read_text(path: &Utf8Path) -> io::Result<String> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > FILE_BYTES_MAX {
-        let message = format!("it is larger than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+    with_dotenv(context.env.clone(), &parent_dir(file).join(".env"))
 }
 
 /// Formats faults with their positions, for a reader in another folder: paths are relative to the
@@ -136,10 +117,10 @@ pub(crate) fn faults_text(file: &Utf8Path, faults: &ConfigFaults) -> String {
 }
 
 /// Prints faults with their positions to stderr.
-pub(crate) fn print_faults(place: &CommandContext, faults: &ConfigFaults) -> io::Result<()> {
+pub(crate) fn print_faults(context: &CommandContext, faults: &ConfigFaults) -> io::Result<()> {
     match faults.is_empty() {
         true => Ok(()),
-        false => output::print_error(SafeText::from_faults(faults, &place.working_dir)),
+        false => output::print_error(SafeText::from_faults(faults, &context.working_dir)),
     }
 }
 
@@ -168,19 +149,19 @@ fn with_dotenv(
 
 /// Returns the context in which the fleet's state is read: config, environment, home and time zone.
 pub(crate) fn query_context(
-    place: &CommandContext,
+    context: &CommandContext,
     loaded: Option<Arc<LoadedConfig>>,
 ) -> QueryContext {
-    let file = place.config.as_deref();
-    let load = || Some(Arc::new(try_load(place, file?, &read_text).ok()?.ok()?));
+    let file = context.config.as_deref();
+    let load = || Some(Arc::new(try_load(context, file?, &read_text).ok()?.ok()?));
     let loaded = loaded.or_else(load);
-    let env = file.and_then(|file| environment(place, file).ok());
+    let env = file.and_then(|file| environment(context, file).ok());
     let root = loaded.as_ref().and_then(|loaded| loaded.fleets.first());
     let zone = root.and_then(|fleet| fleet.timezone.as_ref()).map(|zone| zone.zone().clone());
     QueryContext {
-        config: place.config.clone(),
-        env: env.unwrap_or_else(|| place.env.clone()),
-        home: place.home.clone(),
+        config: context.config.clone(),
+        env: env.unwrap_or_else(|| context.env.clone()),
+        home: context.home.clone(),
         zone: zone.unwrap_or_else(TimeZone::system),
         loaded,
     }
@@ -194,12 +175,12 @@ pub(crate) struct OptionalFleetConfig {
 
 impl OptionalFleetConfig {
     /// Loads the config, if there is one.
-    pub(crate) fn load(place: &CommandContext) -> CommandResult<OptionalFleetConfig> {
-        let Some(file) = &place.config else {
-            return Ok(OptionalFleetConfig { loaded: None, env: place.env.clone() });
+    pub(crate) fn load(context: &CommandContext) -> CommandResult<OptionalFleetConfig> {
+        let Some(file) = &context.config else {
+            return Ok(OptionalFleetConfig { loaded: None, env: context.env.clone() });
         };
-        let loaded = try_load(place, file, &read_text)?.ok();
-        Ok(OptionalFleetConfig { loaded, env: environment(place, file)? })
+        let loaded = try_load(context, file, &read_text)?.ok();
+        Ok(OptionalFleetConfig { loaded, env: environment(context, file)? })
     }
 
     /// Returns the config, if there is one without faults.
@@ -216,20 +197,20 @@ impl OptionalFleetConfig {
 
 /// Returns the configuration of a daemon.
 pub(crate) fn daemon_setup(
-    place: &CommandContext,
+    context: &CommandContext,
     loaded: LoadedConfig,
 ) -> CommandResult<DaemonSetup> {
-    let home = place.home.clone().ok_or_else(context::no_home)?;
-    let config = place.config_file()?.to_owned();
+    let home = context.home.clone().ok_or_else(process_env::no_home)?;
+    let config = context.config_file()?.to_owned();
     let root = loaded.fleets.first();
     let zone = root.and_then(|fleet| fleet.timezone.as_ref());
-    let env = environment(place, &config)?;
+    let env = environment(context, &config)?;
     for faulty in &loaded.faulty_files {
         tracing::warn!("{}; see: heeler workflow validate", faulty.describe(parent_dir(&config)));
     }
     Ok(DaemonSetup {
-        sockets: place.socket_dir()?,
-        protected: protected_paths(place, &loaded, &home)?,
+        sockets: context.socket_dir()?,
+        protected: protected_paths(context, &loaded, &home)?,
         zone: zone.map_or_else(TimeZone::system, |zone| zone.zone().clone()),
         services: ChatServiceUrls::from_env(&env),
         env,
@@ -243,16 +224,16 @@ pub(crate) fn daemon_setup(
 /// under every name they have. These are the config, config files that would be found before it,
 /// the `.env` next to it, state and locks.
 pub(crate) fn protected_paths(
-    place: &CommandContext,
+    context: &CommandContext,
     loaded: &LoadedConfig,
     home: &Utf8Path,
 ) -> CommandResult<Vec<Utf8PathBuf>> {
-    let folder = parent_dir(place.config_file()?);
+    let folder = parent_dir(context.config_file()?);
     let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
     let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
     paths.extend(loaded.files.iter().cloned());
     paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
-    paths.extend([place.state_dir.clone(), home.to_owned()]);
+    paths.extend([context.state_dir.clone(), home.to_owned()]);
     let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
     paths.extend(real);
     paths.sort();
@@ -264,19 +245,4 @@ pub(crate) fn protected_paths(
 fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
     let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
     path.canonicalize_utf8().ok().or_else(folder)
-}
-
-/// Replaces a config file, unless it has changed since `before` was read.
-pub(crate) fn replace_config(file: &Utf8Path, before: &str, text: &str) -> CommandResult {
-    if read_text(file)? != before {
-        let message = format!("{file} was changed meanwhile; not overwritten");
-        return Err(CommandFailure::message(FailureCode::Refused, message));
-    }
-    let permissions = std::fs::metadata(file)?.permissions();
-    let mut temp = tempfile::NamedTempFile::new_in(parent_dir(file))?;
-    temp.write_all(text.as_bytes())?;
-    temp.as_file().set_permissions(permissions)?;
-    temp.as_file().sync_all()?;
-    temp.persist(file).map_err(|error| error.error)?;
-    Ok(())
 }

@@ -4,55 +4,40 @@
 //! The output is the job's transcript, in order; partial text is printed before its row and never
 //! twice. The run does not depend on this process, and continues if it dies. Start at [`watch`].
 
+mod event_listener;
 mod full_text;
 mod keyboard;
 mod question_prompter;
 mod screen;
 mod tool_calls;
+mod watch_event;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{CommandReply, DaemonCommand, EngineContext};
+use heeler_engine::EngineContext;
 use heeler_model::job_row::{JobRow, JobRowKind, TurnResultRow};
 use heeler_model::{JobId, job_row};
 use heeler_query::job_feed::{FeedEnd, JobFeed, JobFeedEvent, JobFeedHandle};
 
+pub(crate) use self::event_listener::{JobEventListener, QUEUED_EVENTS_MAX};
 use self::full_text::FullTextReader;
 pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
 use self::question_prompter::QuestionPrompter;
 pub(crate) use self::screen::OutputMode;
 use self::screen::WatchScreen;
 pub(crate) use self::tool_calls::ToolCallTracker;
-use crate::context::{self, CommandContext};
-use crate::daemon;
+pub(crate) use self::watch_event::JobWatchEvent;
 use crate::failure::CommandResult;
 use crate::output::{self, one_line};
+use crate::process_env;
 
-/// Events that may wait to be shown. Beyond this, the threads that send events wait. The run never
-/// waits: a feed reads the rows from its transcript.
-pub(crate) const QUEUED_EVENTS_MAX: usize = 1024;
 /// Indentation of tool calls below messages.
 const TOOLS_MARGIN: usize = 2;
 /// Interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
-
-/// Event of a watched job.
-pub(crate) enum JobWatchEvent {
-    Feed(JobFeedEvent),
-    /// Answer of the daemon.
-    DaemonAnswer(CommandResult<CommandReply>),
-    /// No daemon has the job, and none could be started: the reason.
-    Unattended(String),
-    Interrupt,
-    /// A cancel request failed: the reason.
-    CancelFailed(String),
-    /// A line typed after the question of this number; `None` at the end of input.
-    LineTyped(u64, Option<String>),
-}
 
 /// Starts a daemon again for a job that has lost its daemon.
 pub(crate) type ReviveFn = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -97,69 +82,18 @@ pub(crate) struct JobWatchOutcome {
     pub(crate) denied_unasked: u64,
 }
 
-/// Receiver of a job's events, created before the job starts.
-pub(crate) struct JobEventListener {
-    sender: SyncSender<JobWatchEvent>,
-    events: Receiver<JobWatchEvent>,
-    interrupted: bool,
-}
-
-impl JobEventListener {
-    /// Starts to handle Ctrl-C, which then no longer ends this process.
-    pub(crate) fn new() -> CommandResult<JobEventListener> {
-        let (tell, events) = sync_channel(QUEUED_EVENTS_MAX);
-        let told = tell.clone();
-        // Fails only if the watch has ended.
-        on_interrupt(move || drop(told.send(JobWatchEvent::Interrupt)))?;
-        Ok(JobEventListener { sender: tell, events, interrupted: false })
-    }
-
-    /// Requests a job from the daemon. Ctrl-C aborts this until the daemon has received the
-    /// request.
-    pub(crate) fn request_job(
-        &mut self,
-        place: &CommandContext,
-        command: DaemonCommand,
-    ) -> CommandResult<CommandReply> {
-        let is_given_up = Arc::new(AtomicBool::new(false));
-        let (place, tell) = (place.clone(), self.sender.clone());
-        let given_up = Arc::clone(&is_given_up);
-        std::thread::spawn(move || {
-            let is_given_up = || given_up.load(Ordering::Relaxed);
-            let answer = daemon::request_unless(&place, &command, &is_given_up);
-            // Fails only if this function has returned.
-            drop(tell.send(JobWatchEvent::DaemonAnswer(answer)));
-        });
-        loop {
-            match self.events.recv().expect("the listener itself can tell") {
-                JobWatchEvent::DaemonAnswer(answer) => return answer,
-                JobWatchEvent::Interrupt => {
-                    self.interrupted = true;
-                    is_given_up.store(true, Ordering::Relaxed);
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-impl JobEventListener {
-    /// Returns the sender and receiver of events, and true if Ctrl-C was pressed already.
-    pub(crate) fn into_parts(self) -> (SyncSender<JobWatchEvent>, Receiver<JobWatchEvent>, bool) {
-        (self.sender, self.events, self.interrupted)
-    }
-}
-
 /// Watches a job until its end is recorded or no daemon can be started for it.
 pub(crate) fn watch(
     watch: &JobWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<JobWatchOutcome> {
-    let JobEventListener { sender: tell, events, interrupted } = listener;
+    let (sender, events, interrupted) = listener.into_parts();
     let feed = JobFeed::new(watch.fleet.dir.clone(), watch.job.clone(), 0);
-    let mut live = JobWatcher::new(watch, tell.clone(), feed.handle());
+    let mut live = JobWatcher::new(watch, sender.clone(), feed.handle());
     // The watch ends before its receiver is dropped.
-    std::thread::spawn(move || feed.forward(|event| tell.send(JobWatchEvent::Feed(event)).is_ok()));
+    std::thread::spawn(move || {
+        feed.forward(|event| sender.send(JobWatchEvent::Feed(event)).is_ok());
+    });
     live.screen.remark(&format!("{}: {}", watch.agent, watch.job))?;
     if let Some(reason) = &watch.wait_reason {
         live.screen.remark(&format!("queued: {}", one_line(reason)))?;
@@ -194,7 +128,7 @@ struct JobWatcher<'w> {
 impl<'w> JobWatcher<'w> {
     fn new(
         watch: &'w JobWatchOptions<'w>,
-        tell: SyncSender<JobWatchEvent>,
+        sender: SyncSender<JobWatchEvent>,
         feed: JobFeedHandle,
     ) -> JobWatcher<'w> {
         JobWatcher {
@@ -202,9 +136,9 @@ impl<'w> JobWatcher<'w> {
             questions: QuestionPrompter::new(
                 watch.keyboard.clone(),
                 watch.answered_by.clone(),
-                tell.clone(),
+                sender.clone(),
             ),
-            events: tell,
+            events: sender,
             screen: WatchScreen::new(watch.output_mode, watch.term),
             tools: ToolCallTracker::new(TOOLS_MARGIN),
             outcome: JobWatchOutcome::default(),
@@ -275,7 +209,7 @@ impl<'w> JobWatcher<'w> {
             }
             JobFeedEvent::RunEnded => self.clock.stop(),
             JobFeedEvent::Delayed { reason, at } => {
-                let now = context::now();
+                let now = process_env::now();
                 let when = (at > now).then(|| format!(", {}", output::due_text(at, now)));
                 let when = when.unwrap_or_default();
                 self.screen.remark(&format!("{}{when}", one_line(&reason)))?;
@@ -290,11 +224,11 @@ impl<'w> JobWatcher<'w> {
     }
 
     fn revive(&self) {
-        let (revive, tell) = (Arc::clone(&self.watch.revive), self.events.clone());
+        let (revive, sender) = (Arc::clone(&self.watch.revive), self.events.clone());
         std::thread::spawn(move || {
             if let Err(why) = revive() {
                 // Fails only if the watch has ended.
-                let _told = tell.send(JobWatchEvent::Unattended(why));
+                let _told = sender.send(JobWatchEvent::Unattended(why));
             }
         });
     }
@@ -339,10 +273,10 @@ impl<'w> JobWatcher<'w> {
         }
         if self.watch.is_command {
             if key == "content" {
-                let said = self.full_text.text(&self.folder, row, key);
+                let text = self.full_text.text(&self.folder, row, key);
                 let answer = self.outcome.answer.get_or_insert_default();
                 answer.push_str(if answer.is_empty() { "" } else { "\n" });
-                answer.push_str(&said);
+                answer.push_str(&text);
             }
         } else if row.text(key).is_some_and(|text| !text.trim().is_empty()) {
             self.answer = Some((row.clone(), key));
@@ -360,16 +294,16 @@ impl<'w> JobWatcher<'w> {
 
     fn handle_interrupt(&mut self) -> CommandResult {
         self.outcome.interrupts += 1;
-        let (now, said) = match self.outcome.interrupts {
+        let (now, remark) = match self.outcome.interrupts {
             1 => (false, "cancelling; Ctrl-C again kills it at once"),
             2 => (true, "killing it"),
             _ => return Ok(()),
         };
-        self.screen.remark(said)?;
-        let (cancel, tell) = (Arc::clone(&self.watch.cancel), self.events.clone());
+        self.screen.remark(remark)?;
+        let (cancel, sender) = (Arc::clone(&self.watch.cancel), self.events.clone());
         std::thread::spawn(move || {
             if let Err(why) = cancel(now) {
-                let _told = tell.send(JobWatchEvent::CancelFailed(why));
+                let _told = sender.send(JobWatchEvent::CancelFailed(why));
             }
         });
         Ok(())
@@ -412,7 +346,7 @@ impl RunClock {
                 i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX)
             }
             RunClock::Running(at) => {
-                let took = context::now().duration_since(*at).as_millis();
+                let took = process_env::now().duration_since(*at).as_millis();
                 i64::try_from(took).unwrap_or(i64::MAX).max(0)
             }
             RunClock::Stopped(took) => *took,

@@ -1,7 +1,15 @@
 //! The `heeler` program: commands, wiring, exit codes, config files and the environment.
 //!
-//! Logic that a library should own does not belong here. Start at `cli` for the command line and at
-//! `commands` for each command; `context` finds the fleet of a command.
+//! Logic that a library should own does not belong here. `cli` has the tree of commands and calls
+//! the one that was typed; each command is a module of `commands`. The other modules are below them,
+//! and none needs a command:
+//!
+//! - `global_args`, `shared_args`: arguments of every command, and of several.
+//! - `process_env`: clock, environment and paths of this process.
+//! - `context`: the fleet of a command; `fleet_config`, `state_store` and `state_reader` read its
+//!   config and open its state; `daemon` sends requests to its daemon.
+//! - `job_watch`, `chat`: a watched job and a conversation on the terminal.
+//! - `output`, `display_rows`, `failure`: printed texts, transcript rows, errors with exit codes.
 
 mod adopt;
 mod chat;
@@ -14,11 +22,17 @@ mod display_rows;
 mod failure;
 mod fleet_client;
 mod fleet_config;
+mod global_args;
 mod job_watch;
 mod logging;
 mod open_file_limit;
 mod output;
+mod process_env;
 mod schema;
+mod shared_args;
+mod state_reader;
+mod state_store;
+mod text_file;
 mod time_argument;
 mod wrap;
 
@@ -39,13 +53,13 @@ pub fn main() -> ExitCode {
         cli.command.log_form(),
         cli.global.verbose,
         cli.global.quiet,
-        context::environment().get("HEELER_LOG").map(String::as_str),
+        process_env::environment().get("HEELER_LOG").map(String::as_str),
     );
     if cli.global.quiet {
         output::set_quiet();
     }
-    let json = cli.command.wants_json();
-    match catch_unwind(AssertUnwindSafe(|| commands::run(cli))) {
+    let json = cli::wants_json(&given, &cli.command);
+    match catch_unwind(AssertUnwindSafe(|| cli.run())) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => report(&failure, json),
         // The panic's own message is on stderr already.
@@ -70,10 +84,10 @@ pub fn open_fleet(
 > {
     use std::sync::Arc;
 
-    let place = context::CommandContext::from_parts(config, env);
-    let opened = chat::daemon_fleet::DaemonFleet::open_with(&place, Arc::new(move |_| revive()));
-    let (fleet, happened) = opened.map_err(|failure| format!("{:#}", failure.error))?;
-    Ok((Box::new(fleet), happened))
+    let context = context::CommandContext::from_parts(config, env);
+    let opened = chat::daemon_fleet::DaemonFleet::open_with(&context, Arc::new(move |_| revive()));
+    let (fleet, events) = opened.map_err(|failure| format!("{:#}", failure.error))?;
+    Ok((Box::new(fleet), events))
 }
 
 /// Returns the command line as data, for parsing, the generated reference and the manual pages.

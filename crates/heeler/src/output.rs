@@ -427,6 +427,12 @@ pub(crate) fn pluralize(number: u64, word: &str) -> String {
     format!("{} {word}{plural}", group_thousands(number))
 }
 
+/// Formats the estimated context size, if known.
+pub(crate) fn format_token_estimate(estimate: i64) -> Option<SafeText> {
+    let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
+    Some(format!("about {}", group_thousands(estimate)).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,7 +8,7 @@ use heeler_model::config::{agent_schema, cron_schema, fleet_schema, workflow_sch
 use heeler_transcript::{OsDisk, create_folder, replace_file};
 
 use crate::failure::CommandResult;
-use crate::fleet_config::read_text;
+use crate::text_file::read_text;
 
 /// Schema of a fleet file, relative to the state directory.
 pub(crate) const FLEET: &str = "schema/heeler.schema.json";

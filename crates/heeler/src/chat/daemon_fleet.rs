@@ -9,21 +9,21 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{
-    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, ChatJobState,
-    MessageDeliveryError, TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
+    ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, MessageDeliveryError,
+    TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
 };
 use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_RETENTION};
 use heeler_model::config::{AgentConfig, LoadedConfig};
 use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{Job, JobId, JobRequest, JobStatus, error_chain};
+use heeler_model::{JobId, JobRequest, error_chain};
 use heeler_store::{StateDir, StoreReader};
 use uuid::Uuid;
 
-use super::job_follower::{self, JobFollowHandle};
+use super::job_facts::{is_ended, load_job_facts};
+use super::job_follower::{self, JobFollowHandle, ReviveJobFn};
 use super::permission_rules::rules;
 use super::worker_watcher::WorkerWatcher;
-use crate::commands::trigger::waits_for_start;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
@@ -32,12 +32,9 @@ use crate::job_watch::QUEUED_EVENTS_MAX;
 
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
 
-/// Starts a daemon again for a job that has lost its daemon.
-pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
-
 /// Client of the fleet of one [`CommandContext`].
 pub(crate) struct DaemonFleet {
-    place: CommandContext,
+    context: CommandContext,
     dir: StateDir,
     loaded: LoadedConfig,
     events: SyncSender<ChatFleetEvent>,
@@ -50,46 +47,43 @@ pub(crate) struct DaemonFleet {
 impl DaemonFleet {
     /// Opens the fleet, and returns the receiver of its events.
     pub(crate) fn open(
-        place: &CommandContext,
+        context: &CommandContext,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
-        let own = place.clone();
+        let fleet_context = context.clone();
         let revive: ReviveJobFn = Arc::new(move |job| {
-            if waits_for_start(&own, job).map_err(|failure| failure_text(&failure))? {
-                return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
-            }
-            daemon::connect_or_start(&own).map(drop).map_err(|failure| failure_text(&failure))
+            daemon::revive_job(&fleet_context, job).map_err(|failure| failure_text(&failure))
         });
-        DaemonFleet::open_with(place, revive)
+        DaemonFleet::open_with(context, revive)
     }
 
     /// Opens the fleet with a custom way to revive jobs.
     pub(crate) fn open_with(
-        place: &CommandContext,
+        context: &CommandContext,
         revive: ReviveJobFn,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
-        let loaded = fleet_config::load_without_workflows(place)?;
-        place.migrate_database()?;
+        let loaded = fleet_config::load_without_workflows(context)?;
+        context.migrate_database()?;
         // Do not create a directory that was named by mistake. The daemon creates a missing one.
-        let reader = place.open_reader()?;
-        let dir = match place.state_dir.exists() {
-            true => place.dir()?,
-            false => StateDir::absent(&place.state_dir),
+        let reader = context.open_reader()?;
+        let dir = match context.state_dir.exists() {
+            true => context.dir()?,
+            false => StateDir::absent(&context.state_dir),
         };
-        let (tell, happened) = sync_channel(QUEUED_EVENTS_MAX);
-        let watched = WorkerWatcher::new(dir.clone(), tell.clone());
-        let (place, followed) = (place.clone(), HashMap::new());
+        let (sender, events) = sync_channel(QUEUED_EVENTS_MAX);
+        let watched = WorkerWatcher::new(dir.clone(), sender.clone());
+        let (context, followed) = (context.clone(), HashMap::new());
         Ok((
             DaemonFleet {
-                place,
+                context,
                 dir,
                 loaded,
-                events: tell,
+                events: sender,
                 revive,
                 reader,
                 followers: followed,
                 worker_watcher: watched,
             },
-            happened,
+            events,
         ))
     }
 
@@ -152,7 +146,7 @@ impl ChatFleetClient for DaemonFleet {
             ..JobRequest::new(agent)
         };
         let command = DaemonCommand::Trigger(Box::new(wanted));
-        match daemon::request_idempotent(&self.place, &command, &turn.id.to_string()) {
+        match daemon::request_idempotent(&self.context, &command, &turn.id.to_string()) {
             Ok(answer) => {
                 job_id_of(&answer).ok_or_else(|| failure_text(&daemon::unexpected(&answer)))
             }
@@ -182,19 +176,20 @@ impl ChatFleetClient for DaemonFleet {
         ask: &str,
         answer: &QuestionAnswer,
     ) -> Result<(), String> {
-        let by = self.place.caller_name();
-        let told = self.send_control(
+        let by = self.context.caller_name();
+        let sent = self.send_control(
             job,
             ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by },
         );
-        told.map_err(
+        sent.map_err(
             |(MessageDeliveryError::Refused(why) | MessageDeliveryError::Unconfirmed(why))| why,
         )
     }
 
     fn cancel_job(&mut self, job: &JobId, now: bool) -> Result<(), String> {
-        let command = DaemonCommand::Cancel { job: job.clone(), now, by: self.place.caller_name() };
-        match daemon::request(&self.place, &command) {
+        let command =
+            DaemonCommand::Cancel { job: job.clone(), now, by: self.context.caller_name() };
+        match daemon::request(&self.context, &command) {
             Ok(_) => Ok(()),
             Err(failure) => match self.job_info(job)? {
                 // The job ended before the cancel request arrived.
@@ -258,41 +253,5 @@ fn job_id_of(answer: &Told) -> Option<JobId> {
     match answer {
         Told::Job { job, .. } | Told::Known { job, .. } => Some(job.clone()),
         _ => None,
-    }
-}
-
-pub(super) fn is_ended(state: ChatJobState) -> bool {
-    matches!(state, ChatJobState::Done | ChatJobState::Failed)
-}
-
-/// Returns the state of a job. Details that cannot be read are left out.
-pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
-    let head = &job.head;
-    let (state, reason) = match head.status {
-        JobStatus::Pending => {
-            let queued = reader.queued_job(&head.id).ok().flatten();
-            (
-                ChatJobState::Waiting,
-                queued.map(|row| row.reason).filter(|reason| !reason.is_empty()),
-            )
-        }
-        JobStatus::Running => (ChatJobState::Running, None),
-        JobStatus::Completed => (ChatJobState::Done, None),
-        JobStatus::Failed | JobStatus::Cancelled => {
-            (ChatJobState::Failed, job.error.clone().or_else(|| Some(head.status.to_string())))
-        }
-    };
-    let session = head.session_id.as_ref();
-    let session = session.and_then(|id| reader.session_by_agent_id(id).ok().flatten());
-    let tokens = session.as_ref().and_then(|it| u64::try_from(it.token_estimate).ok());
-    ChatJobInfo {
-        job: head.id.clone(),
-        agent: head.agent.clone(),
-        state,
-        reason,
-        session: head.session_id.clone(),
-        cost_usd: head.cost_usd,
-        context_tokens: tokens.filter(|tokens| *tokens > 0),
-        model: job.usage.per_model.keys().last().cloned(),
     }
 }

@@ -11,13 +11,16 @@ use heeler_model::JobId;
 use heeler_query::job_feed::{JobFeed, JobFeedEvent};
 use heeler_store::{StateDir, StoreReader};
 
-use super::daemon_fleet::{ReviveJobFn, is_ended, load_job_facts};
+use super::job_facts::{is_ended, load_job_facts};
 
 /// Interval at which a follower checks that it is still wanted.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Interval between attempts to start a daemon for a job without one.
 const REVIVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Starts a daemon again for a job that has lost its daemon.
+pub(crate) type ReviveJobFn = Arc<dyn Fn(&JobId) -> Result<(), String> + Send + Sync>;
 
 /// Handle of a followed job.
 pub(super) struct JobFollowHandle {
@@ -42,7 +45,7 @@ pub(super) fn start(
     dir: &StateDir,
     job: &JobId,
     from: u64,
-    tell: SyncSender<ChatFleetEvent>,
+    sender: SyncSender<ChatFleetEvent>,
     revive: ReviveJobFn,
 ) -> JobFollowHandle {
     let (stopped, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -50,7 +53,7 @@ pub(super) fn start(
     let mut follower = JobFollower {
         dir: dir.clone(),
         job: job.clone(),
-        events: tell,
+        events: sender,
         revive,
         stopped: Arc::clone(&stopped),
         last: None,
@@ -101,10 +104,10 @@ enum FeedProgress {
 }
 
 impl JobFollower {
-    fn send(&self, happened: ChatFleetEvent) -> Result<(), ConversationClosed> {
+    fn send(&self, event: ChatFleetEvent) -> Result<(), ConversationClosed> {
         match self.stopped.load(Ordering::Relaxed) {
             true => Err(ConversationClosed),
-            false => self.events.send(happened).map_err(|_| ConversationClosed),
+            false => self.events.send(event).map_err(|_| ConversationClosed),
         }
     }
 
@@ -139,9 +142,9 @@ impl JobFollower {
                 self.send_facts(FeedProgress::RowsFollow)
             }
             JobFeedEvent::DiskStatus(trouble) => {
-                let told =
+                let to_text =
                     |why| format!("the run is paused because the disk rejects writes: {why}");
-                self.send(ChatFleetEvent::ConnectionChanged(trouble.map(told)))
+                self.send(ChatFleetEvent::ConnectionChanged(trouble.map(to_text)))
             }
             JobFeedEvent::RunStarted(_) | JobFeedEvent::Delayed { .. } => {
                 self.send_facts(FeedProgress::RowsFollow)
@@ -178,10 +181,10 @@ impl JobFollower {
 
     /// Retries in a thread of its own until a daemon has the job again.
     fn revive(&self) {
-        let (dir, job, tell) = (self.dir.clone(), self.job.clone(), self.events.clone());
+        let (dir, job, sender) = (self.dir.clone(), self.job.clone(), self.events.clone());
         let (revive, stopped) = (Arc::clone(&self.revive), Arc::clone(&self.stopped));
         std::thread::spawn(move || {
-            let mut told = false;
+            let mut is_reported = false;
             let is_over = || {
                 let job =
                     StoreReader::open(&dir).ok().and_then(|reader| reader.job(&job).ok().flatten());
@@ -191,18 +194,19 @@ impl JobFollower {
                 match revive(&job) {
                     Ok(()) => break,
                     Err(why) => {
-                        if !told && tell.send(ChatFleetEvent::ConnectionChanged(Some(why))).is_err()
+                        if !is_reported
+                            && sender.send(ChatFleetEvent::ConnectionChanged(Some(why))).is_err()
                         {
                             return;
                         }
-                        told = true;
+                        is_reported = true;
                         std::thread::sleep(REVIVE_INTERVAL);
                     }
                 }
             }
-            if told {
+            if is_reported {
                 // Fails only if the conversation is closed.
-                drop(tell.send(ChatFleetEvent::ConnectionChanged(None)));
+                drop(sender.send(ChatFleetEvent::ConnectionChanged(None)));
             }
         });
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_chat::{ChatOutput, ChatSpeaker, ConversationEntry, EntryRole, UserAction};
 
-use super::UserRequestSender;
+use super::input_queue::UserRequestSender;
 use crate::failure::CommandResult;
 use crate::output;
 
@@ -24,9 +24,9 @@ pub(crate) struct PlainChatPrinter {
 
 impl PlainChatPrinter {
     /// Starts the thread that reads standard input.
-    pub(crate) fn new(tell: UserRequestSender) -> PlainChatPrinter {
+    pub(crate) fn new(sender: UserRequestSender) -> PlainChatPrinter {
         let (ready, wanted) = sync_channel(1);
-        std::thread::spawn(move || read_lines(&wanted, &tell));
+        std::thread::spawn(move || read_lines(&wanted, &sender));
         PlainChatPrinter { busy: false, ready, is_waiting: false }
     }
 
@@ -92,15 +92,15 @@ impl PlainChatPrinter {
     }
 }
 
-fn read_lines(wanted: &Receiver<()>, tell: &UserRequestSender) {
+fn read_lines(wanted: &Receiver<()>, sender: &UserRequestSender) {
     let mut lines = std::io::stdin().lock().lines();
     while wanted.recv().is_ok() {
-        let wish = match lines.next() {
+        let action = match lines.next() {
             Some(Ok(line)) => UserAction::SendLine(line),
             Some(Err(_)) | None => UserAction::Exit,
         };
-        let is_last = wish == UserAction::Exit;
-        if tell.send(wish).is_err() || is_last {
+        let is_last = action == UserAction::Exit;
+        if sender.send(action).is_err() || is_last {
             return;
         }
     }

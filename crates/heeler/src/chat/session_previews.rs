@@ -23,20 +23,20 @@ pub(crate) struct SessionPreviewLoader {
 impl SessionPreviewLoader {
     /// Starts loading, in threads of its own.
     pub(crate) fn start(
-        shelf: &SessionDirectory,
+        sessions: &SessionDirectory,
         named: Vec<SessionFileEntry>,
     ) -> SessionPreviewLoader {
         let left = Arc::new(Mutex::new(PreviewQueue::new(named.len())));
-        let (tell, cards) = sync_channel(LOADED_MAX);
+        let (sender, cards) = sync_channel(LOADED_MAX);
         let named = Arc::new(named);
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         for _ in 0..threads.min(THREADS_MAX) {
-            let (shelf, named) = (shelf.clone(), Arc::clone(&named));
-            let (left, tell) = (Arc::clone(&left), tell.clone());
+            let (sessions, named) = (sessions.clone(), Arc::clone(&named));
+            let (left, sender) = (Arc::clone(&left), sender.clone());
             std::thread::spawn(move || {
-                while let Some(place) = lock(&left).next() {
+                while let Some(index) = lock(&left).next() {
                     // The list is closed.
-                    if tell.send((place, to_card(shelf.summarize(&named[place])))).is_err() {
+                    if sender.send((index, to_card(sessions.summarize(&named[index])))).is_err() {
                         return;
                     }
                 }
@@ -45,9 +45,9 @@ impl SessionPreviewLoader {
         SessionPreviewLoader { cards, queue: left }
     }
 
-    /// Loads the entries from index `place` on first.
-    pub(crate) fn prioritize_from(&self, place: usize) {
-        lock(&self.queue).start_from(place);
+    /// Loads the entries from index `index` on first.
+    pub(crate) fn prioritize_from(&self, index: usize) {
+        lock(&self.queue).start_from(index);
     }
 }
 
@@ -68,20 +68,20 @@ impl PreviewQueue {
         PreviewQueue { is_taken: vec![false; count], next: 0, from: 0 }
     }
 
-    fn start_from(&mut self, place: usize) {
-        if place != self.from {
-            (self.from, self.next) = (place, place);
+    fn start_from(&mut self, index: usize) {
+        if index != self.from {
+            (self.from, self.next) = (index, index);
         }
     }
 
     /// Takes the next index: from the wanted one to the end, then from the beginning.
     fn next(&mut self) -> Option<usize> {
         let count = self.is_taken.len();
-        let is_free = |place: &usize| !self.is_taken[*place];
-        let place = (self.next..count).find(is_free).or_else(|| (0..self.next).find(is_free))?;
-        self.is_taken[place] = true;
-        self.next = place + 1;
-        Some(place)
+        let is_free = |index: &usize| !self.is_taken[*index];
+        let index = (self.next..count).find(is_free).or_else(|| (0..self.next).find(is_free))?;
+        self.is_taken[index] = true;
+        self.next = index + 1;
+        Some(index)
     }
 }
 

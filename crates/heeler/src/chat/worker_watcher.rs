@@ -11,7 +11,7 @@ use heeler_model::JobId;
 use heeler_query::workers::{WorkerDetails, list_workers};
 use heeler_store::{StateDir, StoreReader};
 
-use super::daemon_fleet::load_job_facts;
+use super::job_facts::load_job_facts;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -27,9 +27,9 @@ pub(super) struct WorkerWatcher {
 impl WorkerWatcher {
     /// Creates a watcher without jobs; its thread starts with the first
     /// [`WorkerWatcher::watch_jobs`].
-    pub(super) fn new(dir: StateDir, tell: SyncSender<ChatFleetEvent>) -> WorkerWatcher {
+    pub(super) fn new(dir: StateDir, sender: SyncSender<ChatFleetEvent>) -> WorkerWatcher {
         let (jobs, ended) = (Arc::default(), Arc::default());
-        WorkerWatcher { dir, events: tell, jobs, is_stopped: ended, is_watching: false }
+        WorkerWatcher { dir, events: sender, jobs, is_stopped: ended, is_watching: false }
     }
 
     /// Watches the workers of these jobs, instead of those given before.
@@ -38,7 +38,7 @@ impl WorkerWatcher {
         if std::mem::replace(&mut self.is_watching, true) {
             return;
         }
-        let (dir, tell) = (self.dir.clone(), self.events.clone());
+        let (dir, sender) = (self.dir.clone(), self.events.clone());
         let (jobs, ended) = (Arc::clone(&self.jobs), Arc::clone(&self.is_stopped));
         std::thread::spawn(move || {
             let mut last = Vec::new();
@@ -46,7 +46,7 @@ impl WorkerWatcher {
                 let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 if let Some(now) = load_workers(&dir, &jobs).filter(|now| *now != last) {
                     last.clone_from(&now);
-                    if tell.send(ChatFleetEvent::Workers(now)).is_err() {
+                    if sender.send(ChatFleetEvent::Workers(now)).is_err() {
                         return;
                     }
                 }
@@ -68,10 +68,10 @@ fn load_workers(dir: &StateDir, jobs: &[JobId]) -> Option<Vec<ChatWorkerInfo>> {
         return Some(Vec::new());
     }
     let reader = StoreReader::open(dir).ok()?;
-    let told = |worker: WorkerDetails| ChatWorkerInfo {
+    let to_info = |worker: WorkerDetails| ChatWorkerInfo {
         task: worker.first_prompt().to_owned(),
         jobs: worker.jobs.iter().map(|job| load_job_facts(&reader, job)).collect(),
         name: worker.name,
     };
-    Some(list_workers(&reader, jobs).ok()?.into_iter().map(told).collect())
+    Some(list_workers(&reader, jobs).ok()?.into_iter().map(to_info).collect())
 }

@@ -10,17 +10,19 @@ use heeler_query::agents::AgentSummary;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::costs::dollars;
 use crate::commands::session::resume;
 use crate::commands::status::StateWriterInfo;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
-/// Help footer of `agent enable`, `disable` and `reset`.
+/// Help footer of `agent enable` and `disable`.
 const CHANGE: &str = "Examples:
   heeler agent disable coder
   heeler agent enable coder
@@ -45,25 +47,13 @@ pub(crate) enum AgentCommand {
     #[command(after_help = CHANGE)]
     Disable(AgentTargetArgs),
     /// Clear an agent's error status after a failed job
-    #[command(after_help = CHANGE)]
+    #[command(
+        after_help = "Example:\n  heeler agent reset coder\n\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
+    )]
     Reset(AgentTargetArgs),
-    /// Continue the agent's last session, and watch
+    /// Continue the agent's last session with a new job, and watch the job
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
-}
-
-impl AgentCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            AgentCommand::List(args) => args.json,
-            AgentCommand::Show(args) => args.json,
-            AgentCommand::Enable(args)
-            | AgentCommand::Disable(args)
-            | AgentCommand::Reset(args) => args.json,
-            AgentCommand::Resume(args) => args.how.json,
-        }
-    }
 }
 
 /// Arguments of `agent list`.
@@ -78,7 +68,7 @@ pub(crate) struct AgentListArgs {
 #[derive(Args)]
 pub(crate) struct AgentTargetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Print JSON
     #[arg(long)]
@@ -98,17 +88,17 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
 }
 
 fn change(global: &GlobalArgs, args: &AgentTargetArgs, change: AgentChange) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let command =
-        DaemonCommand::Agent { agent: args.agent.clone(), change, by: place.caller_name() };
-    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
+        DaemonCommand::Agent { agent: args.agent.clone(), change, by: context.caller_name() };
+    daemon::print_answer(&daemon::request(&context, &command)?, args.json)
 }
 
 fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    let keeper = StateWriterInfo::find(&place)?;
-    let page = place.open_records_with(Some(fleet_config::load(&place)?))?.agents(now)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    let writer = StateWriterInfo::find(&context)?;
+    let page = context.open_records_with(Some(fleet_config::load(&context)?))?.agents(now)?;
     if args.json {
         return Ok(output::print_json(&page)?);
     }
@@ -116,7 +106,7 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
     if shown.is_empty() {
         return Ok(output::print_line("no agents yet; add one with: heeler init agent NAME")?);
     }
-    if let Some(warning) = keeper.warning() {
+    if let Some(warning) = writer.warning() {
         output::print_line(warning)?;
     }
     let mut lines = OutputTable::new(
@@ -139,11 +129,11 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
 }
 
 fn show(global: &GlobalArgs, args: &AgentTargetArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    let loaded = fleet_config::load(&place)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    let loaded = fleet_config::load(&context)?;
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();
-    let one = place.open_records_with(Some(loaded))?.agent(&name, now)?;
+    let one = context.open_records_with(Some(loaded))?.agent(&name, now)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "agent": one }))?),
         false => print(&one, now),

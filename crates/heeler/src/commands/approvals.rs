@@ -14,11 +14,13 @@ use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummar
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Characters of a question that are shown next to other output.
 const DETAIL_CHARS_MAX: usize = 8_000;
@@ -63,19 +65,6 @@ pub(crate) enum ApprovalsCommand {
     Reply(ReplyArgs),
 }
 
-impl ApprovalsCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            ApprovalsCommand::List(args) => args.json,
-            ApprovalsCommand::Show(args) => args.json,
-            ApprovalsCommand::Approve(args) => args.json,
-            ApprovalsCommand::Reject(args) => args.json,
-            ApprovalsCommand::Reply(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `approvals list`.
 #[derive(Args)]
 pub(crate) struct ApprovalListArgs {
@@ -83,7 +72,7 @@ pub(crate) struct ApprovalListArgs {
     #[arg(short, long, conflicts_with = "status")]
     all: bool,
     /// Show only approvals with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::approval_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::approval_status())]
     status: Option<ApprovalStatus>,
     /// Show only approvals of this workflow run or job
     #[arg(long, value_name = "ID")]
@@ -103,7 +92,7 @@ pub(crate) struct ApprovalListArgs {
 #[derive(Args)]
 pub(crate) struct ApprovalShowArgs {
     /// Approval ID or unique prefix
-    #[arg(add = cli::approvals())]
+    #[arg(add = shared_args::approvals())]
     id: String,
     /// Print JSON
     #[arg(long)]
@@ -114,7 +103,7 @@ pub(crate) struct ApprovalShowArgs {
 #[derive(Args)]
 pub(crate) struct ApproveArgs {
     /// Approval IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::approvals())]
+    #[arg(required = true, value_name = "ID", add = shared_args::approvals())]
     ids: Vec<String>,
     /// Reason, for the record
     #[arg(short, long, value_name = "TEXT")]
@@ -128,7 +117,7 @@ pub(crate) struct ApproveArgs {
 #[derive(Args)]
 pub(crate) struct RejectArgs {
     /// Approval IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::approvals())]
+    #[arg(required = true, value_name = "ID", add = shared_args::approvals())]
     ids: Vec<String>,
     /// Reason, for the record and the agent [default: asked at a terminal]
     #[arg(short, long, value_name = "TEXT")]
@@ -142,7 +131,7 @@ pub(crate) struct RejectArgs {
 #[derive(Args)]
 pub(crate) struct ReplyArgs {
     /// Approval ID or unique prefix
-    #[arg(add = cli::approvals())]
+    #[arg(add = shared_args::approvals())]
     id: String,
     /// Answer or number of a choice; `-` reads standard input
     ///
@@ -155,29 +144,29 @@ pub(crate) struct ReplyArgs {
 
 /// Runs `approvals` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
-        ApprovalsCommand::List(args) => list(&place, args),
-        ApprovalsCommand::Show(args) => show(&place, args),
+        ApprovalsCommand::List(args) => list(&context, args),
+        ApprovalsCommand::Show(args) => show(&context, args),
         ApprovalsCommand::Approve(ApproveArgs { ids, reason, json }) => {
             let answer =
                 ApprovalAnswer { approve: true, text: reason.clone(), updated_input: None };
-            answer_all(&place, ids, ApprovalVerb::Approve, &answer, *json)
+            answer_all(&context, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
             // Check first: do not ask for a reason if there is nothing to reject.
-            find_all(&place, ids, ApprovalVerb::Reject)?;
+            find_all(&context, ids, ApprovalVerb::Reject)?;
             let text = match reason {
                 None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
                 reason => reason.clone(),
             };
             let answer = ApprovalAnswer { approve: false, text, updated_input: None };
-            answer_all(&place, ids, ApprovalVerb::Reject, &answer, *json)
+            answer_all(&context, ids, ApprovalVerb::Reject, &answer, *json)
         }
         ApprovalsCommand::Reply(ReplyArgs { id, text, json }) => {
             let text = Some(read_reply(text)?);
             let answer = ApprovalAnswer { approve: true, text, updated_input: None };
-            answer_all(&place, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
+            answer_all(&context, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
         }
     }
 }
@@ -208,11 +197,11 @@ fn read_reply(text: &str) -> CommandResult<String> {
     Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
-fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
+fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
     let (run, before) = (args.run.clone(), args.before.clone());
     let wanted = ApprovalListQuery { status, run, before, limit: args.limit.get() as usize };
-    let page = place.open_records()?.approvals(&wanted)?;
+    let page = context.open_records()?.approvals(&wanted)?;
     if args.json {
         return Ok(output::print_json(&page)?);
     }
@@ -233,7 +222,7 @@ fn list(place: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
 }
 
 fn print_list(found: &[ApprovalSummary]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "QUESTION"];
     let mut lines = OutputTable::new(&headings, &["FROM", "QUESTION"]).keep_column("QUESTION");
     for approval in found {
@@ -259,13 +248,13 @@ pub(crate) fn status_word(kind: ApprovalKind, status: ApprovalStatus) -> &'stati
     }
 }
 
-fn show(place: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
-    let approval = place.reader_for("approval", &args.id)?.find_approval(&args.id)?;
+fn show(context: &CommandContext, args: &ApprovalShowArgs) -> CommandResult {
+    let approval = context.reader_for("approval", &args.id)?.find_approval(&args.id)?;
     if args.json {
         let approval = ApprovalDetails::of(&approval);
         return Ok(output::print_json(&json!({ "approval": approval }))?);
     }
-    print(&approval, context::now())
+    print(&approval, process_env::now())
 }
 
 fn print(approval: &Approval, now: Timestamp) -> CommandResult {
@@ -383,11 +372,11 @@ fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
 /// Finds the approvals to answer, without duplicates. Fails before any is answered if one cannot
 /// be.
 fn find_all(
-    place: &CommandContext,
+    context: &CommandContext,
     ids: &[String],
     verb: ApprovalVerb,
 ) -> CommandResult<Vec<Approval>> {
-    let reader = place.reader_for("approval", &ids[0])?;
+    let reader = context.reader_for("approval", &ids[0])?;
     let find = |id: &String| -> CommandResult<Approval> {
         let approval = reader.find_approval(id)?;
         check(&approval, verb)?;
@@ -414,32 +403,34 @@ fn find_all(
 
 /// Answers each approval. Tries all, then fails with the first failure's exit code.
 fn answer_all(
-    place: &CommandContext,
+    context: &CommandContext,
     ids: &[String],
     verb: ApprovalVerb,
     answer: &ApprovalAnswer,
     json: bool,
 ) -> CommandResult {
-    place.migrate_database()?;
-    let found = find_all(place, ids, verb)?;
-    let mut told = Vec::new();
+    context.migrate_database()?;
+    let found = find_all(context, ids, verb)?;
+    let mut answers = Vec::new();
     let mut failure = None;
     for approval in found {
         let id = approval.id;
         let command = DaemonCommand::Approval {
             approval: id.clone(),
             answer: answer.clone(),
-            by: place.caller_name(),
+            by: context.caller_name(),
         };
-        match daemon::request(place, &command) {
+        match daemon::request(context, &command) {
             Ok(answered) if json => {
                 let message = daemon::to_json(&answered)["message"].clone();
-                told.push(json!({ "id": id, "answered": true, "message": message, "error": null }));
+                answers
+                    .push(json!({ "id": id, "answered": true, "message": message, "error": null }));
             }
             Ok(answered) => daemon::print_answer(&answered, false)?,
             Err(failed) => {
                 let error = format!("{:#}", failed.error);
-                told.push(json!({ "id": id, "answered": false, "message": null, "error": error }));
+                answers
+                    .push(json!({ "id": id, "answered": false, "message": null, "error": error }));
                 if !json {
                     output::print_error(failed.text())?;
                 }
@@ -448,7 +439,7 @@ fn answer_all(
         }
     }
     if json {
-        output::print_json(&json!({ "approvals": told }))?;
+        output::print_json(&json!({ "approvals": answers }))?;
     }
     failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }

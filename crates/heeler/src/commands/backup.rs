@@ -7,10 +7,11 @@ use clap::{Args, ValueHint};
 use heeler_store::{RestoreError, RestoreReport, StateDir, backup_to_file, restore_from_file};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, ProgressIndicator};
+use crate::process_env;
 
 /// State that no backup holds, because it contains the whole history of the agents' repositories.
 const NOT_IN_BACKUP: &str = "workspaces/ and worktrees/ (snapshots and files of forks, with all commits of \
@@ -55,21 +56,22 @@ pub(crate) struct RestoreArgs {
 
 /// Runs `backup`.
 pub(crate) fn run(global: &GlobalArgs, args: &BackupArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    if place.open_reader()?.is_none() {
-        let message = format!("there is nothing to back up in {}", place.state_dir);
+    let context = CommandContext::find(global)?;
+    if context.open_reader()?.is_none() {
+        let message = format!("there is nothing to back up in {}", context.state_dir);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     }
     check_name(args)?;
-    let progress = ProgressIndicator::bytes("backing up", place.quiet || args.json);
-    let report = backup_to_file(&place.dir()?, &args.file, context::now(), &mut |done, all| {
-        progress.update(done, all);
-    });
+    let progress = ProgressIndicator::bytes("backing up", context.quiet || args.json);
+    let report =
+        backup_to_file(&context.dir()?, &args.file, process_env::now(), &mut |done, all| {
+            progress.update(done, all);
+        });
     progress.end();
     let report = report.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
     let manifest = &report.manifest;
     let without = ["workspaces", "worktrees"];
-    let without: Vec<_> = without.iter().filter(|it| place.state_dir.join(it).exists()).collect();
+    let without: Vec<_> = without.iter().filter(|it| context.state_dir.join(it).exists()).collect();
     if args.json {
         return Ok(output::print_json(&json!({
             "file": args.file, "without": without, "bytes": report.bytes, "jobs": manifest.jobs,
@@ -112,15 +114,15 @@ fn check_name(args: &BackupArgs) -> CommandResult {
 
 /// Runs `restore`.
 pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let there = place.open_reader()?;
+    let context = CommandContext::find(global)?;
+    let there = context.open_reader()?;
     if there.is_some() && !args.yes {
-        confirm(&place, args)?;
+        confirm(&context, args)?;
     }
     drop(there);
-    let dir = StateDir::create(&place.state_dir)?;
-    let progress = ProgressIndicator::bytes("restoring", place.quiet || args.json);
-    let report = restore_from_file(&dir, &args.file, context::now(), &mut |done, all| {
+    let dir = StateDir::create(&context.state_dir)?;
+    let progress = ProgressIndicator::bytes("restoring", context.quiet || args.json);
+    let report = restore_from_file(&dir, &args.file, process_env::now(), &mut |done, all| {
         progress.update(done, all);
     });
     progress.end();
@@ -129,14 +131,14 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
         RestoreError::Lock(_) => CommandFailure::new(FailureCode::Refused, error),
         other => CommandFailure::new(FailureCode::Failed, other),
     })?;
-    crate::adopt::publish_views(&place, "restore");
+    crate::adopt::publish_views(&context, "restore");
     print(args, &report)
 }
 
-fn confirm(place: &CommandContext, args: &RestoreArgs) -> CommandResult {
-    let question = format!("Replace the state in {} with {}?", place.state_dir, args.file);
+fn confirm(context: &CommandContext, args: &RestoreArgs) -> CommandResult {
+    let question = format!("Replace the state in {} with {}?", context.state_dir, args.file);
     if !std::io::stdin().is_terminal() {
-        let message = format!("{} already holds a fleet's state", place.state_dir);
+        let message = format!("{} already holds a fleet's state", context.state_dir);
         return Err(CommandFailure::message(FailureCode::Refused, message)
             .hint("--yes replaces it; the current database is backed up first"));
     }

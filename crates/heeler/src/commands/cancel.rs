@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::{Job, JobId, JobStatus};
-use heeler_store::StoreReader;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Time allowed for a run to end and be recorded; longer than all its grace periods together.
 const END_WAIT: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(crate) struct JobCancelArgs {
     /// Job IDs or unique prefixes
-    #[arg(required = true, value_name = "ID", add = cli::jobs())]
+    #[arg(required = true, value_name = "ID", add = shared_args::jobs())]
     ids: Vec<String>,
     /// Kill the agent at once instead of letting it finish its current step
     #[arg(long, alias = "force", short_alias = 'f')]
@@ -35,13 +35,13 @@ pub(crate) struct JobCancelArgs {
 
 /// Cancels each job. Tries all, then fails with the first failure's exit code.
 pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let reader = place.reader_for("job", &args.ids[0])?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let reader = context.reader_for("job", &args.ids[0])?;
     let jobs: Vec<Job> =
         args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<CommandResult<_>>()?;
     drop(reader);
-    let mut told: Vec<Value> = Vec::new();
+    let mut results: Vec<Value> = Vec::new();
     let mut failure = None;
     for job in jobs {
         let id = job.head.id.clone();
@@ -50,16 +50,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
             // The job must be cancelled even if this note cannot be written.
             drop(output::print_note(&format!("cancelling {id}…{more}")));
         }
-        match cancel(&place, &id, args.now) {
+        match cancel(&context, &id, args.now) {
             Ok(job) => {
-                let said = format!("{id}: {}", job.head.status);
-                told.push(json!({ "id": id, "status": job.head.status, "error": null }));
+                let line = format!("{id}: {}", job.head.status);
+                results.push(json!({ "id": id, "status": job.head.status, "error": null }));
                 if !args.json {
-                    output::print_line(said)?;
+                    output::print_line(line)?;
                 }
             }
             Err(failed) => {
-                told.push(
+                results.push(
                     json!({ "id": id, "status": null, "error": format!("{:#}", failed.error) }),
                 );
                 if !args.json {
@@ -70,26 +70,18 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
         }
     }
     if args.json {
-        output::print_json(&json!({ "jobs": told }))?;
+        output::print_json(&json!({ "jobs": results }))?;
     }
     failure.map_or(Ok(()), |code| Err(CommandFailure::silent(code)))
 }
 
 /// Asks the daemon to cancel a job, and waits until its end is recorded.
-fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
-    let command = DaemonCommand::Cancel { job: id.clone(), now, by: place.caller_name() };
-    daemon::request(place, &command)?;
-    let dir = place.dir()?;
+fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
+    let command = DaemonCommand::Cancel { job: id.clone(), now, by: context.caller_name() };
+    daemon::request(context, &command)?;
     let deadline = Instant::now() + END_WAIT;
     loop {
-        let job = StoreReader::open(&dir)?.job(id)?;
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of job {id} no longer exists"),
-            )
-        };
-        let job = job.ok_or_else(gone)?;
+        let job = context.recorded_job(id)?;
         if job.head.status == JobStatus::Cancelled {
             return Ok(job);
         }
@@ -97,7 +89,7 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
             let message = format!("job {id} has already ended: {}", job.head.status);
             return Err(CommandFailure::message(FailureCode::Refused, message));
         }
-        if let Some(fault) = find_run_fault(place, id)? {
+        if let Some(fault) = find_run_fault(context, id)? {
             return Err(CommandFailure::message(FailureCode::Failed, fault).hint("heeler doctor"));
         }
         if Instant::now() >= deadline {
@@ -110,8 +102,8 @@ fn cancel(place: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
 }
 
 /// Returns the reason why a job's run cannot be settled, if the daemon knows one.
-fn find_run_fault(place: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
-    let Some(mut daemon) = daemon::connect(place)? else { return Ok(None) };
+fn find_run_fault(context: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
+    let Some(mut daemon) = daemon::connect(context)? else { return Ok(None) };
     let Ok(CommandReply::Status(status)) =
         daemon.send_command(&DaemonCommand::Status, Some(END_WAIT))
     else {

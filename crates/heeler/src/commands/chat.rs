@@ -13,11 +13,13 @@ use heeler_model::config::{AgentConfig, LoadedConfig, RuntimeConfig};
 use heeler_tui::{SessionPicker, TerminalHandle};
 
 use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `chat`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -34,7 +36,7 @@ ends, even by kill -9, --resume continues it. Without a terminal, lines are read
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     /// Agent to chat with [default: the only one, or the session's]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Continue a session; without an ID, choose from a list
     #[arg(long, value_name = "ID", num_args = 0..=1)]
@@ -75,9 +77,9 @@ impl From<AtExitArg> for WorkerExitPolicy {
 
 /// Runs `chat`.
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
-    let here = context::working_directory()?;
+    let here = process_env::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
-    let shelf = session_directory(&env, &here)?;
+    let sessions = session_directory(&env, &here)?;
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     // Signals must be handled before the terminal changes mode, so that every exit restores it.
@@ -88,60 +90,61 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         Some(Some(id)) => Some(id.clone()),
         Some(None) if on_screen => {
             let opened = terminal.insert(TerminalHandle::open().map_err(anyhow::Error::from)?);
-            match pick_session(&shelf, opened, &mut inputs, &env)? {
+            match pick_session(&sessions, opened, &mut inputs, &env)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
         }
-        Some(None) => return list(&shelf),
+        Some(None) => return list(&sessions),
     };
     let older = match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
         true => OldFormatPolicy::Keep,
         false => OldFormatPolicy::Migrate,
     };
-    let (book, warnings, place) = match resumed {
+    let (session_file, warnings, context) = match resumed {
         Some(id) => {
-            let mut opened = shelf.open(&id, context::now(), older).map_err(not_opened)?;
-            let place = find_session_fleet(global, &opened.session_file)?;
-            opened.warnings.extend(assign_agent(&mut opened.session_file, args, &place)?);
-            (opened.session_file, opened.warnings, place)
+            let mut opened = sessions.open(&id, process_env::now(), older).map_err(not_opened)?;
+            let context = find_session_fleet(global, &opened.session_file)?;
+            opened.warnings.extend(assign_agent(&mut opened.session_file, args, &context)?);
+            (opened.session_file, opened.warnings, context)
         }
         None => {
-            let place = CommandContext::find(global)?;
-            let agent = choose_agent(&fleet_config::load(&place)?, args.agent.as_deref())?;
+            let context = CommandContext::find(global)?;
+            let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref())?;
             // Fail before a session is created if the fleet's state cannot be opened.
-            drop(place.open_reader()?);
+            drop(context.open_reader()?);
             let mut about = ConversationState::default();
             about.agent = Some(agent);
-            about.state_dir = Some(place.state_dir.clone());
+            about.state_dir = Some(context.state_dir.clone());
             about.folder = Some(here.clone());
-            (shelf.create(about, context::now()).map_err(not_opened)?, Vec::new(), place)
+            (sessions.create(about, process_env::now()).map_err(not_opened)?, Vec::new(), context)
         }
     };
     let manner = ConversationOptions {
         attended: on_screen,
         worker_exit_policy: args.workers.into(),
         insights: !args.no_insights,
-        earlier_insights: load_insights(&shelf, book.state()),
+        earlier_insights: load_insights(&sessions, session_file.state()),
         restart_loops: args.restart_loops,
         folder: here,
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
-    let (fleet, happened) = DaemonFleet::open(&place)?;
-    inputs.forward_events(happened);
-    let history = chat::prompt_history(&book);
-    let talk = Conversation::begin(shelf, book, Box::new(fleet), manner, context::now());
-    let mut talk = talk.map_err(anyhow::Error::from)?;
-    warnings.into_iter().for_each(|warning| talk.warn(warning));
+    let (fleet, events) = DaemonFleet::open(&context)?;
+    inputs.forward_events(events);
+    let history = chat::prompt_history(&session_file);
+    let conversation =
+        Conversation::begin(sessions, session_file, Box::new(fleet), manner, process_env::now());
+    let mut conversation = conversation.map_err(anyhow::Error::from)?;
+    warnings.into_iter().for_each(|warning| conversation.warn(warning));
     match on_screen {
         true => {
             let terminal = match terminal {
                 Some(terminal) => terminal,
                 None => TerminalHandle::open().map_err(anyhow::Error::from)?,
             };
-            chat::run_on_screen(talk, inputs, terminal, history, &env)
+            chat::run_on_screen(conversation, inputs, terminal, history, &env)
         }
-        false => chat::run_plain(talk, inputs),
+        false => chat::run_plain(conversation, inputs),
     }
 }
 
@@ -149,7 +152,7 @@ fn home(
     env: &std::collections::BTreeMap<String, String>,
     here: &Utf8Path,
 ) -> CommandResult<Utf8PathBuf> {
-    context::home(env, here).ok_or_else(context::no_home)
+    process_env::home(env, here).ok_or_else(process_env::no_home)
 }
 
 /// Returns the directories of sessions: Heeler's own, and agents-fleet's.
@@ -172,8 +175,11 @@ fn not_opened(error: SessionDirectoryError) -> CommandFailure {
 
 /// Finds the fleet of a session: the one named on the command line, or else the one in the state
 /// directory where the session began.
-fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<CommandContext> {
-    let about = book.state();
+fn find_session_fleet(
+    global: &GlobalArgs,
+    session_file: &SessionFile,
+) -> CommandResult<CommandContext> {
+    let about = session_file.state();
     let folder = about.folder.clone().filter(|folder| folder.is_dir());
     // If the folder is gone, the project was moved together with its state.
     let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
@@ -181,16 +187,16 @@ fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<
     if global.config.is_none() {
         global.config = folder;
     }
-    let place = CommandContext::find(&global)?;
-    match state_dir.filter(|own| global.state_dir.is_none() && *own != place.state_dir) {
-        None => Ok(place),
+    let context = CommandContext::find(&global)?;
+    match state_dir.filter(|own| global.state_dir.is_none() && *own != context.state_dir) {
+        None => Ok(context),
         Some(own) if own.is_dir() => {
             global.state_dir = Some(own);
             CommandContext::find(&global)
         }
         Some(own) => {
             let message = format!("the session's state directory {own} no longer exists");
-            let hint = format!("-s {} continues the session there", place.state_dir);
+            let hint = format!("-s {} continues the session there", context.state_dir);
             Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
         }
     }
@@ -199,19 +205,21 @@ fn find_session_fleet(global: &GlobalArgs, book: &SessionFile) -> CommandResult<
 /// Assigns the agent that continues a session, and saves the state directory. Returns a warning if
 /// it is another agent than before.
 fn assign_agent(
-    book: &mut SessionFile,
+    session_file: &mut SessionFile,
     args: &ChatArgs,
-    place: &CommandContext,
+    context: &CommandContext,
 ) -> CommandResult<Option<String>> {
-    let known = book.state().agent.clone();
+    let known = session_file.state().agent.clone();
     if args.agent.is_none() && known.is_some() {
-        if book.state().state_dir.as_ref() != Some(&place.state_dir) {
-            let state_dir = Some(place.state_dir.clone());
-            book.save_or_defer(|about| about.state_dir = state_dir).map_err(anyhow::Error::from)?;
+        if session_file.state().state_dir.as_ref() != Some(&context.state_dir) {
+            let state_dir = Some(context.state_dir.clone());
+            session_file
+                .save_or_defer(|about| about.state_dir = state_dir)
+                .map_err(anyhow::Error::from)?;
         }
         return Ok(None);
     }
-    let agent = choose_agent(&fleet_config::load(place)?, args.agent.as_deref())?;
+    let agent = choose_agent(&fleet_config::load(context)?, args.agent.as_deref())?;
     if known.as_deref() == Some(&agent) {
         return Ok(None);
     }
@@ -220,12 +228,13 @@ fn assign_agent(
             "{agent} continues this session, but does not know the messages exchanged with {known}"
         )
     });
-    let state_dir = Some(place.state_dir.clone());
+    let state_dir = Some(context.state_dir.clone());
     // Another agent cannot continue the native session, so it starts a new one.
-    book.save_or_defer(|about| {
-        (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
-    })
-    .map_err(anyhow::Error::from)?;
+    session_file
+        .save_or_defer(|about| {
+            (about.agent, about.state_dir, about.session) = (Some(agent), state_dir, None);
+        })
+        .map_err(anyhow::Error::from)?;
     Ok(warning)
 }
 
@@ -271,33 +280,42 @@ fn no_agent_failure() -> CommandFailure {
 
 /// Returns the insights of earlier sessions if this session has no turns; they go into its first
 /// turn.
-fn load_insights(shelf: &SessionDirectory, about: &ConversationState) -> Option<String> {
+fn load_insights(sessions: &SessionDirectory, about: &ConversationState) -> Option<String> {
     let is_new = about.turns.is_empty();
-    is_new.then(|| shelf.latest_insights(about.agent.as_deref(), about.folder.as_deref())).flatten()
+    is_new
+        .then(|| sessions.latest_insights(about.agent.as_deref(), about.folder.as_deref()))
+        .flatten()
 }
 
 fn pick_session(
-    shelf: &SessionDirectory,
+    sessions: &SessionDirectory,
     terminal: &mut TerminalHandle,
     inputs: &mut chat::ChatInputQueue,
     env: &std::collections::BTreeMap<String, String>,
 ) -> CommandResult<Option<String>> {
-    let named = shelf.entries().map_err(not_opened)?;
+    let named = sessions.entries().map_err(not_opened)?;
     let mut picker =
         SessionPicker::new(named.iter().map(placeholder_card).collect(), chat::theme(env));
-    let glances = SessionPreviewLoader::start(shelf, named);
-    let look = |place| glances.prioritize_from(place);
+    let glances = SessionPreviewLoader::start(sessions, named);
+    let look = |context| glances.prioritize_from(context);
     let is_left = || inputs.is_exit_requested();
-    Ok(heeler_tui::run_picker(terminal, &mut picker, &glances.cards, look, is_left, context::now()))
+    Ok(heeler_tui::run_picker(
+        terminal,
+        &mut picker,
+        &glances.cards,
+        look,
+        is_left,
+        process_env::now(),
+    ))
 }
 
 /// Lists the sessions, without a terminal to choose on.
-fn list(shelf: &SessionDirectory) -> CommandResult {
-    for one in shelf.list().map_err(not_opened)? {
+fn list(sessions: &SessionDirectory) -> CommandResult {
+    for one in sessions.list().map_err(not_opened)? {
         let count = one.entry_count_label();
-        let said = one.fault.or(one.last_message).unwrap_or_default();
-        let said: String = said.lines().next().unwrap_or_default().chars().take(80).collect();
-        output::print_line(format!("{}  {}  {count}  {said}", one.id, one.updated))?;
+        let preview = one.fault.or(one.last_message).unwrap_or_default();
+        let preview: String = preview.lines().next().unwrap_or_default().chars().take(80).collect();
+        output::print_line(format!("{}  {}  {count}  {preview}", one.id, one.updated))?;
     }
     Ok(())
 }

@@ -11,12 +11,14 @@ use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::schema;
+use crate::shared_args;
+use crate::text_file;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -64,7 +66,7 @@ pub(crate) struct ConfigSchemaArgs {
 #[derive(Args)]
 pub(crate) struct ConfigEditArgs {
     /// Edit this agent's file [default: the fleet's own file]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
 }
 
@@ -78,9 +80,9 @@ pub(crate) fn run(global: &GlobalArgs, command: &ConfigCommand) -> CommandResult
     }
 }
 
-fn validate(place: &CommandContext, as_json: bool) -> CommandResult {
-    let file = place.config_file()?;
-    let result = fleet_config::try_load(place, file, &fleet_config::read_text)?
+fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
+    let file = context.config_file()?;
+    let result = fleet_config::try_load(context, file, &text_file::read_text)?
         .and_then(LoadedConfig::require_no_faults);
     if as_json {
         output::print_json(&validation_json(file, &result))?;
@@ -91,14 +93,14 @@ fn validate(place: &CommandContext, as_json: bool) -> CommandResult {
     }
     match result {
         Ok(loaded) => {
-            fleet_config::print_faults(place, &loaded.warnings)?;
-            if place.state_dir.is_dir() {
-                schema::write_schemas(&place.state_dir)?;
+            fleet_config::print_faults(context, &loaded.warnings)?;
+            if context.state_dir.is_dir() {
+                schema::write_schemas(&context.state_dir)?;
             }
             Ok(output::print_line(format!("{file} is valid ({})", config_summary(&loaded)))?)
         }
         Err(faults) => {
-            fleet_config::print_faults(place, &faults)?;
+            fleet_config::print_faults(context, &faults)?;
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
@@ -153,9 +155,9 @@ pub(crate) fn faults_json(
     heeler_query::workflows::faults_with_severity(faults, severity)
 }
 
-fn show(place: &CommandContext, args: &ConfigShowArgs) -> CommandResult {
-    let loaded = fleet_config::load(place)?;
-    let known = fleet_config::query_context(place, Some(Arc::new(loaded)));
+fn show(context: &CommandContext, args: &ConfigShowArgs) -> CommandResult {
+    let loaded = fleet_config::load(context)?;
+    let known = fleet_config::query_context(context, Some(Arc::new(loaded)));
     let shown = match args.secrets {
         true => EffectiveConfig::unredacted(&known)?,
         false => EffectiveConfig::of(&known)?,
@@ -166,7 +168,7 @@ fn show(place: &CommandContext, args: &ConfigShowArgs) -> CommandResult {
     let EffectiveConfig { fleet, agents, .. } = shown;
     let value = json!({ "fleet": fleet, "agents": agents });
     let yaml = serde_saphyr::to_string(&value).map_err(anyhow::Error::from)?;
-    output::print_line(format!("# {}", place.config_file()?))?;
+    output::print_line(format!("# {}", context.config_file()?))?;
     Ok(output::print_line(yaml.trim_end())?)
 }
 
@@ -179,43 +181,43 @@ fn schema(args: &ConfigSchemaArgs) -> CommandResult {
     Ok(output::print_json(&schema)?)
 }
 
-fn edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
-    let file = file_to_edit(place, args)?;
+fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
+    let file = file_to_edit(context, args)?;
     // Edit the target of a link, so that the link stays a link.
     let file = file.canonicalize_utf8()?;
-    let before = fleet_config::read_text(&file)?;
+    let before = text_file::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
     let draft =
         tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
     std::fs::write(draft.path(), &before)?;
     loop {
-        open_editor(place, draft.path())?;
+        open_editor(context, draft.path())?;
         let text = std::fs::read_to_string(draft.path())?;
         if text == before {
             return Ok(output::print_note("nothing changed")?);
         }
-        match check_edit(place, &file, &text)? {
+        match check_edit(context, &file, &text)? {
             Ok(loaded) => {
-                fleet_config::print_faults(place, &loaded.warnings)?;
-                fleet_config::replace_config(&file, &before, &text)?;
+                fleet_config::print_faults(context, &loaded.warnings)?;
+                text_file::replace_text(&file, &before, &text)?;
                 return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {
-                fleet_config::print_faults(place, &faults)?;
+                fleet_config::print_faults(context, &faults)?;
                 if !ask_again()? {
-                    let (_, kept) = draft.keep().map_err(|error| error.error)?;
+                    let (_, path) = draft.keep().map_err(|error| error.error)?;
                     let message = format!("{file} was not changed: {}", faults.summary());
                     return Err(CommandFailure::message(FailureCode::Usage, message)
-                        .hint(format!("your edit is kept in {}", kept.display())));
+                        .hint(format!("your edit is kept in {}", path.display())));
                 }
             }
         }
     }
 }
 
-fn file_to_edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult<Utf8PathBuf> {
-    let Some(name) = &args.agent else { return Ok(place.config_file()?.to_owned()) };
-    let loaded = fleet_config::load(place)?;
+fn file_to_edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult<Utf8PathBuf> {
+    let Some(name) = &args.agent else { return Ok(context.config_file()?.to_owned()) };
+    let loaded = fleet_config::load(context)?;
     let agent = loaded.agents.iter().find(|agent| agent.name.as_str() == name);
     let agent = agent.ok_or_else(|| {
         CommandFailure::message(FailureCode::NotFound, format!("there is no agent `{name}`"))
@@ -226,22 +228,22 @@ fn file_to_edit(place: &CommandContext, args: &ConfigEditArgs) -> CommandResult<
 
 /// Checks the whole fleet with the edited text in place of the file's content.
 fn check_edit(
-    place: &CommandContext,
+    context: &CommandContext,
     file: &Utf8Path,
     text: &str,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
     let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
     let loaded =
-        fleet_config::try_load(place, place.config_file()?, &|path| match is_edited(path) {
+        fleet_config::try_load(context, context.config_file()?, &|path| match is_edited(path) {
             true => Ok(text.to_owned()),
-            false => fleet_config::read_text(path),
+            false => text_file::read_text(path),
         })?;
     Ok(loaded.and_then(LoadedConfig::require_no_faults))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user's editor")]
-fn open_editor(place: &CommandContext, draft: &std::path::Path) -> CommandResult {
-    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| place.env.get(*name));
+fn open_editor(context: &CommandContext, draft: &std::path::Path) -> CommandResult {
+    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| context.env.get(*name));
     let editor = editor.map_or("vi", String::as_str);
     // As git does: the value may hold arguments.
     let script = format!("{editor} \"$@\"");

@@ -3,10 +3,11 @@
 use clap::{Args, ValueEnum};
 use heeler_query::costs::CostGrouping;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
 use crate::time_argument;
 
 /// Help footer of `costs`.
@@ -53,13 +54,13 @@ impl From<CostGroupingArg> for CostGrouping {
 
 /// Runs `costs`.
 pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let since = args
         .since
         .as_deref()
-        .map(|text| time_argument::parse_moment(text, context::now()))
+        .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
-    let costs = place.open_records()?.costs(args.by.into(), since)?;
+    let costs = context.open_records()?.costs(args.by.into(), since)?;
     if args.json {
         return Ok(output::print_json(&costs)?);
     }

@@ -2,11 +2,12 @@
 //!
 //! Every output is that of the command printed above it, run as a process of its own.
 
+mod demo_context;
 mod serve;
 mod side_by_side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,11 +15,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
+use self::demo_context::{DemoContext, print_heading, print_text, show_command};
 use crate::commands::workflow;
-use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
-use crate::output::{self, SafeText};
+use crate::output;
+use crate::process_env;
 
 /// Number of times that the demo kills a writer.
 const KILLS: u32 = 20;
@@ -74,16 +76,16 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let stage = DemoContext {
-        program: context::program()?,
+    let demo = DemoContext {
+        program: process_env::program()?,
         folder: new_folder(args.dir.as_deref())?,
         interrupted: handle_interrupts()?,
     };
     if args.serve {
-        return serve::run(&stage, args.dir.is_none());
+        return serve::run(&demo, args.dir.is_none());
     }
-    match stage.run() {
-        Err(_) if stage.is_interrupted() => Err(stage.interrupted_failure()),
+    match demo.run() {
+        Err(_) if demo.is_interrupted() => Err(demo.interrupted_failure()),
         done => done,
     }
 }
@@ -96,15 +98,9 @@ fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
     Ok(flag)
 }
 
-struct DemoContext {
-    program: Utf8PathBuf,
-    folder: Utf8PathBuf,
-    interrupted: Arc<AtomicBool>,
-}
-
 impl DemoContext {
     fn run(&self) -> CommandResult {
-        tell(
+        print_heading(
             "Three agents work in parallel. They follow scripts: no model, key or network is needed.",
         )?;
         self.write("fleet", &FLEET)?;
@@ -113,20 +109,20 @@ impl DemoContext {
         self.fork()?;
         self.workflow()?;
 
-        tell(
+        print_heading(
             "A herdctl project after a crash: one job stuck in `running`, its transcript torn.\nAny command adopts it in place.",
         )?;
         self.write("project", &PROJECT)?;
         self.run_command("project", &["jobs"])?;
         self.run_command("project", &["doctor", "--fix"])?;
 
-        tell(&format!(
+        print_heading(&format!(
             "A writer killed with kill -9, {KILLS} times, in the middle of its work.\nEvery acknowledged row must be in the file, complete."
         ))?;
         self.kill_writers()?;
 
-        tell("Yours to explore:")?;
-        say(self.next_steps())
+        print_heading("Yours to explore:")?;
+        print_text(self.next_steps())
     }
 
     fn next_steps(&self) -> String {
@@ -138,28 +134,16 @@ impl DemoContext {
         lines.join("\n")
     }
 
-    /// Returns the command that a user types to run this program: its name if `PATH` leads to it.
-    #[expect(clippy::disallowed_methods, reason = "what a shell finds depends on it")]
-    fn program_name(&self) -> &str {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).map(|folder| folder.join("heeler"));
-        let first = found.filter_map(|file| file.canonicalize().ok()).next();
-        match first == self.program.as_std_path().canonicalize().ok() {
-            true => "heeler",
-            false => self.program.as_str(),
-        }
-    }
-
     /// Shows that a session and its fork share the messages before the fork, and only those.
     fn fork(&self) -> CommandResult {
-        tell("A session continues where it stopped. A fork of it continues separately.")?;
+        print_heading("A session continues where it stopped. A fork of it continues separately.")?;
         let session = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The password is tulip."]))?;
         self.run_command("fleet", &scout_args(&[&session, "--fork", "-p", "The goal is Rome."]))?;
         let fork = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The goal is Paris."]))?;
 
-        tell("The same question to both:")?;
+        print_heading("The same question to both:")?;
         let question = ["-p", "What did I tell you?", "-q"];
         let original = self.capture_command(
             "fleet",
@@ -167,8 +151,8 @@ impl DemoContext {
         )?;
         let forked = self
             .capture_command("fleet", &scout_args(&[&[fork.as_str()], &question[..]].concat()))?;
-        let knows = |answer: &str, own: &str, other: &str| {
-            answer.contains("tulip") && answer.contains(own) && !answer.contains(other)
+        let knows = |answer: &str, known: &str, unknown: &str| {
+            answer.contains("tulip") && answer.contains(known) && !answer.contains(unknown)
         };
         if !knows(&original, "Paris", "Rome") || !knows(&forked, "Rome", "Paris") {
             return Err(CommandFailure::message(
@@ -176,18 +160,20 @@ impl DemoContext {
                 "a session knows a message that it never received",
             ));
         }
-        say("Both know the password, which came before the fork; each knows only its own goal.")
+        print_text(
+            "Both know the password, which came before the fork; each knows only its own goal.",
+        )
     }
 
     /// Shows a workflow that waits for an approval.
     fn workflow(&self) -> CommandResult {
-        tell(
+        print_heading(
             "A workflow: plan, ask, build, test, review and fix. It waits for your approval, even\nwhile no Heeler process runs.",
         )?;
         self.write("build", workflow::files_of("build"))?;
         self.run_command("build", &["workflow", "run", "build", "--until-asked"])?;
-        let asked = self.json("build", &["approvals", "list", "--json"])?;
-        let found = |key: &str| asked["approvals"][0][key].as_str().map(str::to_owned);
+        let approvals = self.json("build", &["approvals", "list", "--json"])?;
+        let found = |key: &str| approvals["approvals"][0][key].as_str().map(str::to_owned);
         let missing = || {
             CommandFailure::message(FailureCode::Bug, "the workflow did not ask for an approval")
         };
@@ -195,37 +181,6 @@ impl DemoContext {
         self.run_command("build", &["approvals", "approve", &ask])?;
         self.run_command("build", &["workflow", "watch", &run])?;
         self.run_command("build", &["workflow", "show", &run])
-    }
-
-    /// Prints a command and runs it.
-    fn run_command(&self, place: &str, args: &[&str]) -> CommandResult {
-        self.check_interrupted()?;
-        show_command(place, args)?;
-        let status = self.command(place, args).status()?;
-        check_status(args, status)
-    }
-
-    /// Prints a command, runs it, and returns its output, which is printed too.
-    fn capture_command(&self, place: &str, args: &[&str]) -> CommandResult<String> {
-        self.check_interrupted()?;
-        show_command(place, args)?;
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
-        check_status(args, output.status)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        say(said.trim_end())?;
-        Ok(said)
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Fails if Ctrl-C was pressed.
-    fn check_interrupted(&self) -> CommandResult {
-        match self.is_interrupted() {
-            true => Err(CommandFailure::silent(FailureCode::Interrupted)),
-            false => Ok(()),
-        }
     }
 
     /// Returns a failure that names the cancelled jobs and the remaining files.
@@ -244,24 +199,6 @@ impl DemoContext {
         CommandFailure::message(FailureCode::Interrupted, message).hint(format!(
             "cd {folder}/fleet && HEELER_HOME={folder}/home {heeler} jobs, or rm -r {folder}"
         ))
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "the demo runs the program itself")]
-    fn command(&self, place: &str, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(args).current_dir(self.folder.join(place));
-        // Use the demo's own fleet and home, not the user's settings.
-        command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
-        command
-    }
-
-    fn write(&self, place: &str, files: &[(&str, &str)]) -> CommandResult {
-        for (name, text) in files {
-            let path = self.folder.join(place).join(name);
-            std::fs::create_dir_all(context::parent_dir(&path))?;
-            std::fs::write(path, text)?;
-        }
-        Ok(())
     }
 
     fn run_agents(&self) -> CommandResult {
@@ -285,12 +222,6 @@ impl DemoContext {
         id.map(str::to_owned).ok_or_else(missing)
     }
 
-    /// Runs a command and parses the JSON that it prints.
-    fn json(&self, place: &str, args: &[&str]) -> CommandResult<serde_json::Value> {
-        let output = self.command(place, args).stderr(Stdio::inherit()).output()?;
-        Ok(serde_json::from_slice(&output.stdout).map_err(anyhow::Error::from)?)
-    }
-
     fn kill_writers(&self) -> CommandResult {
         let file = self.folder.join("killed.jsonl");
         let mut acknowledged = 0;
@@ -299,11 +230,11 @@ impl DemoContext {
             let args = ["demo", WRITER, file.as_str()];
             let mut child = self.command("", &args).stdout(Stdio::piped()).spawn()?;
             let pipe = child.stdout.take().expect("stdout was asked to be a pipe");
-            let mut told = BufReader::new(pipe).lines();
-            acknowledged += told.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
+            let mut lines = BufReader::new(pipe).lines();
+            acknowledged += lines.by_ref().take(ROWS_BEFORE_KILL).filter_map(Result::ok).count();
             child.kill()?;
             // Rows acknowledged before the kill took effect count too.
-            acknowledged += told.map_while(Result::ok).count();
+            acknowledged += lines.map_while(Result::ok).count();
             child.wait()?;
         }
         self.check_interrupted()?;
@@ -318,20 +249,12 @@ impl DemoContext {
         }
         let (acknowledged, rows) =
             (output::group_thousands(acknowledged as u64), output::group_thousands(rows as u64));
-        say(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
+        print_text(format!("{acknowledged} rows acknowledged, {rows} rows found, none torn."))
     }
 }
 
 fn scout_args<'a>(session: &[&'a str]) -> Vec<&'a str> {
     [&["trigger", "scout", "--session"], session].concat()
-}
-
-fn check_status(args: &[&str], status: std::process::ExitStatus) -> CommandResult {
-    if status.success() {
-        return Ok(());
-    }
-    let message = format!("`heeler {}` ended with {status}", args.join(" "));
-    Err(CommandFailure::message(FailureCode::Failed, message))
 }
 
 /// Appends rows forever, and prints the number of each row that is written.
@@ -346,25 +269,6 @@ fn write_until_killed(file: &Utf8Path) -> CommandResult {
         writeln!(out, "{number}")?;
     }
     Ok(())
-}
-
-fn tell(text: &str) -> CommandResult {
-    say("")?;
-    say(SafeText::styled(anstyle::Style::new().bold(), text))
-}
-
-fn show_command(place: &str, args: &[&str]) -> CommandResult {
-    let quoted = |arg: &&str| match arg.contains(' ') {
-        true => format!("'{arg}'"),
-        false => (*arg).to_owned(),
-    };
-    let args: Vec<String> = args.iter().map(quoted).collect();
-    let line = format!("{place} $ heeler {}", args.join(" "));
-    say(SafeText::styled(anstyle::Style::new().dimmed(), &line))
-}
-
-fn say(text: impl Into<SafeText>) -> CommandResult {
-    Ok(output::print_line(text)?)
 }
 
 fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
@@ -385,5 +289,5 @@ fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
         return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     std::fs::create_dir_all(dir)?;
-    Ok(context::working_directory()?.join(dir))
+    Ok(process_env::working_directory()?.join(dir))
 }

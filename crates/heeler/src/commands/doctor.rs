@@ -14,11 +14,12 @@ use heeler_query::health::FindingSummary;
 use heeler_store::doctor::{self, Finding, FindingSeverity, RepairOutcome};
 use serde_json::{Value, json};
 
-use crate::cli::GlobalArgs;
 use crate::commands::import;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, ProgressIndicator, SafeText};
+use crate::process_env;
 
 /// Time that repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
@@ -55,47 +56,48 @@ pub(crate) struct DoctorArgs {
 
 /// Runs `doctor`.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     if args.rebuild {
-        return rebuild(&place, args);
+        return rebuild(&context, args);
     }
     if args.footprint {
-        return footprint::run(&place, args.remove, args.yes, args.json);
+        return footprint::run(&context, args.remove, args.yes, args.json);
     }
-    if !place.state_dir.exists() && !args.json {
+    if !context.state_dir.exists() && !args.json {
         return Ok(output::print_line(format!(
             "{} does not exist yet: nothing to check",
-            place.state_dir
+            context.state_dir
         ))?);
     }
     // Adopt first. If that is refused, the checks below still work.
-    if let Err(failure) = crate::adopt::adopt_if_foreign(&place) {
+    if let Err(failure) = crate::adopt::adopt_if_foreign(&context) {
         output::print_error(failure.text())?;
     }
-    let progress = ProgressIndicator::spinner("checking", place.quiet || args.json);
-    let settled = if args.fix { settle_runs(&place)? } else { Vec::new() };
-    let mut findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
+    let progress = ProgressIndicator::spinner("checking", context.quiet || args.json);
+    let settled = if args.fix { settle_runs(&context)? } else { Vec::new() };
+    let mut findings =
+        doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     let fixed = match args.fix {
-        true => doctor::fix(&place.state_dir, &findings, context::now()),
+        true => doctor::fix(&context.state_dir, &findings, process_env::now()),
         false => Vec::new(),
     };
     if args.fix {
-        findings = doctor::examine(&place.state_dir, place.home.as_deref(), context::now());
+        findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
     progress.end();
     let ungrouped = heeler_runner::control_group_unavailable_reason();
     match args.json {
         true => {
-            let mut told = to_json(&findings, &fixed, &settled);
-            told["noControlGroup"] = ungrouped.into();
-            output::print_json(&told)?;
+            let mut document = to_json(&findings, &fixed, &settled);
+            document["noControlGroup"] = ungrouped.into();
+            output::print_json(&document)?;
         }
         false => {
             for run in &settled {
                 let line = format!("settled  {}: {} ({})", run.job, run.status, run.end);
                 output::print_line(line)?;
             }
-            print(&place, &findings, &fixed)?;
+            print(&context, &findings, &fixed)?;
             if let Some(why) = ungrouped {
                 output::print_line(format!("{UNGROUPED} ({why})"))?;
             }
@@ -108,11 +110,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
 }
 
 /// Commits the result of every run that has no processes left; an error is printed, not returned.
-fn settle_runs(place: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
-    if !place.state_dir.join("heeler.db").exists() {
+fn settle_runs(context: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
+    if !context.state_dir.join("heeler.db").exists() {
         return Ok(Vec::new());
     }
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     let settled = engine
         .open_writer("doctor --fix", SETTLE_WAIT)
         .map_err(anyhow::Error::from)
@@ -126,7 +128,7 @@ fn settle_runs(place: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
     }
 }
 
-fn print(place: &CommandContext, findings: &[Finding], fixed: &[RepairOutcome]) -> CommandResult {
+fn print(context: &CommandContext, findings: &[Finding], fixed: &[RepairOutcome]) -> CommandResult {
     let green = AnsiColor::Green.on_default();
     for RepairOutcome { finding, outcome } in fixed {
         let subject = output::one_line(&finding.subject);
@@ -152,7 +154,7 @@ fn print(place: &CommandContext, findings: &[Finding], fixed: &[RepairOutcome]) 
     if findings.iter().all(|finding| finding.severity == FindingSeverity::Note) {
         output::print_line(SafeText::styled(
             green,
-            &format!("{}: no problems found", place.state_dir),
+            &format!("{}: no problems found", context.state_dir),
         ))?;
     }
     Ok(())
@@ -176,7 +178,7 @@ fn to_json(findings: &[Finding], fixed: &[RepairOutcome], settled: &[CommittedRu
     json!({ "findings": findings, "fixed": fixed, "settled": settled })
 }
 
-fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
+fn rebuild(context: &CommandContext, args: &DoctorArgs) -> CommandResult {
     if !args.yes {
         if !std::io::stdin().is_terminal() {
             let message = "a rebuild replaces the database";
@@ -184,15 +186,15 @@ fn rebuild(place: &CommandContext, args: &DoctorArgs) -> CommandResult {
                 .hint("--yes rebuilds it; the old database moves to trash/"));
         }
         let question =
-            format!("Rebuild the database of {}? The old one moves to trash/.", place.state_dir);
+            format!("Rebuild the database of {}? The old one moves to trash/.", context.state_dir);
         if !output::confirm(&question, false)? {
             return Err(CommandFailure::message(FailureCode::Refused, "nothing was changed"));
         }
     }
-    let progress = ProgressIndicator::spinner("rebuilding", place.quiet || args.json);
-    let rebuilt = heeler_import::rebuild(&place.state_dir, context::now());
+    let progress = ProgressIndicator::spinner("rebuilding", context.quiet || args.json);
+    let rebuilt = heeler_import::rebuild(&context.state_dir, process_env::now());
     if rebuilt.is_ok() {
-        crate::adopt::publish_views(place, "doctor");
+        crate::adopt::publish_views(context, "doctor");
     }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {

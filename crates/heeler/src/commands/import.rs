@@ -7,10 +7,11 @@ use heeler_store::Store;
 use serde_json::{Value, json};
 
 use crate::adopt;
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, ProgressIndicator, SafeText};
+use crate::process_env;
 
 /// Refusals that are printed; `--json` has them all.
 const REFUSALS_SHOWN_MAX: usize = 50;
@@ -41,12 +42,12 @@ enum ImportSystemArg {
 
 /// Runs `import`.
 pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    adopt::adopt_if_foreign(&place)?;
-    let store = place.store("import", now)?;
-    let progress = ProgressIndicator::spinner("importing", place.quiet || args.json);
-    let result = import(&store, args, &place)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    adopt::adopt_if_foreign(&context)?;
+    let store = context.store("import", now)?;
+    let progress = ProgressIndicator::spinner("importing", context.quiet || args.json);
+    let result = import(&store, args, &context)?;
     let published = store.publish_views(now);
     progress.end();
     let report = result.map_err(|error| match error {
@@ -68,14 +69,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
 fn import(
     store: &Store,
     args: &ImportArgs,
-    place: &CommandContext,
+    context: &CommandContext,
 ) -> CommandResult<Result<ImportReport, ImportError>> {
-    let now = context::now();
+    let now = process_env::now();
     Ok(match args.system {
         ImportSystemArg::Herdctl => heeler_import::import_herdctl(store, &args.path, now),
         ImportSystemArg::Lastlight => heeler_import::import_lastlight(store, &args.path, now),
         ImportSystemArg::AgentsFleet => {
-            let home = place.home.as_deref().ok_or_else(|| {
+            let home = context.home.as_deref().ok_or_else(|| {
                 CommandFailure::message(FailureCode::Usage, "neither HEELER_HOME nor HOME is set")
             })?;
             heeler_import::import_agents_fleet(store, home, &args.path, now)

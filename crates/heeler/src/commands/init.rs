@@ -8,11 +8,12 @@ use clap::{Args, Subcommand, ValueHint};
 use heeler_model::LocalName;
 use heeler_model::config::templates;
 
-use crate::context::{CONFIG_NAMES, working_directory};
+use crate::context::CONFIG_NAMES;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::fleet_config;
 use crate::output;
+use crate::process_env::working_directory;
 use crate::schema;
+use crate::text_file;
 
 /// Arguments of `init`.
 #[derive(Args)]
@@ -94,20 +95,20 @@ fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
             .hint("heeler init")
         })?;
     let relative = format!("agents/{name}.yaml");
-    let before = fleet_config::read_text(&file)?;
+    let before = text_file::read_text(&file)?;
     let after = templates::add_agent(&before, &relative)
         .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
     schema::write_schemas(&here.join(state_name))?;
     let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
     write_new(&here.join(&relative), &text)?;
-    fleet_config::replace_config(&file, &before, &after)?;
+    text_file::replace_text(&file, &before, &after)?;
     output::print_line(format!("added {name} to {file}"))?;
     Ok(output::print_line("\nNext: heeler config validate")?)
 }
 
 /// Writes a file that must not exist yet.
 fn write_new(path: &Utf8Path, text: &str) -> CommandResult {
-    std::fs::create_dir_all(crate::context::parent_dir(path))?;
+    std::fs::create_dir_all(crate::text_file::parent_dir(path))?;
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => CommandFailure::message(
@@ -130,7 +131,7 @@ fn ignore_state(folder: &Utf8Path) -> CommandResult {
         let text = format!("{path} is a link and was not changed; add .heeler/ to it yourself");
         return Ok(output::print_note(&text)?);
     }
-    let text = match fleet_config::read_text(&path) {
+    let text = match text_file::read_text(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => {

@@ -4,16 +4,18 @@ mod show;
 
 use clap::{Args, Subcommand};
 use heeler_model::JobStatus;
-use heeler_model::job_row;
 use heeler_query::jobs::{JobListQuery, JobPage, JobSummary};
 use jiff::Timestamp;
 
-use crate::cli::{self, GlobalArgs, ListPageArgs};
+use crate::commands::job_text::{duration_text, job_summary, start_text, status_text};
 use crate::commands::session::fork;
 use crate::commands::{cancel, logs, resume};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
-use crate::output::{self, OutputTable, SafeText};
+use crate::global_args::GlobalArgs;
+use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args::{self, ListPageArgs};
 use crate::time_argument;
 
 pub(crate) use self::show::last_error;
@@ -61,7 +63,7 @@ pub(crate) enum JobsCommand {
 #[derive(Args)]
 pub(crate) struct JobListArgs {
     /// Show only jobs with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::job_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::job_status())]
     status: Option<JobStatus>,
     #[command(flatten)]
     pub(crate) page: ListPageArgs,
@@ -71,7 +73,7 @@ pub(crate) struct JobListArgs {
 #[derive(Args)]
 pub(crate) struct JobLogsArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     #[command(flatten)]
     pub(crate) how: logs::LogOutputArgs,
@@ -118,8 +120,8 @@ pub(crate) fn run_job(global: &GlobalArgs, args: &JobArgs) -> CommandResult {
 }
 
 fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
     let since = args
         .page
         .since
@@ -134,24 +136,11 @@ fn list(global: &GlobalArgs, args: &JobListArgs) -> CommandResult {
         before: args.page.before.clone(),
         limit,
     };
-    print_list(&place, &place.open_records()?.jobs(&wanted)?, args, now)
-}
-
-/// Returns the time since a job started or, if it has not, since it was requested.
-pub(crate) fn start_text(job: &JobSummary, now: Timestamp) -> String {
-    match job.started_at {
-        Some(at) => output::relative_time(at, now),
-        None => format!("requested {}", output::relative_time(job.asked_at, now)),
-    }
-}
-
-/// Returns a one-line summary of a job, or its error.
-pub(crate) fn job_summary(job: &JobSummary) -> String {
-    output::one_line(job.error.as_ref().or(job.summary.as_ref()).map_or("", String::as_str))
+    print_list(&context, &context.open_records()?.jobs(&wanted)?, args, now)
 }
 
 fn print_list(
-    place: &CommandContext,
+    context: &CommandContext,
     page: &JobPage,
     args: &JobListArgs,
     now: Timestamp,
@@ -162,7 +151,7 @@ fn print_list(
     let (jobs, total) = (&page.jobs, page.total);
     let status = args.status.map(JobStatus::as_str);
     let Some(last) = jobs.last() else {
-        return Ok(output::print_line(args.page.empty_list_note("jobs", status, place))?);
+        return Ok(output::print_line(args.page.empty_list_note("jobs", status, context))?);
     };
     let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
@@ -202,17 +191,4 @@ fn trigger(job: &JobSummary) -> String {
         (Some(name), _) => format!("{kind} ({name})"),
         (None, _) => kind.to_owned(),
     })
-}
-
-fn duration_text(job: &JobSummary) -> Option<String> {
-    job.duration_seconds.map(|seconds| job_row::format_duration((seconds * 1e3).round() as i64))
-}
-
-/// Returns a status in its colour.
-pub(crate) fn status_text(status: JobStatus, dead: bool) -> SafeText {
-    let (word, style) = match dead {
-        true => ("dead", output::status_style(JobStatus::Failed)),
-        false => (status.as_str(), output::status_style(status)),
-    };
-    SafeText::styled(style, word)
 }

@@ -8,24 +8,26 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use anstyle::Style;
-use camino::Utf8PathBuf;
+use camino::Utf8Path;
 use clap::Args;
 use heeler_engine::logs::{DAEMON_LOG, LOG_POLL_INTERVAL, LogTail};
 use heeler_model::{JobHead, JobId};
+use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use heeler_store::{JobFilter, StoreReader};
 use heeler_transcript::{
-    FollowStart, FollowUpdate, TranscriptFault, TranscriptFollower, TranscriptPage,
-    TranscriptRecord, read_tail,
+    FollowStart, TranscriptFault, TranscriptFaultKind, TranscriptPage, TranscriptRecord, read_tail,
 };
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Newest jobs of an agent that are searched for its newest rows.
 const JOBS_LOOKED_AT_MAX: usize = 200;
@@ -38,10 +40,10 @@ const LAST_LINES_WAIT: Duration = Duration::from_millis(300);
 #[derive(Args)]
 pub(crate) struct LogsArgs {
     /// Agent name [default: the whole fleet]
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Print only this job's transcript
-    #[arg(long, value_name = "ID", add = cli::jobs(), conflicts_with = "agent")]
+    #[arg(long, value_name = "ID", add = shared_args::jobs(), conflicts_with = "agent")]
     job: Option<String>,
     /// Print the daemon's log instead of the agents' transcripts
     #[arg(long, conflicts_with_all = ["agent", "job", "json"])]
@@ -53,7 +55,7 @@ pub(crate) struct LogsArgs {
 /// Output options of `logs`.
 #[derive(Args, Clone)]
 pub(crate) struct LogOutputArgs {
-    /// Keep printing new lines until Ctrl-C or the end of the job
+    /// Keep printing new lines until Ctrl-C or the end of the job or run
     #[arg(short, long)]
     follow: bool,
     /// Number of lines to start with
@@ -89,28 +91,20 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogsArgs) -> CommandResult {
     if args.daemon {
         return print_daemon_log(global, &args.how);
     }
-    let place = CommandContext::find(global)?;
-    let Some(reader) = place.open_reader()? else {
-        return Ok(output::print_note(&format!("no transcripts yet in {}", place.state_dir))?);
+    let context = CommandContext::find(global)?;
+    let Some(reader) = context.open_reader()? else {
+        return Ok(output::print_note(&format!("no transcripts yet in {}", context.state_dir))?);
     };
-    let agent = args.agent.as_deref().map(|name| place.find_agent(&reader, name)).transpose()?;
-    let heads = newest_jobs(&reader, agent.as_deref())?;
-    let mut view = LogPrinter::new(&args.how);
-    view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
-    let ends = view.print_newest(&place, &reader, &heads)?;
-    if ends.is_empty() && !args.how.follow {
-        output::print_note("no transcripts yet")?;
-    }
-    match args.how.follow {
-        true => follow_fleet(&place, &reader, agent.as_deref(), view, &heads, &ends),
-        false => Ok(()),
-    }
+    let agent = args.agent.as_deref().map(|name| context.find_agent(&reader, name)).transpose()?;
+    print_jobs_log(&context, &reader, &args.how, &|reader| {
+        Ok((newest_jobs(reader, agent.as_deref())?, false))
+    })
 }
 
 /// Prints the daemon's log, including rotated files.
 fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let path = place.state_dir.join("logs").join(DAEMON_LOG);
+    let context = CommandContext::find(global)?;
+    let path = context.state_dir.join("logs").join(DAEMON_LOG);
     let failed = |error: std::io::Error| {
         CommandFailure::new(
             FailureCode::Usage,
@@ -136,33 +130,35 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
 
 /// Prints one job's transcript.
 pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let reader = place.reader_for("job", id)?;
+    let context = CommandContext::find(global)?;
+    let reader = context.reader_for("job", id)?;
     let job = reader.find_job(id)?;
-    let path = place.log_path(&reader, &job.head)?;
+    let path = context.log_path(&reader, &job.head)?;
     let mut view = LogPrinter::new(how);
     let start = match &path {
         Some(path) if path.is_file() => {
             let page = read_tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
             view.print_page(&job.head, &page)?;
-            page.end
+            FollowStart::Offset(page.end)
         }
-        _ if how.follow && !job.head.status.is_final() => 0,
+        _ if how.follow && !job.head.status.is_final() => FollowStart::Beginning,
         _ => {
             return Err(CommandFailure::message(
                 FailureCode::NotFound,
-                why_no_transcript(&place, &job.head.id)?,
+                why_no_transcript(&context, &job.head.id)?,
             ));
         }
     };
-    match path {
-        Some(path) if how.follow => {
-            let mut follower = TranscriptFollower::new();
-            follower.add(&path, FollowStart::Offset(start));
-            follow_job(&reader, &job.head, &mut follower, &mut view)
-        }
-        _ => Ok(()),
+    if !how.follow {
+        return Ok(());
     }
+    let head = job.head;
+    let starts = HashMap::from([(head.id.clone(), start)]);
+    follow(&context, &reader, &mut view, (std::slice::from_ref(&head), &starts), &|reader| {
+        let is_over = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
+        Ok((Vec::new(), is_over))
+    })?;
+    view.unfinished(&head, true).iter().try_for_each(|line| view.print(line))
 }
 
 /// Lists jobs, newest first, and tells whether the list is complete.
@@ -170,35 +166,55 @@ type JobListFn<'j> = dyn Fn(&StoreReader) -> CommandResult<(Vec<JobHead>, bool)>
 
 /// Prints the transcripts of several jobs in order of time, each row with its agent's name.
 pub(crate) fn print_jobs_log(
-    place: &CommandContext,
+    context: &CommandContext,
+    reader: &StoreReader,
     how: &LogOutputArgs,
     jobs: &JobListFn<'_>,
 ) -> CommandResult {
-    let Some(reader) = place.open_reader()? else { return Ok(()) };
-    let (heads, is_over) = jobs(&reader)?;
+    let (heads, is_over) = jobs(reader)?;
     let mut view = LogPrinter::new(how);
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
-    let ends = view.print_newest(place, &reader, &heads)?;
-    if ends.is_empty() && (is_over || !how.follow) {
+    let starts = view.print_newest(context, reader, &heads)?;
+    let is_followed = how.follow && !is_over;
+    if !is_followed && !starts.values().any(|start| matches!(start, FollowStart::Offset(_))) {
         output::print_note("no transcripts yet")?;
     }
-    if is_over || !how.follow {
-        return Ok(());
+    match is_followed {
+        true => follow(context, reader, &mut view, (&heads, &starts), jobs),
+        false => Ok(()),
     }
-    let mut follower = TranscriptFollower::new();
-    let mut followed: Vec<JobHead> = Vec::new();
-    let mut known: HashSet<JobId> = HashSet::new();
+}
+
+/// Prints new rows of the known jobs that have a start, and of jobs that are listed later, until the
+/// list is complete.
+fn follow(
+    context: &CommandContext,
+    reader: &StoreReader,
+    view: &mut LogPrinter,
+    (known, starts): (&[JobHead], &HashMap<JobId, FollowStart>),
+    jobs: &JobListFn<'_>,
+) -> CommandResult {
+    let mut feed = MultiJobFeed::default();
+    let add = |head: &JobHead, start: FollowStart, feed: &mut MultiJobFeed<JobHead>| {
+        let path = context.log_path(reader, head)?;
+        path.into_iter().for_each(|path| feed.add(head.clone(), &path, start));
+        CommandResult::Ok(())
+    };
+    for head in known {
+        if let Some(start) = starts.get(&head.id) {
+            add(head, *start, &mut feed)?;
+        }
+    }
+    let mut known: HashSet<JobId> = known.iter().map(|head| head.id.clone()).collect();
     loop {
         // Query before reading: the transcripts of jobs that have ended are then complete.
-        let (heads, is_over) = jobs(&reader)?;
+        let (heads, is_over) = jobs(reader)?;
         for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
-            let start =
-                ends.get(&head.id).map_or(FollowStart::Beginning, |end| FollowStart::Offset(*end));
-            follow(place, &reader, head, start, &mut follower, &mut followed)?;
+            add(head, FollowStart::Beginning, &mut feed)?;
         }
-        let patience = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
-        while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_number(&update)], &update)?;
+        let wait = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
+        while let Some((head, event)) = feed.next(wait).map_err(anyhow::Error::from)? {
+            view.print_event(head, &event)?;
         }
         if is_over {
             return Ok(());
@@ -206,16 +222,9 @@ pub(crate) fn print_jobs_log(
     }
 }
 
-fn file_number(update: &FollowUpdate) -> usize {
-    let (FollowUpdate::Record { file, .. }
-    | FollowUpdate::Fault { file, .. }
-    | FollowUpdate::Restarted { file, .. }) = update;
-    *file
-}
-
 /// Returns the reason why a job has no transcript, if known.
-fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<String> {
-    let dir = place.dir()?;
+fn why_no_transcript(context: &CommandContext, job: &JobId) -> CommandResult<String> {
+    let dir = context.dir()?;
     let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
     Ok(match trashed.is_file() {
@@ -224,70 +233,6 @@ fn why_no_transcript(place: &CommandContext, job: &JobId) -> CommandResult<Strin
         ),
         false => format!("job {job} has no transcript: none was written, or the file was deleted"),
     })
-}
-
-fn follow_job(
-    reader: &StoreReader,
-    head: &JobHead,
-    follower: &mut TranscriptFollower,
-    view: &mut LogPrinter,
-) -> CommandResult {
-    loop {
-        // Query before reading: the transcript of a job that has ended is then complete.
-        let ended = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
-        let patience = if ended { LAST_LINES_WAIT } else { POLL_INTERVAL };
-        while let Some(update) = follower.next(patience).map_err(anyhow::Error::from)? {
-            view.print_update(head, &update)?;
-        }
-        if ended {
-            return view.unfinished(head, true).iter().try_for_each(|line| view.print(line));
-        }
-    }
-}
-
-/// Prints new rows of the listed jobs and of jobs that start later.
-fn follow_fleet(
-    place: &CommandContext,
-    reader: &StoreReader,
-    agent: Option<&str>,
-    mut view: LogPrinter,
-    there: &[JobHead],
-    ends: &HashMap<JobId, u64>,
-) -> CommandResult {
-    let mut follower = TranscriptFollower::new();
-    let mut followed: Vec<JobHead> = Vec::new();
-    let mut known: HashSet<JobId> = there.iter().map(|head| head.id.clone()).collect();
-    for head in there {
-        let start = ends.get(&head.id).map_or(FollowStart::End, |end| FollowStart::Offset(*end));
-        if !head.status.is_final() || ends.contains_key(&head.id) {
-            follow(place, reader, head, start, &mut follower, &mut followed)?;
-        }
-    }
-    loop {
-        for head in newest_jobs(reader, agent)? {
-            if known.insert(head.id.clone()) {
-                follow(place, reader, &head, FollowStart::Beginning, &mut follower, &mut followed)?;
-            }
-        }
-        while let Some(update) = follower.next(POLL_INTERVAL).map_err(anyhow::Error::from)? {
-            view.print_update(&followed[file_number(&update)], &update)?;
-        }
-    }
-}
-
-fn follow(
-    place: &CommandContext,
-    reader: &StoreReader,
-    head: &JobHead,
-    start: FollowStart,
-    follower: &mut TranscriptFollower,
-    followed: &mut Vec<JobHead>,
-) -> CommandResult {
-    if let Some(path) = place.log_path(reader, head)? {
-        follower.add(&path, start);
-        followed.push(head.clone());
-    }
-    Ok(())
 }
 
 fn newest_jobs(reader: &StoreReader, agent: Option<&str>) -> CommandResult<Vec<JobHead>> {
@@ -322,7 +267,7 @@ enum LogLineContent {
 impl LogPrinter {
     fn new(how: &LogOutputArgs) -> LogPrinter {
         let zone = TimeZone::system();
-        let day = context::now().to_zoned(zone.clone()).date();
+        let day = process_env::now().to_zoned(zone.clone()).date();
         LogPrinter { how: how.clone(), zone, agent_width: None, day, formatters: HashMap::new() }
     }
 
@@ -333,33 +278,35 @@ impl LogPrinter {
         if self.how.json { lines } else { lines.saturating_mul(2) }
     }
 
-    /// Prints the newest lines of several jobs in order of time; returns the end offset of each
-    /// transcript.
+    /// Prints the newest lines of several jobs in order of time; returns where to follow each
+    /// transcript. Those of ended jobs are followed only if lines of them were printed.
     fn print_newest(
         &mut self,
-        place: &CommandContext,
+        context: &CommandContext,
         reader: &StoreReader,
         heads: &[JobHead],
-    ) -> CommandResult<HashMap<JobId, u64>> {
-        let wanted = self.how.lines.get();
+    ) -> CommandResult<HashMap<JobId, FollowStart>> {
         let mut lines: Vec<LogLine> = Vec::new();
-        let mut ends = HashMap::new();
+        let mut starts = HashMap::new();
         for head in heads {
-            if lines.len() >= wanted {
-                break;
-            }
-            let Some(path) = place.log_path(reader, head)?.filter(|path| path.is_file()) else {
+            let is_enough = lines.len() >= self.how.lines.get();
+            let path = context.log_path(reader, head)?.filter(|path| !is_enough && path.is_file());
+            let Some(path) = path else {
+                if !head.status.is_final() {
+                    let start = if is_enough { FollowStart::End } else { FollowStart::Beginning };
+                    starts.insert(head.id.clone(), start);
+                }
                 continue;
             };
             let page = read_tail(&path, self.rows_wanted()).map_err(anyhow::Error::from)?;
-            ends.insert(head.id.clone(), page.end);
+            starts.insert(head.id.clone(), FollowStart::Offset(page.end));
             self.print_faults(&page.faults, &path)?;
             lines.extend(page.records.iter().filter_map(|record| self.line(head, record)));
         }
         // Stable: rows of one job stay in the order in which they were written.
         lines.sort_by_key(|line| line.at);
         self.print_last(lines)?;
-        Ok(ends)
+        Ok(starts)
     }
 
     fn print_page(&mut self, head: &JobHead, page: &TranscriptPage) -> CommandResult {
@@ -369,7 +316,7 @@ impl LogPrinter {
             lines.extend(self.unfinished(head, head.status.is_final()));
         }
         self.print_last(lines)?;
-        self.print_faults(&page.faults, &Utf8PathBuf::from("the transcript"))
+        self.print_faults(&page.faults, Utf8Path::new("the transcript"))
     }
 
     fn print_last(&mut self, lines: Vec<LogLine>) -> CommandResult {
@@ -377,16 +324,16 @@ impl LogPrinter {
         lines.into_iter().skip(skip).try_for_each(|line| self.print(&line))
     }
 
-    fn print_update(&mut self, head: &JobHead, update: &FollowUpdate) -> CommandResult {
-        match update {
-            FollowUpdate::Record { record, .. } => match self.line(head, record) {
+    fn print_event(&mut self, head: &JobHead, event: &MultiJobFeedEvent) -> CommandResult {
+        match event {
+            MultiJobFeedEvent::Row(record) => match self.line(head, record) {
                 Some(line) => self.print(&line),
                 None => Ok(()),
             },
-            FollowUpdate::Fault { fault, .. } => {
-                self.print_faults(&[*fault], &Utf8PathBuf::from("the transcript"))
+            MultiJobFeedEvent::Fault(fault) => {
+                self.print_faults(&[*fault], Utf8Path::new("the transcript"))
             }
-            FollowUpdate::Restarted { .. } => {
+            MultiJobFeedEvent::Restarted => {
                 self.formatters.remove(&head.id);
                 Ok(output::print_note("the transcript was replaced; reading it from its start")?)
             }
@@ -396,13 +343,13 @@ impl LogPrinter {
     /// Returns the tool calls of a job that have no result, or not yet.
     fn unfinished(&mut self, head: &JobHead, ended: bool) -> Vec<LogLine> {
         let why = if ended { "no result" } else { "no result yet" };
-        let told = self.formatters.get_mut(&head.id).map(|told| told.unfinished(why));
+        let rows = self.formatters.get_mut(&head.id).map(|formatter| formatter.unfinished(why));
         let line = |row: DisplayRow| LogLine {
             at: row.at,
             agent: head.agent.clone(),
             content: LogLineContent::Row(row),
         };
-        told.into_iter().flatten().map(line).collect()
+        rows.into_iter().flatten().map(line).collect()
     }
 
     /// Returns the line to print for a row, if any.
@@ -411,8 +358,9 @@ impl LogPrinter {
         let (at, what) = match self.how.json {
             true => (DisplayRow::read(text).at, LogLineContent::Json(record.text.clone())),
             false => {
-                let told = self.formatters.entry(head.id.clone()).or_insert_with(RowFormatter::new);
-                let row = told.next_row(text)?;
+                let formatter =
+                    self.formatters.entry(head.id.clone()).or_insert_with(RowFormatter::new);
+                let row = formatter.next_row(text)?;
                 (row.at, LogLineContent::Row(row))
             }
         };
@@ -442,14 +390,14 @@ impl LogPrinter {
     }
 
     /// Reports skipped parts on stderr, so that an incomplete transcript is noticed.
-    fn print_faults(&self, faults: &[TranscriptFault], path: &camino::Utf8Path) -> CommandResult {
+    fn print_faults(&self, faults: &[TranscriptFault], path: &Utf8Path) -> CommandResult {
         for fault in faults {
             let what = match fault.kind {
-                heeler_transcript::TranscriptFaultKind::TornTail => "an unfinished last line",
-                heeler_transcript::TranscriptFaultKind::Nul => "NUL bytes",
-                heeler_transcript::TranscriptFaultKind::NotUtf8 => "bytes that are not text",
-                heeler_transcript::TranscriptFaultKind::NotAnObject => "a damaged line",
-                heeler_transcript::TranscriptFaultKind::TooLong => "a line that is too long",
+                TranscriptFaultKind::TornTail => "an unfinished last line",
+                TranscriptFaultKind::Nul => "NUL bytes",
+                TranscriptFaultKind::NotUtf8 => "bytes that are not text",
+                TranscriptFaultKind::NotAnObject => "a damaged line",
+                TranscriptFaultKind::TooLong => "a line that is too long",
             };
             output::print_note(&format!(
                 "skipped {what} at byte {} of {path} ({} bytes)",

@@ -8,10 +8,10 @@ use heeler_engine::DaemonMode;
 use heeler_transcript::{OsDisk, replace_file};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
 
 /// Help footer of `open`.
@@ -35,12 +35,12 @@ pub(crate) struct OpenArgs {
 
 /// Runs `open`.
 pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let mut client = daemon::connect_required(&place)?;
+    let context = CommandContext::find(global)?;
+    let mut client = daemon::connect_required(&context)?;
     // A temporary daemon may end between the two calls.
     let file =
-        daemon::read_daemon_file(&place)?.filter(|file| file.pid == client.daemon_info().pid);
-    let file = file.ok_or_else(|| daemon::no_daemon(&place))?;
+        daemon::read_daemon_file(&context)?.filter(|file| file.pid == client.daemon_info().pid);
+    let file = file.ok_or_else(|| daemon::no_daemon(&context))?;
     if file.url.is_none() {
         return Err(not_served(file.mode));
     }
@@ -48,7 +48,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
     if args.json {
         return Ok(output::print_json(&json!({ "url": url }))?);
     }
-    if !args.print && open_browser(&place, &write_redirect_page(&place, &url)?) {
+    if !args.print && open_browser(&context, &write_redirect_page(&context, &url)?) {
         output::print_note("opened in your browser; heeler open --print prints the link instead")?;
         return Ok(());
     }
@@ -59,12 +59,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
 
 /// Writes a page that redirects to a link, and returns its path. The link must not be a process
 /// argument: every user can read those, and the link admits the first browser that uses it.
-fn write_redirect_page(place: &CommandContext, url: &str) -> CommandResult<Utf8PathBuf> {
+fn write_redirect_page(context: &CommandContext, url: &str) -> CommandResult<Utf8PathBuf> {
     let page = format!(
         "<!doctype html><meta charset=utf-8><title>Heeler</title>\
          <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Continue</a>\n"
     );
-    let path = place.socket_dir()?.join("open.html");
+    let path = context.socket_dir()?.join("open.html");
     replace_file(&OsDisk, &path, page.as_bytes()).map_err(anyhow::Error::from)?;
     Ok(path)
 }
@@ -84,9 +84,9 @@ fn not_served(mode: DaemonMode) -> CommandFailure {
 
 /// Opens a page in a browser; returns false if none was found or there is no screen.
 #[expect(clippy::disallowed_methods, reason = "the user's browser")]
-fn open_browser(place: &CommandContext, page: &Utf8Path) -> bool {
-    let is_set = |name: &str| place.env.get(name).is_some_and(|value| !value.is_empty());
-    let browser = place.env.get("BROWSER").filter(|browser| !browser.is_empty());
+fn open_browser(context: &CommandContext, page: &Utf8Path) -> bool {
+    let is_set = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
+    let browser = context.env.get("BROWSER").filter(|browser| !browser.is_empty());
     let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
     if browser.is_none() && !has_screen {
         return false;

@@ -11,11 +11,13 @@ use heeler_query::access::{UserList, UserSummary};
 use heeler_server::{PASSWORD_BYTES_MAX, hash_password};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `password set`.
 const SET: &str = "Examples:
@@ -40,24 +42,13 @@ pub(crate) enum PasswordCommand {
     List(PasswordListArgs),
 }
 
-impl PasswordCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            PasswordCommand::Set(args) => args.json,
-            PasswordCommand::Remove(args) => args.json,
-            PasswordCommand::List(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `password set`.
 #[derive(Args)]
 pub(crate) struct PasswordSetArgs {
     /// User name [default: yours]
     name: Option<String>,
     /// Actions the user is allowed [default: unchanged, or admin for a new user]
-    #[arg(long, value_parser = cli::scope())]
+    #[arg(long, value_parser = shared_args::scope())]
     scope: Option<AccessScope>,
     /// Print JSON
     #[arg(long)]
@@ -84,37 +75,41 @@ pub(crate) struct PasswordListArgs {
 
 /// Runs `password` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
         PasswordCommand::Set(args) => {
-            let name = name(&place, args.name.as_deref())?;
+            let name = name(&context, args.name.as_deref())?;
             let usage = |error| CommandFailure::new(FailureCode::Usage, error);
             let hash = hash_password(&read_password(&name)?).map_err(usage)?;
             let order = AccessOperation::SetPassword { name, scope: args.scope, hash };
-            let answer =
-                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            let answer = daemon::request(
+                &context,
+                &DaemonCommand::Access { order, by: context.caller_name() },
+            )?;
             daemon::print_answer(&answer, args.json)
         }
         PasswordCommand::Remove(args) => {
-            let name = name(&place, args.name.as_deref())?;
+            let name = name(&context, args.name.as_deref())?;
             let order = AccessOperation::RemovePassword { name };
-            let answer =
-                daemon::request(&place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+            let answer = daemon::request(
+                &context,
+                &DaemonCommand::Access { order, by: context.caller_name() },
+            )?;
             daemon::print_answer(&answer, args.json)
         }
-        PasswordCommand::List(args) => list(&place, args),
+        PasswordCommand::List(args) => list(&context, args),
     }
 }
 
-fn name(place: &CommandContext, given: Option<&str>) -> CommandResult<AccessName> {
-    let name = given.map_or_else(|| place.caller_name(), str::to_owned);
+fn name(context: &CommandContext, given: Option<&str>) -> CommandResult<AccessName> {
+    let name = given.map_or_else(|| context.caller_name(), str::to_owned);
     name.parse().map_err(|error| {
         CommandFailure::new(FailureCode::Usage, error).hint("heeler password set NAME")
     })
 }
 
-fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
-    let found = match place.open_reader()? {
+fn list(context: &CommandContext, args: &PasswordListArgs) -> CommandResult {
+    let found = match context.open_reader()? {
         Some(reader) => UserList::read(&reader).map_err(anyhow::Error::from)?,
         None => UserList::default(),
     };
@@ -126,7 +121,7 @@ fn list(place: &CommandContext, args: &PasswordListArgs) -> CommandResult {
             "no user has a password; set one with: heeler password set",
         )?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(&["NAME", "SCOPE", "CHANGED"], &[]);
     for UserSummary { name, scope, changed_at, .. } in found.people {
         let changed = output::relative_time(changed_at, now);

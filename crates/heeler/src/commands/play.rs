@@ -6,8 +6,8 @@ use heeler_model::AgentSessionId;
 use heeler_model::run::SessionStart;
 use heeler_runner::scripted::{self, ScriptedAgentOptions};
 
-use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::process_env;
 
 /// Arguments of `play`. They match Claude's flags where Claude has such a flag.
 #[derive(Args)]
@@ -64,8 +64,8 @@ pub(crate) fn run(args: PlayArgs) -> CommandResult {
     let play = ScriptedAgentOptions {
         script,
         home,
-        cwd: context::working_directory()?,
-        program: context::program()?,
+        cwd: process_env::working_directory()?,
+        program: process_env::program()?,
         session,
         max_turns: args.max_turns,
         max_budget_usd: args.max_budget_usd,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: PlayArgs) -> CommandResult {
         can_ask: args.permission_prompt_tool.is_some(),
         persists_session: !args.no_session_persistence,
         tools: args.tools.is_none_or(|tools| !tools.is_empty()),
-        now: context::now,
+        now: process_env::now,
     };
     std::process::exit(i32::from(scripted::run_scripted_agent(&play)))
 }

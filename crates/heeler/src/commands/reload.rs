@@ -3,10 +3,10 @@
 use clap::Args;
 use heeler_engine::DaemonCommand;
 
-use crate::cli::GlobalArgs;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 
 /// Help footer of `reload`.
 pub(crate) const ABOUT: &str =
@@ -25,7 +25,7 @@ pub(crate) struct ReloadArgs {
 
 /// Runs `reload`, and prints the differences.
 pub(crate) fn run(global: &GlobalArgs, args: &ReloadArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let answer = daemon::request_running(&place, &DaemonCommand::Reload)?;
+    let context = CommandContext::find(global)?;
+    let answer = daemon::request_running(&context, &DaemonCommand::Reload)?;
     daemon::print_answer(&answer, args.json)
 }

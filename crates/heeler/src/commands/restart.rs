@@ -4,12 +4,12 @@ use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand, DaemonMode, StopMode};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
 use crate::commands::stop;
 use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
 
 /// Help footer of `restart`.
@@ -28,8 +28,8 @@ pub(crate) struct RestartArgs {
 
 /// Runs `restart`.
 pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
-    let mut place = CommandContext::find(global)?;
-    let mut client = daemon::connect_required(&place)?;
+    let mut context = CommandContext::find(global)?;
+    let mut client = daemon::connect_required(&context)?;
     let CommandReply::Status(status) = client.send_command(&DaemonCommand::Status, None)? else {
         return Err(CommandFailure::message(
             FailureCode::Bug,
@@ -37,16 +37,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
         ));
     };
     // The daemon may have been started with another config than the one found from here.
-    place.config = Some(status.config);
+    context.config = Some(status.config);
     // Check the config before stopping: an invalid one would prevent the new start.
-    fleet_config::print_workflow_faults(&place, &fleet_config::load(&place)?)?;
-    stop::stop(&place, client, StopMode::KeepJobs, true)?;
+    fleet_config::print_workflow_faults(&context, &fleet_config::load(&context)?)?;
+    stop::stop(&context, client, StopMode::KeepJobs, true)?;
     let pid = match status.mode {
-        DaemonMode::Permanent => daemon::start_permanent(&place)?,
-        mode @ DaemonMode::UntilIdle => match daemon::launch(&place, mode)? {
+        DaemonMode::Permanent => daemon::start_permanent(&context)?,
+        mode @ DaemonMode::UntilIdle => match daemon::launch(&context, mode)? {
             DaemonReadiness::Ready { pid } => pid,
             DaemonReadiness::Held { holder } => {
-                return Err(daemon::already_running(&place, &holder));
+                return Err(daemon::already_running(&context, &holder));
             }
             DaemonReadiness::Failed { message, .. } => {
                 return Err(

@@ -4,12 +4,13 @@ use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
 use heeler_model::JobId;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `jobs resume`.
 pub(crate) const RESUME: &str = "Examples:
@@ -24,14 +25,14 @@ Exit codes: 0 running or queued, 4 not found, 5 refused: it is running, or canno
 pub(crate) const RETRY: &str = "Example:
   heeler jobs logs $(heeler jobs retry job-2026-11-15-k3v9q1 -q) -f
 
-Starts a new job with the same agent and prompt in the background. Starts a daemon if none runs.
+The new job runs in the background. Starts a daemon if none runs.
 Exit codes: 0 running or queued, 4 not found, 5 refused.";
 
 /// Arguments of `jobs resume`.
 #[derive(Args)]
 pub(crate) struct JobResumeArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     /// Prompt; `-` reads standard input [default: a note about the interruption]
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -45,7 +46,7 @@ pub(crate) struct JobResumeArgs {
 #[derive(Args)]
 pub(crate) struct JobRetryArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     /// Print JSON
     #[arg(long)]
@@ -54,23 +55,24 @@ pub(crate) struct JobRetryArgs {
 
 /// Runs `jobs resume`.
 pub(crate) fn resume(global: &GlobalArgs, args: &JobResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let prompt = trigger::read_prompt(args.prompt.as_deref())?;
-    let job = find(&place, &args.id)?;
-    let command = DaemonCommand::Resume { job, prompt, by: place.caller_name() };
-    print_answer(global, &daemon::request(&place, &command)?, args.json)
+    let job = find(&context, &args.id)?;
+    let command = DaemonCommand::Resume { job, prompt, by: context.caller_name() };
+    print_answer(global, &daemon::request(&context, &command)?, args.json)
 }
 
 /// Runs `jobs retry`.
 pub(crate) fn retry(global: &GlobalArgs, args: &JobRetryArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let command = DaemonCommand::Retry { job: find(&place, &args.id)?, by: place.caller_name() };
-    print_answer(global, &daemon::request(&place, &command)?, args.json)
+    let context = CommandContext::find(global)?;
+    let command =
+        DaemonCommand::Retry { job: find(&context, &args.id)?, by: context.caller_name() };
+    print_answer(global, &daemon::request(&context, &command)?, args.json)
 }
 
-fn find(place: &CommandContext, id: &str) -> CommandResult<JobId> {
-    place.migrate_database()?;
-    Ok(place.reader_for("job", id)?.find_job(id)?.head.id)
+fn find(context: &CommandContext, id: &str) -> CommandResult<JobId> {
+    context.migrate_database()?;
+    Ok(context.reader_for("job", id)?.find_job(id)?.head.id)
 }
 
 fn print_answer(global: &GlobalArgs, answer: &CommandReply, json: bool) -> CommandResult {

@@ -8,7 +8,8 @@ use heeler_model::run::{AgentLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE}
 use heeler_runner::{RunSettleError, RunnerHost};
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::{context, fleet_client, logging, open_file_limit};
+use crate::process_env;
+use crate::{fleet_client, logging, open_file_limit};
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -28,23 +29,23 @@ pub(crate) struct RunnerArgs {
 pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     // If this runner was started inside another run, it would be killed together with that run.
     heeler_runner::restart_without_marker()?;
-    open_file_limit::restore_limit(&context::environment());
+    open_file_limit::restore_limit(&process_env::environment());
     // Leave the terminal, so that its Ctrl-C does not end the run. Fails for a session leader,
     // which has left already.
     let _session = rustix::process::setsid();
     let [dir] = &args.dirs[..] else { return settle_all(args) };
     if args.end {
-        let ended = heeler_runner::end_leftover_processes(dir, context::now);
+        let ended = heeler_runner::end_leftover_processes(dir, process_env::now);
         return ended.map_err(|error| CommandFailure::new(FailureCode::Failed, error));
     }
     if args.settle {
-        return heeler_runner::settle_run(dir, &home()?, context::now)
+        return heeler_runner::settle_run(dir, &home()?, process_env::now)
             .map(|_| ())
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
-    let mut host = RunnerHost::new(context::program()?, context::now, read_brief()?);
-    if let Some(door) = fleet_client::open_for_run(dir) {
-        host = host.with_fleet_client(door);
+    let mut host = RunnerHost::new(process_env::program()?, process_env::now, read_brief()?);
+    if let Some(client) = fleet_client::open_for_run(dir) {
+        host = host.with_fleet_client(client);
     }
     logging::redact_secrets(host.redactor());
     heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
@@ -60,7 +61,7 @@ fn settle_all(args: &RunnerArgs) -> CommandResult {
             "only --settle takes several folders",
         ));
     }
-    let settled = heeler_runner::settle_runs(&args.dirs, &home()?, context::now);
+    let settled = heeler_runner::settle_runs(&args.dirs, &home()?, process_env::now);
     match settled.into_iter().find_map(Result::err) {
         Some(error) => Err(CommandFailure::new(FailureCode::Failed, error)),
         None => Ok(()),
@@ -68,9 +69,9 @@ fn settle_all(args: &RunnerArgs) -> CommandResult {
 }
 
 fn home() -> CommandResult<Utf8PathBuf> {
-    let env = context::environment();
-    context::home(&env, &context::working_directory()?)
-        .ok_or_else(|| CommandFailure { code: FailureCode::Failed, ..context::no_home() })
+    let env = process_env::environment();
+    process_env::home(&env, &process_env::working_directory()?)
+        .ok_or_else(|| CommandFailure { code: FailureCode::Failed, ..process_env::no_home() })
 }
 
 /// Returns the exit code by which the daemon decides to wait, to give up or to retry later.

@@ -16,13 +16,15 @@ use heeler_query::schedules::{ScheduleDetails, ScheduleOverrideSummary, Schedule
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::status::StateWriterInfo;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `schedule list`.
 const LIST: &str = "Examples:
@@ -58,7 +60,8 @@ pub(crate) enum ScheduleCommand {
     Disable(ScheduleTargetArgs),
     /// Run a schedule now
     #[command(
-        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nThe job runs in the background; starts a daemon if none runs. The schedule's times do not change.\n--payload is for schedules of type `webhook`; their rules (disabled, overlap) apply then.\nExit codes: 0 running or queued, 2 the payload cannot be sent, 4 not found, 5 refused."
+        after_help = "Examples:\n  heeler schedule trigger coder nightly\n  heeler schedule trigger coder push --payload event.json\n\nThe job runs in the background; starts a daemon if none runs. The schedule's times do not change.\n--payload is for schedules of type `webhook`. The rules for a received webhook then apply: a disabled
+schedule starts no job, and `overlap` decides if an earlier job is still active.\nExit codes: 0 running or queued, 2 the payload cannot be sent, 4 not found, 5 refused."
     )]
     Trigger(ScheduleTriggerArgs),
     /// Change a schedule's times, overriding the config
@@ -71,26 +74,11 @@ pub(crate) enum ScheduleCommand {
     Reset(ScheduleTargetArgs),
 }
 
-impl ScheduleCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            ScheduleCommand::List(args) => args.json,
-            ScheduleCommand::Show(args) => args.json,
-            ScheduleCommand::Set(args) => args.json,
-            ScheduleCommand::Trigger(args) => args.one.json,
-            ScheduleCommand::Enable(args)
-            | ScheduleCommand::Disable(args)
-            | ScheduleCommand::Reset(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `schedule list`.
 #[derive(Args)]
 pub(crate) struct ScheduleListArgs {
     /// Show only this agent's schedules
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -114,7 +102,7 @@ pub(crate) struct ScheduleTriggerArgs {
 #[derive(Args)]
 pub(crate) struct ScheduleTargetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Schedule name
     schedule: String,
@@ -127,7 +115,7 @@ pub(crate) struct ScheduleTargetArgs {
 #[derive(Args)]
 pub(crate) struct ScheduleSetArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     /// Schedule name
     schedule: String,
@@ -164,8 +152,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResu
 }
 
 /// Refuses times for a schedule of type `watch`; the daemon checks everything else.
-fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
-    let Ok(loaded) = fleet_config::load(place) else { return Ok(()) };
+fn refuse_watch(context: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
+    let Ok(loaded) = fleet_config::load(context) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
     let Some(ScheduleTrigger::Watch { .. }) = found.map(|it| &it.trigger) else { return Ok(()) };
@@ -176,14 +164,14 @@ fn refuse_watch(place: &CommandContext, args: &ScheduleTargetArgs) -> CommandRes
 }
 
 fn change(global: &GlobalArgs, args: &ScheduleTargetArgs, change: ScheduleChange) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let command = DaemonCommand::Schedule {
         agent: args.agent.clone(),
         schedule: args.schedule.clone(),
         change,
-        by: place.caller_name(),
+        by: context.caller_name(),
     };
-    daemon::print_answer(&daemon::request(&place, &command)?, args.json)
+    daemon::print_answer(&daemon::request(&context, &command)?, args.json)
 }
 
 fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path) -> CommandResult {
@@ -225,10 +213,10 @@ fn status(it: &ScheduleSummary) -> &'static str {
 }
 
 fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    let keeper = StateWriterInfo::find(&place)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    let writer = StateWriterInfo::find(&context)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let page = records.schedules(args.agent.as_deref())?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -241,7 +229,7 @@ fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
         None if shown.is_empty() => return Ok(output::print_line("no agent has a schedule")?),
         _ => {}
     }
-    if let Some(warning) = keeper.warning() {
+    if let Some(warning) = writer.warning() {
         output::print_line(warning)?;
     }
     let headings =
@@ -283,9 +271,9 @@ fn changed_by_text(changed: &ScheduleOverrideSummary, now: Timestamp) -> String 
 }
 
 fn show(global: &GlobalArgs, args: &ScheduleTargetArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let it = records.schedule(&args.agent, &args.schedule)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "schedule": it }))?),

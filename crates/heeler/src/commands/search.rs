@@ -7,12 +7,13 @@ use clap::Args;
 use heeler_query::search::{FleetSearchQuery, SearchHitSummary};
 use jiff::tz::TimeZone;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::session::native::NativeSessionReader;
 use crate::context::CommandContext;
 use crate::display_rows::DisplayRow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::shared_args;
 
 /// Characters of a found row that are shown around the match.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -29,7 +30,7 @@ pub(crate) struct SearchArgs {
     #[arg(short, long)]
     ignore_case: bool,
     /// Search only this agent's jobs
-    #[arg(short, long, value_name = "NAME", add = cli::agents())]
+    #[arg(short, long, value_name = "NAME", add = shared_args::agents())]
     agent: Option<String>,
     /// Search native Claude sessions made in a terminal, instead of Heeler's
     #[arg(long, conflicts_with = "agent")]
@@ -47,8 +48,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
     if args.text.is_empty() {
         return Err(CommandFailure::message(FailureCode::Usage, "the search text is empty"));
     }
-    let place = CommandContext::find(global)?;
-    let native = args.native.then(|| NativeSessionReader::open(&place)).transpose()?;
+    let context = CommandContext::find(global)?;
+    let native = args.native.then(|| NativeSessionReader::open(&context)).transpose()?;
     let wanted = FleetSearchQuery {
         text: args.text.clone(),
         regex: args.regex,
@@ -58,7 +59,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
         limit: args.limit,
     };
     let (zone, mut shown) = (TimeZone::system(), 0);
-    let found = place.open_records()?.search_with::<CommandFailure>(&wanted, &mut |hit| {
+    let found = context.open_records()?.search_with::<CommandFailure>(&wanted, &mut |hit| {
         shown += 1;
         print(args, &hit, &zone)
     })?;
@@ -94,8 +95,8 @@ fn print(args: &SearchArgs, hit: &SearchHitSummary, zone: &TimeZone) -> CommandR
     let text = match_excerpt(&row.text.plain(), &args.text).into();
     let shown = DisplayRow { text, ..row }.show(zone);
     let dim = anstyle::Style::new().dimmed();
-    let place = format!("{}:{}", output::one_line(&hit.id), hit.line);
-    Ok(output::print_line(SafeText::styled(dim, &place).append(" ").append(shown))?)
+    let position = format!("{}:{}", output::one_line(&hit.id), hit.line);
+    Ok(output::print_line(SafeText::styled(dim, &position).append(" ").append(shown))?)
 }
 
 /// Returns the part of the text around the match, on one line.

@@ -12,12 +12,9 @@ pub(crate) mod resume;
 pub(crate) mod show;
 
 use clap::Subcommand;
-use heeler_model::Session;
-use heeler_query::sessions;
 
-use crate::cli::GlobalArgs;
-use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 
 #[derive(Subcommand)]
 pub(crate) enum SessionCommand {
@@ -33,7 +30,7 @@ pub(crate) enum SessionCommand {
     /// Show file changes since a message
     #[command(after_help = diff::ABOUT)]
     Diff(diff::SessionDiffArgs),
-    /// Continue a session, and watch
+    /// Continue a session with a new job, and watch the job
     #[command(after_help = resume::ABOUT)]
     Resume(resume::SessionResumeArgs),
     /// Write a session to one file, for another machine or to keep
@@ -54,30 +51,6 @@ pub(crate) enum SessionCommand {
     /// Delete expired and completed sessions
     #[command(after_help = removal::CLEANUP)]
     Cleanup(removal::SessionCleanupArgs),
-}
-
-impl SessionCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            SessionCommand::List(args) => args.page.json,
-            SessionCommand::Show(args) => args.json,
-            SessionCommand::Fork(args) => args.how.json,
-            SessionCommand::Diff(args) => args.json,
-            SessionCommand::Resume(args) => args.how.json,
-            SessionCommand::Export(_) => false,
-            SessionCommand::Adopt(args) => args.json,
-            SessionCommand::Import(args) => args.json,
-            SessionCommand::Delete(args) => args.json,
-            SessionCommand::Restore(args) => args.json,
-            SessionCommand::Cleanup(args) => args.json,
-        }
-    }
-}
-
-/// Finds a session by ID or prefix. For a deleted one, the error tells how to restore it.
-pub(crate) fn find(place: &CommandContext, text: &str) -> CommandResult<Session> {
-    Ok(sessions::find_session(&place.reader_for("session", text)?, text)?)
 }
 
 /// Runs `session` and its subcommands.

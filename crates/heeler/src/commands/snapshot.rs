@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::{context, output};
+use crate::output;
+use crate::process_env;
 
 /// Arguments of `snapshot`.
 #[derive(Args)]
@@ -29,8 +30,8 @@ pub(crate) struct SnapshotArgs {
 pub(crate) fn run(args: &SnapshotArgs) -> CommandResult {
     let name = SnapshotName::parse(&args.name)
         .map_err(|error| CommandFailure::message(FailureCode::Usage, error.to_string()))?;
-    let cwd = context::working_directory()?;
-    let answer = match take(&cwd, args, &name, context::now()) {
+    let cwd = process_env::working_directory()?;
+    let answer = match take(&cwd, args, &name, process_env::now()) {
         Ok(snapshot) => json!({ "snapshot": snapshot }),
         Err(error) => json!({ "error": error_chain(&error) }),
     };

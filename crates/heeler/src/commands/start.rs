@@ -3,6 +3,7 @@
 mod container_init;
 mod memory_trimmer;
 mod socket_server;
+mod start_failure;
 mod web_listener;
 
 use std::io::Write as _;
@@ -31,30 +32,34 @@ use heeler_store::StoreOpenError;
 use heeler_transcript::LockError;
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::logging;
 use crate::open_file_limit;
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 use self::socket_server::SocketServer;
+use self::start_failure::DaemonStartFailure;
 use self::web_listener::WebListener;
 
 /// Help footer of `start`.
-pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr until Ctrl-C, which waits for running jobs; a second
-Ctrl-C leaves them to the next daemon. SIGTERM leaves them at once. SIGHUP rereads the config. With -d,
-the daemon runs in the background and logs to `logs/heeler.log` in the state directory.
-The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that; heeler
-open logs you in.
+pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr. Ctrl-C ends it after its running jobs have finished. A
+second Ctrl-C, or SIGTERM, ends it at once; the jobs continue, and the next daemon takes them over.
+SIGHUP rereads the config. With -d, the daemon runs in the background and logs to `logs/heeler.log` in
+the state directory.
+The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that.
+`heeler open` opens the dashboard and logs you in.
 
 Commands that change something and find no daemon start a temporary one (--until-idle). It keeps no
 schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.md for systemd and
 containers.
 
-Exit codes: 0 ended or, with -d, ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
+Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
 taken, or the state directory was moved or removed while the daemon ran.";
 
 /// Time to wait for another process that writes the state; most need only a moment.
@@ -136,35 +141,38 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if args.in_background {
         return run_in_background(global, args);
     }
-    let place = CommandContext::find(global)?.allow_new_state();
-    let prepared = PreparedDaemonSetup::new(&place)?;
+    let context = CommandContext::find(global)?.allow_new_state();
+    let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
-        daemon::stop_idle_daemon(&place)?;
+        daemon::stop_idle_daemon(&context)?;
     }
-    let daemon = match OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT) {
+    let daemon = match OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT) {
         Err(DaemonStartFailure::Held(holder)) => {
-            return Err(daemon::already_running(&place, &holder));
+            return Err(daemon::already_running(&context, &holder));
         }
         Err(DaemonStartFailure::Failed(failure)) => return Err(failure),
         Ok(open) => open,
     };
-    daemon.run(global, &place, true)
+    daemon.run(global, &context, true)
 }
 
 /// Starts a daemon in the background, and prints its process and address.
 fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
-    let mut place = CommandContext::find(global)?.allow_new_state();
+    let mut context = CommandContext::find(global)?.allow_new_state();
     if args.no_web {
-        place.env.insert(NO_WEB.to_owned(), "1".to_owned());
+        context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
     // Show config faults here: the background process has no terminal.
-    fleet_config::print_workflow_faults(&place, &PreparedDaemonSetup::new(&place)?.setup.loaded)?;
+    fleet_config::print_workflow_faults(
+        &context,
+        &PreparedDaemonSetup::new(&context)?.setup.loaded,
+    )?;
     let pid = match args.mode() {
-        DaemonMode::Permanent => daemon::start_permanent(&place)?,
-        DaemonMode::UntilIdle => daemon::connect_or_start(&place)?.daemon_info().pid,
+        DaemonMode::Permanent => daemon::start_permanent(&context)?,
+        DaemonMode::UntilIdle => daemon::connect_or_start(&context)?.daemon_info().pid,
     };
-    let log = place.dir()?.logs().join(DAEMON_LOG);
-    let url = daemon::read_daemon_file(&place)?.and_then(|file| file.url);
+    let log = context.dir()?.logs().join(DAEMON_LOG);
+    let url = daemon::read_daemon_file(&context)?.and_then(|file| file.url);
     if args.json {
         return Ok(output::print_json(&json!({ "pid": pid, "log": log, "url": url }))?);
     }
@@ -183,18 +191,18 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     // Leave the terminal, so that its Ctrl-C does not end the daemon. Fails for a session leader,
     // which has left already.
     let _session = rustix::process::setsid();
-    let place = CommandContext::find(global)
+    let context = CommandContext::find(global)
         .map(CommandContext::allow_new_state)
         .map_err(DaemonStartFailure::Failed);
-    let opened = place.and_then(|place| {
-        let prepared = PreparedDaemonSetup::new(&place).map_err(DaemonStartFailure::Failed)?;
-        let open = OpenDaemon::new(&place, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
-        Ok((place, open))
+    let opened = context.and_then(|context| {
+        let prepared = PreparedDaemonSetup::new(&context).map_err(DaemonStartFailure::Failed)?;
+        let open = OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
+        Ok((context, open))
     });
     match opened {
-        Ok((place, open)) => {
+        Ok((context, open)) => {
             report_readiness(&DaemonReadiness::Ready { pid: std::process::id() });
-            open.run(global, &place, false)
+            open.run(global, &context, false)
         }
         Err(DaemonStartFailure::Held(holder)) => {
             report_readiness(&DaemonReadiness::Held { holder });
@@ -227,12 +235,12 @@ struct PreparedDaemonSetup {
 }
 
 impl PreparedDaemonSetup {
-    fn new(place: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
-        let setup = fleet_config::daemon_setup(place, fleet_config::load(place)?)?;
-        let again = place.clone();
+    fn new(context: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
+        let setup = fleet_config::daemon_setup(context, fleet_config::load(context)?)?;
+        let again = context.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
-            let loaded = fleet_config::try_load(&again, file, &fleet_config::read_text);
+            let loaded = fleet_config::try_load(&again, file, &text_file::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
             let loaded = loaded.map_err(|faults| fleet_config::faults_text(file, &faults))?;
             fleet_config::daemon_setup(&again, loaded).map_err(|failure| failure.text())
@@ -248,19 +256,6 @@ impl PreparedDaemonSetup {
     }
 }
 
-/// Reason why a daemon does not run.
-enum DaemonStartFailure {
-    /// Another process writes the state: its description.
-    Held(String),
-    Failed(CommandFailure),
-}
-
-impl<E: Into<CommandFailure>> From<E> for DaemonStartFailure {
-    fn from(error: E) -> DaemonStartFailure {
-        DaemonStartFailure::Failed(error.into())
-    }
-}
-
 /// A daemon that accepts connections and is about to start work.
 struct OpenDaemon {
     daemon: Daemon,
@@ -270,26 +265,26 @@ struct OpenDaemon {
 
 impl OpenDaemon {
     fn new(
-        place: &CommandContext,
+        context: &CommandContext,
         prepared: PreparedDaemonSetup,
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
         // Adopts a herdctl state directory.
-        let reader = place.open_reader()?;
+        let reader = context.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
         // Bind the port first: if it is taken, nothing has been changed yet.
         let web = match (args.mode(), root) {
             (DaemonMode::Permanent, Some(root)) if !args.no_web => {
-                web_listener::listen(place, &root.web, reader.as_ref())?
+                web_listener::listen(context, &root.web, reader.as_ref())?
             }
             _ => None,
         };
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
-        let surroundings = daemon::environment_hash(place)?;
-        let mut fleet = context::engine_fleet(&place.state_dir, &place.env)?;
+        let surroundings = daemon::environment_hash(context)?;
+        let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
         open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
@@ -320,7 +315,7 @@ impl OpenDaemon {
         };
         // This process holds the state lock, so an existing socket belongs to a dead daemon.
         let (listener, socket) = bind(&sockets, dir.root())?;
-        let mut file = DaemonFile::this_process(socket, context::now(), VERSION, args.mode());
+        let mut file = DaemonFile::this_process(socket, process_env::now(), VERSION, args.mode());
         file.surroundings = Some(surroundings);
         file.url = reach.as_ref().map(WebEndpoint::url);
         let outlook = daemon.snapshot();
@@ -338,7 +333,7 @@ impl OpenDaemon {
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
-            clock: context::now,
+            clock: process_env::now,
         });
         let serving = SocketServer::start(listener, web, app, connections)?;
         write_daemon_file(&file, &dir)
@@ -347,9 +342,14 @@ impl OpenDaemon {
     }
 
     /// Runs the daemon until it ends.
-    fn run(self, global: &GlobalArgs, place: &CommandContext, is_attended: bool) -> CommandResult {
+    fn run(
+        self,
+        global: &GlobalArgs,
+        context: &CommandContext,
+        is_attended: bool,
+    ) -> CommandResult {
         let OpenDaemon { daemon, file, serving } = self;
-        let dir = place.dir()?;
+        let dir = context.dir()?;
         memory_trimmer::start_memory_trimmer()?;
         socket_server::handle_signals(daemon.handle(), is_attended && !global.quiet)?;
         tracing::info!(pid = file.pid, state = %dir.root(), url = file.url, "ready");

@@ -10,12 +10,13 @@ use heeler_model::config::ConfigDuration;
 use heeler_server::{DaemonClient, DaemonClientError};
 use serde_json::json;
 
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::job_watch;
 use crate::output;
+use crate::process_env;
 
 /// Help footer of `stop`.
 pub(crate) const ABOUT: &str = "The daemon starts no new jobs, waits for running jobs, and then ends. Queued jobs stay in the queue.
@@ -44,9 +45,9 @@ pub(crate) struct StopArgs {
 
 /// Runs `stop`.
 pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     // The usual hint, to start a daemon, makes no sense here.
-    let client = daemon::connect_required(&place)
+    let client = daemon::connect_required(&context)
         .map_err(|failure| CommandFailure { hint: None, ..failure })?;
     let pid = client.daemon_info().pid;
     let stopping = match args {
@@ -56,7 +57,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
     };
     let quiet = args.json || global.quiet;
     job_watch::on_interrupt(move || interrupted(quiet))?;
-    let message = stop(&place, client, stopping, quiet)?;
+    let message = stop(&context, client, stopping, quiet)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "pid": pid, "message": message }))?),
         false => Ok(output::print_line(message)?),
@@ -65,23 +66,23 @@ pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
 
 /// Stops a daemon, prints the jobs it waits for, and returns its answer once it has ended.
 pub(crate) fn stop(
-    place: &CommandContext,
+    context: &CommandContext,
     mut client: DaemonClient,
     stopping: StopMode,
     quiet: bool,
 ) -> CommandResult<String> {
     let pid = client.daemon_info().pid;
-    let (tell, told) = sync_channel(1);
+    let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         // Fails only if this function has returned.
-        drop(tell.send(client.send_command(&DaemonCommand::Stop(stopping), None)));
+        drop(sender.send(client.send_command(&DaemonCommand::Stop(stopping), None)));
     });
     let mut shown = Vec::new();
     let answer = loop {
-        match told.recv_timeout(TICK) {
+        match receiver.recv_timeout(TICK) {
             Ok(answer) => break answer,
             Err(RecvTimeoutError::Timeout) if quiet => {}
-            Err(RecvTimeoutError::Timeout) => show_waiting(place, &mut shown)?,
+            Err(RecvTimeoutError::Timeout) => show_waiting(context, &mut shown)?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(CommandFailure::message(
                     FailureCode::Bug,
@@ -98,14 +99,14 @@ pub(crate) fn stop(
         }
         Err(error) => return Err(error.into()),
     };
-    daemon::wait_for_exit(place, pid)?;
+    daemon::wait_for_exit(context, pid)?;
     Ok(message)
 }
 
 /// Prints the jobs that the daemon waits for, if they have changed.
-fn show_waiting(place: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
-    let Some(reader) = place.open_reader()? else { return Ok(()) };
-    let now = context::now();
+fn show_waiting(context: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
+    let Some(reader) = context.open_reader()? else { return Ok(()) };
+    let now = process_env::now();
     let running = reader.running_jobs()?;
     let ids: Vec<String> = running.iter().map(|head| head.id.to_string()).collect();
     if *shown == ids || ids.is_empty() {

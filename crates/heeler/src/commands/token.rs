@@ -10,19 +10,21 @@ use heeler_query::access::{TokenList, TokenStatus, TokenSummary};
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `token create`.
 const CREATE: &str = "Examples:
   heeler token create ci --scope operate --expires 30d
   curl -H \"authorization: Bearer $TOKEN\" http://127.0.0.1:7878/api/v1/jobs
 
-The token is printed once; only its hash is stored. Its bearer may do everything its scope allows:
-`read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
+The token is printed once; only its hash is stored. A program with the token may do everything that its
+scope allows: `read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
 access and ends the daemon. Programs of the same user may use the file api-token in the state directory.
 Exit codes: 0 created, 2 invalid name or scope, 5 the name is taken, or refused.";
 
@@ -43,24 +45,13 @@ pub(crate) enum TokenCommand {
     Revoke(TokenRevokeArgs),
 }
 
-impl TokenCommand {
-    /// Returns true if the command promises JSON on stdout.
-    pub(crate) fn wants_json(&self) -> bool {
-        match self {
-            TokenCommand::Create(args) => args.json,
-            TokenCommand::List(args) => args.json,
-            TokenCommand::Revoke(args) => args.json,
-        }
-    }
-}
-
 /// Arguments of `token create`.
 #[derive(Args)]
 pub(crate) struct TokenCreateArgs {
     /// Token name
     name: String,
     /// Actions the token allows
-    #[arg(long, value_parser = cli::scope())]
+    #[arg(long, value_parser = shared_args::scope())]
     scope: AccessScope,
     /// Lifetime of the token [default: until revoked]
     #[arg(long, value_name = "PERIOD")]
@@ -94,15 +85,15 @@ pub(crate) struct TokenRevokeArgs {
 
 /// Runs `token` and its subcommands.
 pub(crate) fn run(global: &GlobalArgs, command: &TokenCommand) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     match command {
-        TokenCommand::Create(args) => create(&place, args),
-        TokenCommand::List(args) => list(&place, args),
-        TokenCommand::Revoke(args) => revoke(&place, args),
+        TokenCommand::Create(args) => create(&context, args),
+        TokenCommand::List(args) => list(&context, args),
+        TokenCommand::Revoke(args) => revoke(&context, args),
     }
 }
 
-fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
+fn create(context: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     let name: AccessName = args.name.parse()?;
     let expires_at = match args.expires {
         None => None,
@@ -114,14 +105,14 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
                     "the expiry time is too far in the future",
                 )
             };
-            Some(context::now().checked_add(length).map_err(far)?)
+            Some(process_env::now().checked_add(length).map_err(far)?)
         }
     };
     let secret = AccessSecret::token().map_err(anyhow::Error::from)?;
     let (hash, scope) = (secret.hash(), args.scope);
     let id = TokenId::from_hash(&hash);
     let order = AccessOperation::CreateToken { name: name.clone(), scope, hash, expires_at };
-    daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })?;
+    daemon::request(context, &DaemonCommand::Access { order, by: context.caller_name() })?;
     if args.json {
         return Ok(output::print_json(&json!({
             "id": id, "name": name, "scope": scope, "expiresAt": expires_at,
@@ -133,9 +124,9 @@ fn create(place: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     Ok(())
 }
 
-fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
-    let now = context::now();
-    let found = match place.open_reader()? {
+fn list(context: &CommandContext, args: &TokenListArgs) -> CommandResult {
+    let now = process_env::now();
+    let found = match context.open_reader()? {
         Some(reader) => TokenList::read(&reader, now).map_err(anyhow::Error::from)?,
         None => TokenList::default(),
     };
@@ -172,12 +163,13 @@ fn list(place: &CommandContext, args: &TokenListArgs) -> CommandResult {
     Ok(lines.print()?)
 }
 
-fn revoke(place: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
+fn revoke(context: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
     let tokens = args.tokens.iter().map(|it| AccessOperation::RevokeToken { token: it.clone() });
     let logins = args.logins.then_some(AccessOperation::LogoutAll);
     let mut messages = Vec::new();
     for order in tokens.chain(logins) {
-        match daemon::request(place, &DaemonCommand::Access { order, by: place.caller_name() })? {
+        match daemon::request(context, &DaemonCommand::Access { order, by: context.caller_name() })?
+        {
             CommandReply::Done { message } if args.json => messages.push(message),
             CommandReply::Done { message } => output::print_line(message)?,
             answer => return Err(daemon::unexpected(&answer)),

@@ -4,148 +4,33 @@
 //! killing this command loses nothing. Start at [`run`].
 
 mod report;
-
-pub(crate) use report::waits_for_start;
+mod trigger_args;
 
 use std::io::{IsTerminal as _, Read as _};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use clap::Args;
 use heeler_engine::{CommandReply, DaemonCommand};
-use heeler_model::config::{AgentLookupError, PRIORITY_MAX, RuntimeConfig};
+use heeler_model::config::{AgentLookupError, RuntimeConfig};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentName, ChannelKey, JobId, JobRequest};
+use heeler_model::{AgentName, JobId, JobRequest};
 use heeler_query::QueryErrorKind;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+pub(crate) use self::trigger_args::{EXAMPLES, TriggerArgs};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::job_watch::{
     self, CancelFn, JobEventListener, JobWatchOptions, KeyboardInput, OutputMode, ReviveFn,
 };
 use crate::output;
+use crate::process_env;
+use crate::text_file;
 
 /// Longest prompt that is read from standard input.
 const PROMPT_BYTES_MAX: u64 = 16 << 20;
-
-/// Valid priorities, as in the config.
-const PRIORITIES: RangeInclusive<i64> = -(PRIORITY_MAX as i64)..=PRIORITY_MAX as i64;
-
-/// Help footer of `trigger`.
-pub(crate) const EXAMPLES: &str = "Examples:
-  heeler trigger coder -p 'Fix the failing test'
-  git diff | heeler trigger reviewer -p - > review.md
-  heeler trigger coder --session sess-1a2b -p 'And the next one'
-  heeler trigger helper --channel slack/C0123/1731.55 -p 'Any news?'
-  id=$(heeler trigger coder -p 'Clean up' --detach -q); heeler jobs logs $id -f
-
-The agent's messages go to stdout, its actions to stderr. On a terminal you are asked its questions,
-even with `-p -`; elsewhere they are denied. Ctrl-C cancels the job; a second Ctrl-C kills it at once.
-
-Exit codes:
-  0    the job succeeded, or was started with --detach
-  1    the job failed
-  2    the command line or the configuration is invalid
-  4    no such agent, schedule or session
-  5    refused: the agent is disabled, its budget is spent, or the queue is full
-  130  interrupted by Ctrl-C";
-
-/// Help heading of options for the session.
-const SESSION: &str = "Session options";
-/// Help heading of options for the output.
-const OUTPUT: &str = "Output options";
-
-/// Arguments of `trigger`.
-#[derive(Args)]
-pub(crate) struct TriggerArgs {
-    /// Agent name
-    #[arg(add = cli::agents())]
-    agent: String,
-    /// Prompt; `-` reads standard input [default: that of the schedule or agent]
-    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
-    prompt: Option<String>,
-    /// Use the prompt, session and limits of this schedule
-    #[arg(short = 'S', long, value_name = "NAME")]
-    schedule: Option<String>,
-    /// Session to continue (ID or unique prefix)
-    #[arg(
-        long, value_name = "ID", help_heading = SESSION, add = cli::sessions(),
-        conflicts_with_all = ["fresh", "channel"]
-    )]
-    session: Option<String>,
-    /// Continue in a fork: a new session with the history of --session
-    #[arg(
-        long, help_heading = SESSION, requires = "session",
-        conflicts_with_all = ["fresh", "channel"]
-    )]
-    fork: bool,
-    /// Start a new session
-    #[arg(long, help_heading = SESSION)]
-    fresh: bool,
-    /// Continue the session of this chat channel: PLATFORM/CHANNEL[/THREAD]
-    #[arg(
-        long, value_name = "CHANNEL", help_heading = SESSION,
-        value_parser = clap::value_parser!(ChannelKey)
-    )]
-    channel: Option<ChannelKey>,
-    /// Queue priority, -100 to 100; higher starts first
-    ///
-    /// It is added to the agent's `priority`.
-    #[arg(
-        long, value_name = "N", default_value = "0", hide_default_value = true,
-        allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(PRIORITIES)
-    )]
-    priority: i64,
-    /// Continue even if the session has external messages, and import them
-    #[arg(long, help_heading = SESSION)]
-    pub(crate) take_in: bool,
-    /// Print the job's ID and return at once; the job continues
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) detach: bool,
-    /// Print one JSON document at the end; `result` is the agent's last message
-    #[arg(long, help_heading = OUTPUT)]
-    pub(crate) json: bool,
-    /// Also write the output as text to `jobs/JOB/output.log` in the state directory
-    #[arg(long, help_heading = OUTPUT)]
-    output_file: bool,
-    /// No effect: waiting is the default (herdctl's flag)
-    #[arg(short = 'w', long, hide = true, conflicts_with = "detach")]
-    wait: bool,
-    /// The session that was forked for this job, which `--json` prints next to the job.
-    #[arg(skip)]
-    pub(crate) forked: Option<Value>,
-}
-
-impl TriggerArgs {
-    /// Returns arguments that continue a session.
-    pub(crate) fn in_session(
-        agent: &str,
-        session: &str,
-        prompt: Option<String>,
-        json: bool,
-    ) -> TriggerArgs {
-        TriggerArgs {
-            agent: agent.to_owned(),
-            prompt,
-            schedule: None,
-            session: Some(session.to_owned()),
-            fork: false,
-            fresh: false,
-            channel: None,
-            priority: 0,
-            take_in: false,
-            detach: false,
-            json,
-            output_file: false,
-            wait: false,
-            forked: None,
-        }
-    }
-}
 
 /// Runs `trigger`. If the session has external messages, asks at the terminal whether to import
 /// them, and tries again.
@@ -159,15 +44,17 @@ pub(crate) fn run_with(
     args: &TriggerArgs,
     prompt: Option<String>,
 ) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let came = trigger_once(global, args, &place, prompt.clone(), args.take_in)?;
-    if !came.session_moved || !std::io::stdin().is_terminal() || args.prompt.as_deref() == Some("-")
+    let context = CommandContext::find(global)?;
+    let first = trigger_once(global, args, &context, prompt.clone(), args.take_in)?;
+    if !first.session_moved
+        || !std::io::stdin().is_terminal()
+        || args.prompt.as_deref() == Some("-")
     {
-        return came.outcome;
+        return first.outcome;
     }
     match output::confirm("Import those messages, and continue?", false)? {
-        true => trigger_once(global, args, &place, prompt, true)?.outcome,
-        false => came.outcome,
+        true => trigger_once(global, args, &context, prompt, true)?.outcome,
+        false => first.outcome,
     }
 }
 
@@ -182,14 +69,16 @@ struct TriggerOutcome {
 fn trigger_once(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     prompt: Option<String>,
     take_in: bool,
 ) -> CommandResult<TriggerOutcome> {
-    let TriggeredAgent { agent, is_command } = find_agent(place, &args.agent)?;
-    place.migrate_database()?;
-    let session = session_choice(place, args, &agent)?;
-    let keyboard = keyboard(global, args);
+    let TriggeredAgent { agent, is_command } = find_agent(context, &args.agent)?;
+    context.migrate_database()?;
+    let session = session_choice(context, args, &agent)?;
+    let is_asking = !args.json && !args.detach && !global.quiet;
+    let is_stdin_used = args.prompt.as_deref() == Some("-");
+    let keyboard = is_asking.then(|| KeyboardInput::find(is_stdin_used)).flatten();
     let wanted = JobRequest {
         prompt,
         schedule: args.schedule.clone(),
@@ -204,21 +93,21 @@ fn trigger_once(
     // From here on, Ctrl-C cancels the job.
     let mut listener = JobEventListener::new()?;
     let (job, waits) =
-        match listener.request_job(place, DaemonCommand::Trigger(Box::new(wanted)))? {
+        match listener.request_job(context, DaemonCommand::Trigger(Box::new(wanted)))? {
             CommandReply::Job { job, waits, .. } => (job, waits),
             other => return Err(daemon::unexpected(&other)),
         };
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     tracing::info!("the job's transcript is {}", engine.dir.job_transcript(&job));
     if args.detach {
         let outcome = print_detached(global, args, &job, waits.as_deref());
         return Ok(TriggerOutcome { outcome, session_moved: false });
     }
     let show = if args.json || global.quiet { OutputMode::Nothing } else { OutputMode::All };
-    let (agent, term) = (agent.as_str(), place.env.get("TERM").map(String::as_str));
-    let (cancel, revive) = (cancel_fn(place, &job), revive_fn(place, &job));
+    let (agent, term) = (agent.as_str(), context.env.get("TERM").map(String::as_str));
+    let (cancel, revive) = (cancel_fn(context, &job), revive_fn(context, &job));
     let watch = JobWatchOptions {
-        answered_by: place.caller_name(),
+        answered_by: context.caller_name(),
         fleet: &engine,
         agent,
         job,
@@ -231,52 +120,27 @@ fn trigger_once(
         term,
     };
     let seen = job_watch::watch(&watch, listener)?;
-    let job = report::wait_for_record(place, &engine, &watch.job, &seen)?;
+    let job = report::wait_for_record(context, &watch.job, &seen)?;
     let moved_on = watch.keyboard.is_some() && report::is_session_moved(&engine, &job)?;
-    let outcome = report::report(global, args, place, &engine, &job, &seen);
+    let outcome = report::report(global, args, context, &engine, &job, &seen);
     Ok(TriggerOutcome { outcome, session_moved: moved_on })
 }
 
-/// Returns a function that starts a daemon again if the job's daemon dies. A queued job of a fleet
-/// that a person stopped stays queued.
-fn revive_fn(place: &CommandContext, job: &JobId) -> ReviveFn {
-    let (place, job) = (place.clone(), job.clone());
+/// Returns a function that starts a daemon again if the job's daemon dies.
+fn revive_fn(context: &CommandContext, job: &JobId) -> ReviveFn {
+    let (context, job) = (context.clone(), job.clone());
     Arc::new(move || {
-        let told = |failure: CommandFailure| format!("{:#}", failure.error);
-        if report::waits_for_start(&place, &job).map_err(told)? {
-            return Err("the fleet was stopped: the job waits until `heeler start`".to_owned());
-        }
-        daemon::connect_or_start(&place).map(drop).map_err(told)
+        daemon::revive_job(&context, &job).map_err(|failure| format!("{:#}", failure.error))
     })
 }
 
 /// Returns the function that Ctrl-C calls.
-fn cancel_fn(place: &CommandContext, job: &JobId) -> CancelFn {
-    let (place, job) = (place.clone(), job.clone());
+fn cancel_fn(context: &CommandContext, job: &JobId) -> CancelFn {
+    let (context, job) = (context.clone(), job.clone());
     Arc::new(move |now| {
         let command = DaemonCommand::Cancel { job: job.clone(), now, by: "Ctrl-C".to_owned() };
-        match daemon::request(&place, &command) {
-            // The job ended before the request arrived.
-            Err(failure) if failure.code == FailureCode::Refused => Ok(()),
-            Err(failure) => Err(format!("{:#}", failure.error)),
-            Ok(_) => Ok(()),
-        }
+        daemon::request_cancel(&context, &command)
     })
-}
-
-/// Returns the keyboard for answers, if a person is at a terminal. If standard input holds the
-/// prompt, the terminal itself is opened.
-fn keyboard(global: &GlobalArgs, args: &TriggerArgs) -> Option<KeyboardInput> {
-    let is_shown = std::io::stderr().is_terminal();
-    if !is_shown || args.json || args.detach || global.quiet {
-        return None;
-    }
-    let found = match args.prompt.as_deref() {
-        Some("-") => KeyboardInput::from_terminal(),
-        _ if std::io::stdin().is_terminal() => KeyboardInput::from_stdin(),
-        _ => return None,
-    };
-    found.inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on")).ok()
 }
 
 /// Agent that receives the job.
@@ -287,11 +151,11 @@ struct TriggeredAgent {
 
 /// Finds the agent in the config. If the config is invalid now, but a permanent daemon runs with an
 /// earlier one, the daemon decides.
-fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
+fn find_agent(context: &CommandContext, name: &str) -> CommandResult<TriggeredAgent> {
     let loaded =
-        match fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)? {
+        match fleet_config::try_load(context, context.config_file()?, &text_file::read_text)? {
             Ok(loaded) => loaded,
-            Err(faults) if daemon::is_permanent(place)? => {
+            Err(faults) if daemon::is_permanent(context)? => {
                 let summary = faults.summary();
                 output::print_note(&format!(
                     "{summary}; the daemon uses the config that it loaded earlier"
@@ -300,7 +164,7 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
                     name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
                 return Ok(TriggeredAgent { agent, is_command: false });
             }
-            Err(_) => fleet_config::load(place)?,
+            Err(_) => fleet_config::load(context)?,
         };
     let agent = loaded.find_agent(name).map_err(|error| match &error {
         AgentLookupError::Unknown { nearest, .. } => {
@@ -318,14 +182,14 @@ fn find_agent(place: &CommandContext, name: &str) -> CommandResult<TriggeredAgen
 
 /// Returns the session that the options select.
 fn session_choice(
-    place: &CommandContext,
+    context: &CommandContext,
     args: &TriggerArgs,
     agent: &AgentName,
 ) -> CommandResult<SessionChoice> {
     let Some(text) = &args.session else {
         return Ok(if args.fresh { SessionChoice::Fresh } else { SessionChoice::Usual });
     };
-    place.open_records()?.session_choice(text, args.fork).map_err(|error| match error.kind() {
+    context.open_records()?.session_choice(text, args.fork).map_err(|error| match error.kind() {
         QueryErrorKind::Usage => {
             CommandFailure::from(error).hint(format!("heeler session list --agent {agent}"))
         }
@@ -378,11 +242,11 @@ fn print_detached(
 ) -> CommandResult {
     let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
-        let mut told = json!({ "job": { "id": job, "status": status, "waits": waits } });
+        let mut document = json!({ "job": { "id": job, "status": status, "waits": waits } });
         if let Some(fork) = &args.forked {
-            told["fork"] = fork.clone();
+            document["fork"] = fork.clone();
         }
-        return Ok(output::print_json(&told)?);
+        return Ok(output::print_json(&document)?);
     }
     output::print_line(job.as_str())?;
     if !global.quiet {

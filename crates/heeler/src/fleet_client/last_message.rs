@@ -19,9 +19,9 @@ pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
     let mut before = PageBoundary::End;
     for _ in 0..ROWS_MAX / PAGE_ROWS {
         let page = read_range(log, before, PAGE_ROWS).map_err(|error| error_chain(&error))?;
-        let said = page.records.iter().rev().find_map(|record| message_text(&record.text));
-        if said.is_some() || page.start == 0 {
-            return Ok(said);
+        let message = page.records.iter().rev().find_map(|record| message_text(&record.text));
+        if message.is_some() || page.start == 0 {
+            return Ok(message);
         }
         before = PageBoundary::Offset(page.start);
     }

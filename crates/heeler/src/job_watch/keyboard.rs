@@ -1,7 +1,7 @@
 //! Input of the user: Ctrl-C and typed lines. Start at [`KeyboardReader`].
 
 use std::fs::File;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::JobWatchEvent;
+use super::watch_event::JobWatchEvent;
 
 /// Longest line that a terminal delivers.
 const LINE_BYTES_MAX: usize = 4096;
 
-/// Calls `tell` on each Ctrl-C, instead of ending this process.
-pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Result<()> {
+/// Calls `callback` on each Ctrl-C, instead of ending this process.
+pub(crate) fn on_interrupt(mut callback: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
@@ -25,7 +25,7 @@ pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Resul
     std::thread::spawn(move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
-                tell();
+                callback();
             }
         });
     });
@@ -37,14 +37,19 @@ pub(crate) fn on_interrupt(mut tell: impl FnMut() + Send + 'static) -> io::Resul
 pub(crate) struct KeyboardInput(Arc<OwnedFd>);
 
 impl KeyboardInput {
-    /// Uses standard input.
-    pub(crate) fn from_stdin() -> io::Result<KeyboardInput> {
-        Ok(KeyboardInput(Arc::new(io::stdin().as_fd().try_clone_to_owned()?)))
-    }
-
-    /// Uses the controlling terminal, even if standard input is redirected.
-    pub(crate) fn from_terminal() -> io::Result<KeyboardInput> {
-        Ok(KeyboardInput(Arc::new(File::open("/dev/tty")?.into())))
+    /// Returns the keyboard if a person is at a terminal. If standard input holds the prompt, the
+    /// terminal itself is opened.
+    pub(crate) fn find(is_stdin_used: bool) -> Option<KeyboardInput> {
+        if !io::stderr().is_terminal() || !is_stdin_used && !io::stdin().is_terminal() {
+            return None;
+        }
+        let found = match is_stdin_used {
+            true => File::open("/dev/tty").map(OwnedFd::from),
+            false => io::stdin().as_fd().try_clone_to_owned(),
+        };
+        let found =
+            found.inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"));
+        found.ok().map(|terminal| KeyboardInput(Arc::new(terminal)))
     }
 }
 
@@ -58,7 +63,7 @@ impl KeyboardReader {
     /// Starts a thread that sends each typed line, and the end of input.
     pub(crate) fn start(
         keyboard: KeyboardInput,
-        tell: SyncSender<JobWatchEvent>,
+        sender: SyncSender<JobWatchEvent>,
     ) -> KeyboardReader {
         let question = Arc::new(Mutex::new(0));
         let current = Arc::clone(&question);
@@ -69,7 +74,7 @@ impl KeyboardReader {
             loop {
                 let (question, line) = lines.next(&current);
                 let is_end = line.is_none();
-                if tell.send(JobWatchEvent::LineTyped(question, line)).is_err() || is_end {
+                if sender.send(JobWatchEvent::LineTyped(question, line)).is_err() || is_end {
                     return;
                 }
             }

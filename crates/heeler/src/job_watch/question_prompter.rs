@@ -13,9 +13,9 @@ use heeler_model::{error_chain, is_terminal_control};
 use serde_json::{Map, Value as Json};
 use unicode_width::UnicodeWidthChar as _;
 
-use super::JobWatchEvent;
 use super::keyboard::{KeyboardInput, KeyboardReader};
 use super::screen::WatchScreen;
+use super::watch_event::JobWatchEvent;
 use crate::failure::CommandResult;
 use crate::output::{SafeText, one_line, pluralize};
 
@@ -57,12 +57,12 @@ impl QuestionPrompter {
     pub(crate) fn new(
         keyboard: Option<KeyboardInput>,
         who: String,
-        tell: SyncSender<JobWatchEvent>,
+        sender: SyncSender<JobWatchEvent>,
     ) -> QuestionPrompter {
         QuestionPrompter {
             keyboard,
             answered_by: who,
-            events: tell,
+            events: sender,
             waiting: VecDeque::new(),
             known_ids: HashSet::new(),
             answers: Map::new(),
@@ -104,9 +104,11 @@ impl QuestionPrompter {
 
     /// Removes a question that was answered elsewhere, timed out or was withdrawn.
     pub(crate) fn withdraw(&mut self, id: &str, screen: &mut WatchScreen) -> CommandResult {
-        let Some(place) = self.waiting.iter().position(|ask| ask.id == id) else { return Ok(()) };
-        self.waiting.remove(place);
-        if place > 0 {
+        let Some(position) = self.waiting.iter().position(|ask| ask.id == id) else {
+            return Ok(());
+        };
+        self.waiting.remove(position);
+        if position > 0 {
             return Ok(());
         }
         self.next();
@@ -328,9 +330,9 @@ fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Opt
 
 fn show_choices(question: &Json, screen: &mut WatchScreen) -> CommandResult {
     let yellow = AnsiColor::Yellow.on_default();
-    let mut asked = text(&question["question"]).split('\n').map(escape_invisible);
-    screen.line(SafeText::styled(yellow, &format!("? {}", asked.next().unwrap_or_default())))?;
-    for line in asked {
+    let mut lines = text(&question["question"]).split('\n').map(escape_invisible);
+    screen.line(SafeText::styled(yellow, &format!("? {}", lines.next().unwrap_or_default())))?;
+    for line in lines {
         screen.line(SafeText::styled(yellow, CONTINUATION_PREFIX).append(line))?;
     }
     for (number, option) in options(question).iter().enumerate() {

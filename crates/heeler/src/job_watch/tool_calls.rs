@@ -131,14 +131,15 @@ impl ToolCallTracker {
             }
             JobRowKind::System { subtype: "init" } => self.failed_servers(row),
             JobRowKind::System { subtype: "file_sent" } => {
-                let (file, said) = describe_sent_file(row);
+                let (file, caption) = describe_sent_file(row);
                 // In full too: people open the path.
                 let line = SafeText::from(format!("{:indent$}file {}", "", one_line(&file)));
-                Some(match said.as_str() {
+                Some(match caption.as_str() {
                     "" => line,
-                    said => line
-                        .append("\n")
-                        .append(SafeText::styled(dim, &format!("{:indent$}  {}", "", fit(said)))),
+                    caption => line.append("\n").append(SafeText::styled(
+                        dim,
+                        &format!("{:indent$}  {}", "", fit(caption)),
+                    )),
                 })
             }
             JobRowKind::System { subtype: "stderr" } => {
@@ -283,9 +284,9 @@ fn describe_sent_file(row: &JobRow) -> (String, String) {
     let content = content(row);
     let fields = (row.text("name"), row.number("bytes"), row.text("path"));
     let (Some(name), Some(bytes), Some(path)) = fields else { return (content, String::new()) };
-    let said = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
+    let caption = content.strip_prefix(&format!("{name} ({bytes} bytes) is in {path}: "));
     let file = format!("{name} ({}) → {path}", output::format_size(bytes));
-    (file, said.unwrap_or_default().to_owned())
+    (file, caption.unwrap_or_default().to_owned())
 }
 
 /// Returns true if a row reports a request that was denied because there was no one to ask, not by
@@ -408,7 +409,7 @@ mod tests {
             row["parent_tool_use_id"] = sub.into();
             row
         };
-        let said = |text: &str| json!({"type": "assistant", "content": text});
+        let message = |text: &str| json!({"type": "assistant", "content": text});
         let result = |id: &str| json!({"type": "tool_result", "tool_use_id": id, "success": true, "duration_ms": 5});
         let [one, one_starts] = sub_agent("1", "Look");
         let [two, two_starts] = sub_agent("2", "Listen");
@@ -418,12 +419,12 @@ mod tests {
                 one_starts,
                 of("1", call("a", json!({"command": "ls"}))),
                 of("1", result("a")),
-                of("1", said("It is here.")),
+                of("1", message("It is here.")),
                 two,
                 two_starts,
-                of("2", said("Hush.")),
+                of("2", message("Hush.")),
                 // Back to the first: it is said whose line this is.
-                of("1", said("Found.")),
+                of("1", message("Found.")),
                 result("1"),
                 result("2"),
             ],
@@ -458,8 +459,8 @@ mod tests {
     fn an_mcp_server_that_failed_is_told_once() {
         let init = json!({"type": "system", "subtype": "init", "content": "turn started",
             "mcp_failed": ["web"]});
-        let told = "  warning: MCP server web failed; the agent works without its tools";
-        check(&[init.clone(), init], &[told]);
+        let expected = "  warning: MCP server web failed; the agent works without its tools";
+        check(&[init.clone(), init], &[expected]);
     }
 
     #[test]
@@ -500,9 +501,9 @@ mod tests {
 
     #[test]
     fn the_prompt_is_not_repeated_and_later_messages_are_shown() {
-        let told = |text| json!({"type": "system", "subtype": "user_input", "content": text});
+        let input = |text| json!({"type": "system", "subtype": "user_input", "content": text});
         // An agent that is started once more is asked the same again.
-        check(&[told("first"), told("and then"), told("first")], &["  › and then"]);
+        check(&[input("first"), input("and then"), input("first")], &["  › and then"]);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::{context, output};
+use crate::output;
+use crate::process_env;
 
 /// Formats each event as one line.
 pub(super) struct LogLineFormat {
@@ -31,19 +32,19 @@ where
         mut to: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let now = context::now();
+        let now = process_env::now();
         let time = match self.is_terminal {
             true => now.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string(),
             false => heeler_model::iso_millis(now),
         };
-        let mut told = LogEventFields::default();
-        event.record(&mut told);
-        writeln!(to, "{}", self.line(&time, *event.metadata().level(), &told))
+        let mut fields = LogEventFields::default();
+        event.record(&mut fields);
+        writeln!(to, "{}", self.line(&time, *event.metadata().level(), &fields))
     }
 }
 
 impl LogLineFormat {
-    fn line(&self, time: &str, level: Level, told: &LogEventFields) -> String {
+    fn line(&self, time: &str, level: Level, fields: &LogEventFields) -> String {
         let (word, style) = match level {
             Level::ERROR => ("error: ", AnsiColor::Red.on_default()),
             Level::WARN => ("warning: ", AnsiColor::Yellow.on_default()),
@@ -53,9 +54,9 @@ impl LogLineFormat {
         let dimmed = Style::new().dimmed();
         let (style, dimmed) =
             if self.is_terminal { (style, dimmed) } else { (Style::new(), Style::new()) };
-        let mut line = format!("{dimmed}{time}{dimmed:#} {style}{word}{}{style:#}", told.message);
-        if !told.fields.is_empty() {
-            let _ = write!(line, "  {dimmed}{}{dimmed:#}", told.fields.join(" "));
+        let mut line = format!("{dimmed}{time}{dimmed:#} {style}{word}{}{style:#}", fields.message);
+        if !fields.fields.is_empty() {
+            let _ = write!(line, "  {dimmed}{}{dimmed:#}", fields.fields.join(" "));
         }
         line
     }
@@ -94,25 +95,26 @@ impl Visit for LogEventFields {
 mod tests {
     use super::*;
 
-    fn told(fields: &[(&str, &str)]) -> LogEventFields {
-        let mut told = LogEventFields::default();
-        fields.iter().for_each(|(name, value)| told.add(name, value));
-        told
+    fn fields(pairs: &[(&str, &str)]) -> LogEventFields {
+        let mut fields = LogEventFields::default();
+        pairs.iter().for_each(|(name, value)| fields.add(name, value));
+        fields
     }
 
     #[test]
     fn a_line_says_when_what_and_to_what() {
         let lines = LogLineFormat { is_terminal: false };
-        let told = told(&[("message", "due"), ("schedule", "coder/nightly"), ("why", "two words")]);
-        let line = lines.line("09:00:00", Level::INFO, &told);
+        let event =
+            fields(&[("message", "due"), ("schedule", "coder/nightly"), ("why", "two words")]);
+        let line = lines.line("09:00:00", Level::INFO, &event);
         assert_eq!(line, "09:00:00 due  schedule=coder/nightly why=\"two words\"");
-        let line = lines.line("09:00:00", Level::WARN, &told);
+        let line = lines.line("09:00:00", Level::WARN, &event);
         assert!(line.starts_with("09:00:00 warning: due  "), "{line}");
     }
 
     #[test]
     fn what_an_agent_wrote_stays_on_its_line_and_steers_nothing() {
-        let told = told(&[("message", "a\x1b[31mb\nc")]);
-        assert_eq!(told.message, "ab c");
+        let event = fields(&[("message", "a\x1b[31mb\nc")]);
+        assert_eq!(event.message, "ab c");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::commands::workflow;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 
-use super::{DemoContext, say, tell};
+use super::demo_context::{DemoContext, check_status, print_heading, print_text};
 
 /// Folder of the fleet in the demo's folder.
 const FLEET_FOLDER: &str = "living";
@@ -21,52 +21,52 @@ const FLEET: [(&str, &str); 2] = [
 ];
 
 /// Serves the fleet until Ctrl-C, then deletes it unless the user named its folder.
-pub(super) fn run(stage: &DemoContext, is_temporary: bool) -> CommandResult {
-    stage.write(FLEET_FOLDER, &FLEET)?;
+pub(super) fn run(demo: &DemoContext, is_temporary: bool) -> CommandResult {
+    demo.write(FLEET_FOLDER, &FLEET)?;
     let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
-    stage.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;
+    demo.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;
     // A background daemon does not receive Ctrl-C, so `stop` below must end it.
-    let served = start(stage).and_then(|link| {
-        tell("A small fleet runs here: scripted agents, a schedule every few seconds, and a workflow that asks you.")?;
-        say(format!("\n  {link}\n"))?;
+    let served = start(demo).and_then(|link| {
+        print_heading("A small fleet runs here: scripted agents, a schedule every few seconds, and a workflow that asks you.")?;
+        print_text(format!("\n  {link}\n"))?;
         let after = match is_temporary {
             true => "leaves nothing behind".to_owned(),
-            false => format!("keeps its files in {}", stage.folder),
+            false => format!("keeps its files in {}", demo.folder),
         };
-        say(format!("The link logs you in and works once. Ctrl-C ends the fleet and {after}."))?;
-        while !stage.interrupted.load(Ordering::Relaxed) {
+        print_text(format!("The link logs you in and works once. Ctrl-C ends the fleet and {after}."))?;
+        while !demo.interrupted.load(Ordering::Relaxed) {
             std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     });
-    let ended = stop(stage);
+    let ended = stop(demo);
     if is_temporary {
-        std::fs::remove_dir_all(&stage.folder)?;
+        std::fs::remove_dir_all(&demo.folder)?;
     }
     served.and(ended)
 }
 
 /// Starts the daemon and returns a link to its dashboard.
-fn start(stage: &DemoContext) -> CommandResult<String> {
-    let mut start = stage.command(FLEET_FOLDER, &["start", "-d", "-q"]);
+fn start(demo: &DemoContext) -> CommandResult<String> {
+    let mut start = demo.command(FLEET_FOLDER, &["start", "-d", "-q"]);
     let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
-    super::check_status(&["start", "-d"], started)?;
-    let said = stage.command(FLEET_FOLDER, &["open", "--print"]).output()?;
-    if !said.status.success() {
-        let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    check_status(&["start", "-d"], started)?;
+    let output = demo.command(FLEET_FOLDER, &["open", "--print"]).output()?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(CommandFailure::message(FailureCode::Failed, why));
     }
-    let said = String::from_utf8_lossy(&said.stdout);
-    let link = said.split_whitespace().find(|word| word.starts_with("http"));
+    let output = String::from_utf8_lossy(&output.stdout);
+    let link = output.split_whitespace().find(|word| word.starts_with("http"));
     let missing =
         || CommandFailure::message(FailureCode::Bug, "`heeler open --print` printed no link");
     link.map(str::to_owned).ok_or_else(missing)
 }
 
 /// Stops the daemon and its jobs.
-fn stop(stage: &DemoContext) -> CommandResult {
+fn stop(demo: &DemoContext) -> CommandResult {
     let stop = ["stop", "--force"];
-    let said =
-        stage.command(FLEET_FOLDER, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    super::check_status(&stop, said)
+    let status =
+        demo.command(FLEET_FOLDER, &stop).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    check_status(&stop, status)
 }

@@ -21,7 +21,7 @@ type WriterLine = (usize, String);
 /// Runs all commands and shows their output; fails if one fails.
 pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult {
     let shown = std::io::stderr().is_terminal();
-    let (sender, told) = sync_channel::<WriterLine>(LINES_MAX);
+    let (sender, lines) = sync_channel::<WriterLine>(LINES_MAX);
     let mut children = Vec::new();
     for (number, (name, mut command)) in commands.into_iter().enumerate() {
         // One pipe for stdout and stderr keeps their lines in order.
@@ -35,7 +35,7 @@ pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult 
     let mut rows =
         ProgressLines { last: vec![String::new(); names.len()], names, drawn: 0, spinner_frame: 0 };
     loop {
-        match told.recv_timeout(TICK) {
+        match lines.recv_timeout(TICK) {
             Ok((number, line)) if shown => rows.last[number] = one_line(&line),
             Ok((number, line)) => output::print_line(format!("{:<8}| {line}", rows.names[number]))?,
             Err(RecvTimeoutError::Timeout) => {}
@@ -101,12 +101,12 @@ fn write(text: &str) {
     drop(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-fn forward(number: usize, pipe: PipeReader, told: SyncSender<WriterLine>) {
+fn forward(number: usize, pipe: PipeReader, lines: SyncSender<WriterLine>) {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
             // Hints for the next command make no sense here: the user did not type this command.
             let shown = !line.trim().is_empty() && !line.trim().starts_with("next: ");
-            if shown && told.send((number, line)).is_err() {
+            if shown && lines.send((number, line)).is_err() {
                 return;
             }
         }

@@ -29,15 +29,20 @@ struct FootprintItem {
 }
 
 /// Lists all items; with `remove`, deletes them after confirmation.
-pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool) -> CommandResult {
-    let items = items(place)?;
+pub(super) fn run(
+    context: &CommandContext,
+    remove: bool,
+    yes: bool,
+    is_json: bool,
+) -> CommandResult {
+    let items = items(context)?;
     if !remove {
         return match is_json {
             true => Ok(output::print_json(&to_json(&items))?),
             false => print(&items),
         };
     }
-    refuse_in_use(place)?;
+    refuse_in_use(context)?;
     if !is_json {
         print(&items)?;
     }
@@ -61,7 +66,7 @@ pub(super) fn run(place: &CommandContext, remove: bool, yes: bool, is_json: bool
     }
 }
 
-fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
+fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     let mut items = Vec::new();
     let mut add = |what, path: &Utf8Path, remark: Option<&str>, is_removed| {
         if path.symlink_metadata().is_ok() {
@@ -69,9 +74,9 @@ fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
             items.push(FootprintItem { what, path, bytes, remark, is_removed });
         }
     };
-    add("state", &place.state_dir, None, true);
+    add("state", &context.state_dir, None, true);
     let (workspaces, worktrees) =
-        (place.state_dir.join("workspaces"), place.state_dir.join("worktrees"));
+        (context.state_dir.join("workspaces"), context.state_dir.join("worktrees"));
     add("repositories", &workspaces, Some("part of the state"), false);
     for worktree in worktrees.read_dir_utf8().into_iter().flatten().flatten() {
         add("worktree", worktree.path(), Some("part of the state; files of a fork"), false);
@@ -80,22 +85,22 @@ fn items(place: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     for key in SnapshotStore::keys(&workspaces).unwrap_or_default() {
         let snapshots = SnapshotStore::open_key(&workspaces, &key);
         for at in snapshots.and_then(|it| it.worktrees()).unwrap_or_default() {
-            if !at.starts_with(&place.state_dir) {
+            if !at.starts_with(&context.state_dir) {
                 add("worktree", &at, Some("outside the state; not removed"), false);
             }
         }
     }
-    if let Some(home) = &place.home {
+    if let Some(home) = &context.home {
         let remark = "shared by all your fleets: session locks, memory of scripted agents";
         add("home", home, Some(remark), true);
     }
-    if let Some(file) = daemon::read_daemon_file(place)?
+    if let Some(file) = daemon::read_daemon_file(context)?
         && let Some(folder) = file.socket.parent()
     {
         add("sockets", folder, Some("shared by all your fleets"), true);
     }
     for (base, unit) in UNITS {
-        let home = place.env.get("HOME").filter(|_| base == "home");
+        let home = context.env.get("HOME").filter(|_| base == "home");
         let path = home.map_or(Utf8PathBuf::from(unit), |home| Utf8Path::new(home).join(unit));
         let remark = "disable it first: systemctl disable --now heeler";
         add("unit", &path, Some(remark), true);
@@ -129,15 +134,15 @@ fn to_json(items: &[FootprintItem]) -> Value {
 }
 
 /// Refuses removal while a daemon or a run with a session is alive.
-fn refuse_in_use(place: &CommandContext) -> CommandResult {
+fn refuse_in_use(context: &CommandContext) -> CommandResult {
     let in_use = |who: String, hint: &str| {
         let message = format!("Heeler is in use: {who}");
         Err(CommandFailure::message(FailureCode::Refused, message).hint(hint.to_owned()))
     };
-    if let Some(holder) = daemon::find_writer(place)? {
+    if let Some(holder) = daemon::find_writer(context)? {
         return in_use(holder, "heeler stop");
     }
-    let Some(home) = &place.home else { return Ok(()) };
+    let Some(home) = &context.home else { return Ok(()) };
     for lock in home.join("locks").read_dir_utf8().into_iter().flatten().flatten() {
         if let Ok(Some(held)) = LockFile::probe(lock.path()) {
             let holder = held.holder.map_or("a run".to_owned(), |holder| holder.to_string());

@@ -11,11 +11,13 @@ use heeler_store::{StateDir, StoreReader};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{duration_text, status_text};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::commands::job_text::{duration_text, status_text};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Characters of a prompt that are shown.
 const PROMPT_CHARS_MAX: usize = 2_000;
@@ -26,7 +28,7 @@ const PROMPT_LINES_MAX: usize = 20;
 #[derive(Args)]
 pub(crate) struct JobShowArgs {
     /// Job ID or unique prefix
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     pub(super) id: String,
     /// Print JSON
     #[arg(long)]
@@ -43,10 +45,10 @@ pub(crate) fn last_error(
 }
 
 pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    drop(place.reader_for("job", &args.id)?);
-    let job = place.open_records()?.job(&args.id)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    drop(context.reader_for("job", &args.id)?);
+    let job = context.open_records()?.job(&args.id)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "job": job }))?),
         false => print(&job, now),

@@ -4,11 +4,12 @@ use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_engine::{AdoptedSession, CommandReply, DaemonCommand, SessionOperation};
 
-use crate::cli::{self, GlobalArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `session adopt`.
 pub(crate) const ADOPT: &str = "Examples:
@@ -37,7 +38,7 @@ pub(crate) struct SessionAdoptArgs {
     /// Claude's session ID or unique prefix
     id: String,
     /// Agent to assign the session to
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: String,
     /// Print JSON
     #[arg(long)]
@@ -50,7 +51,7 @@ pub(crate) struct SessionImportArgs {
     /// File written by `session export`
     file: Utf8PathBuf,
     /// Agent to assign the session to [default: same name as exported]
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -59,19 +60,19 @@ pub(crate) struct SessionImportArgs {
 
 /// Runs `session adopt`.
 pub(crate) fn adopt(global: &GlobalArgs, args: &SessionAdoptArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let order = SessionOperation::Adopt { id: args.id.clone(), agent: args.agent.clone() };
-    send_session_order(global, &place, order, args.json)
+    send_session_order(global, &context, order, args.json)
 }
 
 /// Runs `session import`.
 pub(crate) fn import(global: &GlobalArgs, args: &SessionImportArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     // The daemon may have another working directory, so the path must be absolute.
-    let file = place.working_dir.join(&args.file);
+    let file = context.working_dir.join(&args.file);
     send_session_order(
         global,
-        &place,
+        &context,
         SessionOperation::Import { file, agent: args.agent.clone() },
         args.json,
     )
@@ -79,12 +80,12 @@ pub(crate) fn import(global: &GlobalArgs, args: &SessionImportArgs) -> CommandRe
 
 fn send_session_order(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     order: SessionOperation,
     json: bool,
 ) -> CommandResult {
     let answer =
-        daemon::request(place, &DaemonCommand::Session { order, by: place.caller_name() })?;
+        daemon::request(context, &DaemonCommand::Session { order, by: context.caller_name() })?;
     let CommandReply::Taken(taken) = &answer else { return Err(daemon::unexpected(&answer)) };
     daemon::print_answer(&answer, json)?;
     if json || global.quiet {

@@ -5,10 +5,12 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Args;
 use heeler_query::diff::SessionDiff;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `session diff`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -16,17 +18,18 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session diff sess-1a2b --at-message 6 --stat
   heeler session diff sess-1a2b | git apply     # in another checkout
 
-Compares the files at that message (without one: before the session's first turn) with the files as
-they are now, or as they last were if their folder is gone or on another machine. Snapshots are
-taken before the first turn and after each finished turn if the agent works in a git repository.
-They leave out ignored files, nested repositories and submodules, so these are not compared.
+Compares the current files with those at the given message or, without one, with those before the
+session's first turn. If the folder is gone or on another machine, the last snapshot is compared instead
+of the current files. Snapshots are taken before the first turn and after each finished turn if the
+agent works in a git repository. They leave out ignored files, nested repositories and submodules, so
+these are not compared.
 Exit codes: 0 shown, 4 not found, 5 there is no snapshot.";
 
 /// Arguments of `session diff`.
 #[derive(Args)]
 pub(crate) struct SessionDiffArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Compare with the files at this message
     #[arg(short = 'm', long, value_name = "N")]
@@ -41,10 +44,10 @@ pub(crate) struct SessionDiffArgs {
 
 /// Runs `session diff`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    drop(super::find(&place, &args.id)?);
-    let diff = place.open_records()?.diff(&args.id, args.at_message, context::now())?;
-    if !place.quiet && !args.json {
+    let context = CommandContext::find(global)?;
+    drop(context.find_session(&args.id)?);
+    let diff = context.open_records()?.diff(&args.id, args.at_message, process_env::now())?;
+    if !context.quiet && !args.json {
         diff.note.iter().try_for_each(|words| output::print_note(words))?;
     }
     print(args, diff)

@@ -7,11 +7,13 @@ use clap::{Args, ValueHint};
 use heeler_query::export::{SessionExport, SnapshotInclusion};
 use heeler_store::bundle::{BundleChecksums, BundleExportError};
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{CommandContext, parent_dir};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
+use crate::text_file::parent_dir;
 
 /// Help footer of `session export`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -20,20 +22,20 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session export sess-1a2b --workspace -o session.json     # with the files of each turn
 
 The file holds the records of the session and its jobs, every row of its transcript, and every line of
-the native session, which another machine needs to continue: all messages and tool results. The
-fleet's secrets are removed; check the rest before you share the file. `session import` reads it.
+the native session, which another machine needs to continue it. All messages and tool results are
+included. The fleet's secrets are removed; check the rest before you share the file. `session import` reads it.
 
 With --workspace, the file also holds the snapshots of the session's files, with the commits they are
-based on, for `session fork --workspace` and `session diff` on the other machine. Nothing is removed
-from those: files may hold secrets, even in files that were deleted since. For a fork that has not
-started, its source up to the fork point is exported.
+based on, for `session fork --workspace` and `session diff` on the other machine. Secrets are
+not removed from snapshots, and a snapshot may hold files that were deleted later. For a fork that has
+not started, its source up to the fork point is exported.
 Exit codes: 0 exported, 4 not found, 5 refused: there is no snapshot for --workspace.";
 
 /// Arguments of `session export`.
 #[derive(Args)]
 pub(crate) struct SessionExportArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -45,14 +47,14 @@ pub(crate) struct SessionExportArgs {
 
 /// Runs `session export`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    drop(super::find(&place, &args.id)?);
+    let context = CommandContext::find(global)?;
+    drop(context.find_session(&args.id)?);
     // Fail if `.env` cannot be read: its secrets could not be removed from the export.
-    let loaded = OptionalFleetConfig::load(&place)?.into_loaded();
+    let loaded = OptionalFleetConfig::load(&context)?.into_loaded();
     let files =
         if args.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
-    let export = place.open_records_with(loaded)?.export(&args.id, files)?;
-    if args.workspace && !place.quiet {
+    let export = context.open_records_with(loaded)?.export(&args.id, files)?;
+    if args.workspace && !context.quiet {
         warn(&export)?;
     }
     let session = &export.session;
@@ -64,13 +66,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResul
             sums
         }
         Some(file) => {
-            let sums = write_to_file(&place.working_dir.join(file), &export)?;
+            let sums = write_to_file(&context.working_dir.join(file), &export)?;
             let lines = output::pluralize(sums.events.lines, "row");
             output::print_note(&format!("wrote {} with {lines} to {file}", session.id))?;
             sums
         }
     };
-    if sums.own.is_none() && !place.quiet {
+    if sums.own.is_none() && !context.quiet {
         let why = match &session.fork {
             Some(fork) => format!("the native session of {} no longer exists", fork.source),
             None => "its native session no longer exists, or its runtime keeps none".to_owned(),

@@ -5,12 +5,13 @@ use heeler_engine::{CommandReply, DaemonCommand, ForkedSession, SessionOperation
 use heeler_model::SessionId;
 use heeler_workspace::SnapshotOmission;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `session fork`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -19,10 +20,9 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session fork sess-1a2b --run -p 'Try it without the cache'
   heeler session resume $(heeler session fork sess-1a2b -q) -p 'And now the other way'
 
-The source session is not changed, not by a byte. The fork point is fixed when the command returns,
-even if the source continues. `session show ID --history` numbers the messages and marks possible
-fork points: after the last answer of a finished turn. Another number moves to the nearest fork point
-before it.
+The source session is not changed. The fork point is fixed when the command returns, even if the source continues. `session show ID --history` numbers the messages and marks possible
+fork points: after the last answer of a finished turn. For any other number, the fork starts at the
+nearest fork point before it.
 Exit codes: 0 forked, 4 not found, 5 refused: not a possible fork point; with --run also those of
 `trigger`.";
 
@@ -42,7 +42,7 @@ Exit codes: 0 forked, 4 not found, 5 refused: the job has no session or no possi
 #[derive(Args)]
 pub(crate) struct SessionForkArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
@@ -55,7 +55,7 @@ pub(crate) struct SessionForkArgs {
 #[derive(Args)]
 pub(crate) struct JobForkArgs {
     /// Job to fork from (ID or unique prefix); the fork starts where that job ended
-    #[arg(add = cli::jobs())]
+    #[arg(add = shared_args::jobs())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ForkOptionArgs,
@@ -68,7 +68,7 @@ pub(crate) struct ForkOptionArgs {
     #[arg(short = 'W', long)]
     workspace: bool,
     /// Assign the fork to another agent
-    #[arg(long = "as", value_name = "AGENT", add = cli::agents())]
+    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
     agent: Option<String>,
     /// Continue the fork at once, and watch it
     #[arg(long)]
@@ -83,24 +83,24 @@ pub(crate) struct ForkOptionArgs {
 
 /// Runs `session fork`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let session = super::find(&place, &args.id)?;
-    fork(global, &place, session.id, args.at_message, &args.how)
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let session = context.find_session(&args.id)?;
+    fork(global, &context, session.id, args.at_message, &args.how)
 }
 
 /// Runs `jobs fork`: forks the job's session after the job's last message.
 pub(crate) fn fork_job(global: &GlobalArgs, args: &JobForkArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    drop(place.reader_for("job", &args.id)?);
-    let (session, at) = place.open_records()?.fork_point_of_job(&args.id)?;
-    fork(global, &place, session.id, Some(at), &args.how)
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    drop(context.reader_for("job", &args.id)?);
+    let (session, at) = context.open_records()?.fork_point_of_job(&args.id)?;
+    fork(global, &context, session.id, Some(at), &args.how)
 }
 
 fn fork(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     session: SessionId,
     at_message: Option<u64>,
     how: &ForkOptionArgs,
@@ -113,8 +113,8 @@ fn fork(
         agent: how.agent.clone(),
         workspace: how.workspace,
     };
-    let command = DaemonCommand::Session { order, by: place.caller_name() };
-    let answer = daemon::request(place, &command)?;
+    let command = DaemonCommand::Session { order, by: context.caller_name() };
+    let answer = daemon::request(context, &command)?;
     let CommandReply::Session(made) = &answer else { return Err(daemon::unexpected(&answer)) };
     if how.run {
         if !how.json && !global.quiet {

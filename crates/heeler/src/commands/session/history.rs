@@ -93,7 +93,7 @@ fn message_lines(
     let is_full = extent == MessageExtent::Full;
     let mut bytes_left = if is_full { usize::MAX } else { TEXT_BYTES_MAX };
     let mut bytes_cut = 0;
-    let mut said = Vec::new();
+    let mut shown_lines = Vec::new();
     let mut tools = message.tools.iter();
     for block in message.rows.iter().flat_map(blocks) {
         match block {
@@ -101,28 +101,29 @@ fn message_lines(
                 let kept = &text[..text.floor_char_boundary(bytes_left)];
                 (bytes_left, bytes_cut) =
                     (bytes_left - kept.len(), bytes_cut + text.len() - kept.len());
-                said.extend(wrapped(kept).into_iter().map(SafeText::from));
+                shown_lines.extend(wrapped(kept).into_iter().map(SafeText::from));
             }
             HistoryBlock::Thinking(text) => {
                 let style = Style::new().dimmed();
                 let text = truncate_chars(&one_line(&text), ASIDE_CHARS_MAX);
-                said.extend(wrapped(&text).iter().map(|line| SafeText::styled(style, line)));
+                shown_lines.extend(wrapped(&text).iter().map(|line| SafeText::styled(style, line)));
             }
             HistoryBlock::Tool => {
-                said.extend(tools.next().into_iter().flat_map(|tool| tool_call_lines(tool, room)));
+                shown_lines
+                    .extend(tools.next().into_iter().flat_map(|tool| tool_call_lines(tool, room)));
             }
         }
     }
     let lines_max = if is_full { usize::MAX } else { LINES_MAX };
-    let left = said.split_off(said.len().min(lines_max));
+    let left = shown_lines.split_off(shown_lines.len().min(lines_max));
     let left_out = truncation_note(message, &left, bytes_cut);
-    said.extend(left_out.map(|text| SafeText::styled(Style::new().dimmed(), &text)));
+    shown_lines.extend(left_out.map(|text| SafeText::styled(Style::new().dimmed(), &text)));
     let margin = " ".repeat(MARGIN);
-    let said = said.into_iter().map(|line| match line.is_empty() {
+    let shown_lines = shown_lines.into_iter().map(|line| match line.is_empty() {
         true => line,
         false => SafeText::from(margin.as_str()).append(line),
     });
-    std::iter::once(heading(message, zone)).chain(said).collect()
+    std::iter::once(heading(message, zone)).chain(shown_lines).collect()
 }
 
 /// Returns a note on the part of a message that is not shown, and the options that show it.
@@ -148,7 +149,7 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
         HistoryRole::User => ("you", AnsiColor::Blue.on_default()),
         HistoryRole::Assistant => ("agent", AnsiColor::Green.on_default()),
     };
-    let mark = match (message.fork_safety, &message.snapshot) {
+    let fork_symbol = match (message.fork_safety, &message.snapshot) {
         (ForkSafety::Safe, Some(_)) => " *+",
         (ForkSafety::Safe, None) => " *",
         (ForkSafety::Unsafe(_), _) => "",
@@ -159,7 +160,7 @@ fn heading(message: &HistoryMessage, zone: &TimeZone) -> SafeText {
     let number = SafeText::styled(Style::new().bold(), &number);
     let line =
         number.append(" ").append(SafeText::styled(style, who)).append(at.unwrap_or_default());
-    let line = line.append(SafeText::styled(Style::new().bold(), mark));
+    let line = line.append(SafeText::styled(Style::new().bold(), fork_symbol));
     let yellow = |text| SafeText::styled(AnsiColor::Yellow.on_default(), text);
     let line = match (is_pending(message), is_external(message)) {
         (true, _) => return line.append(yellow(" from outside Heeler, not imported yet")),
@@ -330,8 +331,8 @@ mod tests {
                   By hand.
             "#]],
         );
-        let told = MessageDetails::of(&one);
-        assert_eq!((told.number, told.taken_in), (None, false));
+        let details = MessageDetails::of(&one);
+        assert_eq!((details.number, details.taken_in), (None, false));
         one.rows[0][EXTERNAL_KEY] = true.into();
         check(
             &one,

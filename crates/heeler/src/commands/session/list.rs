@@ -8,10 +8,12 @@ use heeler_store::native::NativeSessionFilter;
 use jiff::Timestamp;
 
 use super::native;
-use crate::cli::{self, GlobalArgs, ListPageArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args::{self, ListPageArgs};
 use crate::time_argument;
 
 /// Help footer of `session list`.
@@ -30,7 +32,7 @@ const DEPTH_MAX: usize = 8;
 #[derive(Args)]
 pub(crate) struct SessionListArgs {
     /// Show only sessions with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::session_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::session_status())]
     status: Option<SessionStatus>,
     /// Show only sessions of this channel and its threads: PLATFORM/CHANNEL[/THREAD]
     #[arg(short = 'C', long, value_name = "ID")]
@@ -50,15 +52,15 @@ pub(crate) struct SessionListArgs {
 
 /// Runs `session list`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let since = args
         .page
         .since
         .as_deref()
-        .map(|text| time_argument::parse_moment(text, context::now()))
+        .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
     if args.native {
-        return native::list(&place, args, native_filter(&place, args, since)?);
+        return native::list(&context, &args.page, native_filter(&context, args, since)?);
     }
     let wanted = SessionListQuery {
         agent: args.page.agent.clone(),
@@ -69,15 +71,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult 
         limit: args.page.limit.get() as usize,
         tree: args.tree,
     };
-    let page = place.open_records()?.sessions(&wanted, context::now())?;
+    let page = context.open_records()?.sessions(&wanted, process_env::now())?;
     match args.page.json {
         true => Ok(output::print_json(&page)?),
-        false => print(&place, &page, args),
+        false => print(&context, &page, args),
     }
 }
 
 fn native_filter(
-    place: &CommandContext,
+    context: &CommandContext,
     args: &SessionListArgs,
     since: Option<Timestamp>,
 ) -> CommandResult<NativeSessionFilter> {
@@ -85,7 +87,7 @@ fn native_filter(
     let before = args.page.before.as_deref().map(str::parse).transpose().map_err(usage)?;
     // Claude names its folders after real paths, with links resolved.
     let real = |path: &Utf8PathBuf| {
-        let path = place.working_dir.join(path);
+        let path = context.working_dir.join(path);
         path.canonicalize_utf8().unwrap_or(path)
     };
     Ok(NativeSessionFilter { cwd: args.directory.as_ref().map(real), since, before })
@@ -110,13 +112,13 @@ fn branches(depths: &[usize]) -> Vec<String> {
     drawn
 }
 
-fn print(place: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> CommandResult {
+fn print(context: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> CommandResult {
     let listed = &page.sessions;
     let status = args.status.map(SessionStatus::as_str);
     if listed.is_empty() {
         let nothing = match &args.channel {
             Some(_) => "no sessions match".to_owned(),
-            None => args.page.empty_list_note("sessions", status, place),
+            None => args.page.empty_list_note("sessions", status, context),
         };
         return Ok(output::print_line(nothing)?);
     }
@@ -133,7 +135,7 @@ fn print(place: &CommandContext, page: &SessionPage, args: &SessionListArgs) -> 
 }
 
 fn table(listed: &[SessionSummary]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FROM"],
         &["AGENT", "MODE", "FROM"],

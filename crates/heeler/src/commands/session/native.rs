@@ -3,6 +3,7 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{AgentSessionId, SessionId, iso_millis};
+use heeler_query::messages::MessageListQuery;
 use heeler_query::sessions::build_resume_command;
 use heeler_store::StoreReader;
 use heeler_store::history::{HistoryPage, load_history};
@@ -11,11 +12,12 @@ use heeler_store::native::{
 };
 use serde_json::{Value, json};
 
-use super::{list, show};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args::ListPageArgs;
 
 /// Claude's session folder, and the redactor applied to everything shown from it.
 pub(crate) struct NativeSessionReader {
@@ -25,18 +27,18 @@ pub(crate) struct NativeSessionReader {
 
 impl NativeSessionReader {
     /// Finds Claude's folder as Claude does: by `CLAUDE_CONFIG_DIR`, else in the user's home.
-    pub(crate) fn open(place: &CommandContext) -> CommandResult<NativeSessionReader> {
-        let folder = |name: &str| place.env.get(name).filter(|path| !path.is_empty());
+    pub(crate) fn open(context: &CommandContext) -> CommandResult<NativeSessionReader> {
+        let folder = |name: &str| context.env.get(name).filter(|path| !path.is_empty());
         let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-            (Some(config), _) => place.working_dir.join(config),
-            (None, Some(home)) => place.working_dir.join(home).join(".claude"),
+            (Some(config), _) => context.working_dir.join(config),
+            (None, Some(home)) => context.working_dir.join(home).join(".claude"),
             (None, None) => {
                 let message = "HOME is not set, so Claude's session folder is unknown";
                 return Err(CommandFailure::message(FailureCode::Usage, message)
                     .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
             }
         };
-        let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(place)?.secrets());
+        let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(context)?.secrets());
         Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
     }
 
@@ -53,13 +55,12 @@ impl NativeSessionReader {
     }
 
     /// Reads a page of a session's messages.
-    fn read(
+    pub(super) fn read(
         &self,
         session: &NativeSession,
-        before: Option<u64>,
-        count: usize,
+        page: &MessageListQuery,
     ) -> CommandResult<HistoryPage> {
-        let past = load_history(&session.path, Some(&session.path), before, count);
+        let past = load_history(&session.path, Some(&session.path), page.before, page.limit);
         let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         self.cleaner.history(&mut past);
         Ok(past)
@@ -77,15 +78,15 @@ fn failure(error: NativeSessionError) -> CommandFailure {
 
 /// Lists native sessions.
 pub(super) fn list(
-    place: &CommandContext,
-    args: &list::SessionListArgs,
+    context: &CommandContext,
+    args: &ListPageArgs,
     filter: NativeSessionFilter,
 ) -> CommandResult {
-    let natives = NativeSessionReader::open(place)?;
-    let limit = args.page.limit.get() as usize;
+    let natives = NativeSessionReader::open(context)?;
+    let limit = args.limit.get() as usize;
     let mut page = native::list(&natives.projects, &filter, limit).map_err(failure)?;
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
-    let reader = place.open_reader()?;
+    let reader = context.open_reader()?;
     let mut listed = Vec::with_capacity(page.sessions.len());
     for session in page.sessions {
         let ours = own_session_id(reader.as_ref(), &session.id)?;
@@ -95,10 +96,10 @@ pub(super) fn list(
     for error in &page.unreadable {
         output::print_error(format!("{error}: {}", error.source))?;
     }
-    if args.page.json {
+    if args.json {
         let sessions: Vec<Value> =
             listed.iter().map(|(session, ours)| to_json(session, ours.as_ref())).collect();
-        let (total, limit) = (page.total, args.page.limit);
+        let (total, limit) = (page.total, args.limit);
         return Ok(output::print_json(
             &json!({ "sessions": sessions, "total": total, "limit": limit }),
         )?);
@@ -106,7 +107,7 @@ pub(super) fn list(
     let Some((last, _)) = listed.last() else {
         return Ok(output::print_line(format!("no native sessions in {}", natives.projects))?);
     };
-    let next = args.page.next_page_command("session list --native", None, last.id.as_str());
+    let next = args.next_page_command("session list --native", None, last.id.as_str());
     let more = (filter.before.is_none() && page.total > listed.len())
         .then(|| format!("showing {} of {}; older: {next}", listed.len(), page.total));
     table(&listed)?;
@@ -126,7 +127,7 @@ fn own_session_id(
 }
 
 fn table(listed: &[(NativeSession, Option<SessionId>)]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(
         &["ID", "LAST USED", "MESSAGES", "SIZE", "HEELER ID", "TITLE", "DIRECTORY"],
         &["HEELER ID", "TITLE", "DIRECTORY"],
@@ -169,25 +170,20 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
     })
 }
 
-/// Prints a session, or its messages.
-pub(super) fn show(
-    place: &CommandContext,
-    natives: &NativeSessionReader,
+/// Prints a session.
+pub(super) fn print(
+    context: &CommandContext,
     session: &NativeSession,
-    args: &show::SessionShowArgs,
+    json: bool,
 ) -> CommandResult {
-    if let Some(page) = args.page() {
-        let past = natives.read(session, page.before, page.count)?;
-        return args.print_page(session.id.as_str(), &past);
-    }
     let cwd = session.cwd.as_deref();
-    let resume = cwd.map(|cwd| build_resume_command(&place.env, cwd, &session.id, &session.path));
-    if args.json {
+    let resume = cwd.map(|cwd| build_resume_command(&context.env, cwd, &session.id, &session.path));
+    if json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);
         return Ok(output::print_json(&json!({ "session": value }))?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let when =
         |at| SafeText::from(format!("{} ({})", iso_millis(at), output::relative_time(at, now)));
     let fields: [(&str, Option<SafeText>); 11] = [
@@ -197,7 +193,7 @@ pub(super) fn show(
         ("created", session.first_at.map(when)),
         ("last used", session.last_at.map(when)),
         ("messages", Some(messages(session).into())),
-        ("tokens", show::tokens(session.tokens.cast_signed())),
+        ("tokens", output::format_token_estimate(session.tokens.cast_signed())),
         ("directory", cwd.map(|path| path.as_str().into())),
         ("git branch", session.git_branch.as_deref().map(SafeText::from)),
         ("size", Some(output::format_size(session.bytes).into())),

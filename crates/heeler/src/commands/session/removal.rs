@@ -12,12 +12,14 @@ use heeler_store::{DeletedSession, IdLookupError, StoreReader};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::OptionalFleetConfig;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::shared_args;
 use crate::time_argument;
 
 /// Help footer of `session delete`.
@@ -26,9 +28,9 @@ pub(crate) const DELETE: &str = "Examples:
   heeler session restore sess-1a2b
   heeler session delete sess-1a2b --purge
 
-The transcript moves to trash/sessions/ in the state directory, and the record becomes a tombstone;
-`restore` brings both back. A worktree of its own is kept until it is purged. The native session (for
-claude: in ~/.claude/projects) and the transcripts of its jobs are always kept.
+The transcript moves to trash/sessions/ in the state directory, and the record is marked as deleted;
+`restore` brings both back. The session's worktree is kept until the session is purged. The native
+session (for claude: in ~/.claude/projects) and the transcripts of its jobs are always kept.
 --purge removes transcript, snapshots and worktree permanently, after confirmation.
 Exit codes: 0 deleted, 4 not found, 5 refused: in use, or not confirmed.";
 
@@ -56,7 +58,7 @@ Exit codes: 0 done.";
 #[derive(Args)]
 pub(crate) struct SessionDeleteArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Remove its files permanently
     #[arg(long)]
@@ -95,9 +97,9 @@ pub(crate) struct SessionCleanupArgs {
 
 /// Runs `session delete`.
 pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let reader = place.reader_for("session", &args.id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let reader = context.reader_for("session", &args.id)?;
     let session = match reader.find_session(&args.id) {
         Ok(session) => session,
         Err(IdLookupError::Unknown { .. }) => find_deleted(&reader, &args.id)?,
@@ -109,7 +111,7 @@ pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandRe
     }
     let order = SessionOperation::Delete { session: session.id.clone(), purge: args.purge };
     let answer =
-        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
+        daemon::request(&context, &DaemonCommand::Session { order, by: context.caller_name() })?;
     if args.json || global.quiet {
         return daemon::print_answer(&answer, args.json);
     }
@@ -161,15 +163,15 @@ fn confirm(session: &Session) -> CommandResult {
 
 /// Runs `session restore`.
 pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let Some(id) = &args.id else { return list_trash(&place, args.json) };
-    let reader = place.reader_for("session", id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let Some(id) = &args.id else { return list_trash(&context, args.json) };
+    let reader = context.reader_for("session", id)?;
     let session = find_deleted(&reader, id)?.id;
     drop(reader);
     let order = SessionOperation::Restore { session: session.clone() };
     let answer =
-        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
+        daemon::request(&context, &DaemonCommand::Session { order, by: context.caller_name() })?;
     if args.json || global.quiet {
         return daemon::print_answer(&answer, args.json);
     }
@@ -177,8 +179,8 @@ pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> Command
 }
 
 /// Lists the trash.
-fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
-    let all = match place.open_reader()? {
+fn list_trash(context: &CommandContext, is_json: bool) -> CommandResult {
+    let all = match context.open_reader()? {
         Some(reader) => reader.deleted_sessions()?,
         None => Vec::new(),
     };
@@ -196,7 +198,7 @@ fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
     if all.is_empty() {
         return Ok(output::print_line("no session is in the trash")?);
     }
-    let now = context::now();
+    let now = process_env::now();
     let mut lines =
         OutputTable::new(&["ID", "AGENT", "DELETED", "BY", "MESSAGES"], &["AGENT", "BY"]);
     for DeletedSession { session, deleted_at: at, deleted_by: by, .. } in &all {
@@ -213,34 +215,34 @@ fn list_trash(place: &CommandContext, is_json: bool) -> CommandResult {
 
 /// Runs `session cleanup`.
 pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let before = time_argument::parse_moment(&args.older_than, context::now())?;
-    let plan = plan(&place, before)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let before = time_argument::parse_moment(&args.older_than, process_env::now())?;
+    let plan = plan(&context, before)?;
     if args.dry_run {
-        let CleanupPlan { removed: going, retained: kept } = plan;
-        return print_cleanup(global, args, &going, &kept);
+        let CleanupPlan { removed: going, retained } = plan;
+        return print_cleanup(global, args, &going, &retained);
     }
     let order = SessionOperation::Cleanup { before };
     let answer =
-        daemon::request(&place, &DaemonCommand::Session { order, by: place.caller_name() })?;
-    let CommandReply::Sessions { sessions, kept } = answer else {
+        daemon::request(&context, &DaemonCommand::Session { order, by: context.caller_name() })?;
+    let CommandReply::Sessions { sessions, kept: retained } = answer else {
         return Err(daemon::unexpected(&answer));
     };
     // The deleted sessions are described by the plan made before.
     let was = |id: &SessionId| plan.removed.iter().find(|session| session.id == *id).cloned();
-    let unknown = |id: &SessionId| Session::new(id.clone(), "", context::now());
+    let unknown = |id: &SessionId| Session::new(id.clone(), "", process_env::now());
     let gone: Vec<Session> =
         sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
-    print_cleanup(global, args, &gone, &kept)
+    print_cleanup(global, args, &gone, &retained)
 }
 
 /// Plans a clean-up without changing anything.
-fn plan(place: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan> {
-    let Some(reader) = place.open_reader()? else { return Ok(CleanupPlan::default()) };
-    let home = place.home.clone().ok_or_else(context::no_home)?;
-    let loaded = OptionalFleetConfig::load(place)?.into_loaded();
-    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, context::now())?)
+fn plan(context: &CommandContext, before: Timestamp) -> CommandResult<CleanupPlan> {
+    let Some(reader) = context.open_reader()? else { return Ok(CleanupPlan::default()) };
+    let home = context.home.clone().ok_or_else(process_env::no_home)?;
+    let loaded = OptionalFleetConfig::load(context)?.into_loaded();
+    Ok(plan_cleanup(&reader, loaded.as_ref(), &home, before, process_env::now())?)
 }
 
 /// Prints the sessions that are deleted, or would be, and those that are kept.
@@ -248,14 +250,14 @@ fn print_cleanup(
     global: &GlobalArgs,
     args: &SessionCleanupArgs,
     gone: &[Session],
-    kept: &[RetainedSession],
+    retained: &[RetainedSession],
 ) -> CommandResult {
     if args.json {
         let ids: Vec<_> = gone.iter().map(|session| &session.id).collect();
-        let told = json!({
-            "sessions": ids, "total": ids.len(), "kept": kept, "dryRun": args.dry_run,
+        let document = json!({
+            "sessions": ids, "total": ids.len(), "kept": retained, "dryRun": args.dry_run,
         });
-        return Ok(output::print_json(&told)?);
+        return Ok(output::print_json(&document)?);
     }
     if global.quiet {
         return gone.iter().try_for_each(|session| Ok(output::print_line(session.id.as_str())?));
@@ -263,7 +265,7 @@ fn print_cleanup(
     if !gone.is_empty() {
         print_deleted(gone)?;
     }
-    for RetainedSession { reason, .. } in kept {
+    for RetainedSession { reason, .. } in retained {
         output::print_note(&format!("kept: {reason}"))?;
     }
     let count = output::pluralize(gone.len() as u64, "session");
@@ -272,14 +274,14 @@ fn print_cleanup(
         false if gone.is_empty() => format!("{count} deleted"),
         false => format!("{count} deleted; `heeler session restore ID` restores one"),
     })?;
-    if gone.len() + kept.len() >= CLEANUP_MAX {
+    if gone.len() + retained.len() >= CLEANUP_MAX {
         output::print_note("there may be more; run the command again")?;
     }
     Ok(())
 }
 
 fn print_deleted(gone: &[Session]) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let mut lines = OutputTable::new(&["ID", "AGENT", "LAST USED", "MESSAGES"], &["AGENT"]);
     for session in gone {
         lines.push(vec![

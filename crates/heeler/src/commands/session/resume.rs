@@ -6,17 +6,18 @@ use heeler_model::Session;
 use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::trigger::{self, TriggerArgs};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
+use crate::shared_args;
 
 /// Help footer of `session resume`.
 pub(crate) const ABOUT: &str = "Examples:
   heeler session resume sess-1a2b -p 'And the next one'
   heeler session resume sess-1a2b --detach
 
-Starts a new job of the session's agent in the session, whatever its status. The agent knows the
+Starts a new job of the session's agent in the session, whatever the session's status. The agent knows the
 earlier messages. Without a prompt, the agent is informed that it was interrupted.
 If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
 those messages; --take-in answers yes.
@@ -29,7 +30,7 @@ pub(crate) const OF_AGENT: &str = "Examples:
   heeler agent resume coder -p 'And now the tests'
   heeler agent resume coder --detach
 
-Starts a new job of the agent in the session that it used last, whatever its status. The agent knows
+Starts a new job of the agent in the session that it used last, whatever the session's status. The agent knows
 the earlier messages. Without a prompt, the agent is informed that it was interrupted.
 If the session was continued outside Heeler (with `claude --resume`), you are asked whether to import
 those messages; --take-in answers yes.
@@ -57,7 +58,7 @@ pub(crate) struct ResumeOptionArgs {
 #[derive(Args)]
 pub(crate) struct SessionResumeArgs {
     /// Session ID or unique prefix
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     #[command(flatten)]
     pub(crate) how: ResumeOptionArgs,
@@ -67,7 +68,7 @@ pub(crate) struct SessionResumeArgs {
 #[derive(Args)]
 pub(crate) struct AgentResumeArgs {
     /// Agent name
-    #[arg(add = cli::agents())]
+    #[arg(add = shared_args::agents())]
     agent: String,
     #[command(flatten)]
     pub(crate) how: ResumeOptionArgs,
@@ -75,23 +76,23 @@ pub(crate) struct AgentResumeArgs {
 
 /// Runs `session resume`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let session = super::find(&place, &args.id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let session = context.find_session(&args.id)?;
     resume_session(global, &session, &args.how)
 }
 
 /// Runs `agent resume`.
 pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
     let none = |agent: &str| {
         let message = format!("{agent} has no session yet");
         CommandFailure::message(FailureCode::NotFound, message)
             .hint(format!("heeler trigger {agent} -p '…'"))
     };
-    let Some(reader) = place.open_reader()? else { return Err(none(&args.agent)) };
-    let agent = place.find_agent(&reader, &args.agent)?;
+    let Some(reader) = context.open_reader()? else { return Err(none(&args.agent)) };
+    let agent = context.find_agent(&reader, &args.agent)?;
     let filter = SessionFilter { agent: Some(agent.clone()), ..SessionFilter::default() };
     let last = reader.sessions(&filter, None, 1)?.pop().ok_or_else(|| none(&agent))?;
     drop(reader);

@@ -9,13 +9,14 @@ use heeler_query::sessions::SessionDetails;
 use heeler_store::history::HistoryPage;
 use serde_json::json;
 
-use super::find;
 use super::history::{self, MessageExtent};
 use super::native::{self, NativeSessionReader};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `session show`.
 pub(crate) const ABOUT: &str = "Examples:
@@ -37,7 +38,7 @@ pub(crate) struct SessionShowArgs {
     /// Session ID, native session ID, or unique prefix of one
     ///
     /// A native session that was not adopted is found by Claude's ID.
-    #[arg(add = cli::sessions())]
+    #[arg(add = shared_args::sessions())]
     id: String,
     /// Show its messages, with their numbers
     #[arg(short = 'H', long)]
@@ -56,21 +57,15 @@ pub(crate) struct SessionShowArgs {
     pub(crate) json: bool,
 }
 
-/// Range of requested messages.
-pub(super) struct HistoryRange {
-    pub(super) before: Option<u64>,
-    pub(super) count: usize,
-}
-
 impl SessionShowArgs {
     /// Returns the requested messages if `--history` was given.
-    pub(super) fn page(&self) -> Option<HistoryRange> {
-        let page = HistoryRange { before: self.before, count: self.number.get() };
+    fn page(&self) -> Option<MessageListQuery> {
+        let page = MessageListQuery { before: self.before, limit: self.number.get() };
         self.history.then_some(page)
     }
 
     /// Prints messages of a session.
-    pub(super) fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
+    fn print_page(&self, session: &str, past: &HistoryPage) -> CommandResult {
         if self.json {
             return Ok(output::print_json(&messages::message_page(session, past))?);
         }
@@ -84,22 +79,27 @@ impl SessionShowArgs {
 
 /// Runs `session show`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    if let Err(unknown) = find(&place, &args.id) {
-        let natives = NativeSessionReader::open(&place)
+    let context = CommandContext::find(global)?;
+    if let Err(unknown) = context.find_session(&args.id) {
+        let natives = NativeSessionReader::open(&context)
             .ok()
             .filter(|_| unknown.code == FailureCode::NotFound);
         let Some(natives) = natives else { return Err(unknown) };
         let found = natives.find(&args.id)?.ok_or(unknown)?;
-        return native::show(&place, &natives, &found, args);
+        return match args.page() {
+            Some(page) => {
+                let past = natives.read(&found, &page)?;
+                args.print_page(found.id.as_str(), &past)
+            }
+            None => native::print(&context, &found, args.json),
+        };
     }
-    let records = place.open_records()?;
+    let records = context.open_records()?;
     if let Some(page) = args.page() {
-        let wanted = MessageListQuery { before: page.before, limit: page.count };
-        let (session, past) = records.history(&args.id, wanted)?;
+        let (session, past) = records.history(&args.id, page)?;
         return args.print_page(session.id.as_str(), &past);
     }
-    let session = records.session(&args.id, context::now())?;
+    let session = records.session(&args.id, process_env::now())?;
     match args.json {
         true => Ok(output::print_json(&json!({ "session": session }))?),
         false => print(&session),
@@ -107,7 +107,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult 
 }
 
 fn print(details: &SessionDetails) -> CommandResult {
-    let now = context::now();
+    let now = process_env::now();
     let session = &details.item;
     let when = |at| format!("{} ({})", iso_millis(at), output::relative_time(at, now));
     let from = session.parent.as_ref().map(|parent| match session.forked_at_message {
@@ -131,7 +131,7 @@ fn print(details: &SessionDetails) -> CommandResult {
         ("created", Some(when(session.created_at).into())),
         ("last used", Some(when(session.last_active_at).into())),
         ("messages", Some(session.message_count.to_string().into())),
-        ("tokens", tokens(session.token_estimate)),
+        ("tokens", output::format_token_estimate(session.token_estimate)),
         ("directory", text(&session.working_directory)),
         ("workspace", text(&session.workspace)),
         ("runtime", Some(session.runtime.as_str().into()).filter(|_| !session.runtime.is_empty())),
@@ -147,12 +147,6 @@ fn print(details: &SessionDetails) -> CommandResult {
         output::print_note(&format!("messages: heeler session show {} --history", session.id))?;
     }
     Ok(())
-}
-
-/// Formats the estimated context size, if known.
-pub(super) fn tokens(estimate: i64) -> Option<SafeText> {
-    let estimate = u64::try_from(estimate).ok().filter(|tokens| *tokens > 0)?;
-    Some(format!("about {}", output::group_thousands(estimate)).into())
 }
 
 /// Returns the newest IDs, one per line, and the number of older ones.

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
+use crate::process_env;
 
 /// Signals that are forwarded to the daemon.
 const FORWARDED_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
@@ -32,7 +32,7 @@ pub(super) fn run() -> CommandResult {
     }
     drop(guard);
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--as-init");
-    let child = Command::new(context::program()?).args(args).stdin(Stdio::null()).spawn()?;
+    let child = Command::new(process_env::program()?).args(args).stdin(Stdio::null()).spawn()?;
     let daemon = Pid::from_raw(child.id().cast_signed()).expect("a child has a process id");
     let status = runtime.block_on(async {
         loop {

@@ -87,7 +87,7 @@ pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Res
         runtime.block_on(async {
             loop {
                 let command = signals.next().await;
-                let told: heeler_engine::ReplyCallback = Box::new(|answer| {
+                let callback: heeler_engine::ReplyCallback = Box::new(|answer| {
                     if let Err(refused) = answer {
                         tracing::warn!(
                             reason = refused.message,
@@ -95,7 +95,7 @@ pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Res
                         );
                     }
                 });
-                if handle.send(command, told).is_err() {
+                if handle.send(command, callback).is_err() {
                     return;
                 }
             }

@@ -13,11 +13,12 @@ use heeler_model::config::{WebConfig, WebOrigin, WebPort};
 use heeler_server::{PortHolder, WebEndpoint, port_holder};
 use heeler_store::StoreReader;
 
-use super::DaemonStartFailure;
-use crate::context::{self, CommandContext};
+use super::start_failure::DaemonStartFailure;
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, FailureCode};
 use crate::output;
+use crate::process_env;
 
 /// First port that `auto` tries.
 const PORT_FIRST: u16 = 7878;
@@ -40,7 +41,7 @@ pub(super) struct WebListener {
 
 /// Binds as configured; returns `None` if the web server is disabled.
 pub(super) fn listen(
-    place: &CommandContext,
+    context: &CommandContext,
     web: &WebConfig,
     reader: Option<&StoreReader>,
 ) -> Result<Option<WebListener>, DaemonStartFailure> {
@@ -54,7 +55,7 @@ pub(super) fn listen(
     let first = *ports.start();
     require_authentication(&addresses(&web.host, first)?, &web.host, reader)?;
     for port in ports {
-        match bind(place, &addresses(&web.host, port)?)? {
+        match bind(context, &addresses(&web.host, port)?)? {
             Some(listener) => {
                 listener.set_nonblocking(true)?;
                 let origins = web.origins.iter().map(WebOrigin::as_str).map(str::to_owned);
@@ -95,7 +96,9 @@ fn require_authentication(
         return Ok(());
     }
     let is_let_in = match reader {
-        Some(reader) => has_remote_access(reader, context::now()).map_err(CommandFailure::from)?,
+        Some(reader) => {
+            has_remote_access(reader, process_env::now()).map_err(CommandFailure::from)?
+        }
         None => false,
     };
     if is_let_in {
@@ -113,7 +116,7 @@ fn require_authentication(
 
 /// Binds the first address; returns `None` if it is taken.
 fn bind(
-    place: &CommandContext,
+    context: &CommandContext,
     addresses: &[SocketAddr],
 ) -> Result<Option<TcpListener>, DaemonStartFailure> {
     let Some(address) = addresses.first() else { return Ok(None) };
@@ -123,12 +126,12 @@ fn bind(
             Ok(listener) => return Ok(Some(listener)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 // Most likely the running daemon of this fleet holds the port.
-                if let Some(writer) = daemon::find_writer(place)? {
+                if let Some(writer) = daemon::find_writer(context)? {
                     return Err(DaemonStartFailure::Held(writer));
                 }
                 let holder = port_holder(address.port());
                 let is_ending =
-                    holder.is_some_and(|holder| belongs_to_fleet(&holder, &place.state_dir));
+                    holder.is_some_and(|holder| belongs_to_fleet(&holder, &context.state_dir));
                 if !is_ending || Instant::now() >= deadline {
                     return Ok(None);
                 }

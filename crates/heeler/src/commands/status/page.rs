@@ -7,11 +7,12 @@ use heeler_query::fleet::{FleetAgentSummary, OpenWorkflowRun, QueuedJobSummary};
 use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
 
-use super::StatusSnapshot;
-use crate::commands::jobs::{job_summary, start_text, status_text};
+use super::snapshot::StatusSnapshot;
+use crate::commands::job_text::{job_summary, start_text, status_text};
 use crate::commands::workflow::outcome;
-use crate::context::{CommandContext, parent_dir};
+use crate::context::CommandContext;
 use crate::output::{self, OutputTable, SafeText};
+use crate::text_file::parent_dir;
 
 /// Queued jobs that are shown.
 const WAITING_MAX: usize = 10;
@@ -78,7 +79,7 @@ impl StatusSections {
 /// Formats a snapshot.
 pub(super) fn page(
     snapshot: &StatusSnapshot,
-    place: &CommandContext,
+    context: &CommandContext,
     now: Timestamp,
 ) -> StatusPage {
     let mut page = StatusPage::default();
@@ -88,7 +89,7 @@ pub(super) fn page(
     let name = snapshot.fleet.fleet.name.as_deref().unwrap_or("fleet");
     let jobs = output::pluralize(snapshot.fleet.jobs_total.unsigned_abs(), "job");
     let daemon = daemon_text(snapshot, now);
-    page.line(format!("{name} in {}: {daemon}, {jobs}", place.state_dir));
+    page.line(format!("{name} in {}: {daemon}, {jobs}", context.state_dir));
     let daemon = snapshot.fleet.daemon.as_ref();
     if let Some(url) = daemon.and_then(|daemon| daemon.url.as_ref()) {
         page.line(format!("dashboard: {url} (heeler open logs you in)"));
@@ -100,7 +101,7 @@ pub(super) fn page(
     if let Some(faults) = &snapshot.config_faults {
         page.notes.push(format!("{faults}; see: heeler config validate"));
     }
-    let base = place.config.as_deref().map_or(place.working_dir.as_path(), parent_dir);
+    let base = context.config.as_deref().map_or(context.working_dir.as_path(), parent_dir);
     let faulty = snapshot.faulty_workflows.iter().map(|it| it.describe(base));
     let faults = daemon.iter().flat_map(|daemon| &daemon.faults).cloned();
     for fault in faults.chain(faulty) {
@@ -127,13 +128,13 @@ pub(super) fn page(
     add_failed(&mut parts, &mut page, snapshot, now);
     parts.add_to(&mut page);
     add_parked(&mut page, snapshot, now);
-    let asked = snapshot.fleet.approvals_waiting;
-    if asked > 0 {
-        let asked = match asked {
+    let open_questions = snapshot.fleet.approvals_waiting;
+    if open_questions > 0 {
+        let open_questions = match open_questions {
             1 => "1 open question".to_owned(),
             many => format!("{many} open questions"),
         };
-        page.notes.push(format!("{asked}: heeler approvals list"));
+        page.notes.push(format!("{open_questions}: heeler approvals list"));
     }
     page
 }
@@ -280,15 +281,15 @@ fn add_failed(
     now: Timestamp,
 ) {
     parts.begin("Failed in the last 24 hours");
-    let mut told = 0;
+    let mut shown_count = 0;
     for (newest, count) in &snapshot.fleet.failing {
         parts.row(job_row(newest, *count, now));
-        told += *count as i64;
+        shown_count += *count as i64;
     }
     let all = "heeler jobs --status failed --since 24h";
-    match snapshot.fleet.failed_total - told {
+    match snapshot.fleet.failed_total - shown_count {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
-        _ if told > snapshot.fleet.failing.len() as i64 => {
+        _ if shown_count > snapshot.fleet.failing.len() as i64 => {
             page.notes.push(format!("all of them: {all}"));
         }
         _ => {}

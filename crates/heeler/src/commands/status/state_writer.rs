@@ -19,26 +19,26 @@ pub(crate) struct StateWriterInfo {
 
 impl StateWriterInfo {
     /// Finds the process.
-    pub(crate) fn find(place: &CommandContext) -> CommandResult<StateWriterInfo> {
-        Ok(StateWriterInfo::connect(place)?.0)
+    pub(crate) fn find(context: &CommandContext) -> CommandResult<StateWriterInfo> {
+        Ok(StateWriterInfo::connect(context)?.0)
     }
 
     /// Finds the process, and connects to it if it is a daemon.
     pub(super) fn connect(
-        place: &CommandContext,
+        context: &CommandContext,
     ) -> CommandResult<(StateWriterInfo, Option<DaemonClient>)> {
-        let mut keeper = StateWriterInfo { writer: daemon::find_writer(place)?, daemon: None };
-        if keeper.writer.is_none() {
-            return Ok((keeper, None));
+        let mut writer = StateWriterInfo { writer: daemon::find_writer(context)?, daemon: None };
+        if writer.writer.is_none() {
+            return Ok((writer, None));
         }
-        let file = daemon::read_daemon_file(place)?;
-        let client = daemon::connect(place)?;
-        let (Some(file), Some(client)) = (file, client) else { return Ok((keeper, None)) };
+        let file = daemon::read_daemon_file(context)?;
+        let client = daemon::connect(context)?;
+        let (Some(file), Some(client)) = (file, client) else { return Ok((writer, None)) };
         if client.daemon_info().pid != file.pid {
-            return Ok((keeper, None));
+            return Ok((writer, None));
         }
-        keeper.daemon = Some(file);
-        Ok((keeper, Some(client)))
+        writer.daemon = Some(file);
+        Ok((writer, Some(client)))
     }
 
     /// Returns a warning if schedules do not run at present.

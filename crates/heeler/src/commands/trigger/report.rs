@@ -7,19 +7,20 @@ use heeler_engine::EngineContext;
 use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
 use heeler_model::{Job, JobId, JobStatus, Session};
-use heeler_store::{STOPPED_AT, StateDir, StoreReader};
+use heeler_store::{StateDir, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use super::TriggerArgs;
-use crate::cli::GlobalArgs;
+use super::trigger_args::TriggerArgs;
 use crate::commands::jobs;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::job_watch::JobWatchOutcome;
 use crate::output::{self, SafeText};
+use crate::process_env;
 
 /// Time for a newly started daemon to settle a job that has lost its daemon.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
@@ -28,56 +29,37 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the job once its end is recorded. Starts another daemon if the job's daemon died.
 pub(super) fn wait_for_record(
-    place: &CommandContext,
-    engine: &EngineContext,
+    context: &CommandContext,
     id: &JobId,
     seen: &JobWatchOutcome,
 ) -> CommandResult<Job> {
-    let on_record = || {
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of job {id} no longer exists"),
-            )
-        };
-        StoreReader::open(&engine.dir)?.job(id)?.ok_or_else(gone)
-    };
-    let mut job = on_record()?;
+    let mut job = context.recorded_job(id)?;
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
-    if is_left || waits_for_start(place, id)? {
+    if is_left || daemon::waits_for_start(context, id)? {
         return Ok(job);
     }
-    let daemon = daemon::connect_or_start(place)?;
+    let daemon = daemon::connect_or_start(context)?;
     let deadline = Instant::now() + SETTLE_WAIT;
     while !job.head.status.is_final() && Instant::now() < deadline {
         std::thread::sleep(POLL_INTERVAL);
-        job = on_record()?;
+        job = context.recorded_job(id)?;
     }
     drop(daemon);
     Ok(job)
-}
-
-/// Returns true if a job is queued in a fleet that was stopped, so that only `heeler start` starts
-/// it.
-pub(crate) fn waits_for_start(place: &CommandContext, id: &JobId) -> CommandResult<bool> {
-    let reader = StoreReader::open(&place.dir()?)?;
-    let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
-    let job = reader.job(id)?;
-    Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
 }
 
 /// Prints the outcome of the job, and returns the matching exit code.
 pub(super) fn report(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     engine: &EngineContext,
     job: &Job,
     seen: &JobWatchOutcome,
 ) -> CommandResult {
     let reader = StoreReader::open(&engine.dir)?;
     // The job's outcome decides the exit code, even if it cannot be printed.
-    if let Err(failure) = print_result(global, args, place, &reader, job, seen) {
+    if let Err(failure) = print_result(global, args, context, &reader, job, seen) {
         tracing::debug!(error = ?failure.error, "cannot print the outcome of the job");
     }
     let success = job.head.status == JobStatus::Completed;
@@ -97,7 +79,7 @@ pub(super) fn report(
 fn print_result(
     global: &GlobalArgs,
     args: &TriggerArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     job: &Job,
     seen: &JobWatchOutcome,
@@ -106,17 +88,17 @@ fn print_result(
     // The record has only a shortened summary.
     let answer = seen.answer.as_deref().or(job.head.summary.as_deref());
     if args.json {
-        let job = place.open_records()?.job_details(reader, job.clone())?;
-        let mut told = json!({ "success": success, "result": answer, "job": job });
+        let job = context.open_records()?.job_details(reader, job.clone())?;
+        let mut document = json!({ "success": success, "result": answer, "job": job });
         if let Some(fork) = &args.forked {
-            told["fork"] = fork.clone();
+            document["fork"] = fork.clone();
         }
-        return Ok(output::print_json(&told)?);
+        return Ok(output::print_json(&document)?);
     }
     if global.quiet && success {
         return Ok(answer.map(output::print_line).transpose().map(drop)?);
     }
-    print_outcome(args, job, reader, &place.dir()?, seen)
+    print_outcome(args, job, reader, &context.dir()?, seen)
 }
 
 /// Returns true if the job failed because its session has external messages.
@@ -213,7 +195,7 @@ fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) 
         output::print_error(format!("  {message}"))?;
     }
     let Some(error) = error else { return Ok(()) };
-    if let Some(when) = retry_time_text(error, context::now(), &TimeZone::system()) {
+    if let Some(when) = retry_time_text(error, process_env::now(), &TimeZone::system()) {
         output::print_error(format!("  retry not before: {when}"))?;
     }
     if !error.cure.is_empty() {

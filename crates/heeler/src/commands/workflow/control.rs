@@ -5,18 +5,20 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use heeler_engine::{DaemonCommand, WorkflowOperation};
 use heeler_model::WorkflowRunId;
+use heeler_query::progress::WorkflowRunProgress;
 use heeler_query::workflow_runs::WorkflowRunSummary;
 use heeler_store::{StoreReader, WorkflowRunRow};
 use serde_json::json;
 
-use super::progress::WorkflowRunProgress;
-use super::run::{WatchedRunOrigin, start_and_watch};
-use super::{RunWatchArgs, find_run};
-use crate::cli::{self, GlobalArgs};
+use super::run::start_and_watch;
+use super::watch::{RunWatchArgs, WatchedRunOrigin};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
+use crate::state_reader::record_gone;
 
 /// Help footer of `workflow cancel`.
 pub(super) const CANCEL: &str = "Examples:
@@ -55,7 +57,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 #[derive(Args)]
 pub(crate) struct WorkflowCancelArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Kill its agents at once instead of letting them finish their current step
     #[arg(long)]
@@ -69,7 +71,7 @@ pub(crate) struct WorkflowCancelArgs {
 #[derive(Args)]
 pub(crate) struct WorkflowRetryArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Run this phase again, with all phases that depend on it
     #[arg(long, value_name = "PHASE")]
@@ -80,13 +82,13 @@ pub(crate) struct WorkflowRetryArgs {
 
 /// Cancels a run, and waits until its jobs have ended.
 pub(super) fn cancel(global: &GlobalArgs, args: &WorkflowCancelArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let (reader, row) = context.find_workflow_run(&args.id)?;
     drop(reader);
     let id = row.head.id;
-    send_order(&place, WorkflowOperation::Cancel { run: id.clone(), now: args.now })?;
-    let row = wait_for_end(&place, &id)?;
+    send_order(&context, WorkflowOperation::Cancel { run: id.clone(), now: args.now })?;
+    let row = wait_for_end(&context, &id)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "run": WorkflowRunSummary::from(&row.head) }))?),
         false => {
@@ -103,29 +105,23 @@ pub(super) fn cancel(global: &GlobalArgs, args: &WorkflowCancelArgs) -> CommandR
 
 /// Sends a workflow operation to the daemon.
 pub(super) fn send_order(
-    place: &CommandContext,
+    context: &CommandContext,
     order: WorkflowOperation,
 ) -> CommandResult<heeler_engine::CommandReply> {
-    daemon::request(place, &DaemonCommand::Workflow { order, by: place.caller_name() })
+    daemon::request(context, &DaemonCommand::Workflow { order, by: context.caller_name() })
 }
 
 /// Waits until a run and all its jobs have ended.
-fn wait_for_end(place: &CommandContext, id: &WorkflowRunId) -> CommandResult<WorkflowRunRow> {
+fn wait_for_end(context: &CommandContext, id: &WorkflowRunId) -> CommandResult<WorkflowRunRow> {
     let deadline = Instant::now() + END_WAIT;
     loop {
-        let reader = StoreReader::open(&place.dir()?)?;
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of {id} no longer exists"),
-            )
-        };
-        let row = reader.workflow_run(id)?.ok_or_else(gone)?;
-        let stand = WorkflowRunProgress::read(&reader, row, None)?;
-        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let reader = StoreReader::open(&context.dir()?)?;
+        let row = reader.workflow_run(id)?.ok_or_else(|| record_gone(id.as_str()))?;
+        let progress = WorkflowRunProgress::read(&reader, row, None)?;
+        let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();
-        if stand.row.head.status.is_final() && open == 0 {
-            return Ok(stand.row);
+        if progress.row.head.status.is_final() && open == 0 {
+            return Ok(progress.row);
         }
         if Instant::now() >= deadline {
             let message = format!(
@@ -142,21 +138,21 @@ fn wait_for_end(place: &CommandContext, id: &WorkflowRunId) -> CommandResult<Wor
 
 /// Runs `workflow retry`.
 pub(super) fn retry(global: &GlobalArgs, args: &WorkflowRetryArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    place.migrate_database()?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let context = CommandContext::find(global)?;
+    context.migrate_database()?;
+    let (reader, row) = context.find_workflow_run(&args.id)?;
     drop(reader);
     let order = WorkflowOperation::Retry { run: row.head.id, from: args.from.clone() };
-    start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::Retried)
+    start_and_watch(global, &context, &args.how, order, WatchedRunOrigin::Retried)
 }
 
 /// Runs `workflow enable` and `disable`.
 pub(super) fn set_enabled(global: &GlobalArgs, name: &str, on: bool, json: bool) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let workflow = name.to_owned();
     let wanted = match on {
         true => WorkflowOperation::Enable { workflow },
         false => WorkflowOperation::Disable { workflow },
     };
-    daemon::print_answer(&send_order(&place, wanted)?, json)
+    daemon::print_answer(&send_order(&context, wanted)?, json)
 }

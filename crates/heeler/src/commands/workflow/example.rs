@@ -3,9 +3,10 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 
-use crate::context;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, OutputTable};
+use crate::process_env;
+use crate::text_file;
 
 /// Help footer of `workflow example`.
 pub(super) const ABOUT: &str = "Examples:
@@ -15,7 +16,7 @@ pub(super) const ABOUT: &str = "Examples:
 
 The agents follow scripts: no model, key or network is needed. Replace an agent's script with
 `runtime: sdk`, and Claude does the work.
-Exit codes: 0 written, 4 no such example, 5 the folder is in use.";
+Exit codes: 0 written, 2 no such example, 5 the folder is in use.";
 
 /// Example fleet with a workflow.
 struct WorkflowExample {
@@ -81,10 +82,10 @@ pub(crate) fn files_of(name: &str) -> &'static [(&'static str, &'static str)] {
 pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
     let Some(name) = &args.name else { return list() };
     let unknown =
-        || CommandFailure::message(FailureCode::NotFound, format!("there is no example `{name}`"));
+        || CommandFailure::message(FailureCode::Usage, format!("there is no example `{name}`"));
     let example = EXAMPLES.iter().find(|it| it.name == name).ok_or_else(unknown)?;
     let dir = args.dir.clone().unwrap_or_else(|| example.name.into());
-    let folder = context::working_directory()?.join(&dir);
+    let folder = process_env::working_directory()?.join(&dir);
     let is_used =
         folder.exists() && folder.read_dir_utf8().map_or(true, |mut it| it.next().is_some());
     if is_used {
@@ -100,7 +101,7 @@ pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
 }
 
 fn write(path: &Utf8Path, text: &str) -> CommandResult {
-    let written = std::fs::create_dir_all(context::parent_dir(path))
+    let written = std::fs::create_dir_all(text_file::parent_dir(path))
         .and_then(|()| std::fs::write(path, text));
     written.map_err(|error| {
         let error = anyhow::Error::new(error).context(format!("cannot write {path}"));

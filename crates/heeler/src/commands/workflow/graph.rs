@@ -5,14 +5,15 @@ use std::io::IsTerminal as _;
 use clap::Args;
 use heeler_model::workflow::Workflow;
 use heeler_model::workflow::graph::{self, PhaseDisplayStatus};
+use heeler_query::progress::WorkflowRunProgress;
 
-use super::progress::WorkflowRunProgress;
-use super::{definition, find, find_run};
-use crate::cli::{self, GlobalArgs};
+use super::lookup::find;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
 
 /// Help footer of `workflow graph`.
 pub(super) const ABOUT: &str = "Examples:
@@ -28,11 +29,11 @@ const WIDTH: usize = 100;
 /// Arguments of `workflow graph`.
 #[derive(Args)]
 pub(crate) struct WorkflowGraphArgs {
-    /// Workflow name [default: that of --run]
-    #[arg(value_name = "NAME", required_unless_present = "run", add = cli::workflows())]
+    /// Workflow name [default: the workflow of --run]
+    #[arg(value_name = "NAME", required_unless_present = "run", add = shared_args::workflows())]
     workflow: Option<String>,
     /// Show the progress of this run, with the definition it started with
-    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     run: Option<String>,
     /// Print a Mermaid diagram, which GitHub and many editors draw
     #[arg(long)]
@@ -41,27 +42,27 @@ pub(crate) struct WorkflowGraphArgs {
 
 /// Runs `workflow graph`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     let Some(run) = &args.run else {
         let name = args.workflow.as_deref().expect("it is required without a run");
-        let all = fleet_config::load(&place)?;
+        let all = fleet_config::load(&context)?;
         return draw(
-            &find(&place, &all, name)?.workflow,
+            &find(&context, &all, name)?.workflow,
             &|_| PhaseDisplayStatus::Waiting,
             args.mermaid,
         );
     };
-    let (reader, row) = find_run(&place, run)?;
+    let (reader, row) = context.find_workflow_run(run)?;
     if args.workflow.as_ref().is_some_and(|name| *name != row.head.workflow) {
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
         return Err(CommandFailure::message(FailureCode::Usage, message));
     }
-    let Some(workflow) = definition(&place, &reader, &row)? else {
+    let Some(workflow) = context.open_records()?.workflow_of_run(&reader, &row)? else {
         let message = format!("the workflow definition of {} is not recorded", row.head.id);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     };
-    let stand = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;
-    draw(&workflow, &|at| stand.phases[at].status, args.mermaid)
+    let progress = WorkflowRunProgress::read(&reader, row, Some(workflow.clone()))?;
+    draw(&workflow, &|at| progress.phases[at].status, args.mermaid)
 }
 
 fn draw(

@@ -5,12 +5,14 @@ use heeler_query::workflows::{StoredWorkflowState, WorkflowOverrideSummary};
 use heeler_store::StoreReader;
 use jiff::Timestamp;
 
-use super::{folder, runs};
-use crate::cli::GlobalArgs;
-use crate::context::{self, CommandContext};
+use super::lookup::folder;
+use super::runs;
+use crate::context::CommandContext;
 use crate::failure::CommandResult;
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
 
 /// Arguments of `workflow list`.
 #[derive(Args)]
@@ -47,9 +49,9 @@ pub(super) fn status(changed: Option<&WorkflowOverrideSummary>, now: Timestamp) 
 
 /// Runs `workflow list`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
-    let records = place.open_records_with(Some(fleet_config::load(&place)?))?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
+    let records = context.open_records_with(Some(fleet_config::load(&context)?))?;
     let page = records.workflows()?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -85,5 +87,5 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult
         lines.push(row);
     }
     lines.print()?;
-    Ok(fleet_config::print_workflow_faults(&place, &files)?)
+    Ok(fleet_config::print_workflow_faults(&context, &files)?)
 }

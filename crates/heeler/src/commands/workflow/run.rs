@@ -13,19 +13,25 @@ use heeler_engine::{
 };
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{ApprovalStatus, TriggerType, WorkflowRunId};
+use heeler_query::progress::{is_agent_question, load_phase_outputs};
 use heeler_store::{ApprovalFilter, StoreReader, WorkflowRunRow};
 use serde_json::{Map, Value, json};
 
-use super::progress::{is_agent_question, load_phase_outputs};
-use super::watch::{self, WorkflowWatchOptions, WorkflowWatchOutcome};
-use super::{RunWatchArgs, definition, find_run, runs};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use super::runs;
+use super::watch::{
+    self, RunWatchArgs, WatchedRunOrigin, WorkflowWatchOptions, WorkflowWatchOutcome,
+};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::job_watch::JobEventListener;
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::shared_args;
+use crate::state_reader::record_gone;
+use crate::text_file;
 
 /// Help footer of `workflow run`.
 pub(super) const ABOUT: &str = "Examples:
@@ -40,8 +46,8 @@ The workflow's `messages` and `final_message` go to stdout, its progress to stde
 without messages, the output of its last phase is printed. If the workflow or an agent asks a
 question, the run and this command wait: answer here at a terminal, or anywhere with `heeler approvals`;
 --until-asked returns instead. If a run with the same --trigger-id is active, it is watched and no new
-run is started. Ctrl-C cancels the run; a second Ctrl-C kills it at once. A run that was only joined
-continues.
+run is started. Ctrl-C cancels the run; a second Ctrl-C kills it at once. A run that was already
+active continues.
 
 --dry-run calls no agent, runs no command of the workflow and spends nothing: answers are made up, and
 every gate approves; scripted agents follow their scripts. --replay repeats the answers of an earlier
@@ -73,22 +79,22 @@ const INPUTS_BYTES_MAX: u64 = 1 << 20;
 #[derive(Args)]
 pub(crate) struct WorkflowRunArgs {
     /// Workflow name
-    #[arg(value_name = "NAME", add = cli::workflows())]
+    #[arg(value_name = "NAME", add = shared_args::workflows())]
     workflow: String,
-    /// Set an input; lists as `a,b` or JSON
+    /// Set an input; write a list as `a,b` or as JSON
     #[arg(short, long = "input", value_name = "KEY=VALUE", value_parser = key_value)]
     input: Vec<(String, String)>,
-    /// JSON object with inputs: a file, or `-`; --input takes precedence
+    /// JSON file with inputs; `-` reads standard input; --input takes precedence
     #[arg(long, value_name = "FILE")]
     inputs: Option<String>,
-    /// Subject of the run; only one run of a workflow per ID is active at a time
+    /// Subject of the run; a workflow has at most one active run per ID
     #[arg(long, value_name = "ID")]
     trigger_id: Option<String>,
     /// Simulate: call only scripted agents, run no command, spend nothing
     #[arg(long, conflicts_with = "replay")]
     dry_run: bool,
     /// Simulate with the messages and answers of this earlier run
-    #[arg(long, value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(long, value_name = "RUN", add = shared_args::workflow_runs())]
     replay: Option<String>,
     #[command(flatten)]
     pub(crate) how: RunWatchArgs,
@@ -98,7 +104,7 @@ pub(crate) struct WorkflowRunArgs {
 #[derive(Args)]
 pub(crate) struct WorkflowWatchArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Also show the agents' messages and actions, each line with its phase
     #[arg(short, long)]
@@ -115,31 +121,20 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Origin of a watched run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WatchedRunOrigin {
-    /// Newly requested.
-    New,
-    /// Continued by `workflow retry`.
-    Retried,
-    /// Already active.
-    Joined,
-}
-
 /// Runs `workflow run`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
+    let context = CommandContext::find(global)?;
     // The daemon may use files that it loaded earlier, so it checks the name and inputs.
-    place.config_file()?;
+    context.config_file()?;
     let mut inputs = match &args.inputs {
-        Some(file) => read_inputs(&place, file)?,
+        Some(file) => read_inputs(&context, file)?,
         None => Map::new(),
     };
     inputs.extend(args.input.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))));
-    place.migrate_database()?;
+    context.migrate_database()?;
     let mode = match (&args.replay, args.dry_run) {
         (Some(run), _) => {
-            let (_, row) = find_run(&place, run)?;
+            let (_, row) = context.find_workflow_run(run)?;
             // Reuse the earlier run's inputs, unless they are given now.
             if let Value::Object(before) = row.context {
                 for (key, value) in before {
@@ -159,32 +154,32 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
         mode,
     });
     if !(global.quiet || args.how.json) {
-        warn(&place, &args.workflow)?;
+        warn(&context, &args.workflow)?;
     }
-    start_and_watch(global, &place, &args.how, order, WatchedRunOrigin::New)
+    start_and_watch(global, &context, &args.how, order, WatchedRunOrigin::New)
 }
 
 /// Prints the workflow's warnings.
-fn warn(place: &CommandContext, workflow: &str) -> CommandResult {
-    let loaded = fleet_config::try_load(place, place.config_file()?, &fleet_config::read_text)?;
+fn warn(context: &CommandContext, workflow: &str) -> CommandResult {
+    let loaded = fleet_config::try_load(context, context.config_file()?, &text_file::read_text)?;
     // The daemon reports config faults, if it uses this config.
     let Ok(loaded) = loaded else { return Ok(()) };
     let warnings = loaded.workflow(workflow).map(|it| &it.warnings);
-    Ok(warnings.map_or(Ok(()), |warnings| fleet_config::print_faults(place, warnings))?)
+    Ok(warnings.map_or(Ok(()), |warnings| fleet_config::print_faults(context, warnings))?)
 }
 
 /// Runs `workflow watch`.
 pub(super) fn watch(global: &GlobalArgs, args: &WorkflowWatchArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let context = CommandContext::find(global)?;
+    let (reader, row) = context.find_workflow_run(&args.id)?;
     drop(reader);
     let how =
         RunWatchArgs { detach: false, follow: args.follow, until_asked: false, json: args.json };
     let listener = JobEventListener::new()?;
-    watch_to_end(global, &place, &how, &row.head.id, WatchedRunOrigin::Joined, listener)
+    watch_to_end(global, &context, &how, &row.head.id, WatchedRunOrigin::Joined, listener)
 }
 
-fn read_inputs(place: &CommandContext, file: &str) -> CommandResult<Map<String, Value>> {
+fn read_inputs(context: &CommandContext, file: &str) -> CommandResult<Map<String, Value>> {
     let name = if file == "-" { "standard input" } else { file };
     let usage = |why: String| {
         CommandFailure::message(FailureCode::Usage, format!("cannot use {name}: {why}"))
@@ -192,7 +187,7 @@ fn read_inputs(place: &CommandContext, file: &str) -> CommandResult<Map<String, 
     let mut bytes = Vec::new();
     let read = match file {
         "-" => std::io::stdin().lock().take(INPUTS_BYTES_MAX + 1).read_to_end(&mut bytes),
-        path => File::open(place.working_dir.join(path))
+        path => File::open(context.working_dir.join(path))
             .and_then(|file| file.take(INPUTS_BYTES_MAX + 1).read_to_end(&mut bytes)),
     };
     read.map_err(|error| usage(error.to_string()))?;
@@ -209,14 +204,14 @@ fn read_inputs(place: &CommandContext, file: &str) -> CommandResult<Map<String, 
 /// Sends the operation that starts or continues a run, and watches the run.
 pub(super) fn start_and_watch(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     how: &RunWatchArgs,
     order: WorkflowOperation,
     begun: WatchedRunOrigin,
 ) -> CommandResult {
     let mut listener = JobEventListener::new()?;
-    let command = DaemonCommand::Workflow { order, by: place.caller_name() };
-    let (run, status, is_new) = match listener.request_job(place, command)? {
+    let command = DaemonCommand::Workflow { order, by: context.caller_name() };
+    let (run, status, is_new) = match listener.request_job(context, command)? {
         CommandReply::WorkflowRun { run, status, is_new } => (run, status, is_new),
         other => return Err(daemon::unexpected(&other)),
     };
@@ -231,7 +226,7 @@ pub(super) fn start_and_watch(
     }
     watch_to_end(
         global,
-        place,
+        context,
         how,
         &run,
         if joined { WatchedRunOrigin::Joined } else { begun },
@@ -247,8 +242,8 @@ fn print_detached(
     (begun, is_new): (WatchedRunOrigin, bool),
 ) -> CommandResult {
     if how.json {
-        let told = json!({ "run": { "id": run, "status": status, "isNew": is_new } });
-        return Ok(output::print_json(&told)?);
+        let document = json!({ "run": { "id": run, "status": status, "isNew": is_new } });
+        return Ok(output::print_json(&document)?);
     }
     output::print_line(run.as_str())?;
     if !global.quiet {
@@ -266,25 +261,20 @@ fn print_detached(
 /// Watches a run until it has ended, and returns the matching exit code.
 fn watch_to_end(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     how: &RunWatchArgs,
     run: &WorkflowRunId,
     begun: WatchedRunOrigin,
     listener: JobEventListener,
 ) -> CommandResult {
-    let engine = context::engine_fleet(&place.state_dir, &place.env)?;
+    let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     let reader = StoreReader::open(&engine.dir)?;
-    let gone = || {
-        CommandFailure::message(
-            FailureCode::NotFound,
-            format!("the record of {run} no longer exists"),
-        )
-    };
+    let gone = || CommandFailure { code: FailureCode::NotFound, ..record_gone(run.as_str()) };
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
-    let workflow = definition(place, &reader, &row)?;
+    let workflow = context.open_records()?.workflow_of_run(&reader, &row)?;
     drop(reader);
     let view = WorkflowWatchOptions {
-        place,
+        context,
         run,
         workflow,
         origin: begun,
@@ -295,7 +285,7 @@ fn watch_to_end(
     let reader = StoreReader::open(&engine.dir)?;
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     // The run's outcome decides the exit code, even if it cannot be printed.
-    if let Err(failure) = print_outcome(global, place, how, &reader, &row, &seen) {
+    if let Err(failure) = print_outcome(global, context, how, &reader, &row, &seen) {
         tracing::debug!(error = ?failure.error, "cannot print the outcome of the run");
     }
     match row.head.status {
@@ -313,7 +303,7 @@ fn watch_to_end(
 /// Prints the outcome of a run.
 fn print_outcome(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     how: &RunWatchArgs,
     reader: &StoreReader,
     row: &WorkflowRunRow,
@@ -322,12 +312,12 @@ fn print_outcome(
     let head = &row.head;
     let success = head.status == WorkflowRunStatus::Succeeded;
     if how.json {
-        let run = place.open_records()?.workflow_run_details(reader, row.clone())?;
-        let told = json!({ "success": success, "message": seen.last_message, "run": run });
-        return Ok(output::print_json(&told)?);
+        let run = context.open_records()?.workflow_run_details(reader, row.clone())?;
+        let document = json!({ "success": success, "message": seen.last_message, "run": run });
+        return Ok(output::print_json(&document)?);
     }
     if success {
-        print_output(global, place, reader, row)?;
+        print_output(global, context, reader, row)?;
     }
     if global.quiet && success {
         return Ok(seen.last_message.as_deref().map(output::print_line).transpose().map(drop)?);
@@ -338,9 +328,9 @@ fn print_outcome(
     let cost = runs::cost(head.spent).map(|cost| format!(", {cost}")).unwrap_or_default();
     let pending = Some(ApprovalStatus::Pending);
     let filter = ApprovalFilter { run: Some(head.id.to_string()), status: pending };
-    let asked = reader.approvals(&filter, None, usize::MAX)?;
+    let questions = reader.approvals(&filter, None, usize::MAX)?;
     let status = match head.status {
-        WorkflowRunStatus::Running if asked.iter().any(is_agent_question) => {
+        WorkflowRunStatus::Running if questions.iter().any(is_agent_question) => {
             WorkflowRunStatus::Paused
         }
         status => status,
@@ -370,24 +360,24 @@ fn print_outcome(
 /// Prints the output of the last phase if the workflow has printed no messages.
 fn print_output(
     global: &GlobalArgs,
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     row: &WorkflowRunRow,
 ) -> CommandResult {
     let id = &row.head.id;
     let events = reader.workflow_events(id, 0, usize::MAX)?;
-    let workflow = definition(place, reader, row)?;
+    let workflow = context.open_records()?.workflow_of_run(reader, row)?;
     let Some(workflow) = workflow.filter(|_| events.iter().all(|it| it.kind != "message")) else {
         return Ok(());
     };
     let names: Vec<String> =
         workflow.phases.iter().map(|phase| phase.name.as_str().to_owned()).collect();
-    let said = load_phase_outputs(reader, row, Some(workflow))?;
-    let said = names.iter().rev().find_map(|name| {
-        let text = said.get(name)?.trim();
+    let outputs = load_phase_outputs(reader, row, Some(workflow))?;
+    let last = names.iter().rev().find_map(|name| {
+        let text = outputs.get(name)?.trim();
         (!text.is_empty()).then_some((name, text))
     });
-    let Some((name, text)) = said else { return Ok(()) };
+    let Some((name, text)) = last else { return Ok(()) };
     let lines: Vec<&str> = text.lines().collect();
     let shown = if global.quiet { lines.len() } else { lines.len().min(OUTPUT_LINES_MAX) };
     output::print_line(output::sanitize(&lines[..shown].join("\n")))?;

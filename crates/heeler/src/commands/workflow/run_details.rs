@@ -8,24 +8,24 @@ use heeler_model::job_row;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
+use heeler_query::progress::{
+    WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
+};
 use heeler_store::{StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 
-use super::progress::{
-    WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
-};
 use super::runs::{self, NO_DAEMON};
 use super::watch::{answer_commands, phase_symbol};
-use super::{definition, find_run};
-use crate::cli::{self, GlobalArgs};
 use crate::commands::approvals;
 use crate::commands::logs::{self, LogOutputArgs};
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::shared_args;
 
 /// Help footer of `workflow logs`.
 pub(super) const LOGS: &str = "Examples:
@@ -50,7 +50,7 @@ const INPUT_CHARS_MAX: usize = 200;
 #[derive(Args)]
 pub(crate) struct WorkflowLogsArgs {
     /// Run ID or unique prefix
-    #[arg(value_name = "RUN", add = cli::workflow_runs())]
+    #[arg(value_name = "RUN", add = shared_args::workflow_runs())]
     id: String,
     /// Print only this phase's transcripts
     #[arg(short, long, value_name = "NAME")]
@@ -61,23 +61,22 @@ pub(crate) struct WorkflowLogsArgs {
 
 /// Prints the transcripts of a run's jobs, in order of time.
 pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let (reader, row) = find_run(&place, &args.id)?;
+    let context = CommandContext::find(global)?;
+    let (reader, row) = context.find_workflow_run(&args.id)?;
     let id = row.head.id.clone();
     if let Some(phase) = &args.phase {
-        let workflow = definition(&place, &reader, &row)?;
+        let workflow = context.open_records()?.workflow_of_run(&reader, &row)?;
         check_phase(&WorkflowRunProgress::read(&reader, row, workflow)?, phase)?;
     }
-    drop(reader);
-    logs::print_jobs_log(&place, &args.how, &|reader| {
+    logs::print_jobs_log(&context, &reader, &args.how, &|reader| {
         let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
         let is_over = row.head.status.is_final();
-        let stand = WorkflowRunProgress::read(reader, row, None)?;
+        let progress = WorkflowRunProgress::read(reader, row, None)?;
         let wanted =
             |phase: &&WorkflowPhaseProgress| args.phase.as_ref().is_none_or(|it| *it == phase.name);
         let mut heads: Vec<(u64, JobHead)> = Vec::new();
         let mut goes_on = !is_over;
-        for phase in stand.phases.iter().filter(wanted) {
+        for phase in progress.phases.iter().filter(wanted) {
             for part in &phase.parts {
                 goes_on |= part.outcome.is_none();
                 let Some(job) = &part.job else { continue };
@@ -95,12 +94,12 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
 }
 
 /// Refuses a phase name that the run does not have.
-fn check_phase(stand: &WorkflowRunProgress, name: &str) -> CommandResult {
-    let names: Vec<&str> = stand.phases.iter().map(|phase| phase.name.as_str()).collect();
+fn check_phase(progress: &WorkflowRunProgress, name: &str) -> CommandResult {
+    let names: Vec<&str> = progress.phases.iter().map(|phase| phase.name.as_str()).collect();
     if names.contains(&name) {
         return Ok(());
     }
-    let message = format!("{} has no phase `{name}`", stand.row.head.id);
+    let message = format!("{} has no phase `{name}`", progress.row.head.id);
     let failure = CommandFailure::message(FailureCode::NotFound, message);
     Err(match heeler_model::config::did_you_mean(name, names.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
@@ -111,29 +110,29 @@ fn check_phase(stand: &WorkflowRunProgress, name: &str) -> CommandResult {
 
 /// Prints a run.
 pub(super) fn show(
-    place: &CommandContext,
+    context: &CommandContext,
     reader: &StoreReader,
     row: WorkflowRunRow,
     as_json: bool,
     now: Timestamp,
 ) -> CommandResult {
     if as_json {
-        let run = place.open_records()?.workflow_run_details(reader, row)?;
+        let run = context.open_records()?.workflow_run_details(reader, row)?;
         return Ok(output::print_json(&json!({ "run": run }))?);
     }
-    let workflow = definition(place, reader, &row)?;
-    let said = load_phase_outputs(reader, &row, workflow.clone())?;
-    let stand = WorkflowRunProgress::read(reader, row, workflow)?;
-    let events = reader.workflow_events(&stand.row.head.id, 0, EVENTS_MAX)?;
-    print_head(&stand, daemon::find_writer(place)?.is_some(), now)?;
-    print_phases(reader, &stand, &said, now)?;
-    print_approvals(&stand, now)?;
+    let workflow = context.open_records()?.workflow_of_run(reader, &row)?;
+    let outputs = load_phase_outputs(reader, &row, workflow.clone())?;
+    let progress = WorkflowRunProgress::read(reader, row, workflow)?;
+    let events = reader.workflow_events(&progress.row.head.id, 0, EVENTS_MAX)?;
+    print_head(&progress, daemon::find_writer(context)?.is_some(), now)?;
+    print_phases(reader, &progress, &outputs, now)?;
+    print_approvals(&progress, now)?;
     print_events(&events)?;
-    Ok(output::print_note(&format!("\nnext: {}", next_commands(&stand)))?)
+    Ok(output::print_note(&format!("\nnext: {}", next_commands(&progress)))?)
 }
 
-fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> CommandResult {
-    let WorkflowRunRow { head, triggered_by, context, .. } = &stand.row;
+fn print_head(progress: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> CommandResult {
+    let WorkflowRunRow { head, triggered_by, context: given_inputs, .. } = &progress.row;
     let moment = |at: Timestamp| {
         format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
     };
@@ -142,7 +141,7 @@ fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> 
     let fields: [(&str, Option<SafeText>); 11] = [
         ("run", Some(head.id.as_str().into())),
         ("workflow", Some(output::one_line(&head.workflow).into())),
-        ("status", Some(status(stand, has_daemon))),
+        ("status", Some(status(progress, has_daemon))),
         ("error", head.error.as_deref().map(SafeText::from)),
         ("about", about.map(|id| output::one_line(id).into())),
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
@@ -150,7 +149,7 @@ fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> 
         ("cost", runs::cost(head.spent).map(SafeText::from)),
         ("simulated", head.mode.as_deref().map(|mode| mode_text(mode).into())),
         ("restarts", (head.restart_count > 0).then(|| head.restart_count.to_string().into())),
-        ("inputs", inputs(context).map(SafeText::from)),
+        ("inputs", inputs(given_inputs).map(SafeText::from)),
     ];
     for (name, value) in fields {
         output::print_field(name, value)?;
@@ -158,8 +157,8 @@ fn print_head(stand: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> 
     Ok(())
 }
 
-fn status(stand: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
-    let head = &stand.row.head;
+fn status(progress: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
+    let head = &progress.row.head;
     let text = runs::status_text(head.status);
     let current = output::one_line(&head.current_phase);
     match head.status {
@@ -167,7 +166,7 @@ fn status(stand: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
             text.append(format!(", but {NO_DAEMON}"))
         }
         WorkflowRunStatus::Paused => text.append(": waiting for an answer"),
-        WorkflowRunStatus::Running if stand.pending().next().is_some() => {
+        WorkflowRunStatus::Running if progress.pending().next().is_some() => {
             text.append(format!(": {current}, with an open question"))
         }
         WorkflowRunStatus::Queued => text.append(": the limit of active runs is reached"),
@@ -184,8 +183,8 @@ fn mode_text(mode: &str) -> String {
     }
 }
 
-fn inputs(context: &Value) -> Option<String> {
-    let given = context.as_object().filter(|given| !given.is_empty())?;
+fn inputs(given_inputs: &Value) -> Option<String> {
+    let given = given_inputs.as_object().filter(|given| !given.is_empty())?;
     let line = |(name, value): (&String, &Value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{name} = {}", output::truncate_chars(&output::one_line(&value), INPUT_CHARS_MAX))
@@ -201,16 +200,16 @@ fn heading(text: &str) -> CommandResult {
 
 fn print_phases(
     reader: &StoreReader,
-    stand: &WorkflowRunProgress,
-    said: &HashMap<String, String>,
+    progress: &WorkflowRunProgress,
+    outputs: &HashMap<String, String>,
     now: Timestamp,
 ) -> CommandResult {
-    if stand.phases.is_empty() {
+    if progress.phases.is_empty() {
         return Ok(());
     }
     heading("Phases")?;
     let mut lines = OutputTable::without_headings(6, 5);
-    for phase in &stand.phases {
+    for phase in &progress.phases {
         let (sign, style) = phase_symbol(phase.status);
         let sign = SafeText::styled(style, &format!("  {sign}"));
         let took = phase.elapsed_ms(now).filter(|_| phase.status != PhaseDisplayStatus::Skipped);
@@ -226,7 +225,7 @@ fn print_phases(
             took.map(job_row::format_duration).unwrap_or_default().into(),
             runs::cost(phase.cost_micros()).unwrap_or_default().into(),
             job.unwrap_or_default().into(),
-            remark(reader, phase, said)?.into(),
+            remark(reader, phase, outputs)?.into(),
         ]);
         if parts.len() > 1 {
             parts_lines(phase, &parts).into_iter().for_each(|line| lines.push(line));
@@ -239,7 +238,7 @@ fn print_phases(
 fn remark(
     reader: &StoreReader,
     phase: &WorkflowPhaseProgress,
-    said: &HashMap<String, String>,
+    outputs: &HashMap<String, String>,
 ) -> CommandResult<String> {
     Ok(match phase.status {
         PhaseDisplayStatus::Failed | PhaseDisplayStatus::Cancelled => {
@@ -249,9 +248,9 @@ fn remark(
             phase.queue_reason(reader)?.map(|it| output::one_line(&it)).unwrap_or_default()
         }
         PhaseDisplayStatus::Succeeded => {
-            let said = said.get(&phase.name).map(|said| said.trim()).unwrap_or_default();
-            let first = said.lines().next().unwrap_or_default();
-            let more = if first.len() < said.len() { " …" } else { "" };
+            let text = outputs.get(&phase.name).map(|text| text.trim()).unwrap_or_default();
+            let first = text.lines().next().unwrap_or_default();
+            let more = if first.len() < text.len() { " …" } else { "" };
             format!("{}{more}", output::truncate_chars(&output::one_line(first), SAID_CHARS_MAX))
         }
         _ => String::new(),
@@ -291,13 +290,13 @@ fn part_line(phase: &WorkflowPhaseProgress, part: &WorkflowPartRow) -> Vec<SafeT
     ]
 }
 
-fn print_approvals(stand: &WorkflowRunProgress, now: Timestamp) -> CommandResult {
-    if stand.approvals.is_empty() {
+fn print_approvals(progress: &WorkflowRunProgress, now: Timestamp) -> CommandResult {
+    if progress.approvals.is_empty() {
         return Ok(());
     }
     heading("Questions")?;
     let mut lines = OutputTable::without_headings(4, 3);
-    for approval in &stand.approvals {
+    for approval in &progress.approvals {
         lines.push(vec![
             format!("  {}", approval.id).into(),
             output::one_line(&approval.gate).into(),
@@ -333,11 +332,11 @@ fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
         let at = event.at.to_zoned(zone.clone()).strftime("%H:%M:%S").to_string();
         let phase = event.phase.as_deref().map(output::one_line);
         let phase = phase.map(|phase| format!("{phase}: ")).unwrap_or_default();
-        let said = match event.kind.as_str() {
+        let shown = match event.kind.as_str() {
             "message" => event.text.clone(),
             kind => format!("{kind}: {}", event.text),
         };
-        let text = SafeText::from(format!("{phase}{said}"));
+        let text = SafeText::from(format!("{phase}{shown}"));
         let when = SafeText::styled(Style::new().dimmed(), &format!("  {at}  "));
         output::print_line(when.append(text.indented(12)))?;
     }
@@ -345,11 +344,11 @@ fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
 }
 
 /// Returns the most likely next commands.
-fn next_commands(stand: &WorkflowRunProgress) -> String {
-    let id = &stand.row.head.id;
-    match stand.row.head.status {
+fn next_commands(progress: &WorkflowRunProgress) -> String {
+    let id = &progress.row.head.id;
+    match progress.row.head.status {
         WorkflowRunStatus::Paused | WorkflowRunStatus::Running | WorkflowRunStatus::Queued => {
-            match stand.pending().next() {
+            match progress.pending().next() {
                 Some(approval) => answer_commands(approval),
                 None => format!("heeler workflow watch {id}"),
             }

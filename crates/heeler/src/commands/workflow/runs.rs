@@ -12,11 +12,13 @@ use heeler_query::approvals::ApprovalListQuery;
 use heeler_query::workflow_runs::{WorkflowRunListQuery, WorkflowRunPage, WorkflowRunSummary};
 use jiff::Timestamp;
 
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 use crate::time_argument;
 
 /// Help footer of `workflow runs`.
@@ -39,16 +41,16 @@ const LIMIT: &str = "20";
 #[derive(Args)]
 pub(crate) struct WorkflowRunsArgs {
     /// Show only runs of this workflow
-    #[arg(value_name = "NAME", add = cli::workflows())]
+    #[arg(value_name = "NAME", add = shared_args::workflows())]
     workflow: Option<String>,
     /// Show only runs with this status
-    #[arg(short = 'S', long, value_name = "STATUS", value_parser = cli::run_status())]
+    #[arg(short = 'S', long, value_name = "STATUS", value_parser = shared_args::run_status())]
     status: Option<WorkflowRunStatus>,
     /// Show only runs newer than this: an age (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
     /// Show entries older than this ID (for the next page)
-    #[arg(long, value_name = "ID", add = cli::workflow_runs())]
+    #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     before: Option<String>,
     /// Number of entries to show
     #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
@@ -60,8 +62,8 @@ pub(crate) struct WorkflowRunsArgs {
 
 /// Runs `workflow runs`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
     let since =
         args.since.as_deref().map(|text| time_argument::parse_moment(text, now)).transpose()?;
     let wanted = WorkflowRunListQuery {
@@ -71,7 +73,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
         before: args.before.clone(),
         limit: args.limit.get() as usize,
     };
-    let records = place.open_records()?;
+    let records = context.open_records()?;
     let page = records.workflow_runs(&wanted)?;
     if args.json {
         return Ok(output::print_json(&page)?);
@@ -80,11 +82,11 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
     let pending = ApprovalListQuery { status, limit: ASKED_MAX, ..ApprovalListQuery::default() };
     let pending = records.approvals(&pending)?.approvals;
     let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
-    print(&place, &page, &asking, args, now)
+    print(&context, &page, &asking, args, now)
 }
 
 fn print(
-    place: &CommandContext,
+    context: &CommandContext,
     page: &WorkflowRunPage,
     asking: &HashSet<String>,
     args: &WorkflowRunsArgs,
@@ -95,7 +97,7 @@ fn print(
         return Ok(output::print_line(match (is_filtered, &args.before) {
             (true, _) => "no runs match".to_owned(),
             (false, Some(id)) => format!("no runs before {id}"),
-            (false, None) => format!("no workflow has run yet in {}", place.state_dir),
+            (false, None) => format!("no workflow has run yet in {}", context.state_dir),
         })?);
     }
     let mut lines = OutputTable::new(
@@ -120,7 +122,7 @@ fn print(
     }
     lines.print()?;
     let needs_daemon = |run: &WorkflowRunSummary| needs_daemon(run.status, run.origin.as_deref());
-    if page.runs.iter().any(needs_daemon) && daemon::find_writer(place)?.is_none() {
+    if page.runs.iter().any(needs_daemon) && daemon::find_writer(context)?.is_none() {
         output::print_note(&format!("running or queued: {NO_DAEMON}"))?;
     }
     if let Some(older) = &page.next {

@@ -9,12 +9,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::list::{known, status};
-use super::{find, run_details, runs, try_run};
-use crate::cli::{self, GlobalArgs};
-use crate::context::{self, CommandContext};
+use super::lookup::{find, try_run};
+use super::{run_details, runs};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
+use crate::process_env;
+use crate::shared_args;
 
 /// Help footer of `workflow show`.
 pub(super) const ABOUT: &str = "Examples:
@@ -28,7 +31,7 @@ Exit codes: 0 shown, 2 invalid file, 4 not found.";
 #[derive(Args)]
 pub(crate) struct WorkflowShowArgs {
     /// Workflow name, or run ID or unique prefix
-    #[arg(value_name = "NAME|RUN", add = cli::workflows_or_runs())]
+    #[arg(value_name = "NAME|RUN", add = shared_args::workflows_or_runs())]
     which: String,
     /// Print JSON
     #[arg(long)]
@@ -37,16 +40,16 @@ pub(crate) struct WorkflowShowArgs {
 
 /// Runs `workflow show`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowShowArgs) -> CommandResult {
-    let now = context::now();
-    let place = CommandContext::find(global)?;
+    let now = process_env::now();
+    let context = CommandContext::find(global)?;
     // A workflow's name may also be a prefix of a run ID. Only text with `wf-` is tried as a run
     // first.
     let looks_like_run = args.which.starts_with("wf-");
-    if looks_like_run && let Some((reader, row)) = try_run(&place, &args.which)? {
-        return run_details::show(&place, &reader, row, args.json, now);
+    if looks_like_run && let Some((reader, row)) = try_run(&context, &args.which)? {
+        return run_details::show(&context, &reader, row, args.json, now);
     }
-    let or_run = |failure: CommandFailure| match try_run(&place, &args.which)? {
-        Some((reader, row)) => run_details::show(&place, &reader, row, args.json, now),
+    let or_run = |failure: CommandFailure| match try_run(&context, &args.which)? {
+        Some((reader, row)) => run_details::show(&context, &reader, row, args.json, now),
         None if looks_like_run => {
             let message = format!("there is no workflow run `{}`", args.which);
             Err(CommandFailure::message(FailureCode::NotFound, message)
@@ -54,20 +57,20 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowShowArgs) -> CommandResult
         }
         None => Err(failure),
     };
-    let files = match fleet_config::load(&place) {
+    let files = match fleet_config::load(&context) {
         Err(failure) => return or_run(failure),
         Ok(files) => files,
     };
-    let loaded = match find(&place, &files, &args.which) {
+    let loaded = match find(&context, &files, &args.which) {
         Ok(loaded) => loaded,
         Err(failure) => return or_run(failure),
     };
     let name = loaded.workflow.name.as_str();
-    let known = known(place.open_reader()?.as_ref(), name, RECENT_RUNS_MAX)?;
+    let known = known(context.open_reader()?.as_ref(), name, RECENT_RUNS_MAX)?;
     let details = WorkflowDetails::of(&files, loaded, &known);
     match args.json {
         true => Ok(output::print_json(&json!({ "workflow": details }))?),
-        false => print(&place, loaded, &known, &details, now),
+        false => print(&context, loaded, &known, &details, now),
     }
 }
 
@@ -76,14 +79,14 @@ fn dependency_names<'w>(workflow: &'w Workflow, phase: &Phase) -> Vec<&'w str> {
 }
 
 fn print(
-    place: &CommandContext,
+    context: &CommandContext,
     loaded: &LoadedWorkflow,
     known: &StoredWorkflowState,
     details: &WorkflowDetails,
     now: Timestamp,
 ) -> CommandResult {
     let workflow = &loaded.workflow;
-    let file = loaded.root.strip_prefix(&place.working_dir).unwrap_or(&loaded.root);
+    let file = loaded.root.strip_prefix(&context.working_dir).unwrap_or(&loaded.root);
     let crons = details.crons.iter().map(|cron| {
         let off = if cron.enabled { "" } else { " (disabled)" };
         format!("{} ({}){off}", cron.schedule, cron.name)
@@ -119,7 +122,7 @@ fn print(
     }
     if !loaded.warnings.is_empty() {
         output::print_line("")?;
-        fleet_config::print_faults(place, &loaded.warnings)?;
+        fleet_config::print_faults(context, &loaded.warnings)?;
     }
     Ok(output::print_note(&format!("\nrun it: {}", command(workflow)))?)
 }

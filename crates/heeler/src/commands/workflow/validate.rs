@@ -7,12 +7,14 @@ use heeler_model::config::{AgentConfig, ConfigFaults, FaultSeverity};
 use heeler_model::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
 use serde_json::json;
 
-use crate::cli::{self, GlobalArgs};
 use crate::commands::config::faults_json;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::shared_args;
+use crate::text_file;
 
 /// Help footer of `workflow validate`.
 pub(super) const ABOUT: &str = "Examples:
@@ -26,7 +28,7 @@ Exit codes: 0 valid, 2 invalid, 4 no such workflow or file.";
 #[derive(Args)]
 pub(crate) struct WorkflowValidateArgs {
     /// Workflow names or files [default: all files of the workflow folder]
-    #[arg(value_name = "NAME|FILE", add = cli::workflows())]
+    #[arg(value_name = "NAME|FILE", add = shared_args::workflows())]
     which: Vec<String>,
     /// Print JSON
     #[arg(long)]
@@ -35,11 +37,12 @@ pub(crate) struct WorkflowValidateArgs {
 
 /// Runs `workflow validate`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandResult {
-    let place = CommandContext::find(global)?;
-    let loaded = fleet_config::load_without_workflows(&place)?;
+    let context = CommandContext::find(global)?;
+    let loaded = fleet_config::load_without_workflows(&context)?;
     let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
     let folder = fleet_config::workflow_files(&settings.folder);
-    let against = WorkflowFileChecker { place: &place, agents: &loaded.agents, settings, folder };
+    let against =
+        WorkflowFileChecker { context: &context, agents: &loaded.agents, settings, folder };
     let result = match args.which.is_empty() {
         true => against.check(&against.folder),
         false => against.check_some(&args.which)?,
@@ -51,11 +54,11 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandRe
     }
     match result {
         Ok(all) => {
-            fleet_config::print_faults(&place, &all.warnings)?;
+            fleet_config::print_faults(&context, &all.warnings)?;
             Ok(output::print_line(valid(&all))?)
         }
         Err(faults) => {
-            fleet_config::print_faults(&place, &faults)?;
+            fleet_config::print_faults(&context, &faults)?;
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
@@ -94,7 +97,7 @@ fn print_json(result: &Result<WorkflowFolder, ConfigFaults>) -> CommandResult {
 
 /// Checker of workflow files, with the agents and settings that they refer to.
 struct WorkflowFileChecker<'a> {
-    place: &'a CommandContext,
+    context: &'a CommandContext,
     agents: &'a [AgentConfig],
     settings: WorkflowSettings,
     folder: Vec<Utf8PathBuf>,
@@ -102,7 +105,7 @@ struct WorkflowFileChecker<'a> {
 
 impl WorkflowFileChecker<'_> {
     fn check(&self, paths: &[Utf8PathBuf]) -> WorkflowFolder {
-        load_workflow_folder(paths, &fleet_config::read_text, self.agents, &self.settings)
+        load_workflow_folder(paths, &text_file::read_text, self.agents, &self.settings)
     }
 
     /// Checks some files. A file of the workflow folder, or a cron file, is checked together with
@@ -138,7 +141,7 @@ impl WorkflowFileChecker<'_> {
     fn file_of(&self, text: &str) -> CommandResult<Utf8PathBuf> {
         let is_path = text.contains('/') || text.ends_with(".yaml") || text.ends_with(".yml");
         if is_path {
-            let path = self.place.working_dir.join(text);
+            let path = self.context.working_dir.join(text);
             if !path.is_file() {
                 return Err(CommandFailure::message(
                     FailureCode::NotFound,
@@ -163,6 +166,6 @@ impl WorkflowFileChecker<'_> {
 }
 
 fn is_cron(path: &Utf8Path) -> bool {
-    let text = fleet_config::read_text(path).unwrap_or_default();
+    let text = text_file::read_text(path).unwrap_or_default();
     text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
 }

@@ -16,10 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use heeler_engine::{DaemonCommand, WorkflowOperation};
 use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{Workflow, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalId, WorkflowRunId};
+use heeler_query::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
 use heeler_store::{STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
 
@@ -28,14 +30,13 @@ use self::approval_prompt::ApprovalPrompt;
 pub(super) use self::approval_prompt::answer_commands;
 pub(super) use self::frame::phase_symbol;
 use self::redrawn_block::RedrawnBlock;
-use super::RunWatchArgs;
-use super::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
-use super::run::WatchedRunOrigin;
-use crate::context::{self, CommandContext};
+use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::job_watch::{JobEventListener, JobWatchEvent};
+use crate::failure::CommandResult;
+use crate::job_watch::{JobEventListener, JobWatchEvent, KeyboardInput};
 use crate::output::{self, SafeText};
+use crate::process_env;
+use crate::state_reader::record_gone;
 
 /// Interval at which the database is read and the phases are drawn.
 const TICK: Duration = Duration::from_millis(80);
@@ -45,9 +46,37 @@ const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
 /// Events that are read at once.
 const EVENTS_MAX: usize = 1000;
 
+/// Options for watching a run.
+#[derive(Args, Clone)]
+pub(crate) struct RunWatchArgs {
+    /// Print the run's ID and return at once; the run continues
+    #[arg(long, conflicts_with_all = ["follow", "until_asked"])]
+    pub(crate) detach: bool,
+    /// Also show the agents' messages and actions, each line with its phase
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Return as soon as the run waits for an answer; answering continues it
+    #[arg(long)]
+    pub(crate) until_asked: bool,
+    /// Print one JSON document when the run has ended
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Origin of a watched run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WatchedRunOrigin {
+    /// Newly requested.
+    New,
+    /// Continued by `workflow retry`.
+    Retried,
+    /// Already active.
+    Joined,
+}
+
 /// Run to watch, and options for its display.
 pub(super) struct WorkflowWatchOptions<'v> {
-    pub(super) place: &'v CommandContext,
+    pub(super) context: &'v CommandContext,
     pub(super) run: &'v WorkflowRunId,
     pub(super) workflow: Option<Workflow>,
     pub(super) origin: WatchedRunOrigin,
@@ -72,20 +101,24 @@ pub(super) fn watch(
     view: &WorkflowWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<WorkflowWatchOutcome> {
-    let (tell, events, interrupted) = listener.into_parts();
-    let reader = StoreReader::open(&view.place.dir()?)?;
-    let term = view.place.env.get("TERM").map(String::as_str);
+    let (sender, events, interrupted) = listener.into_parts();
+    let reader = StoreReader::open(&view.context.dir()?)?;
+    let term = view.context.env.get("TERM").map(String::as_str);
     let moves = term.is_some_and(|term| term != "dumb") && std::io::stderr().is_terminal();
     let mut live = WorkflowWatcher {
         view,
         block: RedrawnBlock::new(moves && !view.is_quiet),
-        agents: AgentActivityReader::new(view.place.dir()?, view.how.follow && !view.is_quiet),
-        prompt: ApprovalPrompt::new(view, &tell),
+        agents: AgentActivityReader::new(view.context.dir()?, view.how.follow && !view.is_quiet),
+        prompt: ApprovalPrompt::new(
+            KeyboardInput::find(false).filter(|_| !view.is_quiet && !view.how.until_asked),
+            view.context.caller_name(),
+            &sender,
+        ),
         workflow: view.workflow.clone().map(Arc::new),
-        events: tell,
+        events: sender,
         journal: WorkflowRunJournal::default(),
         run_state: None,
-        marks: HashMap::new(),
+        phase_statuses: HashMap::new(),
         questions_shown: Vec::new(),
         event: last_event(&reader, view)?,
         outcome: WorkflowWatchOutcome::default(),
@@ -124,7 +157,7 @@ struct WorkflowWatcher<'v> {
     journal: WorkflowRunJournal,
     run_state: Option<WorkflowRunProgress>,
     /// Last printed status of each phase.
-    marks: HashMap<String, PhaseDisplayStatus>,
+    phase_statuses: HashMap<String, PhaseDisplayStatus>,
     /// Questions that were printed.
     questions_shown: Vec<ApprovalId>,
     /// Number of the last printed event.
@@ -175,47 +208,42 @@ impl WorkflowWatcher<'_> {
 
     /// Returns true if there is nothing more to wait for.
     fn is_done(&self) -> bool {
-        let Some(stand) = &self.run_state else { return false };
-        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let Some(progress) = &self.run_state else { return false };
+        let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();
-        let is_over = stand.row.head.status.is_final() && open == 0;
+        let is_over = progress.row.head.status.is_final() && open == 0;
         let joined = self.view.origin == WatchedRunOrigin::Joined && self.outcome.interrupts > 0;
-        let asks = stand.row.head.status == WorkflowRunStatus::Paused
-            || stand.pending().any(is_agent_question);
+        let asks = progress.row.head.status == WorkflowRunStatus::Paused
+            || progress.pending().any(is_agent_question);
         let asked = self.view.how.until_asked && asks;
         is_over || joined || asked || self.outcome.interrupts > 2 || self.outcome.is_unattended
     }
 
     /// Reads the run's state, and prints all news.
     fn refresh(&mut self) -> CommandResult {
-        let gone = || {
-            CommandFailure::message(
-                FailureCode::Failed,
-                format!("the record of {} no longer exists", self.view.run),
-            )
-        };
-        let row = self.reader.workflow_run(self.view.run)?.ok_or_else(gone)?;
-        self.journal.update(&self.reader, self.view.run)?;
-        let stand =
+        let run = self.view.run;
+        let row = self.reader.workflow_run(run)?.ok_or_else(|| record_gone(run.as_str()))?;
+        self.journal.update(&self.reader, run)?;
+        let progress =
             WorkflowRunProgress::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
-        let lines = self.agents.new_lines(&stand);
+        let lines = self.agents.new_lines(&progress);
         for line in lines {
             self.line(line)?;
         }
-        self.print_phases(&stand)?;
+        self.print_phases(&progress)?;
         self.print_events()?;
-        self.print_questions(&stand)?;
-        self.revive_if_unattended(&stand)?;
-        self.run_state = Some(stand);
+        self.print_questions(&progress)?;
+        self.revive_if_unattended(&progress)?;
+        self.run_state = Some(progress);
         Ok(())
     }
 
     /// Prints each phase that started or ended, if the phases are not drawn.
-    fn print_phases(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let now = context::now();
-        let is_first = self.marks.is_empty();
-        for phase in &stand.phases {
-            let before = self.marks.insert(phase.name.clone(), phase.status);
+    fn print_phases(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
+        let now = process_env::now();
+        let is_first = self.phase_statuses.is_empty();
+        for phase in &progress.phases {
+            let before = self.phase_statuses.insert(phase.name.clone(), phase.status);
             let is_old = is_first && self.view.origin != WatchedRunOrigin::New;
             if before == Some(phase.status) || phase.status == PhaseDisplayStatus::Waiting || is_old
             {
@@ -253,8 +281,8 @@ impl WorkflowWatcher<'_> {
     }
 
     /// Prints each new question once, and asks it at this terminal.
-    fn print_questions(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let pending: Vec<Approval> = stand.pending().cloned().collect();
+    fn print_questions(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
+        let pending: Vec<Approval> = progress.pending().cloned().collect();
         for approval in &pending {
             if self.view.is_quiet || self.questions_shown.contains(&approval.id) {
                 continue;
@@ -284,10 +312,13 @@ impl WorkflowWatcher<'_> {
             }
             approval_prompt::TypedLineOutcome::Answer(command) => {
                 self.block.answered();
-                let (place, tell) = (self.view.place.clone(), self.events.clone());
+                let (context, sender) = (self.view.context.clone(), self.events.clone());
                 std::thread::spawn(move || {
                     // Fails only if the watch has ended.
-                    drop(tell.send(JobWatchEvent::DaemonAnswer(daemon::request(&place, &command))));
+                    drop(
+                        sender
+                            .send(JobWatchEvent::DaemonAnswer(daemon::request(&context, &command))),
+                    );
                 });
             }
         }
@@ -295,18 +326,18 @@ impl WorkflowWatcher<'_> {
 
     /// Starts a daemon for a run that has lost its own. A run that only waits for an answer needs
     /// none.
-    fn revive_if_unattended(&mut self, stand: &WorkflowRunProgress) -> CommandResult {
-        let lock = self.view.place.dir()?.lock();
+    fn revive_if_unattended(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
+        let lock = self.view.context.dir()?.lock();
         if !matches!(LockFile::probe(&lock), Ok(None)) {
             self.last_write_seen = Instant::now();
         }
-        let now = context::now();
+        let now = process_env::now();
         let expired = |it: &Approval| it.expires_at.is_some_and(|at| at <= now);
-        let parts = stand.phases.iter().flat_map(|phase| &phase.parts);
+        let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let is_at_work = parts.into_iter().any(|part| part.outcome.is_none());
-        let needs_care = match stand.row.head.status {
+        let needs_care = match progress.row.head.status {
             WorkflowRunStatus::Running | WorkflowRunStatus::Queued => true,
-            WorkflowRunStatus::Paused => stand.pending().any(expired),
+            WorkflowRunStatus::Paused => progress.pending().any(expired),
             _ => is_at_work,
         };
         let is_reviving = self.is_reviving.load(Ordering::Relaxed);
@@ -314,19 +345,19 @@ impl WorkflowWatcher<'_> {
             return Ok(());
         }
         self.is_reviving.store(true, Ordering::Relaxed);
-        let (place, tell) = (self.view.place.clone(), self.events.clone());
+        let (context, sender) = (self.view.context.clone(), self.events.clone());
         let done = Arc::clone(&self.is_reviving);
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
             let why = match is_stopped {
                 true => "the fleet was stopped: the run continues with `heeler start`".to_owned(),
-                false => match daemon::connect_or_start(&place) {
+                false => match daemon::connect_or_start(&context) {
                     Ok(_) => return done.store(false, Ordering::Relaxed),
                     Err(failure) => format!("{:#}", failure.error),
                 },
             };
             // Fails only if the watch has ended.
-            drop(tell.send(JobWatchEvent::Unattended(why)));
+            drop(sender.send(JobWatchEvent::Unattended(why)));
         });
         Ok(())
     }
@@ -337,39 +368,40 @@ impl WorkflowWatcher<'_> {
         if self.view.origin == WatchedRunOrigin::Joined {
             return self.print_remark("the run continues");
         }
-        let (now, said) = match self.outcome.interrupts {
+        let (now, remark) = match self.outcome.interrupts {
             1 => (false, "cancelling; Ctrl-C again kills it at once"),
             2 => (true, "killing it"),
             _ => return Ok(()),
         };
-        self.print_remark(said)?;
-        let (place, tell) = (self.view.place.clone(), self.events.clone());
+        self.print_remark(remark)?;
+        let (context, sender) = (self.view.context.clone(), self.events.clone());
         let order = WorkflowOperation::Cancel { run: self.view.run.clone(), now };
         std::thread::spawn(move || {
             let command = DaemonCommand::Workflow { order, by: "Ctrl-C".to_owned() };
-            match daemon::request(&place, &command) {
-                // The run ended before the request arrived.
-                Err(failure) if failure.code == FailureCode::Refused => {}
-                Err(failure) => {
-                    drop(tell.send(JobWatchEvent::CancelFailed(format!("{:#}", failure.error))));
-                }
-                Ok(_) => {}
+            if let Err(why) = daemon::request_cancel(&context, &command) {
+                drop(sender.send(JobWatchEvent::CancelFailed(why)));
             }
         });
         Ok(())
     }
 
     fn draw(&mut self) {
-        let Some(stand) = &self.run_state else { return };
+        let Some(progress) = &self.run_state else { return };
         if self.prompt.is_asking() || !self.block.is_drawn() {
             return;
         }
         self.spinner_frame += 1;
-        let doing = |phase: &super::progress::WorkflowPhaseProgress| {
+        let doing = |phase: &heeler_query::progress::WorkflowPhaseProgress| {
             self.agents.current_activity(&self.reader, phase)
         };
         let size = (output::width(), redrawn_block::rows());
-        self.block.draw(&frame::frame(stand, &doing, self.spinner_frame, size, context::now()));
+        self.block.draw(&frame::frame(
+            progress,
+            &doing,
+            self.spinner_frame,
+            size,
+            process_env::now(),
+        ));
     }
 
     /// Prints a message of the workflow to stdout.

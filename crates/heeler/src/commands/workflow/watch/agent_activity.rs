@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use heeler_model::{JobId, JobStatus};
+use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
+use heeler_query::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{StateDir, StoreReader, WorkflowPartRow};
-use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, read_tail};
+use heeler_transcript::{FollowStart, read_tail};
 use jiff::tz::TimeZone;
 
-use super::super::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use super::frame;
 use crate::display_rows::{DisplayRow, RowFormatter};
 use crate::output::{self, SafeText};
@@ -30,29 +31,32 @@ pub(super) struct AgentActivityReader {
 }
 
 struct AgentLogFollower {
-    follower: TranscriptFollower,
+    feed: MultiJobFeed<FollowedPart>,
     known: HashSet<JobId>,
-    /// Each file's part name and row formatter.
-    files: Vec<(String, RowFormatter)>,
     zone: TimeZone,
+}
+
+/// Part of a run with a job that is followed.
+struct FollowedPart {
+    name: String,
+    formatter: RowFormatter,
 }
 
 impl AgentActivityReader {
     pub(super) fn new(dir: StateDir, follow: bool) -> AgentActivityReader {
         let follow = follow.then(|| AgentLogFollower {
-            follower: TranscriptFollower::new(),
+            feed: MultiJobFeed::default(),
             known: HashSet::new(),
-            files: Vec::new(),
             zone: TimeZone::system(),
         });
         AgentActivityReader { dir, last_lines: RefCell::default(), follow }
     }
 
     /// Returns the lines written since the last call, if `--follow` is on.
-    pub(super) fn new_lines(&mut self, stand: &WorkflowRunProgress) -> Vec<SafeText> {
+    pub(super) fn new_lines(&mut self, progress: &WorkflowRunProgress) -> Vec<SafeText> {
         let Some(follow) = &mut self.follow else { return Vec::new() };
         let is_first = follow.known.is_empty();
-        for phase in &stand.phases {
+        for phase in &progress.phases {
             for part in &phase.parts {
                 let Some(job) = part.job.as_ref().filter(|job| !follow.known.contains(*job)) else {
                     continue;
@@ -63,8 +67,9 @@ impl AgentActivityReader {
                     true => FollowStart::End,
                     false => FollowStart::Beginning,
                 };
-                follow.follower.add(&self.dir.job_transcript(job), start);
-                follow.files.push((frame::part_name(phase, part), RowFormatter::new()));
+                let name = frame::part_name(phase, part);
+                let part = FollowedPart { name, formatter: RowFormatter::new() };
+                follow.feed.add(part, &self.dir.job_transcript(job), start);
             }
         }
         follow.lines()
@@ -79,7 +84,7 @@ impl AgentActivityReader {
         let open: Vec<&WorkflowPartRow> =
             phase.parts.iter().filter(|part| part.outcome.is_none()).collect();
         let part = open.first()?;
-        let said = match part.status {
+        let activity = match part.status {
             JobStatus::Pending => {
                 let queued = reader.queued_job(part.job.as_ref()?).ok()??;
                 match output::one_line(&queued.reason) {
@@ -94,7 +99,7 @@ impl AgentActivityReader {
             _ => Some(frame::items_word(phase, open.len())),
         };
         Some(
-            [what.unwrap_or_default(), said]
+            [what.unwrap_or_default(), activity]
                 .into_iter()
                 .filter(|it| !it.is_empty())
                 .collect::<Vec<_>>()
@@ -115,9 +120,10 @@ impl AgentActivityReader {
         let page = read_tail(&path, ROWS_LOOKED_AT);
         let records = page.map(|page| page.records).unwrap_or_default();
         let rows = records.iter().rev().map(|record| DisplayRow::read(record.text.as_bytes()));
-        let told = rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
+        let messages =
+            rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
         let text =
-            told.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
+            messages.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
         let text = text.unwrap_or_default();
         ends.insert(job.clone(), (found.len(), text.clone()));
         text
@@ -128,11 +134,11 @@ impl AgentLogFollower {
     fn lines(&mut self) -> Vec<SafeText> {
         let mut lines = Vec::new();
         while lines.len() < LINES_MAX {
-            let Ok(Some(update)) = self.follower.next(Duration::ZERO) else { break };
-            let FollowUpdate::Record { file, record, .. } = update else { continue };
-            let Some((name, told)) = self.files.get_mut(file) else { continue };
-            if let Some(row) = told.next_row(record.text.as_bytes()) {
-                let name = SafeText::styled(anstyle::Style::new().dimmed(), &format!("{name} │ "));
+            let Ok(Some((part, event))) = self.feed.next(Duration::ZERO) else { break };
+            let MultiJobFeedEvent::Row(record) = event else { continue };
+            if let Some(row) = part.formatter.next_row(record.text.as_bytes()) {
+                let name = format!("{} │ ", part.name);
+                let name = SafeText::styled(anstyle::Style::new().dimmed(), &name);
                 lines.push(name.append(row.show(&self.zone)));
             }
         }

@@ -1,14 +1,12 @@
 //! Questions during `workflow watch`: printed with the commands that answer them, or answered at
 //! the terminal. Start at [`ApprovalPrompt`].
 
-use std::io::IsTerminal as _;
 use std::sync::mpsc::SyncSender;
 
 use anstyle::{AnsiColor, Style};
 use heeler_engine::DaemonCommand;
 use heeler_model::{Approval, ApprovalAnswer, ApprovalId, ApprovalKind};
 
-use super::WorkflowWatchOptions;
 use crate::commands::approvals::question_excerpt;
 use crate::job_watch::{JobWatchEvent, KeyboardInput, KeyboardReader};
 use crate::output::{SafeText, one_line};
@@ -27,11 +25,11 @@ pub(super) fn question_lines(approval: &Approval, here: bool) -> Vec<SafeText> {
     let by = approval.requested_by.as_deref().unwrap_or(&approval.gate);
     let head = format!(" {} {asks} ({}, {})", one_line(by), one_line(&approval.gate), approval.id);
     let mut lines = vec![sign.append(head)];
-    let said = question_excerpt(approval);
-    let said: Vec<&str> = said.trim().lines().collect();
-    let shown = said.iter().take(QUESTION_LINES_MAX);
+    let question = question_excerpt(approval);
+    let question: Vec<&str> = question.trim().lines().collect();
+    let shown = question.iter().take(QUESTION_LINES_MAX);
     lines.extend(shown.map(|line| SafeText::from(format!("  {line}"))));
-    if said.len() > QUESTION_LINES_MAX {
+    if question.len() > QUESTION_LINES_MAX {
         lines.push(dimmed(&format!("  … in full: heeler approvals show {}", approval.id)));
     }
     if !here {
@@ -67,27 +65,20 @@ pub(super) struct ApprovalPrompt {
     keys: Option<KeyboardReader>,
     answered_by: String,
     /// The current question, and the number that its answer must carry.
-    asked: Option<(ApprovalId, ApprovalKind, u64)>,
+    open_question: Option<(ApprovalId, ApprovalKind, u64)>,
     /// The question answered last; its answer may not be recorded yet.
     answered: Option<ApprovalId>,
 }
 
 impl ApprovalPrompt {
-    /// Takes the keyboard, if there is a terminal.
+    /// Asks on the keyboard, if there is one.
     pub(super) fn new(
-        view: &WorkflowWatchOptions<'_>,
-        tell: &SyncSender<JobWatchEvent>,
+        keyboard: Option<KeyboardInput>,
+        answered_by: String,
+        events: &SyncSender<JobWatchEvent>,
     ) -> ApprovalPrompt {
-        let is_here = std::io::stderr().is_terminal() && std::io::stdin().is_terminal();
-        let is_wanted = !view.is_quiet && !view.how.until_asked;
-        let keyboard = (is_here && is_wanted).then(KeyboardInput::from_stdin);
-        let keyboard = keyboard.and_then(|keyboard| {
-            keyboard
-                .inspect_err(|error| tracing::debug!(%error, "no terminal to ask questions on"))
-                .ok()
-        });
-        let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, tell.clone()));
-        ApprovalPrompt { keys, answered_by: view.place.caller_name(), asked: None, answered: None }
+        let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, events.clone()));
+        ApprovalPrompt { keys, answered_by, open_question: None, answered: None }
     }
 
     /// Returns true if questions are answered at this terminal.
@@ -97,13 +88,13 @@ impl ApprovalPrompt {
 
     /// Returns true if a question waits for its answer at this terminal.
     pub(super) fn is_asking(&self) -> bool {
-        self.asked.is_some()
+        self.open_question.is_some()
     }
 
     /// Stops asking.
     pub(super) fn stop(&mut self) {
         self.keys = None;
-        self.asked = None;
+        self.open_question = None;
     }
 
     /// Records that the last answer was not accepted.
@@ -113,27 +104,29 @@ impl ApprovalPrompt {
 
     /// Returns the prompt of the current question.
     pub(super) fn current(&self) -> Option<String> {
-        self.asked.as_ref().map(|(_, kind, _)| prompt(*kind))
+        self.open_question.as_ref().map(|(_, kind, _)| prompt(*kind))
     }
 
     /// Moves to the next question; returns true if there is a new one to show.
     pub(super) fn next(&mut self, pending: &[Approval]) -> bool {
-        if let Some((id, ..)) = &self.asked {
+        if let Some((id, ..)) = &self.open_question {
             if pending.iter().any(|it| it.id == *id) {
                 return false;
             }
             // It was answered elsewhere.
-            self.asked = None;
+            self.open_question = None;
         }
         let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
         let (Some(keys), Some(next)) = (&self.keys, next) else { return false };
-        self.asked = Some((next.id.clone(), next.kind, keys.discard_typed()));
+        self.open_question = Some((next.id.clone(), next.kind, keys.discard_typed()));
         true
     }
 
     /// Handles a typed line.
     pub(super) fn handle_line(&mut self, question: u64, line: Option<String>) -> TypedLineOutcome {
-        let Some((id, kind, number)) = self.asked.clone() else { return TypedLineOutcome::Nothing };
+        let Some((id, kind, number)) = self.open_question.clone() else {
+            return TypedLineOutcome::Nothing;
+        };
         if number != question {
             return TypedLineOutcome::Nothing;
         }
@@ -145,7 +138,7 @@ impl ApprovalPrompt {
         let Some(answer) = parse_answer(kind, line.trim()) else {
             return TypedLineOutcome::AskAgain(prompt(kind));
         };
-        self.asked = None;
+        self.open_question = None;
         self.answered = Some(id.clone());
         TypedLineOutcome::Answer(DaemonCommand::Approval {
             approval: id,

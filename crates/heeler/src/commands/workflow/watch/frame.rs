@@ -4,11 +4,11 @@ use anstyle::{AnsiColor, Style};
 use heeler_model::job_row;
 use heeler_model::workflow::PhasePart;
 use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_query::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{WorkflowPartRow, WorkflowRunHead};
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
 
-use super::super::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use super::super::runs;
 use crate::output::{SPINNER_FRAMES, SafeText, one_line, truncate_to_width};
 
@@ -20,8 +20,8 @@ const DOING_WIDTH_MIN: usize = 8;
 const ROWS_ABOVE: usize = 3;
 
 /// Returns the symbol of a phase, and its style.
-pub(in super::super) fn phase_symbol(mark: PhaseDisplayStatus) -> (char, Style) {
-    match mark {
+pub(in super::super) fn phase_symbol(status: PhaseDisplayStatus) -> (char, Style) {
+    match status {
         PhaseDisplayStatus::Waiting => ('·', Style::new().dimmed()),
         PhaseDisplayStatus::Running => ('▸', AnsiColor::Cyan.on_default()),
         PhaseDisplayStatus::WaitingForAnswer => ('◆', AnsiColor::Magenta.on_default()),
@@ -98,7 +98,7 @@ fn total_line(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp
 
 /// Draws a run for a terminal of this width and height.
 pub(super) fn frame(
-    stand: &WorkflowRunProgress,
+    progress: &WorkflowRunProgress,
     doing: &dyn Fn(&WorkflowPhaseProgress) -> Option<String>,
     turn: usize,
     (width, rows): (usize, usize),
@@ -106,15 +106,15 @@ pub(super) fn frame(
 ) -> Vec<SafeText> {
     // One more row for the total.
     let room = rows.saturating_sub(ROWS_ABOVE + 1).max(1);
-    let shown = choose(&stand.phases, room);
+    let shown = choose(&progress.phases, room);
     let names = shown.iter().filter_map(|row| match row {
-        FrameLine::Phase(at) => Some(one_line(stand.phases[*at].title()).width()),
+        FrameLine::Phase(at) => Some(one_line(progress.phases[*at].title()).width()),
         FrameLine::Omitted(..) => None,
     });
     let names = names.max().unwrap_or(0).min(NAME_WIDTH_MAX).min(width / 2);
     let line = |row: &FrameLine| match row {
         FrameLine::Phase(at) => {
-            let phase = &stand.phases[*at];
+            let phase = &progress.phases[*at];
             let doing = match phase.status {
                 PhaseDisplayStatus::Running | PhaseDisplayStatus::Waiting => doing(phase),
                 PhaseDisplayStatus::WaitingForAnswer => Some("waiting for an answer".to_owned()),
@@ -129,7 +129,7 @@ pub(super) fn frame(
             SafeText::styled(Style::new().dimmed(), truncate_to_width(&text, width - 1))
         }
     };
-    let total = total_line(&stand.row.head, names, width, now);
+    let total = total_line(&progress.row.head, names, width, now);
     shown.iter().map(line).chain([total]).collect()
 }
 
@@ -191,9 +191,9 @@ fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
     let of = |wanted: fn(PhaseDisplayStatus) -> bool| -> Vec<usize> {
         (0..phases.len()).filter(|at| wanted(phases[*at].status)).collect()
     };
-    let is_over = |mark| {
+    let is_over = |status| {
         matches!(
-            mark,
+            status,
             PhaseDisplayStatus::Succeeded
                 | PhaseDisplayStatus::Failed
                 | PhaseDisplayStatus::Skipped
@@ -202,11 +202,11 @@ fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
     };
     let (over, on) = (
         of(is_over),
-        of(|mark| {
-            matches!(mark, PhaseDisplayStatus::Running | PhaseDisplayStatus::WaitingForAnswer)
+        of(|status| {
+            matches!(status, PhaseDisplayStatus::Running | PhaseDisplayStatus::WaitingForAnswer)
         }),
     );
-    let waiting = of(|mark| mark == PhaseDisplayStatus::Waiting);
+    let waiting = of(|status| status == PhaseDisplayStatus::Waiting);
     // Up to three lines name the phases that are left out.
     let room = room.saturating_sub(3).max(1);
     let on_shown = on.len().min(room);
@@ -232,15 +232,15 @@ fn choose(phases: &[WorkflowPhaseProgress], room: usize) -> Vec<FrameLine> {
 mod tests {
     use super::*;
 
-    fn phase(name: &str, mark: PhaseDisplayStatus) -> WorkflowPhaseProgress {
+    fn phase(name: &str, status: PhaseDisplayStatus) -> WorkflowPhaseProgress {
         let began: Timestamp = "2026-11-15T12:00:00Z".parse().unwrap();
         WorkflowPhaseProgress {
             name: name.to_owned(),
             label: None,
-            status: mark,
+            status,
             parts: Vec::new(),
             items: None,
-            started_at: (mark != PhaseDisplayStatus::Waiting).then_some(began),
+            started_at: (status != PhaseDisplayStatus::Waiting).then_some(began),
             finished_at: None,
         }
     }
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn on_a_low_terminal_what_goes_on_is_shown_and_the_rest_is_counted() {
         use PhaseDisplayStatus::{Running, Succeeded, Waiting};
-        let marks = [vec![Succeeded; 50], vec![Running; 2], vec![Waiting; 50]].concat();
+        let statuses = [vec![Succeeded; 50], vec![Running; 2], vec![Waiting; 50]].concat();
         let phases: Vec<WorkflowPhaseProgress> =
-            marks.iter().map(|mark| phase("p", *mark)).collect();
+            statuses.iter().map(|status| phase("p", *status)).collect();
         let shown = choose(&phases, 10);
         assert_eq!(shown.len(), 9);
         assert_eq!(shown[0], FrameLine::Omitted(47, "ended"));

@@ -1,0 +1,35 @@
+//! Texts about a job that several commands print: status, start, duration and summary.
+
+use heeler_model::JobStatus;
+use heeler_model::job_row;
+use heeler_query::jobs::JobSummary;
+use jiff::Timestamp;
+
+use crate::output::{self, SafeText};
+
+/// Returns the time since a job started or, if it has not, since it was requested.
+pub(crate) fn start_text(job: &JobSummary, now: Timestamp) -> String {
+    match job.started_at {
+        Some(at) => output::relative_time(at, now),
+        None => format!("requested {}", output::relative_time(job.asked_at, now)),
+    }
+}
+
+/// Returns a one-line summary of a job, or its error.
+pub(crate) fn job_summary(job: &JobSummary) -> String {
+    output::one_line(job.error.as_ref().or(job.summary.as_ref()).map_or("", String::as_str))
+}
+
+/// Returns the duration of a job, if it is known.
+pub(crate) fn duration_text(job: &JobSummary) -> Option<String> {
+    job.duration_seconds.map(|seconds| job_row::format_duration((seconds * 1e3).round() as i64))
+}
+
+/// Returns a status in its colour.
+pub(crate) fn status_text(status: JobStatus, dead: bool) -> SafeText {
+    let (word, style) = match dead {
+        true => ("dead", output::status_style(JobStatus::Failed)),
+        false => (status.as_str(), output::status_style(status)),
+    };
+    SafeText::styled(style, word)
+}

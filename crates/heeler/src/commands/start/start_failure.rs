@@ -1,0 +1,16 @@
+//! Reason why a daemon does not start: [`DaemonStartFailure`].
+
+use crate::failure::CommandFailure;
+
+/// Reason why a daemon does not run.
+pub(super) enum DaemonStartFailure {
+    /// Another process writes the state: its description.
+    Held(String),
+    Failed(CommandFailure),
+}
+
+impl<E: Into<CommandFailure>> From<E> for DaemonStartFailure {
+    fn from(error: E) -> DaemonStartFailure {
+        DaemonStartFailure::Failed(error.into())
+    }
+}

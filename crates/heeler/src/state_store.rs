@@ -1,0 +1,84 @@
+//! Opens the state directory of a command for writing. Start at [`CommandContext::store`].
+
+use std::time::{Duration, Instant};
+
+use heeler_engine::DaemonMode;
+use heeler_store::{
+    DaemonFile, DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader,
+};
+use jiff::Timestamp;
+
+use crate::context::CommandContext;
+use crate::failure::CommandResult;
+use crate::output;
+use crate::process_env::now;
+
+/// Time to wait for a temporary daemon that has nothing left to do.
+const IDLE_DAEMON_WAIT: Duration = Duration::from_secs(2);
+
+impl CommandContext {
+    /// Returns the paths of the state directory, which must exist.
+    pub(crate) fn dir(&self) -> CommandResult<StateDir> {
+        Ok(StateDir::open(&self.state_dir)?)
+    }
+
+    /// Becomes the writer of the state directory, and reports manual edits of its files.
+    pub(crate) fn store(&self, command: &str, now: Timestamp) -> CommandResult<Store> {
+        let dir = StateDir::create(&self.state_dir)?;
+        let opened = self.open_store(&dir, command, now)?;
+        if self.quiet {
+            return Ok(opened.store);
+        }
+        for edit in &opened.hand_edits.statuses {
+            let schedule =
+                edit.schedule.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
+            let (agent, was, is) = (&edit.agent, &edit.old_status, &edit.new_status);
+            output::print_note(&format!(
+                "state.yaml was edited: {agent}{schedule} is now {is}, it was {was}"
+            ))?;
+        }
+        for agent in &opened.hand_edits.detached {
+            output::print_note(&format!(
+                "sessions/{agent}.json was deleted: {agent} starts a new session"
+            ))?;
+        }
+        for path in &opened.hand_edits.moved_aside {
+            output::print_note(&format!("an unreadable file was moved to {path}"))?;
+        }
+        Ok(opened.store)
+    }
+
+    /// Becomes the writer. Waits for a temporary daemon that has nothing left to do.
+    fn open_store(
+        &self,
+        dir: &StateDir,
+        command: &str,
+        now: Timestamp,
+    ) -> CommandResult<OpenedStore> {
+        let deadline = Instant::now() + IDLE_DAEMON_WAIT;
+        loop {
+            let error = match Store::open(dir, command, now) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => error,
+            };
+            let is_passing = || {
+                let file = DaemonFile::read(dir).ok().flatten();
+                file.is_some_and(|file| file.mode == DaemonMode::UntilIdle)
+            };
+            let is_held = matches!(&error, StoreOpenError::Lock { .. });
+            if !is_held || Instant::now() >= deadline || !is_passing() {
+                return Err(error.into());
+            }
+        }
+    }
+
+    /// Upgrades a database of an older Heeler, for commands that write anyway.
+    pub(crate) fn migrate_database(&self) -> CommandResult {
+        let is_older = self.state_dir.is_dir()
+            && matches!(StoreReader::open(&self.dir()?), Err(DatabaseOpenError::Older { .. }));
+        if is_older {
+            drop(self.store("upgrade", now())?);
+        }
+        Ok(())
+    }
+}
