@@ -146,7 +146,7 @@ fn no_two_types_share_a_name() {
 
 /// A thread needs an owner and a name: use a pool, a scope, or `thread::Builder`. These files start
 /// bare threads, each with the reason.
-const BARE_THREADS: [(&str, &str); 16] = [
+const BARE_THREADS: [(&str, &str); 17] = [
     ("heeler-chat/src/background.rs", "the owner stops and joins it"),
     (
         "heeler-chat/src/session_file.rs",
@@ -158,7 +158,8 @@ const BARE_THREADS: [(&str, &str); 16] = [
     ("heeler-runner/src/scripted/commands.rs", "one for each running command; ends with it"),
     ("heeler-tui/src/event_loop.rs", "one for each screen; ends with the conversation's output"),
     ("heeler-tui/src/terminal.rs", "one for each terminal; ends within one poll after it"),
-    ("heeler/src/chat.rs", "one for signals, one for events; the conversation's is joined"),
+    ("heeler/src/chat.rs", "one for each conversation; it is joined"),
+    ("heeler/src/chat/input_queue.rs", "one for signals, one for events; end with the queue"),
     ("heeler/src/chat/job_follower.rs", "one for each followed job; ends with it"),
     ("heeler/src/chat/plain_printer.rs", "one for each process; ends with standard input"),
     ("heeler/src/chat/session_previews.rs", "a named limit; they end with the list"),
