@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::shell::{has_nextest, run, step};
+use crate::test_runner;
 
 /// Checks the crates that changed since `main`: on a branch, since it left `main`; on `main`
 /// itself, since the last published commit (or the last commit, if there is no remote).
@@ -20,19 +21,24 @@ pub(crate) fn run_check() -> Result<()> {
         return step("format", || run(&["cargo", "fmt", "--all", "--check"], &[]));
     }
     eprintln!("xtask: checking {}", crates.iter().cloned().collect::<Vec<_>>().join(", "));
-    let packages: Vec<&str> = crates.iter().flat_map(|name| ["-p", name]).collect();
     step("format", || run(&["cargo", "fmt", "--all", "--check"], &[]))?;
-    let lint =
-        [&["cargo", "clippy"], packages.as_slice(), &["--lib", "--bins", "--tests"]].concat();
-    step("lints", || run(&[lint.as_slice(), &["--", "-D", "warnings"]].concat(), &[]))?;
-    let tests = if has_nextest() {
-        let only_units = ["--lib", "--bins", "-E", "not test(proof_)", "--no-tests", "pass"];
-        [&["cargo", "nextest", "run"], packages.as_slice(), &only_units].concat()
-    } else {
-        let only_units = ["--lib", "--bins", "--", "--skip", "proof_"];
-        [&["cargo", "test"], packages.as_slice(), &only_units].concat()
-    };
-    step("unit tests", || run(&tests, &[]))
+    // Cargo itself skips crates that are not affected. With a list of packages it would choose
+    // other features for shared dependencies, and compile all of them again for each list.
+    let lint = ["cargo", "clippy", "--workspace", "--lib", "--bins", "--tests"];
+    step("lints", || run(&[&lint[..], &["--", "-D", "warnings"]].concat(), &[]))?;
+    step("unit tests", || unit_tests(&crates))
+}
+
+fn unit_tests(crates: &BTreeSet<String>) -> Result<()> {
+    if !has_nextest() {
+        return test_runner::run_unit_tests(crates);
+    }
+    let names: Vec<String> = crates.iter().map(|name| format!("package(={name})")).collect();
+    let wanted = format!("({}) - test(proof_)", names.join(" + "));
+    let threads = test_runner::unit_test_threads()?.to_string();
+    let run_units = ["cargo", "nextest", "run", "--workspace", "--lib", "--bins"];
+    let filter = ["--test-threads", &threads, "--no-tests", "pass", "-E", &wanted];
+    run(&[&run_units[..], &filter].concat(), &[])
 }
 
 fn affected_crates() -> Result<BTreeSet<String>> {

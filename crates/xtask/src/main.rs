@@ -108,7 +108,8 @@ fn test() -> Result<()> {
 
 fn tests() -> Result<()> {
     if has_nextest() {
-        return run(&["cargo", "nextest", "run", "--workspace"], &[]);
+        let threads = test_runner::test_threads()?.to_string();
+        return run(&["cargo", "nextest", "run", "--workspace", "--test-threads", &threads], &[]);
     }
     eprintln!("xtask: cargo-nextest is not installed; using the built-in test runner");
     test_runner::run_all()

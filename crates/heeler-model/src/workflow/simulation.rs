@@ -38,6 +38,9 @@ struct WorkflowSimulation {
     interrupts_left: u32,
 }
 
+/// About 8,000 phases: of the rarest kind, a review with a gate, there are more than 300.
+const ROUNDS_IN_CI: u64 = 2_000;
+
 const AROUND: WorkflowStepContext<'static> =
     WorkflowStepContext { run: "wf-1", is_gate_disabled: &|gate| matches!(gate, "off") };
 
@@ -334,7 +337,7 @@ impl WorkflowRun {
 
 #[test]
 fn proof_a_workflow_that_dies_at_any_commit_ends_as_one_that_does_not() {
-    let proof = ProofSettings::new(10_000);
+    let proof = ProofSettings::new(ROUNDS_IN_CI);
     for round in 0..proof.rounds {
         let random = &mut proof.random(round);
         let flow = Arc::new(random_workflow(random));

@@ -17,6 +17,7 @@ use serde_json::{Value as Json, json};
 use thirtyfour::prelude::*;
 
 use crate::fleet::Fleet;
+use crate::trigger::rest_after_look;
 
 /// How often it is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(15);
@@ -96,9 +97,13 @@ fn start_daemon(fleet: &Fleet) -> Child {
     command.env_remove("HEELER_NO_WEB");
     let daemon = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let deadline = Instant::now() + WAIT_MAX;
-    while fleet.run(&["open", "--print"]).code != Some(0) {
+    loop {
+        let begun = Instant::now();
+        if fleet.run(&["open", "--print"]).code == Some(0) {
+            break;
+        }
         assert!(Instant::now() < deadline, "{}", fleet.read("daemon.log"));
-        std::thread::sleep(LOOK);
+        rest_after_look(begun.elapsed());
     }
     daemon
 }

@@ -19,6 +19,8 @@ use crate::pty::{ENTER, Pty};
 const ROUNDS_MAX: u64 = 2_000;
 /// How often a session is killed before it is looked at as a whole.
 const ROUNDS_PER_SESSION: u64 = 10;
+/// Two sessions.
+const ROUNDS_IN_CI: u64 = 2 * ROUNDS_PER_SESSION;
 /// How many things a turn says and does.
 const STEPS: usize = 25;
 /// How long after it was seen a program lives at most.
@@ -319,7 +321,7 @@ fn item(row: &str) -> Option<Item> {
 
 #[test]
 fn proof_everything_on_the_screen_is_in_the_resumed_session() {
-    let proof = ProofSettings::new(30);
+    let proof = ProofSettings::new(ROUNDS_IN_CI);
     let rounds = proof.rounds.min(ROUNDS_MAX);
     let mut world = World::new();
     for round in 0..rounds {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::EngineContext;
@@ -19,6 +19,7 @@ use rustix::process::{Pid, Signal};
 use serde_json::Value as Json;
 
 use crate::processes::{remove_groups, signal_if};
+use crate::trigger::rest_after_look;
 
 /// A secret of the agent's.
 const SECRET: &str = "hunter2-hunter2";
@@ -143,11 +144,12 @@ impl Hooked {
 fn wait<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
+        let begun = Instant::now();
         if let Some(found) = look() {
             return found;
         }
         assert!(start.elapsed() < WAIT_MAX, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        rest_after_look(begun.elapsed());
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::config::RuntimeType;
@@ -20,6 +20,8 @@ use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::{ApiRequest, MessagesApi, WAIT_MAX, claude};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
+
+use crate::trigger::rest_after_look;
 
 /// How much of a text a snapshot shows.
 const SHOWN_CHARS_MAX: usize = 120;
@@ -377,11 +379,12 @@ impl Live<'_> {
 pub(crate) fn wait<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + WAIT_MAX;
     loop {
+        let begun = Instant::now();
         if let Some(found) = find() {
             return found;
         }
         assert!(Instant::now() < until, "{what} did not come");
-        std::thread::sleep(Duration::from_millis(5));
+        rest_after_look(begun.elapsed());
     }
 }
 

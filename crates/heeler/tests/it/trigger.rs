@@ -35,12 +35,20 @@ pub(crate) fn scripted(steps: &str) -> String {
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_MAX;
     loop {
+        let begun = Instant::now();
         if let Some(found) = look() {
             return found;
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        rest_after_look(begun.elapsed());
     }
+}
+
+/// Rests between two looks: longer after a look that took long. Looks open databases and start
+/// programs, and must leave the processors to what is waited for.
+pub(crate) fn rest_after_look(look: Duration) {
+    let shortest = Duration::from_millis(5);
+    std::thread::sleep((look * 3).clamp(shortest, 20 * shortest));
 }
 
 impl Fleet {
