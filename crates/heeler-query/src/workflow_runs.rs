@@ -1,7 +1,8 @@
 //! Workflow runs: lists and details.
 
+use heeler_config::workflow::Workflow;
 use heeler_model::JobStatus;
-use heeler_model::workflow::{PartDecision, Workflow, WorkflowRunStatus};
+use heeler_model::workflow::{PartDecision, WorkflowRunStatus};
 use heeler_store::{
     StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunCursor, WorkflowRunFilter,
     WorkflowRunHead, WorkflowRunRow,
@@ -331,6 +332,6 @@ impl FleetReader {
         let Some(text) = reader.definition(hash)? else { return Ok(None) };
         let loaded = self.context().loaded;
         let agents = loaded.as_ref().map_or(&[][..], |loaded| &loaded.agents);
-        Ok(heeler_model::workflow::load_frozen_workflow(&text, agents).ok())
+        Ok(heeler_config::workflow::load_frozen_workflow(&text, agents).ok())
     }
 }

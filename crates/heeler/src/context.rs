@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::LoadedConfig;
 use heeler_engine::DaemonMode;
 use heeler_model::JobHead;
-use heeler_model::config::LoadedConfig;
 use heeler_query::FleetReader;
 use heeler_store::DaemonFile;
 use heeler_store::{DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader};

@@ -8,10 +8,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::workflow::{self, WORKFLOW_FILES_MAX};
+use heeler_config::{ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
 use heeler_engine::DaemonSetup;
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_model::config::{self, ConfigFaults, FILE_BYTES_MAX, LoadedConfig, parse_dotenv};
-use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
@@ -40,16 +40,16 @@ pub(crate) fn load(place: &CommandContext) -> CommandResult<LoadedConfig> {
 pub(crate) fn try_load(
     place: &CommandContext,
     file: &Utf8Path,
-    read: &config::FileReader<'_>,
+    read: &heeler_config::FileReader<'_>,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
-    let loaded = config::load(file, read, &environment(place, file)?);
+    let loaded = heeler_config::load(file, read, &environment(place, file)?);
     Ok(loaded.map(|loaded| with_workflows(loaded, read)))
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
 pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<LoadedConfig> {
     let file = place.config_file()?;
-    config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
+    heeler_config::load(file, &read_text, &environment(place, file)?).or_else(|faults| {
         print_faults(place, &faults)?;
         Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
     })
@@ -57,7 +57,7 @@ pub(crate) fn load_without_workflows(place: &CommandContext) -> CommandResult<Lo
 
 /// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
 /// fleet.
-fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> LoadedConfig {
+fn with_workflows(mut loaded: LoadedConfig, read: &heeler_config::FileReader<'_>) -> LoadedConfig {
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
     };

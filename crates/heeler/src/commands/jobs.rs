@@ -3,8 +3,7 @@
 mod show;
 
 use clap::{Args, Subcommand};
-use heeler_model::JobStatus;
-use heeler_model::job_row;
+use heeler_model::{JobStatus, job_row};
 use heeler_query::jobs::{JobListQuery, JobPage, JobSummary};
 use jiff::Timestamp;
 

@@ -10,8 +10,8 @@ mod watch;
 use std::time::Duration;
 
 use clap::Args;
+use heeler_config::workflow::FaultyWorkflowFile;
 use heeler_engine::{BudgetStatus, CommandReply, DaemonCommand};
-use heeler_model::workflow::FaultyWorkflowFile;
 use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
 
 use crate::cli::{self, GlobalArgs};

@@ -12,8 +12,8 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use clap::Args;
+use heeler_config::{AgentLookupError, PRIORITY_MAX, RuntimeConfig};
 use heeler_engine::{CommandReply, DaemonCommand};
-use heeler_model::config::{AgentLookupError, PRIORITY_MAX, RuntimeConfig};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ChannelKey, JobId, JobRequest};
 use heeler_query::QueryErrorKind;
