@@ -20,62 +20,18 @@ use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits}
 use crate::reader::ConfigReader;
 use crate::render_json::{AgentConfigJson, restore_templates};
 use crate::repo::RepoConfig;
-use crate::schedule::{MissedRunPolicy, OverlapPolicy, ScheduleConfig, SchedulesKeys};
+use crate::runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+use crate::schedule::{
+    AgentScheduleDefaults, MissedRunPolicy, OverlapPolicy, ScheduleConfig, SchedulesKeys,
+};
 use crate::script_source::ScriptSource;
 use crate::session::{SessionKeys, SessionRules};
 use crate::shape::{ConfigSection, ValueShape, section};
 use crate::unused_keys;
-use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName, word_value};
-use crate::words;
+use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName};
 use crate::work_source::WorkSource;
 use crate::yaml::{YamlKind, YamlNode};
 use crate::{AgentName, ApprovalMode, LocalName};
-
-words! {
-    /// Program that executes an agent.
-    pub enum RuntimeType ("runtime") {
-        /// Claude Code through the Agent SDK protocol.
-        Sdk = "sdk",
-        /// Claude Code through `claude -p`.
-        Cli = "cli",
-        /// Built-in agent that follows a script; it needs no model.
-        Scripted = "scripted",
-        /// Shell command.
-        Command = "command",
-    }
-}
-
-words! {
-    /// Actions that Claude may take without asking.
-    pub enum PermissionMode ("permission mode") {
-        /// The actions that Claude's own settings allow.
-        Default = "default",
-        /// Edit files.
-        AcceptEdits = "acceptEdits",
-        /// All actions.
-        BypassPermissions = "bypassPermissions",
-        /// Planning only.
-        Plan = "plan",
-        /// Allowed tools only; everything else is denied without asking.
-        DontAsk = "dontAsk",
-        /// Actions that Claude itself considers harmless.
-        Auto = "auto",
-    }
-}
-
-words! {
-    /// Places from which Claude loads settings.
-    pub enum SettingSource ("setting source") {
-        /// User settings, in the home directory.
-        User = "user",
-        /// Project settings, in the working directory.
-        Project = "project",
-        /// Local settings of the working directory.
-        Local = "local",
-    }
-}
-
-word_value!(RuntimeType, PermissionMode, SettingSource);
 
 section! {
     /// Settings of one agent.
@@ -280,45 +236,6 @@ impl ConfigValue for WorkingDirectory {
     }
 }
 
-/// Program to execute: a path, or a name to look up on `PATH`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramPath(Utf8PathBuf);
-
-impl ProgramPath {
-    pub fn as_path(&self) -> &Utf8Path {
-        &self.0
-    }
-}
-
-impl ConfigValue for ProgramPath {
-    fn shape() -> ValueShape {
-        ValueShape::Text
-    }
-    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ProgramPath> {
-        match &node.kind {
-            YamlKind::Scalar(scalar) if !scalar.text.is_empty() && !scalar.text.contains('/') => {
-                Some(ProgramPath(Utf8PathBuf::from(&scalar.text)))
-            }
-            _ => Utf8PathBuf::read(node, reader).map(ProgramPath),
-        }
-    }
-    fn show(&self) -> Json {
-        self.0.show()
-    }
-}
-
-/// Runtime of an agent with its runtime-specific settings.
-#[derive(Debug, Clone, PartialEq)]
-pub enum RuntimeConfig {
-    /// Claude Code through the Agent SDK protocol.
-    Sdk,
-    /// Claude Code through `claude -p`.
-    Cli,
-    /// Checked steps of a scripted agent.
-    Scripted(Vec<Json>),
-    Command(String),
-}
-
 /// Checked configuration of one agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentConfig {
@@ -404,13 +321,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        // A boxed slice has no spare capacity, which matters with ten thousand agents.
-        let schedules: Box<[ScheduleConfig]> = keys
-            .schedules
-            .0
-            .iter()
-            .filter_map(|(name, schedule)| ScheduleConfig::check(name, schedule, &keys, reader))
-            .collect();
+        let schedules = check_schedules(&keys, reader);
         let mcp_servers = keys
             .mcp_servers
             .iter()
@@ -437,7 +348,7 @@ impl AgentConfig {
             working_directory,
             has_explicit_working_directory: names_working_directory,
             checkout,
-            schedules: schedules.into_vec(),
+            schedules,
             mcp_servers,
             hooks,
             config_json: shown,
@@ -499,6 +410,26 @@ fn qualified_name(
             None
         }
     }
+}
+
+fn check_schedules(keys: &AgentKeys, reader: &mut ConfigReader) -> Vec<ScheduleConfig> {
+    let defaults = AgentScheduleDefaults {
+        prompt: keys.default_prompt.as_ref(),
+        session: &keys.session,
+        timeout: keys.timeout,
+        timezone: keys.timezone.as_ref(),
+        jitter: keys.jitter,
+        missed: keys.missed,
+        overlap: keys.overlap,
+        work_source: keys.work_source.as_ref(),
+        priority: keys.priority,
+    };
+    let schedules = keys.schedules.0.iter();
+    // A boxed slice has no spare capacity, which matters with ten thousand agents.
+    let checked: Box<[ScheduleConfig]> = schedules
+        .filter_map(|(name, keys)| ScheduleConfig::check(name, keys, &defaults, reader))
+        .collect();
+    checked.into_vec()
 }
 
 fn check_runtime(

@@ -12,9 +12,10 @@ use serde_json::{Map, Value as Json};
 
 use crate::AgentName;
 use crate::LoadedConfig;
-use crate::agent::{AgentConfig, AgentKeys, RuntimeConfig};
+use crate::agent::{AgentConfig, AgentKeys};
 use crate::fleet::{FleetConfig, FleetKeys};
 use crate::repo;
+use crate::runtime::RuntimeConfig;
 use crate::schedule::ScheduleKeys;
 use crate::shape::{ConfigSection, ValueShape};
 use crate::workflow::{FaultyWorkflowFile, freeze_workflow};

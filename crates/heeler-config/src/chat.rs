@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
 use crate::value::{ConfigValue, VarName, read_word, word_value};
-use crate::words;
+use crate::words::words;
 use crate::yaml::YamlNode;
 
 /// Messages of a channel that the agent answers.

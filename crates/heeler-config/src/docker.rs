@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::amount::ByteSize;
 use crate::shape::section;
 use crate::value::{EnvVars, text_value, word_value};
-use crate::words;
+use crate::words::words;
 
 /// Keys that only the fleet file may set, because they would let an agent leave its container.
 pub(crate) const FLEET_ONLY_KEYS: &[&str] =

@@ -20,7 +20,7 @@ use crate::value::{
     ConfigValue, SecretText, SpannedValue, VarName, WebUrl, report_expected, word_value,
 };
 use crate::web::{WebOrigin, WebPort};
-use crate::words;
+use crate::words::words;
 use crate::workflow::WorkflowSettings;
 use crate::yaml::{YamlKind, YamlNode};
 

@@ -13,7 +13,7 @@ use crate::shape::{ValueShape, section};
 use crate::value::{
     ConfigValue, NonBlankText, SecretText, SpannedValue, VarName, WebUrl, word_value,
 };
-use crate::words;
+use crate::words::words;
 use crate::yaml::{YamlKind, YamlNode};
 
 words! {

@@ -72,6 +72,8 @@ macro_rules! text_id {
     };
 }
 
+pub(crate) use text_id;
+
 /// Accepts letters, digits, `-` and `_`.
 pub fn check_plain_id(text: &str) -> Result<(), &'static str> {
     if text.is_empty() {

@@ -21,9 +21,11 @@ mod duration;
 mod fault;
 mod fleet;
 mod globs;
+mod hide_secrets;
 mod hooks;
 pub mod id_syntax;
 mod interpolate;
+mod loaded_config;
 mod loader;
 mod lookup;
 mod mcp;
@@ -33,6 +35,7 @@ mod reader;
 mod reference;
 mod render_json;
 mod repo;
+mod runtime;
 mod schedule;
 mod schema;
 pub mod script;
@@ -41,6 +44,7 @@ mod session;
 mod shape;
 pub mod templates;
 mod text;
+mod unused_key_notes;
 mod unused_keys;
 mod value;
 mod web;
@@ -50,16 +54,7 @@ mod work_source;
 pub mod workflow;
 mod yaml;
 
-use std::sync::Arc;
-
-use camino::Utf8PathBuf;
-
-use crate::workflow::{FaultyWorkflowFile, LoadedWorkflow, WorkflowCron, WorkflowFolder};
-
-pub use agent::{
-    AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits, PermissionMode,
-    ProgramPath, RuntimeConfig, RuntimeType, SettingSource,
-};
+pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
 pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
@@ -84,7 +79,8 @@ pub use hooks::{
     TimeoutDuration,
 };
 pub use id_syntax::IdParseError;
-pub use loader::{FLEET_DEPTH_MAX, FileReader, LOAD_BYTES_MAX, MEMBERS_MAX, load};
+pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
+pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
 pub use lookup::AgentLookupError;
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
@@ -92,9 +88,10 @@ pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
     SPAWN_DEPTH_MAX, SpawnLimits,
 };
-pub use reader::ConfigDialect;
+pub use reader::{ConfigDialect, FileReader};
 pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
+pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
     ScheduleType, ScheduledWorkflow,
@@ -108,62 +105,3 @@ pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;
 pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
 pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};
-
-/// A completely loaded, valid config.
-#[derive(Debug, Clone)]
-pub struct LoadedConfig {
-    /// The root fleet, then the nested fleets, depth first.
-    pub fleets: Vec<FleetConfig>,
-    /// Agents of all fleets; those of a fleet precede those of its nested fleets.
-    pub agents: Vec<AgentConfig>,
-    /// Workflows; empty until [`LoadedConfig::add_workflows`] is called.
-    pub workflows: Vec<Arc<LoadedWorkflow>>,
-    /// Cron files, which start workflows at given times.
-    pub crons: Vec<WorkflowCron>,
-    /// Files of the workflow directory that are ignored because they have a fault.
-    pub faulty_files: Vec<FaultyWorkflowFile>,
-    /// All files that were read.
-    pub files: Vec<Utf8PathBuf>,
-    pub warnings: ConfigFaults,
-}
-
-/// Suffix of a cron's name if its agent already has a schedule of that name.
-pub const CRON_SUFFIX: &str = "-workflow";
-
-impl LoadedConfig {
-    /// Adds the content of the fleet's workflow directory.
-    ///
-    /// A cron becomes a schedule of the agent that executes its workflow. If that agent already has
-    /// a schedule of the same name, the cron is named `NAME-workflow`.
-    pub fn add_workflows(&mut self, found: WorkflowFolder) {
-        self.workflows = found.workflows;
-        for cron in &found.crons {
-            let named = |it: &&Arc<LoadedWorkflow>| it.workflow.name == cron.workflow;
-            let workflow = self.workflows.iter().find(named).map(|it| &it.workflow);
-            let agent = workflow.and_then(|workflow| {
-                let own = workflow.phases.iter().find_map(|phase| phase.agent.as_ref());
-                workflow.agent.as_ref().or(own)
-            });
-            let agent = self.agents.iter_mut().find(|it| Some(&it.name) == agent);
-            let Some(agent) = agent else { continue };
-            let mut schedule = ScheduleConfig::from_cron(cron, agent);
-            if agent.schedules.iter().any(|it| it.name == schedule.name) {
-                schedule.name.push_str(CRON_SUFFIX);
-            }
-            agent.schedules.push(schedule);
-        }
-        self.crons = found.crons;
-        self.faulty_files = found.faulty_files;
-        self.files.extend(found.files);
-        let warnings = std::mem::take(&mut self.warnings);
-        self.warnings = ConfigFaults::merge([warnings, found.warnings]);
-    }
-
-    /// Returns the config unless a file of the workflow directory has a fault.
-    pub fn require_no_faults(self) -> Result<LoadedConfig, ConfigFaults> {
-        match self.faulty_files.is_empty() {
-            true => Ok(self),
-            false => Err(FaultyWorkflowFile::merge_faults(self.faulty_files, self.warnings)),
-        }
-    }
-}

@@ -6,25 +6,26 @@
 //! override is shown there. Start at [`load`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::io;
 use std::sync::LazyLock;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::LocalName;
-use crate::agent::{AgentConfig, AgentKeys, AgentSource, RuntimeConfig};
+use crate::agent::{AgentConfig, AgentKeys, AgentSource};
 use crate::docker::FLEET_ONLY_KEYS;
 use crate::fault::ConfigFaults;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
 use crate::interpolate::interpolate;
+use crate::loaded_config::LoadedConfig;
+use crate::names::LocalName;
 use crate::policy::{self, AgentRef};
-use crate::reader::{ConfigDialect, ConfigReader, SourceSpan, normalize_path};
+use crate::reader::{ConfigDialect, ConfigReader, FileReader, SourceSpan, normalize_path};
+use crate::runtime::RuntimeConfig;
 use crate::script_source::{self, ScriptSource};
 use crate::shape::{ValueShape, canonicalize_keys};
 use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
-use crate::yaml::{self, YamlKey, YamlKind, YamlNode};
-use crate::{LoadedConfig, render_json, schedule, session};
+use crate::yaml::{self, YamlKey, YamlKind, YamlNode, merge_trees};
+use crate::{hide_secrets, schedule, session};
 
 /// Maximum nesting depth of fleets.
 pub const FLEET_DEPTH_MAX: usize = 16;
@@ -38,9 +39,6 @@ const FORMAT_VERSION: u32 = 1;
 
 static FLEET_SHAPE: LazyLock<ValueShape> = LazyLock::new(FleetKeys::shape);
 static AGENT_SHAPE: LazyLock<ValueShape> = LazyLock::new(AgentKeys::shape);
-
-/// Function that returns the text of a file.
-pub type FileReader<'a> = dyn Fn(&Utf8Path) -> io::Result<String> + 'a;
 
 /// Loads a fleet file and everything it references.
 ///
@@ -75,7 +73,7 @@ pub fn load(
     if refused {
         return Err(faults);
     }
-    render_json::hide_secrets(&mut fleets, &mut agents, env);
+    hide_secrets::hide_secrets(&mut fleets, &mut agents, env);
     let (workflows, crons, faulty) = (Vec::new(), Vec::new(), Vec::new());
     Ok(LoadedConfig {
         fleets,
@@ -447,27 +445,5 @@ fn merge_optional(base: Option<YamlNode>, top: Option<YamlNode>) -> Option<YamlN
     match (base, top) {
         (Some(base), Some(top)) => Some(merge_trees(base, top)),
         (base, top) => top.or(base),
-    }
-}
-
-/// Merges `top` over `base`: maps key by key, everything else is replaced. A null in `top` is kept
-/// and hides the value in `base`.
-pub(crate) fn merge_trees(base: YamlNode, top: YamlNode) -> YamlNode {
-    let YamlNode { at, kind } = top;
-    match (base.kind, kind) {
-        (YamlKind::Map(mut entries), YamlKind::Map(more)) => {
-            for (key, value) in more {
-                match entries.iter().position(|(known, _)| known.text == key.text) {
-                    Some(place) => {
-                        let below = std::mem::replace(&mut entries[place].1.kind, YamlKind::Null);
-                        let below = YamlNode { at: value.at, kind: below };
-                        entries[place] = (key, merge_trees(below, value));
-                    }
-                    None => entries.push((key, value)),
-                }
-            }
-            YamlNode { at, kind: YamlKind::Map(entries) }
-        }
-        (_, kind) => YamlNode { at, kind },
     }
 }

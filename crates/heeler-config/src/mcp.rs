@@ -10,7 +10,7 @@ use crate::shape::{ValueShape, section};
 use crate::value::{
     ConfigValue, EnvVars, NonBlankText, SecretText, SpannedValue, WebUrl, word_value,
 };
-use crate::words;
+use crate::words::words;
 use crate::yaml::{YamlKind, YamlNode};
 
 words! {

@@ -1,7 +1,7 @@
 //! Names and words that both config files and records contain.
 
-use crate::id_syntax::{ID_LEN_MAX, check_plain_id, check_session_id, is_minted_job_id};
-use crate::{text_id, words};
+use crate::id_syntax::{ID_LEN_MAX, check_plain_id, check_session_id, is_minted_job_id, text_id};
+use crate::words::words;
 
 text_id! {
     /// One segment of a name: an agent within its fleet, a fleet or a schedule.

@@ -3,12 +3,16 @@
 //! A [`ConfigReader`] owns the loaded sources and the faults found. Reading continues after a
 //! fault: a function that cannot produce a value reports the fault here and returns `None`.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::fault::{ConfigFault, ConfigFaults, ConfigSource, FaultSeverity};
+
+/// Function that returns the text of a file.
+pub type FileReader<'a> = dyn Fn(&Utf8Path) -> io::Result<String> + 'a;
 
 /// Byte range in one of the reader's sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

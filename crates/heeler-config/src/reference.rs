@@ -5,6 +5,7 @@ use crate::docker::FLEET_ONLY_KEYS;
 use crate::fleet::FleetKeys;
 use crate::schema::join_doc_lines;
 use crate::shape::{ConfigSection, KeyInfo, ValueShape};
+use crate::unused_key_notes;
 use crate::unused_keys;
 use crate::workflow::inputs::INPUT_BYTES_MAX;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
@@ -44,7 +45,7 @@ fn render_tables(mut sections: Vec<ConfigSection>) -> String {
     let mut next = 0;
     while let Some(section) = sections.get(next).cloned() {
         for key in &section.keys {
-            if unused_keys::has_no_effect(section.name, key.name) {
+            if unused_key_notes::has_no_effect(section.name, key.name) {
                 collect_unused(section.name, key.name, key, &mut unused);
             } else {
                 collect_sections(&key.shape, &mut sections);
@@ -129,7 +130,7 @@ fn render_table(section: &ConfigSection) -> String {
     let mut text = format!("\n## {}\n\n{}\n\n", section.name, join_doc_lines(section.about));
     text.push_str("| key | value | default | |\n| --- | --- | --- | --- |\n");
     let used = section.keys.iter();
-    for key in used.filter(|key| !unused_keys::has_no_effect(section.name, key.name)) {
+    for key in used.filter(|key| !unused_key_notes::has_no_effect(section.name, key.name)) {
         text.push_str(&render_row(section, key));
     }
     text
@@ -145,7 +146,7 @@ fn render_row(section: &ConfigSection, key: &KeyInfo) -> String {
     for alias in key.aliases {
         about.push_str(&format!(" Also written `{alias}`."));
     }
-    if let Some(remark) = unused_keys::unused_key_note(section.name, key.name) {
+    if let Some(remark) = unused_key_notes::unused_key_note(section.name, key.name) {
         about.push_str(&format!(" *{remark}*"));
     }
     format!("| `{}` | {} | {default} | {about} |\n", key.name, describe_shape(&key.shape))

@@ -9,7 +9,6 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use crate::agent::{AgentConfig, AgentKeys};
 use crate::cron::{ConfigTimeZone, CronExpr};
 use crate::duration::ConfigDuration;
 use crate::globs::GlobList;
@@ -19,9 +18,8 @@ use crate::session::{SessionKeys, SessionRules};
 use crate::shape::{KeyInfo, ValueShape, reject_alias_conflict, section};
 use crate::value::{ConfigValue, SpannedValue, VarName, report_expected, text_value, word_value};
 use crate::webhook::{FIELDS_MAX, PayloadFieldPath, WebhookEventName, WebhookRules};
-use crate::words;
+use crate::words::words;
 use crate::work_source::WorkSource;
-use crate::workflow::WorkflowCron;
 use crate::yaml::{YamlKey, YamlKind, YamlNode};
 use crate::{LocalName, SessionMode};
 
@@ -381,18 +379,31 @@ fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
     }
 }
 
+/// Settings of an agent that its schedules inherit.
+pub(crate) struct AgentScheduleDefaults<'a> {
+    pub(crate) prompt: Option<&'a String>,
+    pub(crate) session: &'a SessionKeys,
+    pub(crate) timeout: Option<ConfigDuration>,
+    pub(crate) timezone: Option<&'a ConfigTimeZone>,
+    pub(crate) jitter: Option<ConfigDuration>,
+    pub(crate) missed: Option<MissedRunPolicy>,
+    pub(crate) overlap: Option<OverlapPolicy>,
+    pub(crate) work_source: Option<&'a WorkSource>,
+    pub(crate) priority: PriorityKey,
+}
+
 impl ScheduleConfig {
     /// Checks one schedule. It inherits settings from its agent.
     pub(crate) fn check(
         name: &str,
         keys: &SpannedValue<ScheduleKeys>,
-        agent: &AgentKeys,
+        agent: &AgentScheduleDefaults<'_>,
         reader: &mut ConfigReader,
     ) -> Option<ScheduleConfig> {
         let trigger = check_trigger(name, keys, agent, reader);
         let keys = &keys.value;
         check_jitter(keys, agent, reader);
-        let session = keys.session.as_ref().unwrap_or(&agent.session);
+        let session = keys.session.as_ref().unwrap_or(agent.session);
         let mode = match keys.resume_session && keys.session.is_none() {
             true => SessionMode::Persistent,
             false => session.mode,
@@ -401,7 +412,7 @@ impl ScheduleConfig {
         Some(ScheduleConfig {
             name: name.to_owned(),
             trigger: trigger?,
-            prompt: keys.prompt.clone().or_else(|| agent.default_prompt.clone()),
+            prompt: keys.prompt.clone().or_else(|| agent.prompt.cloned()),
             enabled: keys.enabled,
             session: session.to_rules(mode),
             timeout: keys.timeout.or(inherited),
@@ -409,42 +420,17 @@ impl ScheduleConfig {
             missed: keys.missed.or(agent.missed).unwrap_or(MissedRunPolicy::RunOnce),
             overlap: keys.overlap.or(agent.overlap).unwrap_or(OverlapPolicy::Skip),
             output_to_file: keys.output_to_file,
-            work_source: keys.work_source.clone().or_else(|| agent.work_source.clone()),
+            work_source: keys.work_source.clone().or_else(|| agent.work_source.cloned()),
             priority: keys.priority.unwrap_or(agent.priority).get(),
             workflow: None,
         })
-    }
-
-    /// Creates the schedule of a cron file. It belongs to the agent that executes the workflow.
-    pub(crate) fn from_cron(cron: &WorkflowCron, agent: &AgentConfig) -> ScheduleConfig {
-        ScheduleConfig {
-            name: cron.name.to_string(),
-            trigger: ScheduleTrigger::Cron {
-                expr: cron.schedule.clone(),
-                zone: cron.timezone.clone(),
-            },
-            prompt: None,
-            enabled: cron.enabled,
-            session: agent.session.clone(),
-            timeout: None,
-            jitter: None,
-            missed: MissedRunPolicy::RunOnce,
-            overlap: OverlapPolicy::Skip,
-            output_to_file: false,
-            work_source: None,
-            priority: agent.priority,
-            workflow: Some(ScheduledWorkflow {
-                workflow: cron.workflow.clone(),
-                inputs: cron.context.clone(),
-            }),
-        }
     }
 }
 
 fn check_trigger(
     name: &str,
     keys: &SpannedValue<ScheduleKeys>,
-    agent: &AgentKeys,
+    agent: &AgentScheduleDefaults<'_>,
     reader: &mut ConfigReader,
 ) -> Option<ScheduleTrigger> {
     let kind = trigger_type(name, keys, reader)?;
@@ -454,7 +440,7 @@ fn check_trigger(
     match (kind, interval, cron, paths) {
         (ScheduleType::Interval, Some(interval), ..) => check_interval(interval, reader),
         (ScheduleType::Cron, _, Some(cron), _) => {
-            let zone = keys.value.timezone.clone().or_else(|| agent.timezone.clone());
+            let zone = keys.value.timezone.clone().or_else(|| agent.timezone.cloned());
             Some(ScheduleTrigger::Cron { expr: cron.value.clone(), zone })
         }
         (ScheduleType::Watch, .., Some(paths)) if !paths.value.patterns().is_empty() => {
@@ -577,7 +563,7 @@ fn check_interval(
     Some(ScheduleTrigger::Interval(interval.value))
 }
 
-fn check_jitter(keys: &ScheduleKeys, agent: &AgentKeys, reader: &mut ConfigReader) {
+fn check_jitter(keys: &ScheduleKeys, agent: &AgentScheduleDefaults<'_>, reader: &mut ConfigReader) {
     let Some(interval) = &keys.interval else { return };
     let own = keys.jitter.as_ref().map(|jitter| (jitter.value, jitter.at));
     let Some((jitter, at)) = own.or(agent.jitter.map(|jitter| (jitter, interval.at))) else {

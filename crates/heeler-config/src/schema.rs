@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::agent::AgentKeys;
 use crate::fleet::FleetKeys;
 use crate::shape::{ConfigSection, KeyInfo, ValueShape, default_json};
-use crate::unused_keys;
+use crate::unused_key_notes;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
 
 pub fn fleet_schema() -> Json {
@@ -113,7 +113,7 @@ fn property_schema(
         described = json!({ "allOf": [described] });
     }
     let mut about = join_doc_lines(key.about);
-    if let Some(remark) = unused_keys::unused_key_note(section.name, key.name) {
+    if let Some(remark) = unused_key_notes::unused_key_note(section.name, key.name) {
         about.push_str(&format!(" {remark}"));
     }
     described["description"] = json!(about);

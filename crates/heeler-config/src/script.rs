@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::words;
+use crate::words::words;
 
 pub use check::{FLOOD_BYTES_MAX, FLOOD_MAX, GARBAGE_BYTES_MAX, REPEAT_MAX, STEPS_MAX};
 pub use fault::{ScriptFault, ScriptPathSegment};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::SessionMode;
 use crate::duration::ConfigDuration;
 use crate::shape::section;
-use crate::yaml::{YamlKind, YamlNode};
+use crate::yaml::{YamlKind, YamlNode, merge_trees};
 
 section! {
     /// Session settings: how the agent's conversation continues between jobs.
@@ -109,5 +109,5 @@ pub(crate) fn inherit_session(agent: Option<&YamlNode>, schedule: YamlNode) -> Y
     {
         entries.retain(|(key, _)| key.text != "timeout");
     }
-    crate::loader::merge_trees(base, schedule)
+    merge_trees(base, schedule)
 }

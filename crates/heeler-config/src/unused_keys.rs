@@ -1,16 +1,11 @@
 //! The list of keys that are accepted and checked but have no effect yet.
 //!
 //! A key is removed from the list when the feature that reads it is implemented. Keys that depend
-//! only on schedules are not listed.
+//! only on schedules are not listed. `unused_key_notes` adds the list to the schema and the
+//! reference.
 
-use std::sync::LazyLock;
-
-use crate::agent::{AgentKeys, RuntimeType};
-use crate::fleet::FleetKeys;
 use crate::reader::{ConfigReader, SourceSpan};
-use crate::shape::ValueShape;
-use crate::value::ConfigValue as _;
-use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
+use crate::runtime::RuntimeType;
 use crate::yaml::{YamlKind, YamlNode};
 
 /// Keys of a fleet file without effect, as paths.
@@ -46,71 +41,9 @@ const CLAUDE_ONLY_KEYS: [&str; 4] = ["permission_mode", "tools", "allowed_tools"
 /// isolation is refused rather than run without it.
 const ISOLATION_KEYS: [&str; 2] = ["docker", "sandbox"];
 
-/// Returns the remark of the schema and the reference page about a listed key.
-pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> {
-    static UNUSED_KEYS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
-        let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
-        let fleet = UNUSED_FLEET_KEYS.iter().flat_map(|path| resolve_key_path(&fleet, path));
-        fleet
-            .chain(UNUSED_AGENT_KEYS.iter().flat_map(|path| resolve_key_path(&agent, path)))
-            .collect()
-    });
-    static UNUSED_WORKFLOW_KEYS: LazyLock<Vec<(&'static str, &'static str)>> =
-        LazyLock::new(|| {
-            let (workflow, cron) = (WorkflowKeys::shape(), CronKeys::shape());
-            let workflow = workflow_keys::IGNORED_WORKFLOW_KEYS
-                .iter()
-                .flat_map(|path| resolve_key_path(&workflow, path));
-            let cron = workflow_keys::IGNORED_CRON_KEYS
-                .iter()
-                .flat_map(|path| resolve_key_path(&cron, path));
-            workflow.chain(cron).collect()
-        });
-    if UNUSED_WORKFLOW_KEYS.contains(&(section, key)) {
-        return Some("No effect.");
-    }
-    // Defaults and overrides repeat the keys of an agent.
-    let section = match section {
-        "defaults" | "agent overrides" => "agent",
-        section => section,
-    };
-    UNUSED_KEYS.contains(&(section, key)).then(|| match key {
-        "approvals" => "`review` has no effect yet.",
-        _ if ISOLATION_KEYS.contains(&key) => {
-            "Not implemented yet: an agent that requests it is refused."
-        }
-        _ => "No effect yet.",
-    })
-}
-
-/// Says whether all of a key is without effect, so that the reference lists it apart.
-pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
-    // One value of `approvals` is unused; the others work.
-    key != "approvals" && unused_key_note(section, key).is_some()
-}
-
 /// Says whether an agent that sets the key is refused instead of being run without it.
 pub(crate) fn is_refused(key: &str) -> bool {
     ISOLATION_KEYS.contains(&key)
-}
-
-/// Returns the section and key that a path refers to; several if a value has several forms.
-fn resolve_key_path(shape: &ValueShape, path: &str) -> Vec<(&'static str, &'static str)> {
-    let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));
-    match shape {
-        ValueShape::OneOf(shapes) => {
-            shapes.iter().flat_map(|shape| resolve_key_path(shape, path)).collect()
-        }
-        ValueShape::Map(shape) | ValueShape::List(shape) if head == "*" => {
-            tail.map(|tail| resolve_key_path(shape, tail)).unwrap_or_default()
-        }
-        ValueShape::Section(section) => match (section.key(head), tail) {
-            (Some(key), None) => vec![(section.name, key.name)],
-            (Some(key), Some(tail)) => resolve_key_path(&key.shape, tail),
-            (None, _) => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
 }
 
 /// Warns once about a fleet file, including its defaults, overrides and inline agents.
@@ -234,24 +167,4 @@ fn warn_unused(mut found: Vec<(&str, SourceSpan)>, yet: &str, reader: &mut Confi
         _ => format!("these keys have no effect{yet}: {}", names.join(", ")),
     };
     reader.warn(first, message).expected("accepted, not used");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_path_of_the_list_leads_to_a_key() {
-        let lists = [
-            (FleetKeys::shape(), UNUSED_FLEET_KEYS),
-            (AgentKeys::shape(), UNUSED_AGENT_KEYS),
-            (WorkflowKeys::shape(), workflow_keys::IGNORED_WORKFLOW_KEYS),
-            (CronKeys::shape(), workflow_keys::IGNORED_CRON_KEYS),
-        ];
-        for (shape, paths) in lists {
-            for path in paths {
-                assert!(!resolve_key_path(&shape, path).is_empty(), "{path} leads nowhere");
-            }
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! Closed sets of words that appear in files, in the database and on the command line.
 //!
-//! [`words!`](crate::words) declares an enum together with its only spelling; no other code spells these words.
+//! [`words!`] declares an enum together with its only spelling; no other code spells these words.
 
 use thiserror::Error;
 
@@ -69,3 +69,5 @@ macro_rules! words {
         }
     };
 }
+
+pub(crate) use words;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::shape::section;
 use crate::value::{VarName, text_value, word_value};
-use crate::words;
+use crate::words::words;
 
 words! {
     /// Type of work source.

@@ -15,8 +15,12 @@ mod pattern;
 mod phases;
 mod references;
 mod scan;
+mod settings;
 mod shell_quoting;
 mod template;
+mod template_error;
+mod template_scope;
+mod template_value;
 mod translate;
 
 pub use definition::{
@@ -28,12 +32,9 @@ pub use folder::{
     FaultyWorkflowFile, WORKFLOW_FILES_MAX, WorkflowCron, WorkflowFolder, load_workflow_folder,
 };
 pub use keys::{ITERATIONS_MAX, MarkerAction, PhaseType, SoftFailureOutcome};
-pub use parse::{
-    LoadedWorkflow, PHASES_MAX, WorkflowSettings, freeze_workflow, load_frozen_workflow,
-    load_workflow,
-};
+pub use parse::{LoadedWorkflow, PHASES_MAX, freeze_workflow, load_frozen_workflow, load_workflow};
 pub use pattern::{PATTERN_CHARS_MAX, WorkflowPattern};
-pub use template::{
-    RENDERED_BYTES_MAX, TemplateParseError, TemplateRenderError, TemplateScope, WorkflowExpression,
-    WorkflowTemplate,
-};
+pub use settings::WorkflowSettings;
+pub use template::{RENDERED_BYTES_MAX, WorkflowExpression, WorkflowTemplate};
+pub use template_error::{TemplateParseError, TemplateRenderError};
+pub use template_scope::TemplateScope;

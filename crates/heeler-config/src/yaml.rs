@@ -411,3 +411,25 @@ fn scalar_kind(text: String, plain: bool) -> YamlKind {
         _ => YamlKind::Scalar(YamlScalar { text, plain, template: None }),
     }
 }
+
+/// Merges `top` over `base`: maps key by key, everything else is replaced. A null in `top` is kept
+/// and hides the value in `base`.
+pub(crate) fn merge_trees(base: YamlNode, top: YamlNode) -> YamlNode {
+    let YamlNode { at, kind } = top;
+    match (base.kind, kind) {
+        (YamlKind::Map(mut entries), YamlKind::Map(more)) => {
+            for (key, value) in more {
+                match entries.iter().position(|(known, _)| known.text == key.text) {
+                    Some(place) => {
+                        let below = std::mem::replace(&mut entries[place].1.kind, YamlKind::Null);
+                        let below = YamlNode { at: value.at, kind: below };
+                        entries[place] = (key, merge_trees(below, value));
+                    }
+                    None => entries.push((key, value)),
+                }
+            }
+            YamlNode { at, kind: YamlKind::Map(entries) }
+        }
+        (_, kind) => YamlNode { at, kind },
+    }
+}

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use super::pattern::WorkflowPattern;
 use super::template::{WorkflowExpression, WorkflowTemplate};
-use crate::words;
+use crate::words::words;
 use crate::{AgentName, LocalName};
 use crate::{ConfigDuration, RetryPolicy, UsdAmount};
 

@@ -10,7 +10,8 @@ use serde_json::{Map, Value as Json};
 
 use super::inputs;
 use super::keys::{self, CronKeys};
-use super::parse::{LoadedWorkflow, WorkflowLoadContext, WorkflowLoader, WorkflowSettings};
+use super::parse::{LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
+use super::settings::WorkflowSettings;
 use crate::LocalName;
 use crate::reader::SourceSpan;
 use crate::text::did_you_mean;

@@ -9,7 +9,8 @@ use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
 use super::definition::{GateKind, ScriptLanguage, TriggerRule, WorkflowInputType};
-use super::template::{TemplateParseError, WorkflowExpression, WorkflowTemplate};
+use super::template::{WorkflowExpression, WorkflowTemplate};
+use super::template_error::TemplateParseError;
 use crate::LocalName;
 use crate::policy::AgentRef;
 use crate::reader::ConfigReader;
@@ -17,7 +18,7 @@ use crate::shape::{ValueShape, section};
 use crate::value::{
     BoundedInt, ConfigValue, NonBlankText, SpannedValue, read_scalar, report_expected, word_value,
 };
-use crate::words;
+use crate::words::words;
 use crate::yaml::{YamlKind, YamlNode};
 use crate::{ConfigDuration, ConfigTimeZone, CronExpr, RETRIES_MAX, UsdAmount};
 

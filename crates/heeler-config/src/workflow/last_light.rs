@@ -5,7 +5,8 @@
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
-use super::template::{TemplateScope, ValuePath, value_text};
+use super::template_scope::{TemplateScope, ValuePath};
+use super::template_value::value_text;
 use super::translate::is_path;
 
 /// Expression of Last Light.

@@ -16,7 +16,9 @@ use super::definition::{Workflow, WorkflowInput};
 use super::inputs;
 use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
 use super::references::{TemplateReferences, WorkflowNames};
-use super::template::{NAMESPACES, WorkflowTemplate};
+use super::settings::WorkflowSettings;
+use super::template::WorkflowTemplate;
+use super::template_scope::NAMESPACES;
 use super::translate::is_path;
 use crate::AgentName;
 use crate::policy::AgentRef;
@@ -33,26 +35,6 @@ pub const PHASES_MAX: usize = 10_000;
 const AGENTS_LISTED_MAX: usize = 10;
 /// Largest total text of a workflow's files, in bytes.
 const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
-
-/// Workflow settings of the fleet file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WorkflowSettings {
-    /// Directory of the workflow files.
-    pub folder: Utf8PathBuf,
-    /// Agent of workflows that name none.
-    pub agent: Option<AgentName>,
-    /// Gates by name. A gate that is `false` is disabled.
-    pub gates: IndexMap<String, bool>,
-    /// Most workflow runs at once.
-    pub max_concurrent: Option<NonZeroU32>,
-}
-
-impl Default for WorkflowSettings {
-    fn default() -> WorkflowSettings {
-        let folder = "workflows".into();
-        WorkflowSettings { folder, agent: None, gates: IndexMap::new(), max_concurrent: None }
-    }
-}
 
 /// Workflow with the files that it was loaded from.
 #[derive(Debug, Clone)]

@@ -239,7 +239,7 @@ impl WorkflowLoader<'_> {
     fn add_references(
         &mut self,
         at: SourceSpan,
-        paths: Vec<super::template::ValuePath>,
+        paths: Vec<super::template_scope::ValuePath>,
         place: &PhaseLoadContext<'_>,
     ) {
         self.references.push(

@@ -10,7 +10,7 @@ use indexmap::IndexMap;
 use super::definition::WorkflowInput;
 use super::keys::{PhaseKeys, PhaseListKeys};
 use super::parse::WorkflowLoader;
-use super::template::{NAMESPACES, ValuePath};
+use super::template_scope::{NAMESPACES, ValuePath};
 use crate::reader::SourceSpan;
 use crate::text::did_you_mean;
 use crate::value::{ConfigValue as _, SpannedValue};

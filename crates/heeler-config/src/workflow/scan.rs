@@ -1,6 +1,6 @@
 //! Scan of an expression for names, based on its text alone.
 
-use super::template::{NAMESPACES, ValuePath};
+use super::template_scope::{NAMESPACES, ValuePath};
 
 /// Role of a word in an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

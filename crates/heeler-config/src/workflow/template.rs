@@ -4,21 +4,20 @@
 //! template names are prepared for it. Start at [`WorkflowTemplate::parse`] and
 //! [`WorkflowExpression::parse`].
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
-use indexmap::IndexMap;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Object, Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
-use serde_json::{Map, Value as Json};
-use thiserror::Error;
+use serde_json::Value as Json;
 
 use super::last_light::LastLightExpression;
 use super::scan;
 use super::shell_quoting;
+use super::template_error::{TemplateParseError, TemplateRenderError};
+use super::template_scope::{TemplateScope, ValuePath};
+use super::template_value::{RawShellValue, json, value_text};
 use super::translate::{TemplateSlot, TemplateTarget, TranslatedTemplate, output_name, translate};
 
 /// Most steps that a template or an expression may execute.
@@ -28,44 +27,8 @@ pub const RENDERED_BYTES_MAX: usize = 8 << 20;
 /// Longest slug, in characters.
 const SLUG_CHARS_MAX: usize = 40;
 
-/// Names that hold several values. They take precedence over the inputs of a run.
-pub(super) const NAMESPACES: [&str; 5] =
-    ["inputs", "context", "scratch", "outputs", "phaseOutputs"];
-
 static TEXT: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_text));
 static SHELL: LazyLock<Environment<'static>> = LazyLock::new(|| environment(write_shell_word));
-
-/// Error for a text that is not a template or expression.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{message}")]
-pub struct TemplateParseError {
-    pub message: String,
-    /// Line of the text, from 1.
-    pub line: Option<usize>,
-}
-
-/// Error in the evaluation of a template or expression.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("cannot render `{text}`: {message}")]
-pub struct TemplateRenderError {
-    /// Beginning of its text.
-    pub text: String,
-    pub message: String,
-}
-
-/// Values that are visible in templates.
-#[derive(Debug, Clone, Copy)]
-pub struct TemplateScope<'s> {
-    /// Inputs of the run. Each key is a name, and `inputs` holds all of them.
-    pub context: &'s Json,
-    /// Data that phases share, as `scratch`.
-    pub scratch: &'s Map<String, Json>,
-    /// Outputs of phases by phase name and `output_var`, as `outputs.NAME`, `NAME.output`, `NAME`
-    /// and `${NAME.output}`.
-    pub outputs: &'s IndexMap<String, Arc<str>>,
-    /// Additional names, which take precedence over all others.
-    pub extra_names: &'s [(&'s str, Json)],
-}
 
 /// Text with placeholders.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,9 +40,6 @@ pub struct WorkflowTemplate {
     translated: TranslatedTemplate,
     names: Vec<ValuePath>,
 }
-
-/// Name, followed by keys within its value.
-pub(super) type ValuePath = Vec<String>;
 
 impl WorkflowTemplate {
     pub fn parse(text: &str) -> Result<WorkflowTemplate, TemplateParseError> {
@@ -238,140 +198,6 @@ impl WorkflowExpression {
     }
 }
 
-impl TemplateScope<'_> {
-    /// Prepares the named values and no others: a run may have ten thousand outputs.
-    fn values(&self, names: &[ValuePath], slots: &[TemplateSlot]) -> Value {
-        let heads: BTreeSet<&str> = names.iter().map(|path| path[0].as_str()).collect();
-        let mut values: Vec<(String, Value)> = Vec::new();
-        for head in heads {
-            let uses = names.iter().filter(|path| path[0] == head);
-            let within: Vec<Option<&str>> =
-                uses.map(|path| path.get(1).map(String::as_str)).collect();
-            if let Some(value) = self.root_value(head, &within) {
-                values.push((head.to_owned(), value));
-            }
-        }
-        for (number, slot) in slots.iter().enumerate() {
-            values.extend(self.slot_value(slot).map(|value| (format!("_slot{number}"), value)));
-        }
-        map_of(values)
-    }
-
-    fn root_value(&self, head: &str, within: &[Option<&str>]) -> Option<Value> {
-        let is_holder =
-            NAMESPACES.contains(&head) && !self.extra_names.iter().any(|(name, _)| *name == head);
-        if is_holder && within.iter().all(Option::is_some) {
-            let value = |name: &str| self.find(&[head, name]).map(|value| (name.to_owned(), value));
-            return Some(map_of(within.iter().flatten().filter_map(|name| value(name))));
-        }
-        let value = self.find(&[head])?;
-        let is_output = !is_holder && self.root_json(head).is_none();
-        let wants_output = within.contains(&Some("output"));
-        match is_output && wants_output {
-            true => Some(Value::from_object(PhaseOutputValue(value))),
-            false => Some(value),
-        }
-    }
-
-    /// Returns the value at a path.
-    pub(super) fn find(&self, path: &[&str]) -> Option<Value> {
-        let (head, rest) = path.split_first()?;
-        if let Some(json) = self.root_json(head) {
-            return json_at_path(json, rest).map(|json| Value::from(Serde(json)));
-        }
-        match (*head, rest) {
-            ("scratch", []) => Some(Value::from(Serde(self.scratch))),
-            ("scratch", [key, rest @ ..]) => {
-                let json = json_at_path(self.scratch.get(*key)?, rest)?;
-                Some(Value::from(Serde(json)))
-            }
-            ("outputs" | "phaseOutputs", []) => {
-                let outputs = self.outputs.iter();
-                Some(map_of(outputs.map(|(name, text)| (name.clone(), Value::from(text)))))
-            }
-            ("outputs" | "phaseOutputs", [name, rest @ ..]) => self.output(name, rest),
-            (name, rest) => self.output(name, rest),
-        }
-    }
-
-    /// Returns the JSON value of a name: an additional name, or one of the run's context.
-    fn root_json(&self, head: &str) -> Option<&Json> {
-        let more = self.extra_names.iter().find(|(name, _)| *name == head).map(|(_, json)| json);
-        match head {
-            _ if more.is_some() => more,
-            "inputs" | "context" => Some(self.context),
-            _ if NAMESPACES.contains(&head) => None,
-            _ => self.context.get(head),
-        }
-    }
-
-    fn output(&self, name: &str, rest: &[&str]) -> Option<Value> {
-        let text = self.outputs.get(name)?;
-        matches!(rest, [] | ["output"]).then(|| Value::from(text))
-    }
-
-    fn slot_value(&self, slot: &TemplateSlot) -> Option<Value> {
-        let text = |name: &str| self.find(&[name])?.as_str().map(str::to_owned);
-        match slot {
-            TemplateSlot::Path(path) => {
-                self.find(&path.iter().map(String::as_str).collect::<Vec<_>>())
-            }
-            TemplateSlot::Output(name) => self.output(name, &[]),
-            TemplateSlot::BranchUrl(file) => {
-                let url = || {
-                    let (owner, repo) = (text("owner")?, text("repo")?);
-                    Some(format!(
-                        "https://github.com/{owner}/{repo}/blob/{}/{file}",
-                        text("branch")?
-                    ))
-                };
-                Some(Value::from(url().unwrap_or_else(|| file.clone())))
-            }
-            TemplateSlot::ArtifactUrl(file) => {
-                let base = text("artifactsUrl").filter(|base| !base.is_empty());
-                let url = base.map(|base| format!("{}/{file}", base.trim_end_matches('/')));
-                Some(Value::from(url.unwrap_or_else(|| file.clone())))
-            }
-        }
-    }
-}
-
-fn map_of(values: impl IntoIterator<Item = (String, Value)>) -> Value {
-    let values = values.into_iter().map(|(name, value)| (Value::from(name), value));
-    Value::from_object(values.collect::<IndexMap<Value, Value>>())
-}
-
-fn json_at_path<'j>(json: &'j Json, path: &[&str]) -> Option<&'j Json> {
-    path.iter().try_fold(json, |at, key| match at {
-        Json::Array(items) => items.get(key.parse::<usize>().ok()?),
-        _ => at.get(key),
-    })
-}
-
-/// Output of a phase that a template also accesses by `.output`.
-#[derive(Debug)]
-struct PhaseOutputValue(Value);
-
-impl Object for PhaseOutputValue {
-    fn get_value(self: &Arc<PhaseOutputValue>, key: &Value) -> Option<Value> {
-        (key.as_str() == Some("output")).then(|| self.0.clone())
-    }
-    fn render(self: &Arc<PhaseOutputValue>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
-
-/// Value that is inserted into a command unquoted. Being a private type, it cannot result from any
-/// other filter.
-#[derive(Debug)]
-struct RawShellValue(Value);
-
-impl Object for RawShellValue {
-    fn render(self: &Arc<RawShellValue>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&value_text(&self.0))
-    }
-}
-
 type TemplateValueWriter = fn(&mut Output<'_>, &Value) -> Result<(), Error>;
 
 fn environment(write: TemplateValueWriter) -> Environment<'static> {
@@ -417,25 +243,6 @@ fn write_shell_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
         Some(_) => Ok(out.write_str(&text)?),
         None => Ok(out.write_str(&shell_quoting::quote_shell(&text))?),
     }
-}
-
-/// Converts a value to text: empty for a missing value, JSON for lists and maps.
-pub(super) fn value_text(value: &Value) -> String {
-    match value.kind() {
-        ValueKind::Undefined | ValueKind::None => String::new(),
-        ValueKind::Map | ValueKind::Seq | ValueKind::Iterable
-            if value.downcast_object_ref::<PhaseOutputValue>().is_none()
-                && value.downcast_object_ref::<RawShellValue>().is_none() =>
-        {
-            json(value).unwrap_or_else(|_| value.to_string())
-        }
-        _ => value.to_string(),
-    }
-}
-
-fn json(value: &Value) -> Result<String, Error> {
-    serde_json::to_string(value)
-        .map_err(|error| Error::new(ErrorKind::BadSerialization, error.to_string()))
 }
 
 fn slugify(text: &str) -> String {

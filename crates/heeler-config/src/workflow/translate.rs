@@ -4,7 +4,7 @@
 //! module. Start at [`translate`].
 
 use super::shell_quoting::ShellQuoteState;
-use super::template::TemplateParseError;
+use super::template_error::TemplateParseError;
 
 /// Template in minijinja's syntax.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

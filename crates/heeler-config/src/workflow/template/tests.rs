@@ -1,8 +1,11 @@
 //! Templates and expressions: Last Light's and Heeler's syntax, literal values, limits.
 
+use std::sync::Arc;
+
 use expect_test::expect;
+use indexmap::IndexMap;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::*;
 
