@@ -19,6 +19,7 @@ mod settings;
 mod shell_quoting;
 mod template;
 mod template_error;
+mod template_keys;
 mod template_scope;
 mod template_value;
 mod translate;

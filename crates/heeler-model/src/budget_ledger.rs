@@ -9,9 +9,8 @@ mod tests;
 
 use std::collections::HashMap;
 
-use jiff::civil::Date;
-
 use heeler_config::Budget;
+use jiff::civil::Date;
 
 /// Reservation of a run that has no limit of its own, when its agent or fleet has one.
 pub const RESERVATION_DEFAULT: i64 = 10_000_000;
