@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../crates/heeler-model/tests/config/any_text.rs"]
+#[path = "../../crates/heeler-config/tests/config/any_text.rs"]
 mod any_text;
 
 fuzz_target!(|text: &str| {

@@ -16,8 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::JobId;
-use heeler_model::config::did_you_mean;
+use heeler_model::{JobId, did_you_mean};
 use heeler_transcript::{
     DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk, create_folder, resolve_inside,
     validate_id, write_new_file,

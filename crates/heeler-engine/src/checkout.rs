@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{AgentConfig, CheckoutConfig, RepoConfig};
+use heeler_config::{AgentConfig, CheckoutConfig, RepoConfig};
 use heeler_model::redact::SecretRedactor;
 use heeler_transcript::{LockError, LockFile, LockHolder, sync_file_system};
 use jiff::Timestamp;

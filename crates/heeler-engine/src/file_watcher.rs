@@ -17,8 +17,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{AgentConfig, GlobList, ScheduleConfig, ScheduleTrigger};
 use heeler_model::AgentName;
-use heeler_model::config::{AgentConfig, GlobList, ScheduleConfig, ScheduleTrigger};
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 
 pub use folders::WATCHED_FOLDERS_MAX;

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_model::config::{AgentConfig, Hook, HookAction, LoadedConfig};
+use heeler_config::{AgentConfig, Hook, HookAction, LoadedConfig};
 use heeler_model::hook::HookContext;
 use thiserror::Error;
 

@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{ConfigDuration, LogRotation};
+use heeler_config::{ConfigDuration, LogRotation};
 use heeler_model::{AgentName, JobHead, JobId, JobStatus, iso_millis, one_line};
 use heeler_transcript::untrusted_file;
 use jiff::Timestamp;

@@ -10,12 +10,12 @@ use std::io;
 use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
-pub(crate) use heeler_model::agent_environment as environment;
-use heeler_model::agent_environment::AgentEnvironmentError;
-use heeler_model::config::{
+use heeler_config::{
     AgentConfig, ConfigDuration, LogDurability, RuntimeConfig, RuntimeType, ScheduleConfig,
     SessionRules,
 };
+pub(crate) use heeler_model::agent_environment as environment;
+use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};

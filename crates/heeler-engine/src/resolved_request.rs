@@ -6,7 +6,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
-use heeler_model::config::{RuntimeType, SessionRules};
+use heeler_config::{RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ApprovalMode, TriggerType};

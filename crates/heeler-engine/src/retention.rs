@@ -10,7 +10,7 @@ use std::fs::{self, TryLockError};
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RetentionPolicy;
+use heeler_config::RetentionPolicy;
 use heeler_model::{JobHead, JobId, RunId, iso_millis};
 use heeler_store::{DatabaseError, StateDir, StoreReader};
 use heeler_transcript::{

@@ -9,14 +9,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{
+use heeler_config::workflow::{
+    FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
+};
+use heeler_config::{
     AgentConfig, AgentLookupError, FleetConfig, LoadedConfig, LogDurability, RenderStyle,
     RuntimeConfig,
 };
 use heeler_model::redact::SecretRedactor;
-use heeler_model::workflow::{
-    FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
-};
 use heeler_model::{AgentName, JobRequest, PhaseJobKind};
 use heeler_store::{DatabaseError, StateDatabase, WorkflowRunRow};
 use jiff::tz::TimeZone;

@@ -16,7 +16,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{RuntimeType, SessionRules};
+use heeler_config::{RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RuntimeLaunchSpec};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use heeler_model::config::{AgentConfig, RuntimeConfig};
+use heeler_config::workflow::{PhaseRepeat, ScriptLanguage, Workflow};
+use heeler_config::{AgentConfig, RuntimeConfig};
 use heeler_model::workflow::{
     GateAnswer, JournalEntry, PartDecision, PartJobSpec, PartJobWork, PartOutcome, PhasePart,
-    PhaseRepeat, ScriptLanguage, Workflow, WorkflowRun, WorkflowRunStatus, WorkflowStepEvent,
+    WorkflowRun, WorkflowRunStatus, WorkflowStepEvent,
 };
 use heeler_model::{JobId, JobRequest, PhaseJobKind, PhaseJobRequest, TriggerType, WorkflowRunId};
 use heeler_store::{DatabaseError, StateDatabase, WorkflowRunRow};

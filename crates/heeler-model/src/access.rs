@@ -2,10 +2,10 @@
 //!
 //! Only the hash of a secret is ever stored. Start at [`AccessScope`].
 
+use heeler_config::words;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use crate::words::words;
 use crate::{AccessName, TokenId};
 
 words! {

@@ -2,11 +2,11 @@
 //!
 //! Start at [`AgentState`].
 
+use heeler_config::words;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use crate::JobId;
-use crate::words::words;
 
 words! {
     /// Activity of an agent.

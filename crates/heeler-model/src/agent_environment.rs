@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use heeler_config::{AgentConfig, McpServer, McpTransport, SecretText, WebUrl};
 use indexmap::IndexMap;
 use thiserror::Error;
 use url::Url;
 
-use crate::config::{AgentConfig, McpServer, McpTransport, SecretText, WebUrl};
 use crate::redact::{ShortSecretError, check_secret, is_secret_name};
 
 /// Variables that every agent gets; others must be listed in the config.

@@ -3,11 +3,11 @@
 //! An approval is answered once. The asker waits until it is answered, expires or is withdrawn.
 //! Start at [`Approval`].
 
+use heeler_config::words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::words::words;
 use crate::workflow::PhasePart;
 use crate::{ApprovalId, JobId, RunId};
 

@@ -9,9 +9,8 @@ mod tests;
 
 use std::collections::HashMap;
 
+use heeler_config::Budget;
 use jiff::civil::Date;
-
-use crate::config::Budget;
 
 /// Reservation of a run that has no limit of its own, when its agent or fleet has one.
 pub const RESERVATION_DEFAULT: i64 = 10_000_000;
@@ -30,7 +29,7 @@ impl SpendingLimits {
     /// Converts the `budget` section of a config.
     pub fn from_budget(budget: Option<&Budget>) -> SpendingLimits {
         let micros =
-            |usd: crate::config::UsdAmount| i64::try_from(usd.micros()).unwrap_or(i64::MAX);
+            |usd: heeler_config::UsdAmount| i64::try_from(usd.micros()).unwrap_or(i64::MAX);
         SpendingLimits {
             day: budget.and_then(|budget| budget.day).map(micros),
             total: budget.and_then(|budget| budget.total).map(micros),

@@ -7,11 +7,10 @@ mod message;
 #[cfg(test)]
 mod tests;
 
+use heeler_config::{AgentHooks, Hook, HookEvent, HookList, HookPosition};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::config::{AgentHooks, Hook, HookEvent};
-use crate::words::words;
 use crate::{ExitReason, Job, JobId, JobStatus, iso_millis};
 
 pub use message::{
@@ -20,16 +19,6 @@ pub use message::{
 
 /// Longest output passed to a hook, in bytes. The full output is in the job's transcript.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-
-words! {
-    /// Lists of hooks in an agent's config.
-    pub enum HookList ("list of hooks") {
-        /// Runs after every job.
-        AfterRun = "after_run",
-        /// Runs after a job that failed or timed out.
-        OnError = "on_error",
-    }
-}
 
 /// Effect kind of hooks.
 pub const HOOK_EFFECT_KIND: &str = "hook";
@@ -99,14 +88,6 @@ pub struct HookAgent {
     pub name: String,
 }
 
-/// Position of a hook in an agent's config.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HookPosition {
-    pub list: HookList,
-    /// Index in the list, from zero.
-    pub index: usize,
-}
-
 impl HookContext {
     /// Builds the hook data of a job. Returns `None` if the job has not ended.
     ///
@@ -150,24 +131,6 @@ pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
         (JobStatus::Cancelled, _) => Some(HookEvent::Cancelled),
         (JobStatus::Failed, Some(ExitReason::Timeout)) => Some(HookEvent::Timeout),
         (JobStatus::Failed, _) => Some(HookEvent::Failed),
-    }
-}
-
-impl AgentHooks {
-    pub fn list(&self, list: HookList) -> &[Hook] {
-        match list {
-            HookList::AfterRun => &self.after_run,
-            HookList::OnError => &self.on_error,
-        }
-    }
-
-    /// Finds a selected hook in a config that may have changed since: by name, or by position if it
-    /// has no name.
-    pub fn find(&self, place: HookPosition, name: Option<&str>) -> Option<&Hook> {
-        let list = self.list(place.list);
-        let is_it = |hook: &&Hook| hook.name.as_deref() == name;
-        let here = list.get(place.index).filter(is_it);
-        here.or_else(|| name.and_then(|_| list.iter().find(is_it)))
     }
 }
 

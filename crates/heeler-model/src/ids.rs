@@ -5,115 +5,43 @@
 use std::fmt;
 use std::str::FromStr;
 
+use heeler_config::id_syntax::{check_plain_id, check_session_id, is_minted_job_id};
+use heeler_config::{IdParseError, text_id};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use thiserror::Error;
 use uuid::Uuid;
-
-/// Longest accepted ID or name. File names are limited to 255 bytes, and Heeler adds suffixes.
-const ID_LEN_MAX: usize = 128;
-
-/// Error for a text that is not a valid ID or name.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("`{text}` is not {what}: {reason}")]
-pub struct IdParseError {
-    /// Text as given.
-    pub text: String,
-    /// Expected kind of ID, with its article.
-    pub what: &'static str,
-    /// Reason for the rejection.
-    pub reason: &'static str,
-}
-
-macro_rules! text_id {
-    ($(#[$meta:meta])* $name:ident, $what:literal, $check:path) => {
-        $(#[$meta])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(String);
-
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = IdParseError;
-            fn from_str(text: &str) -> Result<$name, IdParseError> {
-                match $check(text) {
-                    Ok(()) => Ok($name(text.to_owned())),
-                    Err(reason) => Err(IdParseError { text: text.to_owned(), what: $what, reason }),
-                }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "{}({:?})", stringify!($name), self.0)
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<$name, D::Error> {
-                String::deserialize(from)?.parse().map_err(D::Error::custom)
-            }
-        }
-    };
-}
-
-text_id! {
-    /// One segment of a name: an agent within its fleet, a fleet or a schedule.
-    LocalName, "a name", check_name
-}
-
-text_id! {
-    /// Agent name, qualified by its fleets: `coder`, `website.coder`.
-    AgentName, "an agent name", check_agent_name
-}
 
 text_id! {
     /// Job ID: `job-2026-11-15-a1b2c3`, or the ID that another system assigned.
-    JobId, "a job id", check_plain
+    JobId, "a job id", check_plain_id
 }
 
 text_id! {
     /// Heeler's ID of a session: `sess-a1b2c3d4`.
-    SessionId, "a session id", check_session
+    SessionId, "a session id", check_session_id
 }
 
 text_id! {
     /// ID of a native session; for Claude a UUID. It is the file name of the session's transcript.
-    AgentSessionId, "an agent session id", check_plain
+    AgentSessionId, "an agent session id", check_plain_id
 }
 
 text_id! {
     /// Workflow run ID: `wf-2026-11-15-a1b2c3`, or the ID that another system assigned.
-    WorkflowRunId, "a workflow run id", check_plain
+    WorkflowRunId, "a workflow run id", check_plain_id
 }
 
 text_id! {
     /// Approval ID: `ask-a1b2c3d4` for an agent's question, `ask-2026-11-15-a1b2c3-7` for a gate of
     /// a workflow run, or the ID that another system assigned.
-    ApprovalId, "an approval id", check_plain
+    ApprovalId, "an approval id", check_plain_id
 }
 
 text_id! {
     /// API token ID: `tok-a1b2c3d4`.
-    TokenId, "a token id", check_plain
+    TokenId, "a token id", check_plain_id
 }
 
 text_id! {
@@ -151,70 +79,6 @@ impl TokenId {
     pub fn from_hash(hash: &str) -> TokenId {
         let start: String = hash.chars().filter(char::is_ascii_hexdigit).collect();
         TokenId(format!("tok-{}", &start[..start.len().min(TokenId::HASH_LEN)]))
-    }
-}
-
-fn check_plain(text: &str) -> Result<(), &'static str> {
-    if text.is_empty() {
-        return Err("it is empty");
-    }
-    if text.len() > ID_LEN_MAX {
-        return Err("it is longer than 128 characters");
-    }
-    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return Err("it must start with a letter or digit");
-    }
-    if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_') {
-        return Err("only letters, digits, `-` and `_` are allowed");
-    }
-    Ok(())
-}
-
-fn check_name(text: &str) -> Result<(), &'static str> {
-    check_plain(text)?;
-    if check_session(text).is_ok() {
-        return Err("it looks like a session id");
-    }
-    if is_minted_job_id(text) {
-        return Err("it looks like a job id");
-    }
-    Ok(())
-}
-
-fn check_agent_name(text: &str) -> Result<(), &'static str> {
-    if text.len() > ID_LEN_MAX {
-        return Err("it is longer than 128 characters");
-    }
-    text.split('.').try_for_each(check_name)
-}
-
-fn check_session(text: &str) -> Result<(), &'static str> {
-    // herdctl's documentation shows `sess-e5f6g7h8`, which is not hexadecimal: accept base 36.
-    match text.strip_prefix("sess-") {
-        Some(rest) if rest.len() == 8 && rest.bytes().all(is_base36) => Ok(()),
-        _ => Err("it must look like sess-a1b2c3d4"),
-    }
-}
-
-fn is_base36(byte: u8) -> bool {
-    byte.is_ascii_digit() || byte.is_ascii_lowercase()
-}
-
-fn is_minted_job_id(text: &str) -> bool {
-    let Some(rest) = text.strip_prefix("job-") else { return false };
-    let bytes = rest.as_bytes();
-    bytes.len() == 17
-        && bytes.iter().enumerate().all(|(at, &byte)| match at {
-            4 | 7 | 10 => byte == b'-',
-            0..10 => byte.is_ascii_digit(),
-            _ => is_base36(byte),
-        })
-}
-
-impl AgentName {
-    /// Returns the name within its fleet: `coder` for `website.coder`.
-    pub fn local(&self) -> &str {
-        self.0.rsplit('.').next().unwrap_or(&self.0)
     }
 }
 
@@ -313,6 +177,8 @@ impl fmt::Display for RunId {
 
 #[cfg(test)]
 mod tests {
+    use heeler_config::AgentName;
+
     use super::*;
 
     #[track_caller]
@@ -339,14 +205,6 @@ mod tests {
             "`` is not an agent name: it is empty"
         );
         assert_eq!(said("".parse::<JobId>().unwrap_err()), "`` is not a job id: it is empty");
-    }
-
-    #[test]
-    fn agents_may_not_look_like_sessions_or_jobs() {
-        assert_eq!(refused::<AgentName>("sess-a1b2c3d4"), "it looks like a session id");
-        assert_eq!(refused::<AgentName>("job-2024-01-19-abc123"), "it looks like a job id");
-        assert_eq!(refused::<AgentName>("a..b"), "it is empty");
-        assert_eq!("web.site.coder".parse::<AgentName>().unwrap().local(), "coder");
     }
 
     #[test]

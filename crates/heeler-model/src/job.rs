@@ -4,11 +4,11 @@
 //! [`Job`]. Lists use its [`JobHead`], which holds nothing of unbounded size.
 
 use camino::Utf8PathBuf;
+use heeler_config::words;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::words::words;
 use crate::workflow::{PartDecision, PhasePart};
 use crate::{AgentSessionId, JobId};
 

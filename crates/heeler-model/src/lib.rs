@@ -1,7 +1,10 @@
-//! Domain model of Heeler: ids, records, checked config and pure decisions.
+//! Domain model of Heeler: IDs, records and pure decisions.
 //!
-//! This crate does no I/O, reads no clock and no environment, and is not async: callers pass in
-//! everything it needs. Start at [`Job`] for records and at [`config`] for configuration.
+//! Records of jobs, runs, sessions and workflow runs are here, with their rows and state machines:
+//! the scheduler ([`fleet`]), schedules ([`timetable`]), budgets ([`budget_ledger`]), workflow runs
+//! ([`workflow`]) and the outcome of a run ([`outcome`]). This crate does no I/O, reads no clock and
+//! no environment, and is not async: callers pass in everything it needs. Config files are parsed in
+//! `heeler-config`. Start at [`Job`] for records and at [`fleet::FleetState`] for decisions.
 
 mod access;
 mod agent;
@@ -10,7 +13,6 @@ mod approval;
 pub mod budget_ledger;
 pub mod calendar;
 mod channel;
-pub mod config;
 pub mod daemon_status;
 pub mod fleet;
 pub mod hook;
@@ -29,15 +31,12 @@ pub mod redact;
 pub mod rerun;
 pub mod run;
 pub mod schedule_rule;
-pub mod script;
 mod session;
 pub mod session_choice;
 pub mod session_expiry;
 mod text;
 mod time;
 pub mod timetable;
-pub mod webhook;
-mod words;
 pub mod workflow;
 
 pub use access::{API_TOKEN, AccessScope, AccessToken, BrowserLogin, UserAccount, secret_hash};
@@ -48,8 +47,7 @@ pub use approval::{
 };
 pub use channel::{CHANNEL_BYTES_MAX, ChannelKey, ChannelParseError};
 pub use ids::{
-    AccessName, AgentName, AgentSessionId, ApprovalId, IdParseError, JobId, LocalName, RunId,
-    SessionId, TokenId, WorkflowRunId,
+    AccessName, AgentSessionId, ApprovalId, JobId, RunId, SessionId, TokenId, WorkflowRunId,
 };
 pub use job::{
     ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType, UsageTotals,
@@ -57,10 +55,13 @@ pub use job::{
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
 pub use native_sessions::NativeSessionLocation;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
-pub use session::{
-    ApprovalMode, NativeSessionPosition, PendingFork, Session, SessionEvent, SessionMode,
-    SessionStatus,
-};
-pub use text::{error_chain, is_terminal_control, one_line, sanitize};
+pub use session::{NativeSessionPosition, PendingFork, Session, SessionEvent, SessionStatus};
+pub use text::{error_chain, one_line, sanitize};
 pub use time::{iso_millis, parse_foreign_time, parse_iso};
-pub use words::UnknownWordError;
+
+// Records contain these names too. The crates above take them from here, so a crate that handles
+// records but no config needs no dependency on heeler-config.
+pub use heeler_config::{
+    AgentName, ApprovalMode, IdParseError, LocalName, SessionMode, UnknownWordError, did_you_mean,
+    is_terminal_control,
+};

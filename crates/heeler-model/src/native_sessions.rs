@@ -4,9 +4,8 @@
 //! messages that Heeler saw. Start at [`NativeSessionLocation`].
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::RuntimeType;
 use indexmap::IndexMap;
-
-use crate::config::RuntimeType;
 
 /// Location of an agent's native sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]

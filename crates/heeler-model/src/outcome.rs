@@ -10,9 +10,9 @@ mod cure;
 mod failure_report;
 mod run_spending;
 
+use heeler_config::RuntimeType;
 use serde_json::Value as Json;
 
-use crate::config::RuntimeType;
 use crate::message::{
     AgentMessage, ApiError, AssistantMessage, INTERRUPTED_TEXT, MessageBody, RateLimit, TurnResult,
     content_text,

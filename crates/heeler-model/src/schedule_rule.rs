@@ -1,6 +1,6 @@
 //! Text form of a schedule's trigger. Start at [`rule_text`] and [`parse_rule`].
 
-use crate::config::{ConfigDuration, CronExpr, ScheduleTrigger};
+use heeler_config::{ConfigDuration, CronExpr, ScheduleTrigger};
 
 /// Returns a text form of a trigger, to detect that it has changed.
 pub fn rule_text(trigger: &ScheduleTrigger) -> String {

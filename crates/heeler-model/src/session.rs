@@ -3,36 +3,12 @@
 //! Start at [`Session`].
 
 use camino::Utf8PathBuf;
+use heeler_config::words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::words::words;
-use crate::{AgentSessionId, SessionId};
-
-words! {
-    /// Reuse of sessions between jobs.
-    pub enum SessionMode ("session mode") {
-        /// Each job starts with an empty session.
-        FreshPerJob = "fresh_per_job",
-        /// Jobs continue one session.
-        Persistent = "persistent",
-        /// Each chat channel has its own session.
-        PerChannel = "per_channel",
-    }
-}
-
-words! {
-    /// Approval of an agent's actions.
-    pub enum ApprovalMode ("approvals mode") {
-        /// No approval: the agent runs on its own.
-        Autonomous = "autonomous",
-        /// A person takes part.
-        Interactive = "interactive",
-        /// A person approves each action.
-        Review = "review",
-    }
-}
+use crate::{AgentSessionId, ApprovalMode, SessionId, SessionMode};
 
 words! {
     /// Position of a session in its life cycle.

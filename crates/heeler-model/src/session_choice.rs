@@ -6,11 +6,11 @@
 use std::num::NonZeroU32;
 
 use camino::Utf8Path;
+use heeler_config::{ConfigDuration, RuntimeType, SessionRules};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::{ConfigDuration, RuntimeType, SessionRules};
 use crate::run::{SessionPlan, SessionStart};
 use crate::{AgentSessionId, PendingFork, Session, SessionMode, SessionStatus, iso_millis};
 

@@ -1,8 +1,8 @@
 //! Decides whether a session has expired by the rules of its agent. Start at [`has_expired`].
 
+use heeler_config::{AgentConfig, LoadedConfig, SessionRules};
 use jiff::Timestamp;
 
-use crate::config::{AgentConfig, LoadedConfig, SessionRules};
 use crate::session_choice::expiry_rule;
 use crate::{Session, SessionMode, SessionStatus};
 

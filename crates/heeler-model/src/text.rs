@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use heeler_config::is_terminal_control;
+
 /// Formats an error with its causes. A cause that the text already contains is not repeated.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -14,16 +16,6 @@ pub fn error_chain(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
-}
-
-/// Returns true if a character could control a terminal or reorder the text around it: control
-/// characters except newline and tab, and the bidirectional overrides.
-pub fn is_terminal_control(c: char) -> bool {
-    match c {
-        '\n' | '\t' => false,
-        '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
-        c => c.is_control(),
-    }
 }
 
 /// Removes everything that could control a terminal: escape sequences, and the characters of

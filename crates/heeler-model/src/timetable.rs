@@ -13,11 +13,10 @@ pub(crate) mod tests;
 
 use std::time::Duration;
 
+use heeler_config::{MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, words};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::config::{MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig};
-use crate::words::words;
 use rule::DueTimeRule;
 
 /// A due time is missed if it could not be acted on for this long: no daemon was running.

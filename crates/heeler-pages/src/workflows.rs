@@ -1,6 +1,6 @@
 //! Workflow pages: the list, and one workflow with its graph, inputs and last runs.
 
-use heeler_model::workflow::{TriggerRule, WorkflowInputType};
+use heeler_config::workflow::{TriggerRule, WorkflowInputType};
 use heeler_query::workflows::{
     ConfigFaultSummary, CronSummary, FaultyWorkflow, PhaseDescription, WorkflowDetails,
     WorkflowInputSummary, WorkflowPage, WorkflowSummary,

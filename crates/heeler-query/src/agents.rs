@@ -1,7 +1,7 @@
 //! Agents: their configuration and current state.
 
+use heeler_config::{RuntimeConfig, UsdAmount};
 use heeler_model::AgentStatus;
-use heeler_model::config::{self, RuntimeConfig, UsdAmount};
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -76,8 +76,8 @@ pub struct AgentBudgetLimits {
 }
 
 impl AgentBudgetLimits {
-    fn of(budget: Option<&config::Budget>) -> AgentBudgetLimits {
-        let limit = |of: fn(&config::Budget) -> Option<UsdAmount>| {
+    fn of(budget: Option<&heeler_config::Budget>) -> AgentBudgetLimits {
+        let limit = |of: fn(&heeler_config::Budget) -> Option<UsdAmount>| {
             budget.and_then(of).map(|limit| limit.micros() as f64 / 1e6)
         };
         AgentBudgetLimits {

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use heeler_config::{LoadedConfig, ScheduleConfig};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{LoadedConfig, ScheduleConfig};
 use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{DueTimeCursor, ScheduleTimetable};
 use heeler_model::{JobStatus, ScheduleStatus};

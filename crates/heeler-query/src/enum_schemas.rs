@@ -39,9 +39,9 @@ described! {
     /// State of a schedule.
     ScheduleStatus = heeler_model::ScheduleStatus,
     /// Handling of due times that passed while no daemon was running.
-    Missed = heeler_model::config::MissedRunPolicy,
+    Missed = heeler_config::MissedRunPolicy,
     /// Handling of a due time while the previous job is still active.
-    Overlap = heeler_model::config::OverlapPolicy,
+    Overlap = heeler_config::OverlapPolicy,
     /// Reason for skipping a due time.
     SkipReason = heeler_model::timetable::SkipReason,
     /// Status of a session.
@@ -59,9 +59,9 @@ described! {
     /// Decision made from the output of a part.
     Decision = heeler_model::workflow::PartDecision,
     /// Type of a workflow input.
-    InputType = heeler_model::workflow::WorkflowInputType,
+    InputType = heeler_config::workflow::WorkflowInputType,
     /// Condition on the outcome of its dependencies under which a phase starts.
-    TriggerRule = heeler_model::workflow::TriggerRule,
+    TriggerRule = heeler_config::workflow::TriggerRule,
     /// Kind of approval that a gate requires.
-    GateKind = heeler_model::workflow::GateKind,
+    GateKind = heeler_config::workflow::GateKind,
 }

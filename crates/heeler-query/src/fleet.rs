@@ -413,7 +413,7 @@ fn retain_agent(agents: &mut IndexMap<String, AgentState>, name: &str) -> Result
 }
 
 /// Returns the initial state of a configured agent: idle, with its schedules.
-fn configured_state(agent: &heeler_model::config::AgentConfig) -> AgentState {
+fn configured_state(agent: &heeler_config::AgentConfig) -> AgentState {
     let schedules = agent.schedules.iter();
     let named = schedules.map(|schedule| (schedule.name.clone(), Default::default()));
     AgentState { schedules: named.collect(), ..AgentState::default() }

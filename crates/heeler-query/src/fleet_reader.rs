@@ -7,8 +7,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{AgentLookupError, LoadedConfig};
 use heeler_model::JobHead;
-use heeler_model::config::{AgentLookupError, LoadedConfig};
 use heeler_model::daemon_status::DaemonMode;
 use heeler_store::{DaemonFile, FleetEnvironment, StateDir, StoreReader};
 use heeler_transcript::LockFile;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use camino::Utf8Path;
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::job_row::envelope_content;
 use heeler_model::recorder::EXTERNAL_KEY;
 use heeler_model::{Session, SessionStatus, iso_millis};

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_config::workflow::Workflow;
+use heeler_config::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{
-    JournalEntry, PartOutcome, PhaseOutcome, PhasePart, Workflow, WorkflowRun, WorkflowRunStatus,
+    JournalEntry, PartOutcome, PhaseOutcome, PhasePart, WorkflowRun, WorkflowRunStatus,
 };
 use heeler_model::{Approval, ApprovalKind, ApprovalStatus, JobStatus, WorkflowRunId, one_line};
 use heeler_store::{ApprovalFilter, DatabaseError, StoreReader, WorkflowPartRow, WorkflowRunRow};

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{
-    self, ConfigDuration, LoadedConfig, MissedRunPolicy, OverlapPolicy, ScheduleTrigger,
+use heeler_config::{
+    ConfigDuration, LoadedConfig, MissedRunPolicy, OverlapPolicy, ScheduleTrigger,
 };
+use heeler_model::calendar::ScheduleKey;
 use heeler_model::timetable::SkipReason;
 use heeler_model::{ScheduleState, ScheduleStatus};
 use heeler_store::cron_override;
@@ -215,8 +215,8 @@ impl ScheduleListContext {
 
     fn schedule_summary(
         &self,
-        agent: &config::AgentConfig,
-        schedule: &config::ScheduleConfig,
+        agent: &heeler_config::AgentConfig,
+        schedule: &heeler_config::ScheduleConfig,
     ) -> ScheduleSummary {
         let name = agent.name.as_str();
         let key = ScheduleKey { agent: name.to_owned(), schedule: schedule.name.clone() };
@@ -294,7 +294,7 @@ impl FleetReader {
 }
 
 /// Returns the error for an unknown schedule, with the names of the agent's schedules.
-fn unknown_schedule(agent: &config::AgentConfig, name: &str) -> QueryError {
+fn unknown_schedule(agent: &heeler_config::AgentConfig, name: &str) -> QueryError {
     let names: Vec<&str> = agent.schedules.iter().map(|it| it.name.as_str()).collect();
     let has = match names[..] {
         [] => "it has none".to_owned(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::job_row::JobRow;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::session_expiry::has_expired;

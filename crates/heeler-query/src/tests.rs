@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::LoadedConfig;
-use heeler_model::workflow::{WorkflowRunStatus, freeze_workflow, load_workflow_folder};
+use heeler_config::LoadedConfig;
+use heeler_config::workflow::{freeze_workflow, load_workflow_folder};
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{AgentSessionId, Job, JobId, JobStatus, Session, TriggerType, WorkflowRunId};
 use heeler_store::{
     DatabaseError, StateDir, Store, StoreTransaction, WorkflowRunHead, WorkflowRunRow,
@@ -129,7 +130,7 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
         Ok(if path.ends_with("heeler.yaml") { config } else { workflow }.to_owned())
     };
     let file = place.root.join("heeler.yaml");
-    let loaded = heeler_model::config::load(&file, &read, &Default::default()).unwrap();
+    let loaded = heeler_config::load(&file, &read, &Default::default()).unwrap();
     let settings = &loaded.fleets[0].workflows;
     let found = load_workflow_folder(
         &[settings.folder.join("build.yaml")],

@@ -1,7 +1,8 @@
 //! Workflow runs: lists and details.
 
+use heeler_config::workflow::Workflow;
 use heeler_model::JobStatus;
-use heeler_model::workflow::{PartDecision, Workflow, WorkflowRunStatus};
+use heeler_model::workflow::{PartDecision, WorkflowRunStatus};
 use heeler_store::{
     StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunCursor, WorkflowRunFilter,
     WorkflowRunHead, WorkflowRunRow,
@@ -335,6 +336,6 @@ impl FleetReader {
         // Agents that no longer exist are not needed to display the phases.
         let agents = loaded.as_ref().map_or(&[][..], |loaded| &loaded.agents);
         // A definition of an older release may be unreadable; the journal is shown without it.
-        Ok(heeler_model::workflow::load_frozen_workflow(&text, agents).ok())
+        Ok(heeler_config::workflow::load_frozen_workflow(&text, agents).ok())
     }
 }

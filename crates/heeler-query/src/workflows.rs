@@ -1,10 +1,11 @@
 //! Workflows: their inputs, phases, state and most recent runs.
 
-use heeler_model::config::{ConfigFault, ConfigFaults, FaultSeverity, LoadedConfig, did_you_mean};
-use heeler_model::workflow::{
+use heeler_config::workflow::{
     ContextNumber, Gate, GateKind, LoadedWorkflow, Phase, PhaseRepeat, PhaseWork, TriggerRule,
     Workflow, WorkflowCron, WorkflowInput, WorkflowInputType,
 };
+use heeler_config::{ConfigFault, ConfigFaults, FaultSeverity, LoadedConfig};
+use heeler_model::did_you_mean;
 use heeler_store::{
     CronOverride, StoreReader, WorkflowOverride, WorkflowRunFilter, WorkflowRunHead,
 };

@@ -4,7 +4,7 @@
 //! [`RuntimeEffect`]s come out, and the event loop performs them. A runtime must not read, write,
 //! wait or look at a clock. Start at [`AgentRuntime`].
 
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::message::AgentMessage;
 use heeler_model::run::{
     ClaudeLaunchSpec, QuestionAnswer, RunSpec, RuntimeLaunchSpec, SessionStart,

@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use camino::Utf8PathBuf;
+use heeler_config::script::{AgentScript, ScriptExit};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::SessionStart;
-use heeler_model::script::{AgentScript, ScriptExit};
 use jiff::Timestamp;
 use rustix::io::FdFlags;
 use rustix::process::Signal;

@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use heeler_config::TelemetryConfig;
 use heeler_engine::FleetMonitor;
-use heeler_model::config::TelemetryConfig;
 use heeler_model::{RunId, error_chain};
 use heeler_query::FleetReader;
 use heeler_query::metrics::EndedRun;

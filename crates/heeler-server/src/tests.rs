@@ -40,7 +40,7 @@ pub(crate) fn app(
     env: BTreeMap<String, String>,
 ) -> SharedServerState {
     let read = |_: &Utf8Path| Ok(config.to_owned());
-    let loaded = heeler_model::config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
+    let loaded = heeler_config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
     let setup = DaemonSetup {
         config: folder.join("heeler.yaml"),
         loaded: Arc::new(loaded.unwrap()),

@@ -19,11 +19,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
+use heeler_config::webhook::{PING_EVENT, WebhookPayload};
 use heeler_engine::{
     Caller, CommandReply, DaemonCommand, DaemonSetup, WEBHOOK_BYTES_MAX, WebhookCall,
     WebhookEndpoint, WebhookSecret,
 };
-use heeler_model::webhook::{PING_EVENT, WebhookPayload};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -1,8 +1,8 @@
 //! Changes of a workflow's cron, as changes of the schedule that represents it. Start at
 //! [`cron_override`].
 
+use heeler_config::{CRON_SUFFIX, LoadedConfig, ScheduleConfig};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{CRON_SUFFIX, LoadedConfig, ScheduleConfig};
 
 use crate::db::overrides::CronOverride;
 use crate::db::schedules::ScheduleOverrideRecord;

@@ -1,7 +1,8 @@
 //! Query for the failed hooks of a job. Start at [`failed_hooks`].
 
+use heeler_config::HookPosition;
 use heeler_model::JobId;
-use heeler_model::hook::{HOOK_EFFECT_KIND, HookEffectPayload, HookPosition};
+use heeler_model::hook::{HOOK_EFFECT_KIND, HookEffectPayload};
 
 use crate::db::effects::EffectRecord;
 use crate::db::{DatabaseError, StateDatabase};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{HookAction, LoadedConfig, RuntimeType};
+use heeler_config::{HookAction, LoadedConfig, RuntimeType};
 use heeler_model::{
     AgentSessionId, NativeSessionLocation, Session, agent_environment as environment, project_slug,
 };

@@ -1,9 +1,8 @@
 //! Query for sessions that have expired.
 
-use heeler_model::Session;
-use heeler_model::SessionStatus;
-use heeler_model::config::{LoadedConfig, SessionRules};
+use heeler_config::{LoadedConfig, SessionRules};
 use heeler_model::session_expiry::{has_expired, session_rules_of};
+use heeler_model::{Session, SessionStatus};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::db::{DatabaseError, StateDatabase};

@@ -6,10 +6,10 @@ use std::io;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::workflow::{self, WORKFLOW_FILES_MAX};
+use heeler_config::{ConfigFaults, LoadedConfig, parse_dotenv};
 use heeler_engine::DaemonSetup;
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_model::config::{self, ConfigFaults, LoadedConfig, parse_dotenv};
-use heeler_model::workflow::{self, WORKFLOW_FILES_MAX};
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
@@ -39,16 +39,16 @@ pub(crate) fn load(context: &CommandContext) -> CommandResult<LoadedConfig> {
 pub(crate) fn try_load(
     context: &CommandContext,
     file: &Utf8Path,
-    read: &config::FileReader<'_>,
+    read: &heeler_config::FileReader<'_>,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
-    let loaded = config::load(file, read, &environment(context, file)?);
+    let loaded = heeler_config::load(file, read, &environment(context, file)?);
     Ok(loaded.map(|loaded| with_workflows(loaded, read)))
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
 pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<LoadedConfig> {
     let file = context.config_file()?;
-    config::load(file, &read_text, &environment(context, file)?).or_else(|faults| {
+    heeler_config::load(file, &read_text, &environment(context, file)?).or_else(|faults| {
         print_faults(context, &faults)?;
         Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
     })
@@ -56,7 +56,7 @@ pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<
 
 /// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
 /// fleet.
-fn with_workflows(mut loaded: LoadedConfig, read: &config::FileReader<'_>) -> LoadedConfig {
+fn with_workflows(mut loaded: LoadedConfig, read: &heeler_config::FileReader<'_>) -> LoadedConfig {
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
     };

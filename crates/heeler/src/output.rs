@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstyle::Style;
 use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
+use heeler_config::ConfigFaults;
 use heeler_model::JobStatus;
-use heeler_model::config::{self, ConfigFaults};
 pub(crate) use heeler_model::{one_line, sanitize};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -43,7 +43,7 @@ impl SafeText {
 
     /// Formats faults with the lines they concern; the renderer sanitizes each part.
     pub(crate) fn from_faults(faults: &ConfigFaults, base: &Utf8Path) -> SafeText {
-        SafeText(faults.render(config::RenderStyle::Coloured, base))
+        SafeText(faults.render(heeler_config::RenderStyle::Coloured, base))
     }
 
     pub(crate) fn append(mut self, more: impl Into<SafeText>) -> SafeText {

@@ -4,7 +4,7 @@
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::config::{agent_schema, cron_schema, fleet_schema, workflow_schema};
+use heeler_config::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 use heeler_transcript::{OsDisk, create_folder, replace_file};
 
 use crate::failure::CommandResult;

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::LoadedConfig;
+use heeler_config::LoadedConfig;
 use heeler_model::{Job, JobHead, JobId, Session};
 use heeler_query::{FleetReader, sessions};
 use heeler_store::{DatabaseOpenError, StateDir, StoreReader, WorkflowRunRow};

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 
 use camino::Utf8Path;
-use heeler_model::config::FILE_BYTES_MAX;
+use heeler_config::FILE_BYTES_MAX;
 use rustix::fs::OFlags;
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};

@@ -1,7 +1,7 @@
 //! Parses times as people type them: `2h`, `7d`, `2026-11-01`, `2026-11-01T09:00Z`. Start at
 //! [`parse_moment`].
 
-use heeler_model::config::ConfigDuration;
+use heeler_config::ConfigDuration;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Barrier;
 
-use heeler_model::config::load;
+use heeler_config::load;
 use tempfile::TempDir;
 
 use super::*;

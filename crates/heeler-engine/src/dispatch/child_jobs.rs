@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
+use heeler_config::AgentConfig;
 use heeler_model::budget_ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
-use heeler_model::config::AgentConfig;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{Job, JobId, JobRequest};
 use heeler_store::DatabaseError;

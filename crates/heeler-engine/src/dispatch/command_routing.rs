@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use heeler_config::ScheduleConfig;
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::ScheduleConfig;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, ChannelKey, JobId, JobRequest, TriggerType, error_chain};
 use heeler_store::StoreReader;
@@ -226,7 +226,7 @@ impl Dispatcher {
             }
         };
         let old = Arc::clone(&self.state().setup);
-        let changes = heeler_model::config::diff_configs(&old.loaded, &new.loaded);
+        let changes = heeler_config::diff_configs(&old.loaded, &new.loaded);
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let web = |setup: &DaemonSetup| setup.loaded.fleets.first().map(|fleet| fleet.web.clone());
         if web(&old) != web(&new) {

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{
+use heeler_config::{
     AgentConfig, ConfigDuration, INTERVAL_MIN, RuntimeConfig, ScheduleConfig, ScheduleTrigger,
 };
+use heeler_model::calendar::ScheduleKey;
 use heeler_model::fleet::{FleetChange, FleetEffect, FleetEvent};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus, JobTransition};

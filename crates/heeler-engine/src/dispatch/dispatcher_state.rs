@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::{AgentConfig, RuntimeConfig, ScheduleConfig, SessionRules};
 use heeler_model::budget_ledger::SpendingLimits;
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{AgentConfig, RuntimeConfig, ScheduleConfig, SessionRules};
 use heeler_model::fleet::{
     AgentRules, FleetRules, FleetState, JobStage, ScheduleRules, SubfleetRules, UnfinishedJob,
     UnfinishedRun, concurrency_key,

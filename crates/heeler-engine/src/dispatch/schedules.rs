@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
+use heeler_config::{AgentConfig, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow};
 use heeler_model::calendar::{ScheduleCalendar, ScheduleKey};
-use heeler_model::config::{AgentConfig, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow};
 use heeler_model::fleet::{FleetEvent, NewJob};
 use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::GlobList;
+use heeler_config::GlobList;
 use heeler_model::{AgentName, JobRequest, TriggerType};
 
 use super::DispatcherState;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use heeler_config::webhook::{WebhookPayload, WebhookRules};
+use heeler_config::{AgentConfig, OverlapPolicy, ScheduleConfig, ScheduleTrigger};
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::config::{AgentConfig, OverlapPolicy, ScheduleConfig, ScheduleTrigger};
 use heeler_model::timetable::{DueTimeSkip, SkipReason};
-use heeler_model::webhook::{WebhookPayload, WebhookRules};
 use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
 use heeler_store::DatabaseError;
 use sha2::{Digest as _, Sha256};

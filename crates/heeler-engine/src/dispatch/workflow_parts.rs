@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use heeler_config::workflow::{GateDefault, GateKind};
 use heeler_model::fleet::UnfinishedJob;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::workflow::{
-    EndedPart, GateDefault, GateKind, GateQuestion, JournalEntry, PartJobSpec, PartJobWork,
-    PartOutcome, WorkflowEffect, WorkflowStepContext, WorkflowStepEvent,
+    EndedPart, GateQuestion, JournalEntry, PartJobSpec, PartJobWork, PartOutcome, WorkflowEffect,
+    WorkflowStepContext, WorkflowStepEvent,
 };
 use heeler_model::{
     Approval, ApprovalId, ApprovalKind, ApprovalStatus, Job, JobId, JobRequest, PhaseJobKind,

@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
+use heeler_config::workflow::freeze_workflow;
 use heeler_model::run::ErrorClass;
 use heeler_model::workflow::{
     EndedPart, GateAnswer, PartDecision, PartOutcome, PhasePart, WorkflowRunStatus,
-    WorkflowStepEvent, freeze_workflow,
+    WorkflowStepEvent,
 };
 use heeler_model::{Approval, ApprovalKind, Job, JobStatus, TriggerType, WorkflowRunId};
 use heeler_store::{DatabaseError, WorkflowOverride, WorkflowRunHead, WorkflowRunRow};
@@ -64,7 +65,7 @@ impl DispatchTransaction<'_, '_> {
         if let Some(refused) = self.disabled_workflow_error(name)? {
             return Ok(Err(refused));
         }
-        let inputs = match heeler_model::workflow::inputs::resolve_inputs(&loaded.workflow, inputs)
+        let inputs = match heeler_config::workflow::inputs::resolve_inputs(&loaded.workflow, inputs)
         {
             Ok(inputs) => inputs,
             Err(faults) => {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
-use heeler_model::config::load;
+use heeler_config::load;
 use heeler_testkit::WAIT_MAX;
 use notify::Event;
 use notify::event::Flag;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{ConfigDuration, RuntimeType};
+use heeler_config::{ConfigDuration, RuntimeType};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
     AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,

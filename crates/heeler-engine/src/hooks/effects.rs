@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use camino::Utf8PathBuf;
-use heeler_model::config::AgentConfig;
+use heeler_config::AgentConfig;
 use heeler_model::hook::{HOOK_EFFECT_KIND, HookContext, HookEffectPayload, select_hooks};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{Job, iso_millis};

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use heeler_model::config::{ConfigDuration, HookMethod, SecretText, VarName, WebUrl};
+use heeler_config::{ConfigDuration, HookMethod, SecretText, VarName, WebUrl};
 use heeler_model::hook::{HookContext, discord_message, slack_message};
 use heeler_model::is_terminal_control;
 use heeler_model::redact::SecretRedactor;

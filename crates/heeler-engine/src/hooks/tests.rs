@@ -5,7 +5,6 @@ mod server;
 use std::sync::mpsc::{Receiver, channel};
 
 use camino::Utf8Path;
-use heeler_model::config;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
 use heeler_store::{DatabaseError, EffectRecord};
 use heeler_testkit::WAIT_MAX;
@@ -31,7 +30,7 @@ fn load(place: &EngineFixture, keys: &str, env: &BTreeMap<String, String>) -> Ar
     let head = "agents:\n  - name: coder\n    runtime: command\n    command: 'true'\n";
     let file = place.root.join("heeler.yaml");
     let read = |_: &Utf8Path| Ok(format!("{head}{keys}"));
-    let loaded = config::load(&file, &read, env);
+    let loaded = heeler_config::load(&file, &read, env);
     Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())))
 }
 

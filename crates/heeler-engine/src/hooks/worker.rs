@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use heeler_model::config::{AgentConfig, Hook};
+use heeler_config::{AgentConfig, Hook};
 use heeler_model::error_chain;
 use heeler_model::hook::{HOOK_EFFECT_KIND, HookEffectPayload};
 use heeler_store::{DatabaseError, EffectRecord, StoreReader, StoreTransaction};

@@ -3,7 +3,7 @@
 //! Start at [`runtime_work`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{
+use heeler_config::{
     AgentConfig, McpServer, McpTransport, RuntimeConfig, SecretText, SettingSource,
 };
 use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use heeler_model::config::{self, LoadedConfig};
+use heeler_config::LoadedConfig;
 use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
 
 use super::*;
@@ -37,7 +37,7 @@ impl PrepareFixture {
             assert_eq!(path, file);
             Ok(text.clone())
         };
-        config::load(&file, &read, &self.env)
+        heeler_config::load(&file, &read, &self.env)
             .unwrap_or_else(|faults| panic!("{}", faults.summary()))
     }
 

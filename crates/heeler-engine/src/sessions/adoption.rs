@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::{AgentConfig, RuntimeType};
+use heeler_config::{AgentConfig, RuntimeType};
 use heeler_model::recorder::remove_heeler_keys;
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
 use heeler_store::native::{self, DisplayRedactor, NativeSessionError};

@@ -3,8 +3,8 @@
 //! This is for display only: a session's age decides at each start whether it is resumed. Start at
 //! [`expire_sessions`].
 
+use heeler_config::LoadedConfig;
 use heeler_model::SessionEvent;
-use heeler_model::config::LoadedConfig;
 use heeler_store::{DatabaseError, StoreTransaction, expired_sessions};
 use jiff::Timestamp;
 

@@ -6,7 +6,7 @@
 //! [`prepare_fork`].
 
 use camino::Utf8Path;
-use heeler_model::config::{AgentConfig, RuntimeType};
+use heeler_config::{AgentConfig, RuntimeType};
 use heeler_model::{AgentSessionId, PendingFork, Session, SessionId};
 use heeler_store::history::{ResolvedForkPoint, find_fork_point};
 use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction};

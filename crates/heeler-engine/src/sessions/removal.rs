@@ -9,7 +9,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::LoadedConfig;
+use heeler_config::LoadedConfig;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobRequest, Session, SessionId, SessionStatus, error_chain};
 use heeler_store::{

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_model::config;
 use heeler_model::{JobId, JobRequest, JobStatus};
 use heeler_testkit::WAIT_MAX;
 use jiff::tz::TimeZone;
@@ -87,7 +86,7 @@ fn load(root: &Utf8Path) -> Result<DaemonSetup, String> {
     let file = root.join("heeler.yaml");
     let read = |path: &Utf8Path| std::fs::read_to_string(path);
     let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
-    let loaded = config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
+    let loaded = heeler_config::load(&file, &read, &env).map_err(|faults| faults.summary())?;
     Ok(DaemonSetup {
         config: file,
         loaded: Arc::new(loaded),

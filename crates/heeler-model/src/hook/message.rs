@@ -2,10 +2,10 @@
 //!
 //! Both services count UTF-16 units. Texts are truncated by that count, never inside a character.
 
+use heeler_config::HookEvent;
 use serde_json::{Value as Json, json};
 
 use super::HookContext;
-use crate::config::HookEvent;
 use crate::job_row::format_duration;
 use crate::parse_iso;
 

@@ -1,11 +1,11 @@
 //! Selection of hooks, their data, and their chat messages.
 
+use heeler_config::HookAction;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::*;
 use crate::TriggerType;
-use crate::config::HookAction;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_763_200_000 + second).unwrap()

@@ -1,7 +1,8 @@
 //! Outcomes and costs of runs.
 
+use heeler_config::RuntimeType;
+
 use super::*;
-use crate::config::RuntimeType;
 use crate::message::parse_line;
 use serde_json::json;
 

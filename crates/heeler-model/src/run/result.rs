@@ -3,12 +3,12 @@
 //! Start at [`RunStartRecord`] and [`RunResult`].
 
 use camino::Utf8PathBuf;
+use heeler_config::words;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::redact::SecretRedactor;
-use crate::words::words;
 use crate::{AgentSessionId, ExitReason, JobId, NativeSessionPosition, RunId, UsageTotals};
 
 /// Content of `started.json`. Written and synced before the agent starts.

@@ -3,10 +3,10 @@
 //! Start at [`RunSpec`].
 
 use camino::Utf8PathBuf;
+use heeler_config::RuntimeType;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::config::RuntimeType;
 use crate::{AgentName, AgentSessionId, JobId, NativeSessionPosition, RunId, TriggerType};
 
 /// Content of `spec.json`. The engine writes it once, before the runner starts.

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use heeler_config::{CronExpr, ScheduleTrigger};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::{SKIP_COUNT_MAX, saturating_sub};
-use crate::config::{CronExpr, ScheduleTrigger};
 
 /// Initial span that is searched backwards for the latest due times.
 const LOOKBACK_INITIAL: Duration = Duration::from_secs(60 * 60);

@@ -7,12 +7,12 @@ mod audit;
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
+use heeler_config::CronExpr;
 use heeler_testkit::ProofSettings;
 use jiff::SignedDuration;
 
 use super::*;
 use crate::calendar::{ScheduleCalendar, ScheduleKey};
-use crate::config::CronExpr;
 use audit::audit_schedule;
 
 const ZONES: [&str; 8] = [

@@ -1,10 +1,10 @@
 //! Decisions about due times: timely, late, too many, overlapping, and under erratic clocks.
 
 use expect_test::{Expect, expect};
+use heeler_config::{ConfigDuration, CronExpr};
 use jiff::ToSpan as _;
 
 use super::*;
-use crate::config::{ConfigDuration, CronExpr};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

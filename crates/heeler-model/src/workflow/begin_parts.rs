@@ -5,15 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::workflow::{Gate, GateKind, ITEMS_MAX, Phase, PhaseRepeat, TemplateRenderError};
 use serde_json::Value as Json;
 
-use super::definition::{Gate, GateKind, Phase, PhaseRepeat};
 use super::journal::{JournalEntry, PartOutcome, PhasePart};
 use super::output::truncate_output;
-use super::template::TemplateRenderError;
 use super::workflow_run::{PhaseAction, PhaseState, WorkflowRun, first_part, needs_no_job};
 use super::workflow_step::{
-    GateQuestion, ITEMS_BYTES_MAX, ITEMS_MAX, PARTS_PER_STEP, WorkflowEffect, WorkflowStepContext,
+    GateQuestion, ITEMS_BYTES_MAX, PARTS_PER_STEP, WorkflowEffect, WorkflowStepContext,
     WorkflowStepOutcome,
 };
 use crate::ApprovalId;

@@ -6,9 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use heeler_config::words;
 use serde::{Deserialize, Serialize};
 
-use crate::words::words;
 use crate::{ExitReason, JobId, JobStatus, LocalName, UnknownWordError};
 
 /// Part of a phase.

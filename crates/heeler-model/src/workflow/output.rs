@@ -1,6 +1,7 @@
 //! Output of a part: truncation and interpretation.
 
-use super::definition::{MarkerRule, OutputRules};
+use heeler_config::workflow::{MarkerRule, OutputRules};
+
 use super::journal::PartDecision;
 use serde_json::Value as Json;
 
@@ -83,9 +84,10 @@ pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pattern::WorkflowPattern;
-    use super::*;
+    use heeler_config::workflow::WorkflowPattern;
     use serde_json::json;
+
+    use super::*;
 
     #[test]
     fn a_long_output_keeps_its_beginning_and_its_end() {

@@ -5,11 +5,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use heeler_config::workflow::{
+    PhaseRepeat, PhaseWork, ScriptLanguage, TemplateRenderError, TemplateScope, WorkflowExpression,
+    WorkflowTemplate,
+};
 use serde_json::{Value as Json, json};
 
-use super::definition::{PhaseRepeat, PhaseWork, ScriptLanguage};
 use super::journal::PhasePart;
-use super::template::{TemplateRenderError, TemplateScope, WorkflowExpression, WorkflowTemplate};
 use super::workflow_run::{PhaseState, WorkflowRun};
 use super::workflow_step::WorkflowStepContext;
 use crate::AgentName;

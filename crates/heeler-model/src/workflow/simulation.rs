@@ -10,6 +10,11 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use fastrand::Rng;
+use heeler_config::workflow::{
+    ContextNumber, ForeachLoop, Gate, GateKind, MarkerRule, Phase, PhaseRepeat, PhaseWork,
+    ReviewLoop, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow, WorkflowExpression,
+    WorkflowTemplate,
+};
 use heeler_testkit::ProofSettings;
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json, json};

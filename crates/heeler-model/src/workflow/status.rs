@@ -1,6 +1,6 @@
 //! Status of a workflow run.
 
-use crate::words::words;
+use heeler_config::words;
 
 words! {
     /// Status of a workflow run.

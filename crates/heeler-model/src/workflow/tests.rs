@@ -5,6 +5,12 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
+use heeler_config::RetryPolicy;
+use heeler_config::workflow::{
+    ContextNumber, ForeachLoop, Gate, GateKind, MarkerRule, OutputRules, Phase, PhaseMessages,
+    PhaseRepeat, PhaseWork, ReviewLoop, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow,
+    WorkflowExpression, WorkflowTemplate,
+};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use heeler_config::workflow::{Phase, PhaseRepeat, PhaseWork, TriggerRule, Workflow};
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
-use super::definition::{Phase, PhaseRepeat, PhaseWork, TriggerRule, Workflow};
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use super::status::WorkflowRunStatus;
 

@@ -6,23 +6,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::workflow::{GateDefault, GateKind, PhaseRepeat, WorkflowTemplate};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
-use super::definition::{GateDefault, GateKind, PhaseRepeat};
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use super::output::{MarkerOutcome, judge_output, parse_verdict, truncate_output};
 use super::part_job::PartJobSpec;
 use super::status::WorkflowRunStatus;
-use super::template::WorkflowTemplate;
 use super::workflow_run::{PhaseOutcome, PhaseState, RESTARTS_MAX, WorkflowRun};
 use crate::{JobId, iso_millis};
 
 /// Most parts that one step begins. The next step begins the rest.
 pub const PARTS_PER_STEP: usize = 256;
-
-/// Most items of a list.
-pub const ITEMS_MAX: usize = 10_000;
 
 /// Largest list of items, in bytes.
 pub const ITEMS_BYTES_MAX: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //! change that both releases must read: see [`heeler_model::run::PROTOCOL`].
 
 use expect_test::{ExpectFile, expect_file};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::job_row::JobRow;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{

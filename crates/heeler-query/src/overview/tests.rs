@@ -56,8 +56,7 @@ impl OverviewFixture {
     fn records(&self) -> FleetReader {
         let dir = StateDir::open(&self.root().join(".heeler")).unwrap();
         let read = |_: &Utf8Path| Ok(CONFIG.to_owned());
-        let loaded =
-            heeler_model::config::load(&self.root().join("heeler.yaml"), &read, &BTreeMap::new());
+        let loaded = heeler_config::load(&self.root().join("heeler.yaml"), &read, &BTreeMap::new());
         let loaded = Arc::new(loaded.unwrap());
         FleetReader::new(dir, move || QueryContext {
             config: None,

@@ -11,7 +11,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::AgentProcessExit;
 use heeler_model::recorder::{BEGINNING_KEY, SNAPSHOT_KEY};

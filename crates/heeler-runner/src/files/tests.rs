@@ -49,7 +49,7 @@ impl RunFolderFixture {
             attempt: 1,
             agent: "coder".parse().unwrap(),
             trigger: TriggerType::Manual,
-            runtime: heeler_model::config::RuntimeType::Scripted,
+            runtime: heeler_config::RuntimeType::Scripted,
             working_directory: state.clone(),
             job_log: state.join("jobs/job-2026-11-15-a1b2c3.jsonl"),
             projects: state.join("agent-sessions/projects"),

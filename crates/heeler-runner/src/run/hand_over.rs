@@ -7,7 +7,7 @@
 //! Start at [`RunExecutor::hand_over`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::{CARRIED_OVER_KEY, RecordedRows, SPENT_KEY};
 use heeler_model::run::{AgentLaunchSpec, ErrorClass, RunSpec, RuntimeLaunchSpec, SessionStart};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 use std::time::Instant;
 
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::outcome::RunOutcomeBuilder;
 use heeler_model::run::{RunStartRecord, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};

@@ -5,7 +5,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::run::{ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResult, SessionEnd};
 use heeler_model::{NativeSessionPosition, error_chain};

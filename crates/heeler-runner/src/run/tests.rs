@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use heeler_config::RuntimeType;
 use heeler_model::RunId;
-use heeler_model::config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy,
     RuntimeLaunchSpec, SessionPlan,

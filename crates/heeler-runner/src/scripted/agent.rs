@@ -13,9 +13,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
+use heeler_config::script::{AgentScript, ScriptExit, ScriptStep};
 use heeler_model::iso_millis;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::script::{AgentScript, ScriptExit, ScriptStep};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value as Json, json};

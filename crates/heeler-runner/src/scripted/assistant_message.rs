@@ -1,6 +1,6 @@
 //! Assistant messages of the scripted agent: one line per block, with partial pieces on request.
 
-use heeler_model::script::{GarbageKind, ScriptApiError, StreamedText};
+use heeler_config::script::{GarbageKind, ScriptApiError, StreamedText};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 

@@ -13,8 +13,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::script::OrphanProcess;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::script::OrphanProcess;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! Requests of the scripted agent to its host: permissions, questions, and calls of the host's MCP
 //! tools.
 
-use heeler_model::script::ScriptQuestion;
+use heeler_config::script::ScriptQuestion;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 

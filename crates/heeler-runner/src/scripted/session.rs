@@ -9,9 +9,9 @@ use std::fs;
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::script::ScriptSessionKind;
 use heeler_model::AgentSessionId;
 use heeler_model::run::SessionStart;
-use heeler_model::script::ScriptSessionKind;
 use heeler_transcript::{
     OsDisk, TranscriptWriter, TranscriptWriterOptions, create_folder, replace_file,
 };

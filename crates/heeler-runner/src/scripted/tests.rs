@@ -9,8 +9,8 @@ use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
 use std::thread::JoinHandle;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::script::ScriptExit;
 use heeler_model::run::SessionStart;
-use heeler_model::script::ScriptExit;
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -57,7 +57,7 @@ impl ScriptedFixture {
         session: SessionStart,
         secrets: &[&str],
     ) -> ScriptedAgentOptions {
-        let steps = heeler_model::config::parse_script_file("script.yaml".into(), yaml).unwrap();
+        let steps = heeler_config::parse_script_file("script.yaml".into(), yaml).unwrap();
         let secrets = secrets.iter().map(ToString::to_string).collect();
         let script = self.root.join("script.json");
         std::fs::write(

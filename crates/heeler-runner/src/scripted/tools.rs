@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use heeler_model::script::{ScriptStep, ScriptToolCall, ToolResultSource};
+use heeler_config::script::{ScriptStep, ScriptToolCall, ToolResultSource};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use heeler_model::script::{AgentScript, ScriptApiError, ScriptCondition, ScriptExit, ScriptStep};
+use heeler_config::script::{AgentScript, ScriptApiError, ScriptCondition, ScriptExit, ScriptStep};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use camino::Utf8Path;
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::message::{AgentMessage, MessageBody, parse_line, parse_row};
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::recorder::{

@@ -1,7 +1,7 @@
 //! Every state that the death of a runner, or of a settling, leaves.
 
+use heeler_config::RuntimeType;
 use heeler_model::ExitReason;
-use heeler_model::config::RuntimeType;
 use heeler_model::message::parse_line;
 use heeler_model::recorder::{RecordedRows, TranscriptRecorder};
 use heeler_model::run::{ErrorClass, RunEnd, RunError};

@@ -2,8 +2,8 @@
 
 use crate::replies::{CreatedSessionReply, JobReply};
 use axum::extract::State;
+use heeler_config::PRIORITY_MAX;
 use heeler_engine::DaemonCommand;
-use heeler_model::config::PRIORITY_MAX;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
 use heeler_query::enum_schemas;

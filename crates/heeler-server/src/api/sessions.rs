@@ -5,8 +5,8 @@ use crate::replies::{
 };
 use axum::Json;
 use axum::extract::State;
+use heeler_config::RuntimeType;
 use heeler_engine::{CommandReply, DaemonCommand, RESUME_PROMPT, SessionOperation};
-use heeler_model::config::RuntimeType;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobRequest, SessionId, SessionStatus, TriggerType};
 use heeler_query::diff::SessionDiff;

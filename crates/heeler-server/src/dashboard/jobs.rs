@@ -1,7 +1,7 @@
 //! Dashboard page that lists jobs by agent and status.
 
 use axum::extract::State;
-use heeler_model::config::ConfigDuration;
+use heeler_config::ConfigDuration;
 use heeler_pages::jobs::{self, JobsView};
 use heeler_query::FleetReader;
 use heeler_query::jobs::JobListQuery;

@@ -1,8 +1,7 @@
 //! Tests of the displayed parts of a workflow run: with their times, without their outputs.
 
-use heeler_model::JobStatus;
-use heeler_model::WorkflowRunId;
 use heeler_model::workflow::{PartOutcome, PhasePart};
+use heeler_model::{JobStatus, WorkflowRunId};
 
 use super::{commit, insert_jobs, job, job_id, now, place};
 use crate::InstantPart;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::run::{
     AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec, RunStartRecord,

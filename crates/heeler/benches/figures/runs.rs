@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec,
     RuntimeLaunchSpec, SessionPlan, SessionStart,

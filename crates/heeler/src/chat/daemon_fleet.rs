@@ -12,8 +12,8 @@ use heeler_chat::{
     ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, MessageDeliveryError,
     TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
 };
+use heeler_config::{AgentConfig, LoadedConfig};
 use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_RETENTION};
-use heeler_model::config::{AgentConfig, LoadedConfig};
 use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, error_chain};

@@ -1,7 +1,7 @@
 //! Describes an agent's permissions in plain words, for the chat screen. Start at [`rules`].
 
+use heeler_config::{AgentConfig, PermissionMode, RuntimeConfig};
 use heeler_model::ApprovalMode;
-use heeler_model::config::{AgentConfig, PermissionMode, RuntimeConfig};
 
 /// Describes the actions that an agent may take without asking, those it may never take, the person
 /// who is asked about the rest, and the file that sets this. Each line is a label and a value.

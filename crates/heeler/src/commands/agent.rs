@@ -3,9 +3,9 @@
 //! Lists are read from the config and the database; changes are requests to the daemon.
 
 use clap::{Args, Subcommand};
+use heeler_config::AgentLookupError;
 use heeler_engine::{AgentChange, DaemonCommand};
 use heeler_model::AgentStatus;
-use heeler_model::config::AgentLookupError;
 use heeler_query::agents::AgentSummary;
 use jiff::Timestamp;
 use serde_json::json;

@@ -9,7 +9,7 @@ use heeler_chat::{
     Conversation, ConversationOptions, ConversationState, OldFormatPolicy, SessionDirectory,
     SessionDirectoryError, SessionFile, WorkerExitPolicy,
 };
-use heeler_model::config::{AgentConfig, LoadedConfig, RuntimeConfig};
+use heeler_config::{AgentConfig, LoadedConfig, RuntimeConfig};
 use heeler_tui::{SessionPicker, TerminalHandle};
 
 use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
-use heeler_model::config::{self, ConfigFaults, FaultSeverity, LoadedConfig};
+use heeler_config::{ConfigFaults, FaultSeverity, LoadedConfig};
 use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
@@ -174,9 +174,9 @@ fn show(context: &CommandContext, args: &ConfigShowArgs) -> CommandResult {
 
 fn schema(args: &ConfigSchemaArgs) -> CommandResult {
     let schema = match (args.agent, args.workflow) {
-        (true, _) => config::agent_schema(),
-        (false, true) => config::workflow_schema(),
-        (false, false) => config::fleet_schema(),
+        (true, _) => heeler_config::agent_schema(),
+        (false, true) => heeler_config::workflow_schema(),
+        (false, false) => heeler_config::fleet_schema(),
     };
     Ok(output::print_json(&schema)?)
 }

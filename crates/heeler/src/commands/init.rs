@@ -5,8 +5,8 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand, ValueHint};
+use heeler_config::templates;
 use heeler_model::LocalName;
-use heeler_model::config::templates;
 
 use crate::context::CONFIG_NAMES;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};

@@ -1,7 +1,6 @@
 //! Texts about a job that several commands print: status, start, duration and summary.
 
-use heeler_model::JobStatus;
-use heeler_model::job_row;
+use heeler_model::{JobStatus, job_row};
 use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
 

@@ -8,9 +8,9 @@ use std::io::Read as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
+use heeler_config::ScheduleTrigger;
 use heeler_engine::{DaemonCommand, ScheduleChange, WEBHOOK_BYTES_MAX, WebhookCall};
 use heeler_model::ScheduleStatus;
-use heeler_model::config::ScheduleTrigger;
 use heeler_model::timetable::SkipReason;
 use heeler_query::schedules::{ScheduleDetails, ScheduleOverrideSummary, ScheduleSummary};
 use jiff::Timestamp;

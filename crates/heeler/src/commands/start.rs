@@ -14,14 +14,14 @@ use camino::Utf8Path;
 use clap::Args;
 use clap::builder::FalseyValueParser;
 #[cfg(feature = "fault-points")]
+use heeler_config::ConfigDuration;
+#[cfg(feature = "fault-points")]
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
     Daemon, DaemonExit, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
     RUNNER_SILENCE_MAX, SetupLoader, StateOpenError, remove_daemon_file, write_daemon_file,
 };
-#[cfg(feature = "fault-points")]
-use heeler_model::config::ConfigDuration;
 use heeler_model::error_chain;
 use heeler_query::FleetReader;
 use heeler_server::{

@@ -5,8 +5,8 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use clap::Args;
+use heeler_config::ConfigDuration;
 use heeler_engine::{CommandReply, DaemonCommand, StopMode};
-use heeler_model::config::ConfigDuration;
 use heeler_server::{DaemonClient, DaemonClientError};
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 //! A secret is created here and shown once; the daemon receives only its hash. Start at [`run`].
 
 use clap::{Args, Subcommand};
+use heeler_config::ConfigDuration;
 use heeler_engine::{AccessOperation, AccessSecret, CommandReply, DaemonCommand};
-use heeler_model::config::ConfigDuration;
 use heeler_model::{AccessName, AccessScope, TokenId};
 use heeler_query::access::{TokenList, TokenStatus, TokenSummary};
 use jiff::SignedDuration;

@@ -9,8 +9,8 @@ mod trigger_args;
 use std::io::{IsTerminal as _, Read as _};
 use std::sync::Arc;
 
+use heeler_config::{AgentLookupError, RuntimeConfig};
 use heeler_engine::{CommandReply, DaemonCommand};
-use heeler_model::config::{AgentLookupError, RuntimeConfig};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, JobId, JobRequest};
 use heeler_query::QueryErrorKind;

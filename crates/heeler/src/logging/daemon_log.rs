@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use camino::Utf8Path;
+use heeler_config::LogRotation;
 use heeler_engine::logs::RotatingLog;
-use heeler_model::config::LogRotation;
 
 static LOG: OnceLock<Mutex<RotatingLog>> = OnceLock::new();
 

@@ -11,7 +11,7 @@ use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::run::McpServerSpec;
 use heeler_testkit::{ModelScript, ModelScriptStep, ProofSettings};
 use serde_json::json;

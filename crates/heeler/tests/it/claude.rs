@@ -19,8 +19,8 @@ mod workers;
 
 use camino::Utf8PathBuf;
 use expect_test::Expect;
+use heeler_config::RuntimeType::{self, Cli, Sdk};
 use heeler_model::ExitReason;
-use heeler_model::config::RuntimeType::{self, Cli, Sdk};
 use heeler_model::run::{ErrorClass, RunEnd as Ended};
 use heeler_testkit::ModelScript;
 use rustix::process::Pid;

@@ -11,7 +11,7 @@ use heeler_engine::hooks::{
     ChatServiceUrls, FinishedHook, HookOutcome, HookWorker, HookWorkerConfig, JobEnd, hook_effects,
 };
 use heeler_model::run::RunStartRecord;
-use heeler_model::{ExitReason, Job, JobStatus, TriggerType, config};
+use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
 use heeler_store::{DatabaseError, StateDir, Store, StoreReader};
 use heeler_testkit::WAIT_MAX;
 use jiff::Timestamp;
@@ -57,7 +57,7 @@ impl Hooked {
             "working_directory": "work", "secrets": ["KEY"], "hooks": {"after_run": [hook]}});
         let text = serde_json::json!({"agents": [agent]}).to_string();
         let read = |_: &Utf8Path| Ok(text.clone());
-        let loaded = config::load(&root.join("heeler.yaml"), &read, &env);
+        let loaded = heeler_config::load(&root.join("heeler.yaml"), &read, &env);
         let loaded = Arc::new(loaded.unwrap_or_else(|faults| panic!("{}", faults.summary())));
         let program = Utf8PathBuf::from(env!("CARGO_BIN_EXE_heeler"));
         let fleet = EngineContext {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
     RunStartRecord, RuntimeLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SessionPlan,

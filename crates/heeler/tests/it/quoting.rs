@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use heeler_model::workflow::{TemplateScope, WorkflowTemplate};
+use heeler_config::workflow::{TemplateScope, WorkflowTemplate};
 use indexmap::IndexMap;
 use serde_json::{Map, json};
 

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::config::RuntimeType;
+use heeler_config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ControlEvent, ControlOperation,
     ControlRequest, PROTOCOL, QuestionAnswer, QuestionPolicy, RunLimits, RunResult, RunSpec,

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use heeler_config::RuntimeType::Scripted;
 use heeler_model::ExitReason;
-use heeler_model::config::RuntimeType::Scripted;
 use heeler_model::run::{RuntimeLaunchSpec, SessionStart};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! Conversations: prompts, permission, questions, interrupts, what is not the protocol.
 
 use expect_test::expect;
-use heeler_model::script::ScriptExit;
+use heeler_config::script::ScriptExit;
 use serde_json::json;
 
 use super::{ScriptedFixture, fresh, start};

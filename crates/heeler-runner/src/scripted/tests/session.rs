@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use expect_test::expect;
+use heeler_config::script::ScriptExit;
 use heeler_model::run::SessionStart;
-use heeler_model::script::ScriptExit;
 use serde_json::{Value as Json, json};
 
 use super::{ID, OTHER, ScriptedFixture, fresh, resume, start};

@@ -1,10 +1,10 @@
 //! Every step, as it sounds in the stream.
 
 use expect_test::{Expect, expect};
+use heeler_config::script::ScriptExit;
 use heeler_model::message::parse_line;
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::run::ErrorClass;
-use heeler_model::script::ScriptExit;
 use serde_json::json;
 
 use super::super::commands::OUTPUT_BYTES_MAX;

@@ -1,9 +1,8 @@
 //! `heeler jobs show`: prints all details of one job, as text or JSON. Start at [`show`].
 
 use clap::Args;
-use heeler_model::JobId;
-use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
+use heeler_model::{JobId, job_row};
 use heeler_query::jobs::{
     FailedHookSummary, JobDetails, JobFile, RunSummary, UsageSummary, load_runs,
 };

@@ -1,9 +1,9 @@
 //! `heeler session resume` and `heeler agent resume`: [`run`] and [`resume_agent`].
 
 use clap::Args;
+use heeler_config::RuntimeType;
 use heeler_engine::RESUME_PROMPT;
 use heeler_model::Session;
-use heeler_model::config::RuntimeType;
 use heeler_store::SessionFilter;
 
 use crate::commands::trigger::{self, TriggerArgs};

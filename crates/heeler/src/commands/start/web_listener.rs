@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{WebConfig, WebOrigin, WebPort};
 use heeler_engine::has_remote_access;
-use heeler_model::config::{WebConfig, WebOrigin, WebPort};
 use heeler_server::{PortHolder, WebEndpoint, port_holder};
 use heeler_store::StoreReader;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use heeler_config::workflow::FaultyWorkflowFile;
 use heeler_engine::{BudgetStatus, CommandReply, DaemonCommand};
-use heeler_model::workflow::FaultyWorkflowFile;
 use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
 
 use super::state_writer::StateWriterInfo;

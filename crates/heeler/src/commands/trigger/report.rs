@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 use heeler_engine::EngineContext;
-use heeler_model::job_row;
 use heeler_model::run::{ErrorClass, RunError};
-use heeler_model::{Job, JobId, JobStatus, Session};
+use heeler_model::{Job, JobId, JobStatus, Session, job_row};
 use heeler_store::{StateDir, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use clap::Args;
+use heeler_config::PRIORITY_MAX;
 use heeler_model::ChannelKey;
-use heeler_model::config::PRIORITY_MAX;
 use serde_json::Value;
 
 use crate::shared_args;

@@ -3,8 +3,8 @@
 use std::io::IsTerminal as _;
 
 use clap::Args;
-use heeler_model::workflow::Workflow;
-use heeler_model::workflow::graph::{self, PhaseDisplayStatus};
+use heeler_config::workflow::Workflow;
+use heeler_config::workflow::graph::{self, PhaseDisplayStatus};
 use heeler_query::progress::WorkflowRunProgress;
 
 use super::lookup::find;

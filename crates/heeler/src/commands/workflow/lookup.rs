@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use heeler_model::config::LoadedConfig;
-use heeler_model::workflow::LoadedWorkflow;
+use heeler_config::LoadedConfig;
+use heeler_config::workflow::LoadedWorkflow;
 use heeler_store::{IdLookupError, StoreReader, WorkflowRunRow};
 
 use crate::context::CommandContext;
@@ -28,7 +28,7 @@ pub(super) fn find<'a>(
     let names = all.workflows.iter().map(|it| it.workflow.name.as_str());
     let failure =
         CommandFailure::message(FailureCode::NotFound, format!("there is no workflow `{name}`"));
-    let near = heeler_model::config::did_you_mean(name, names.clone());
+    let near = heeler_model::did_you_mean(name, names.clone());
     let names: Vec<&str> = names.collect();
     Err(match (near, names.is_empty()) {
         (Some(near), _) => failure.hint(format!("did you mean `{near}`?")),

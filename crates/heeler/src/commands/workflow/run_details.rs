@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use anstyle::Style;
 use clap::Args;
-use heeler_model::job_row;
-use heeler_model::workflow::graph::PhaseDisplayStatus;
+use heeler_config::workflow::graph::PhaseDisplayStatus;
 use heeler_model::workflow::{PhasePart, WorkflowRunStatus};
-use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus};
+use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus, job_row};
 use heeler_query::progress::{
     WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
 };
@@ -101,7 +100,7 @@ fn check_phase(progress: &WorkflowRunProgress, name: &str) -> CommandResult {
     }
     let message = format!("{} has no phase `{name}`", progress.row.head.id);
     let failure = CommandFailure::message(FailureCode::NotFound, message);
-    Err(match heeler_model::config::did_you_mean(name, names.iter().copied()) {
+    Err(match heeler_model::did_you_mean(name, names.iter().copied()) {
         Some(near) => failure.hint(format!("did you mean `{near}`?")),
         None if names.is_empty() => failure,
         None => failure.hint(format!("available: {}", names.join(", "))),

@@ -5,9 +5,8 @@ use std::num::NonZeroU32;
 
 use anstyle::AnsiColor;
 use clap::Args;
-use heeler_model::ApprovalStatus;
-use heeler_model::job_row;
 use heeler_model::workflow::WorkflowRunStatus;
+use heeler_model::{ApprovalStatus, job_row};
 use heeler_query::approvals::ApprovalListQuery;
 use heeler_query::workflow_runs::{WorkflowRunListQuery, WorkflowRunPage, WorkflowRunSummary};
 use jiff::Timestamp;

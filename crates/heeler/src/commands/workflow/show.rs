@@ -1,7 +1,7 @@
 //! `heeler workflow show`: prints a workflow's inputs, phases and last runs. Start at [`run`].
 
 use clap::Args;
-use heeler_model::workflow::{GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow};
+use heeler_config::workflow::{GateKind, LoadedWorkflow, Phase, PhaseWork, TriggerRule, Workflow};
 use heeler_query::workflows::{
     RECENT_RUNS_MAX, StoredWorkflowState, WorkflowDetails, describe_repeat, phase_gates, phase_kind,
 };

@@ -3,8 +3,8 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::config::{AgentConfig, ConfigFaults, FaultSeverity};
-use heeler_model::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
+use heeler_config::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
+use heeler_config::{AgentConfig, ConfigFaults, FaultSeverity};
 use serde_json::json;
 
 use crate::commands::config::faults_json;

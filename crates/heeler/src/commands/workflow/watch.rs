@@ -17,9 +17,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use heeler_config::workflow::Workflow;
+use heeler_config::workflow::graph::PhaseDisplayStatus;
 use heeler_engine::{DaemonCommand, WorkflowOperation};
-use heeler_model::workflow::graph::PhaseDisplayStatus;
-use heeler_model::workflow::{Workflow, WorkflowRunStatus};
+use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{Approval, ApprovalId, WorkflowRunId};
 use heeler_query::progress::{WorkflowRunJournal, WorkflowRunProgress, is_agent_question};
 use heeler_store::{STOPPED_AT, StoreReader};

@@ -1,8 +1,8 @@
 //! Who decides what claude may do: people, nobody, and the list of allowed tools.
 
 use expect_test::expect;
+use heeler_config::PermissionMode;
 use heeler_model::ExitReason;
-use heeler_model::config::PermissionMode;
 use heeler_model::run::{ErrorClass, QuestionAnswer};
 use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;

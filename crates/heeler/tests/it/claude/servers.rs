@@ -6,7 +6,7 @@ use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;
 
 use super::{BOTH, Cli, Rig, RuntimeType, Sdk, alike, succeeded, told, tool_results};
-use heeler_model::config::PermissionMode;
+use heeler_config::PermissionMode;
 
 /// A server on standard input that tells what is in its environment.
 const TELLER: &str = r#"

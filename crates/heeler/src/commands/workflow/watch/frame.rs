@@ -1,9 +1,9 @@
 //! Draws a workflow run: one line per phase, as many as fit. Start at [`frame`].
 
 use anstyle::{AnsiColor, Style};
+use heeler_config::workflow::graph::PhaseDisplayStatus;
 use heeler_model::job_row;
 use heeler_model::workflow::PhasePart;
-use heeler_model::workflow::graph::PhaseDisplayStatus;
 use heeler_query::progress::{self, WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{WorkflowPartRow, WorkflowRunHead};
 use jiff::Timestamp;

@@ -1,0 +1,488 @@
+//! Agent configuration: prompt, permissions, schedules and limits.
+//!
+//! [`AgentKeys`] declares the keys accepted in an agent file, inline, in `defaults` and in
+//! `overrides`. [`AgentConfig`] is the checked form that the rest of the program uses.
+
+use std::num::NonZeroU32;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+
+use crate::amount::UsdAmount;
+use crate::chat::ChatConfig;
+use crate::cron::ConfigTimeZone;
+use crate::docker::DockerConfig;
+use crate::duration::ConfigDuration;
+use crate::hooks::{AgentHooks, HooksKeys};
+use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
+use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
+use crate::reader::ConfigReader;
+use crate::render_json::{AgentConfigJson, restore_templates};
+use crate::repo::RepoConfig;
+use crate::runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+use crate::schedule::{
+    AgentScheduleDefaults, MissedRunPolicy, OverlapPolicy, ScheduleConfig, SchedulesKeys,
+};
+use crate::script_source::ScriptSource;
+use crate::session::{SessionKeys, SessionRules};
+use crate::shape::{ConfigSection, ValueShape, section};
+use crate::unused_keys;
+use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName};
+use crate::work_source::WorkSource;
+use crate::yaml::{YamlKind, YamlNode};
+use crate::{AgentName, ApprovalMode, LocalName};
+
+section! {
+    /// Settings of one agent.
+    pub(crate) struct AgentKeys ("agent") {
+        /// Name of the agent, unique within its fleet: letters, digits, `-` and `_`.
+        name: Option<SpannedValue<LocalName>>,
+        /// Purpose of the agent, for readers.
+        description: Option<String>,
+        /// Program that executes the agent: `sdk` and `cli` are Claude Code, `scripted` follows the
+        /// `script` without a model, `command` runs the `command`.
+        runtime: RuntimeType = "sdk",
+        /// Steps of a scripted agent: a list, or the path of a file that holds the list. The steps
+        /// are described in `docs/scripted.md`.
+        script: Option<SpannedValue<ScriptSource>>,
+        /// Shell command of an agent with `runtime: command`. It receives the prompt on standard
+        /// input and the run ID in the environment variable `HEELER_RUN`. Each line of its output
+        /// is a message; after the first 1,000 lines, lines that arrive together form one message.
+        /// Standard error is also logged.
+        command: Option<SpannedValue<NonBlankText>>,
+        /// Directory in which the agent runs, relative to this file. Defaults to the directory of
+        /// the agent's file.
+        working_directory alias "workspace": Option<WorkingDirectory>,
+        /// Repository the agent works on: `owner/name` on GitHub, a URL or a path. If the
+        /// `working_directory` does not exist, the repository is cloned into it before the first
+        /// job. A token in an `https` URL is passed to git and not stored in the clone.
+        repo: Option<RepoConfig>,
+        /// Name, role and personality of the agent in messages to people.
+        identity: Option<AgentIdentity>,
+        /// Instructions placed before every prompt.
+        system_prompt: Option<String>,
+        /// Prompt used when a trigger provides none.
+        default_prompt: Option<String>,
+        /// Model, such as `claude-sonnet-4-5`. Defaults to Claude's own choice.
+        model: Option<String>,
+        /// Schedules that start the agent: a map by name, or a list.
+        schedules: SchedulesKeys,
+        /// Session settings: how the agent's conversation continues between jobs.
+        session: SessionKeys = "{}",
+        /// Handling of questions and permission requests: `autonomous` (a person who follows the
+        /// job may answer; otherwise the request is denied), `interactive` (the job waits for a
+        /// person's answer, whatever its trigger; see `heeler approvals`), `review` (a person
+        /// approves each action).
+        approvals: ApprovalMode = "autonomous",
+        /// Actions that Claude may take without asking. This key and the tool lists apply to Claude
+        /// only; they have no effect with `runtime: scripted` or `command`.
+        permission_mode: PermissionMode = "acceptEdits",
+        /// Built-in tools available to the agent. Defaults to all.
+        tools: Option<Vec<String>>,
+        /// If set, only these tools may run, and they run without asking. If not set, all tools may run, as `permission_mode` allows.
+        /// `mcp__github__*` matches every tool of a server.
+        allowed_tools: Option<Vec<String>>,
+        /// Tools that must not be used.
+        denied_tools: Option<Vec<String>>,
+        /// Places from which Claude loads settings, CLAUDE.md and skills: `user`, `project`,
+        /// `local`.
+        setting_sources: Option<Vec<SettingSource>>,
+        /// MCP servers, by name.
+        mcp_servers: IndexMap<String, SpannedValue<McpKeys>>,
+        /// Plugin directories, relative to this file.
+        plugins: Vec<PluginEntry>,
+        /// Maximum number of turns in one job.
+        max_turns: Option<NonZeroU32>,
+        /// Time limit of one job.
+        timeout: Option<ConfigDuration>,
+        /// A job that produces no output for this long is stopped. While a tool, a sub-agent or a
+        /// background task is running, or a question is open, only `timeout` applies.
+        stall_timeout: Option<ConfigDuration>,
+        /// The most money that the agent may spend.
+        budget: Option<Budget>,
+        /// Number of jobs of the agent that may run concurrently.
+        instances: InstanceLimits = "{}",
+        /// Queue priority of the agent's jobs, from -100 to 100; higher starts first.
+        priority: PriorityKey = "0",
+        /// Retries of jobs that failed for a temporary reason.
+        retry: RetryKeys = "{}",
+        /// Limits on the jobs that jobs of this agent may start.
+        spawn: SpawnKeys = "{}",
+        /// Time zone of the agent's cron schedules, such as `Europe/Vienna`. Defaults to the
+        /// machine's time zone.
+        timezone: Option<ConfigTimeZone>,
+        /// Delay each scheduled start by a random time up to this.
+        jitter: Option<ConfigDuration>,
+        /// Handling of missed due times: `skip`, `run_once` (the default), `run_all`.
+        missed: Option<MissedRunPolicy>,
+        /// Handling of a due time while the previous job is still active: `skip` (the default) or
+        /// `queue`.
+        overlap: Option<OverlapPolicy>,
+        /// Environment variables of the agent. The agent receives these, the listed `secrets` and a
+        /// few variables that every program needs, and no others.
+        env: EnvVars,
+        /// Names of environment variables that the agent receives. Heeler removes their values from
+        /// everything it writes.
+        secrets: Vec<VarName>,
+        /// The `claude` program: a path, or a name to look up on `PATH`.
+        claude_path: Option<ProgramPath>,
+        /// Actions that follow the end of a job; described in `docs/hooks.md`.
+        hooks: HooksKeys = "{}",
+        /// JSON file in the working directory that the agent writes for its hooks. Defaults to
+        /// `metadata.json`. A file left by an earlier job is ignored.
+        metadata_file: Option<String>,
+        /// Source from which the agent takes its work.
+        work_source: Option<WorkSource>,
+        /// Chats in which the agent answers.
+        chat: Option<ChatConfig>,
+        /// Container in which the agent runs.
+        docker: Option<DockerConfig>,
+        /// Sandbox in which the agent runs.
+        sandbox: Option<Json>,
+    }
+}
+
+/// Agent keys that `defaults` may not set, because they identify one agent.
+pub(crate) const KEYS_WITHOUT_DEFAULT: &[&str] =
+    &["name", "description", "script", "command", "schedules", "identity", "chat", "metadata_file"];
+
+impl AgentKeys {
+    /// Returns the section of an agent file, in which `name` is required.
+    pub(crate) fn file_section() -> ConfigSection {
+        let mut section = AgentKeys::section();
+        section
+            .keys
+            .iter_mut()
+            .filter(|key| key.name == "name")
+            .for_each(|key| key.required = true);
+        section
+    }
+
+    /// Returns the section of `defaults`.
+    pub(crate) fn defaults_section() -> ConfigSection {
+        AgentKeys::section().without_keys("defaults", KEYS_WITHOUT_DEFAULT)
+    }
+}
+
+section! {
+    /// Name, role and personality of the agent in messages to people.
+    pub struct AgentIdentity ("identity") {
+        /// Display name.
+        name: Option<String>,
+        /// Role of the agent.
+        role: Option<String>,
+        /// Tone and style of the agent's messages.
+        personality: Option<String>,
+    }
+}
+
+section! {
+    /// Concurrency limits.
+    pub struct InstanceLimits ("instances") {
+        /// Maximum number of jobs of the agent that run concurrently.
+        max_concurrent: NonZeroU32 = "1",
+    }
+}
+
+section! {
+    /// The most money that may be spent, in US dollars.
+    pub struct Budget ("budget") {
+        /// Maximum for one job.
+        job: Option<UsdAmount>,
+        /// Maximum for one day, from midnight to midnight in the fleet's time zone.
+        day: Option<UsdAmount>,
+        /// Maximum in total.
+        total: Option<UsdAmount>,
+    }
+}
+
+section! {
+    /// Working directory with its clone settings.
+    pub struct CheckoutConfig ("working_directory") {
+        /// The directory, relative to this file.
+        root: Utf8PathBuf,
+        /// Clone `repo` into the directory if it does not exist.
+        auto_clone: bool = "true",
+        /// Number of commits to clone.
+        clone_depth: NonZeroU32 = "1",
+        /// Branch to clone. Defaults to the repository's default branch.
+        default_branch: Option<String>,
+    }
+}
+
+/// Working directory of an agent: a path, or a path with clone settings.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum WorkingDirectory {
+    Folder(Utf8PathBuf),
+    Checkout(CheckoutConfig),
+}
+
+impl ConfigValue for WorkingDirectory {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![ValueShape::Text, CheckoutConfig::shape()])
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<WorkingDirectory> {
+        match &node.kind {
+            YamlKind::Map(_) => CheckoutConfig::read(node, reader).map(WorkingDirectory::Checkout),
+            _ => Utf8PathBuf::read(node, reader).map(WorkingDirectory::Folder),
+        }
+    }
+    fn show(&self) -> Json {
+        match self {
+            WorkingDirectory::Folder(folder) => folder.show(),
+            WorkingDirectory::Checkout(checkout) => checkout.show(),
+        }
+    }
+}
+
+/// Checked configuration of one agent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentConfig {
+    /// Name qualified by the names of its fleets.
+    pub name: AgentName,
+    /// File that defines the agent.
+    pub file: Utf8PathBuf,
+    pub description: Option<String>,
+    pub runtime: RuntimeConfig,
+    pub claude_path: Option<ProgramPath>,
+    pub working_directory: Utf8PathBuf,
+    /// True if the config sets the directory; otherwise it is the directory of the agent's file.
+    pub has_explicit_working_directory: bool,
+    /// Clone settings of the working directory, if configured.
+    pub checkout: Option<CheckoutConfig>,
+    pub repo: Option<RepoConfig>,
+    pub identity: Option<AgentIdentity>,
+    pub system_prompt: Option<String>,
+    pub default_prompt: Option<String>,
+    pub model: Option<String>,
+    pub schedules: Vec<ScheduleConfig>,
+    /// Session rules of jobs that no schedule started.
+    pub session: SessionRules,
+    pub approvals: ApprovalMode,
+    pub permission_mode: PermissionMode,
+    /// Built-in tools available to the agent; `None` means all.
+    pub tools: Option<Vec<String>>,
+    /// The only tools that may be used; `None` means no restriction.
+    pub allowed_tools: Option<Vec<String>>,
+    pub denied_tools: Vec<String>,
+    pub setting_sources: Option<Vec<SettingSource>>,
+    pub mcp_servers: IndexMap<String, McpServer>,
+    pub plugins: Vec<PluginConfig>,
+    pub max_turns: Option<NonZeroU32>,
+    /// Time limit of a job that no schedule started.
+    pub timeout: Option<ConfigDuration>,
+    /// Longest time a job may produce no output.
+    pub stall_timeout: Option<ConfigDuration>,
+    pub budget: Option<Budget>,
+    pub max_concurrent: NonZeroU32,
+    /// Queue priority; higher starts first.
+    pub priority: i32,
+    pub retry: RetryPolicy,
+    pub spawn: SpawnLimits,
+    pub env: EnvVars,
+    /// Names of the secret variables the agent receives.
+    pub secrets: Vec<VarName>,
+    pub hooks: AgentHooks,
+    /// File that the agent writes for its hooks.
+    pub metadata_file: Option<String>,
+    pub work_source: Option<WorkSource>,
+    pub chat: Option<ChatConfig>,
+    pub docker: Option<DockerConfig>,
+    /// Sandbox settings, not interpreted yet.
+    pub sandbox: Option<Json>,
+    pub(crate) config_json: AgentConfigJson,
+}
+
+/// Position of an agent in the loaded files.
+pub(crate) struct AgentSource<'a> {
+    /// Names of the enclosing fleets, joined by dots; empty for the root.
+    pub(crate) fleet: &'a str,
+    /// File that defines the agent.
+    pub(crate) file: &'a Utf8Path,
+    /// Merged YAML tree of the agent.
+    pub(crate) tree: &'a YamlNode,
+}
+
+impl AgentSource<'_> {
+    /// Returns true if the key is present, even with a faulty value.
+    fn has_key(&self, key: &str) -> bool {
+        self.tree.get(key).is_some_and(|value| !value.is_null())
+    }
+}
+
+impl AgentConfig {
+    /// Checks rules that involve several keys. Reports all faults.
+    pub(crate) fn check(
+        keys: AgentKeys,
+        origin: &AgentSource<'_>,
+        reader: &mut ConfigReader,
+    ) -> Option<AgentConfig> {
+        let name = qualified_name(&keys, origin, reader);
+        unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
+        let runtime = check_runtime(&keys, origin, reader);
+        let schedules = check_schedules(&keys, reader);
+        let mcp_servers = keys
+            .mcp_servers
+            .iter()
+            .filter_map(|(name, server)| {
+                Some((name.clone(), McpServer::check(name, server, reader)?))
+            })
+            .collect();
+        let hooks = AgentHooks::check(&keys.hooks, reader);
+        let retry = RetryPolicy::check(&keys.retry, reader);
+        let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
+        let names_working_directory = keys.working_directory.is_some();
+        let (working_directory, checkout) = match keys.working_directory.clone() {
+            None => (folder, None),
+            Some(WorkingDirectory::Folder(folder)) => (folder, None),
+            Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
+        };
+        let (name, runtime) = (name?, runtime?);
+        let shown = render_agent_json(&keys, &name, origin, &working_directory);
+        let mode = keys.session.mode;
+        Some(AgentConfig {
+            name,
+            file: origin.file.to_owned(),
+            runtime,
+            working_directory,
+            has_explicit_working_directory: names_working_directory,
+            checkout,
+            schedules,
+            mcp_servers,
+            hooks,
+            config_json: shown,
+            retry,
+            spawn: SpawnLimits::new(&keys.spawn),
+            priority: keys.priority.get(),
+            session: keys.session.to_rules(mode),
+            timeout: keys.timeout.or(keys.session.job_timeout(mode)),
+            model: keys.model.or(keys.session.model),
+            max_turns: keys.max_turns.or(keys.session.max_turns),
+            max_concurrent: keys.instances.max_concurrent,
+            plugins: keys.plugins.into_iter().map(|PluginEntry(plugin)| plugin).collect(),
+            allowed_tools: keys.allowed_tools,
+            denied_tools: keys.denied_tools.unwrap_or_default(),
+            description: keys.description,
+            claude_path: keys.claude_path,
+            repo: keys.repo,
+            identity: keys.identity,
+            system_prompt: keys.system_prompt,
+            default_prompt: keys.default_prompt,
+            approvals: keys.approvals,
+            permission_mode: keys.permission_mode,
+            tools: keys.tools,
+            setting_sources: keys.setting_sources,
+            stall_timeout: keys.stall_timeout,
+            budget: keys.budget,
+            env: keys.env,
+            secrets: keys.secrets,
+            metadata_file: keys.metadata_file,
+            work_source: keys.work_source,
+            chat: keys.chat,
+            docker: keys.docker,
+            sandbox: keys.sandbox,
+        })
+    }
+}
+
+fn qualified_name(
+    keys: &AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Option<AgentName> {
+    let Some(name) = &keys.name else {
+        if !origin.has_key("name") {
+            let message = "the agent has no `name`".to_owned();
+            reader.error(origin.tree.at, message).expected("`name` belongs here");
+        }
+        return None;
+    };
+    let text = match origin.fleet {
+        "" => name.value.to_string(),
+        fleet => format!("{fleet}.{}", name.value),
+    };
+    match text.parse() {
+        Ok(name) => Some(name),
+        Err(error) => {
+            let message = format!("{error}");
+            reader.error(name.at, message).expected("expected a shorter name");
+            None
+        }
+    }
+}
+
+fn check_schedules(keys: &AgentKeys, reader: &mut ConfigReader) -> Vec<ScheduleConfig> {
+    let defaults = AgentScheduleDefaults {
+        prompt: keys.default_prompt.as_ref(),
+        session: &keys.session,
+        timeout: keys.timeout,
+        timezone: keys.timezone.as_ref(),
+        jitter: keys.jitter,
+        missed: keys.missed,
+        overlap: keys.overlap,
+        work_source: keys.work_source.as_ref(),
+        priority: keys.priority,
+    };
+    let schedules = keys.schedules.0.iter();
+    // A boxed slice has no spare capacity, which matters with ten thousand agents.
+    let checked: Box<[ScheduleConfig]> = schedules
+        .filter_map(|(name, keys)| ScheduleConfig::check(name, keys, &defaults, reader))
+        .collect();
+    checked.into_vec()
+}
+
+fn check_runtime(
+    keys: &AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Option<RuntimeConfig> {
+    let at = keys.name.as_ref().map_or(origin.tree.at, |name| name.at);
+    let runtime = keys.runtime;
+    if let Some(script) = keys.script.as_ref().filter(|_| runtime != RuntimeType::Scripted) {
+        let message = format!("`script` needs `runtime: scripted`; the runtime is `{runtime}`");
+        reader.error(script.at, message).expected("it would never be executed");
+    }
+    if let Some(command) = keys.command.as_ref().filter(|_| runtime != RuntimeType::Command) {
+        let message = format!("`command` needs `runtime: command`; the runtime is `{runtime}`");
+        reader.error(command.at, message).expected("it would never be run");
+    }
+    let mut missing = |key: &str| {
+        if origin.has_key(key) {
+            return None;
+        }
+        let message = format!("an agent with `runtime: {runtime}` needs the key `{key}`");
+        reader.error(at, message).expected(format!("`{key}` is missing"));
+        None
+    };
+    match runtime {
+        RuntimeType::Sdk => Some(RuntimeConfig::Sdk),
+        RuntimeType::Cli => Some(RuntimeConfig::Cli),
+        RuntimeType::Scripted => match &keys.script {
+            Some(script) => Some(RuntimeConfig::Scripted(script.value.steps())),
+            None => missing("script"),
+        },
+        RuntimeType::Command => match &keys.command {
+            Some(command) => Some(RuntimeConfig::Command(command.value.0.clone())),
+            None => missing("command"),
+        },
+    }
+}
+
+/// Renders the merged keys together with the qualified name and directories, which are known only
+/// after loading.
+fn render_agent_json(
+    keys: &AgentKeys,
+    name: &AgentName,
+    origin: &AgentSource<'_>,
+    working_directory: &Utf8Path,
+) -> AgentConfigJson {
+    let mut shown = keys.show();
+    restore_templates(&mut shown, origin.tree);
+    if keys.working_directory.is_none() {
+        shown["working_directory"] = json!(working_directory);
+    }
+    shown["qualified_name"] = json!(name);
+    shown["file"] = json!(origin.file);
+    AgentConfigJson::new(&shown)
+}

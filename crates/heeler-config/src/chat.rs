@@ -1,0 +1,320 @@
+//! Discord and Slack settings, in herdctl's form (guilds, `auto`) and the short form (flat
+//! channels, `all`). They are parsed and checked; no connector uses them yet.
+
+use std::num::NonZeroU32;
+
+use serde_json::{Value as Json, json};
+
+use crate::reader::ConfigReader;
+use crate::shape::{ValueShape, section};
+use crate::value::{ConfigValue, VarName, read_word, word_value};
+use crate::words::words;
+use crate::yaml::YamlNode;
+
+/// Messages of a channel that the agent answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChatMode {
+    /// Messages that mention the agent.
+    Mention,
+    /// All messages. Written `auto` or `all`.
+    Auto,
+}
+
+impl ConfigValue for ChatMode {
+    fn shape() -> ValueShape {
+        ValueShape::Words(vec!["mention", "auto", "all"])
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ChatMode> {
+        match read_word(node, reader, &["mention", "auto", "all"])? {
+            0 => Some(ChatMode::Mention),
+            _ => Some(ChatMode::Auto),
+        }
+    }
+    fn show(&self) -> Json {
+        match self {
+            ChatMode::Mention => json!("mention"),
+            ChatMode::Auto => json!("auto"),
+        }
+    }
+}
+
+words! {
+    /// Amount of logging of a chat connector.
+    pub enum ChatLogLevel ("log level") {
+        /// Errors only.
+        Minimal = "minimal",
+        /// Main events.
+        Standard = "standard",
+        /// All details.
+        Verbose = "verbose",
+    }
+}
+
+words! {
+    /// Agent messages that are sent to the chat.
+    pub enum AssistantMessages ("choice of messages") {
+        /// Final answers only.
+        Answers = "answers",
+        /// All messages.
+        All = "all",
+    }
+}
+
+words! {
+    /// Activity shown in a bot's status.
+    pub enum ActivityType ("activity") {
+        /// "Playing".
+        Playing = "playing",
+        /// "Watching".
+        Watching = "watching",
+        /// "Listening".
+        Listening = "listening",
+        /// "Competing".
+        Competing = "competing",
+    }
+}
+
+words! {
+    /// Scope in which slash commands are registered.
+    pub enum CommandScope ("scope") {
+        /// All servers.
+        Global = "global",
+        /// One server.
+        Guild = "guild",
+    }
+}
+
+word_value!(ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
+
+section! {
+    /// Chats in which the agent answers.
+    pub struct ChatConfig ("chat") {
+        /// The agent's Discord bot.
+        discord: Option<DiscordConfig>,
+        /// Slack, through an app in socket mode.
+        slack: Option<SlackConfig>,
+    }
+}
+
+section! {
+    /// Settings of one channel.
+    pub struct ChannelConfig ("channel") {
+        /// Channel ID.
+        id: String,
+        /// Name of the channel, for readers of the config.
+        name: Option<String>,
+        /// Messages that are answered: those that `mention` the agent, or all (`auto`, `all`).
+        mode: ChatMode = "mention",
+        /// Number of earlier messages included in a new conversation.
+        context_messages: NonZeroU32 = "10",
+    }
+}
+
+section! {
+    /// Direct messages.
+    pub struct DirectMessages ("dm") {
+        /// Answer direct messages.
+        enabled: bool = "true",
+        /// Direct messages that are answered: those that `mention` the agent, or all (`auto`,
+        /// `all`).
+        mode: ChatMode = "auto",
+        /// Users who may write. Defaults to everyone.
+        allowlist: Option<Vec<String>>,
+        /// Users who may not write; takes precedence over `allowlist`.
+        blocklist: Vec<String>,
+    }
+}
+
+section! {
+    /// A Discord bot.
+    pub struct DiscordConfig ("chat.discord") {
+        /// Environment variable that holds the bot token.
+        bot_token_env: VarName = "DISCORD_BOT_TOKEN",
+        /// Hours after which a channel starts a new conversation.
+        session_expiry_hours: NonZeroU32 = "24",
+        /// Amount of logging.
+        log_level: ChatLogLevel = "standard",
+        /// Servers, each with its channels.
+        guilds: Vec<GuildConfig>,
+        /// Channels listed without their server.
+        channels: Vec<ChannelConfig>,
+        /// Direct messages.
+        dm: Option<DirectMessages>,
+        /// Activity shown in the bot's status.
+        presence: Option<PresenceConfig>,
+        /// Output shown in a conversation.
+        output: DiscordOutput = "{}",
+        /// Voice messages.
+        voice: Option<VoiceConfig>,
+        /// Files sent to the bot.
+        attachments: Option<AttachmentConfig>,
+        /// Scope in which slash commands are registered.
+        command_registration: Option<CommandRegistration>,
+        /// Skills offered as slash commands.
+        skills: Vec<SkillConfig>,
+    }
+}
+
+section! {
+    /// A Discord server.
+    pub struct GuildConfig ("guild") {
+        /// Server ID.
+        id: String,
+        /// Channels of the server.
+        channels: Vec<ChannelConfig>,
+        /// Mode of channels that are not listed. If not set, they are ignored.
+        default_channel_mode: Option<ChatMode>,
+        /// Direct messages from members of the server.
+        dm: Option<DirectMessages>,
+    }
+}
+
+section! {
+    /// Activity shown in the bot's status.
+    pub struct PresenceConfig ("presence") {
+        /// Verb of the activity.
+        activity_type: Option<ActivityType>,
+        /// Text after the verb.
+        activity_message: Option<String>,
+    }
+}
+
+section! {
+    /// Output shown in a Discord conversation.
+    pub struct DiscordOutput ("discord.output") {
+        /// Show tool results.
+        tool_results: bool = "true",
+        /// Maximum number of characters of a tool result, at most 1000.
+        tool_result_max_length: ResultLength = "900",
+        /// Show system events, such as compaction.
+        system_status: bool = "true",
+        /// Show errors.
+        errors: bool = "true",
+        /// Show cost, tokens and turns at the end.
+        result_summary: bool = "false",
+        /// Show the typing indicator while the agent works.
+        typing_indicator: bool = "true",
+        /// Reaction added to a message when it is accepted; empty for none.
+        acknowledge_emoji: String = "eyes",
+        /// Agent messages that are sent.
+        assistant_messages: AssistantMessages = "answers",
+        /// Show a progress card.
+        progress_indicator: bool = "true",
+    }
+}
+
+/// Length of a tool result in characters: 1 to 1000, the limit of an embed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResultLength(NonZeroU32);
+
+impl ResultLength {
+    const MAX: u32 = 1000;
+
+    pub fn get(self) -> u32 {
+        self.0.get()
+    }
+}
+
+impl ConfigValue for ResultLength {
+    fn shape() -> ValueShape {
+        ValueShape::Int { min: 1, max: i64::from(ResultLength::MAX) }
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ResultLength> {
+        let length = NonZeroU32::read(node, reader)?;
+        match length.get() <= ResultLength::MAX {
+            true => Some(ResultLength(length)),
+            false => crate::value::report_expected(reader, node, "a whole number from 1 to 1000"),
+        }
+    }
+    fn show(&self) -> Json {
+        json!(self.get())
+    }
+}
+
+section! {
+    /// Voice messages.
+    pub struct VoiceConfig ("voice") {
+        /// Transcribe and answer voice messages.
+        enabled: bool = "false",
+        /// Transcription service.
+        provider: String = "openai",
+        /// Environment variable that holds the API key.
+        api_key_env: VarName = "OPENAI_API_KEY",
+        /// Transcription model.
+        model: String = "whisper-1",
+        /// Language of the messages, if known.
+        language: Option<String>,
+    }
+}
+
+section! {
+    /// Files sent to the bot.
+    pub struct AttachmentConfig ("attachments") {
+        /// Accept files.
+        enabled: bool = "false",
+        /// Largest accepted file, in megabytes.
+        max_file_size_mb: NonZeroU32 = "10",
+        /// Maximum number of files per message.
+        max_files_per_message: NonZeroU32 = "5",
+        /// Accepted media types.
+        allowed_types: Vec<String> = "[image/*, application/pdf, text/*]",
+        /// Directory for downloaded files, within the working directory.
+        download_dir: String = ".discord-attachments",
+        /// Remove the files after processing.
+        cleanup_after_processing: bool = "true",
+    }
+}
+
+section! {
+    /// Registration of slash commands.
+    pub struct CommandRegistration ("command_registration") {
+        /// Scope of the commands: all servers (`global`) or one server (`guild`).
+        scope: CommandScope = "global",
+        /// Server ID, for `scope: guild`.
+        guild_id: Option<String>,
+    }
+}
+
+section! {
+    /// A skill offered as a slash command.
+    pub struct SkillConfig ("skill") {
+        /// Name of the skill.
+        name: String,
+        /// Description of the skill.
+        description: Option<String>,
+    }
+}
+
+section! {
+    /// A Slack app.
+    pub struct SlackConfig ("chat.slack") {
+        /// Environment variable that holds the bot token.
+        bot_token_env: VarName = "SLACK_BOT_TOKEN",
+        /// Environment variable that holds the app token.
+        app_token_env: VarName = "SLACK_APP_TOKEN",
+        /// Hours after which a channel starts a new conversation.
+        session_expiry_hours: NonZeroU32 = "24",
+        /// Amount of logging.
+        log_level: ChatLogLevel = "standard",
+        /// Channels in which the agent answers.
+        channels: Vec<ChannelConfig>,
+        /// Direct messages.
+        dm: Option<DirectMessages>,
+        /// Output shown in a conversation.
+        output: SlackOutput = "{}",
+    }
+}
+
+section! {
+    /// Output shown in a Slack conversation.
+    pub struct SlackOutput ("slack.output") {
+        /// Show tool results.
+        tool_results: bool = "true",
+        /// Maximum number of characters of a tool result, at most 1000.
+        tool_result_max_length: ResultLength = "900",
+        /// Show system events, such as compaction.
+        system_status: bool = "true",
+        /// Show errors.
+        errors: bool = "true",
+    }
+}

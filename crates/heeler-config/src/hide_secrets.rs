@@ -1,0 +1,59 @@
+//! Removal of secrets from the config as JSON, so that they appear by name only.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value as Json;
+
+use crate::agent::AgentConfig;
+use crate::fleet::FleetConfig;
+use crate::render_json::AgentConfigJson;
+use crate::value::escape_variables;
+
+/// Minimum length of a secret to search for: shorter ones would match ordinary words.
+const SECRET_LEN_MIN: usize = 4;
+
+/// Replaces the value of each variable that an agent lists as a secret by `${NAME}`, wherever it
+/// occurs.
+pub(crate) fn hide_secrets(
+    fleets: &mut [FleetConfig],
+    agents: &mut [AgentConfig],
+    env: &BTreeMap<String, String>,
+) {
+    let names: Vec<String> = agents
+        .iter()
+        .flat_map(|agent| agent.secrets.iter().map(|name| name.as_str().to_owned()))
+        .collect();
+    // Rendered text has `${` escaped, so a secret that contains it is searched in both forms. Long
+    // secrets come first, because a secret may be part of another.
+    let mut secrets: Vec<(&String, String)> = names
+        .iter()
+        .filter_map(|name| Some((name, env.get(name)?)))
+        .filter(|(_, value)| value.len() >= SECRET_LEN_MIN)
+        .flat_map(|(name, value)| [(name, value.clone()), (name, escape_variables(value))])
+        .collect();
+    secrets.sort_by_key(|(_, value)| std::cmp::Reverse(value.len()));
+    if secrets.is_empty() {
+        return;
+    }
+    for agent in agents {
+        let mut shown = agent.config_json.json();
+        hide_in_value(&mut shown, &secrets);
+        agent.config_json = AgentConfigJson::new(&shown);
+    }
+    fleets.iter_mut().for_each(|fleet| hide_in_value(&mut fleet.config_json, &secrets));
+}
+
+fn hide_in_value(value: &mut Json, secrets: &[(&String, String)]) {
+    match value {
+        Json::String(text) => {
+            for (name, secret) in secrets {
+                if text.contains(secret.as_str()) {
+                    *text = text.replace(secret.as_str(), &format!("${{{name}}}"));
+                }
+            }
+        }
+        Json::Array(items) => items.iter_mut().for_each(|item| hide_in_value(item, secrets)),
+        Json::Object(map) => map.values_mut().for_each(|item| hide_in_value(item, secrets)),
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}

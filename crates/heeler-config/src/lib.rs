@@ -1,0 +1,107 @@
+//! The config language of Heeler: from YAML text and environment variables to checked types.
+//!
+//! Fleet files, agent files, `.env` files, workflow files and scripts of the scripted agent are
+//! parsed here. The crate does no I/O and reads no clock and no environment. It knows no records:
+//! jobs, runs and sessions are in `heeler-model`, which depends on this crate. Start at [`load`]. It
+//! takes a function that reads files and a map of variables. It returns a [`LoadedConfig`], with
+//! fleets and agents that hold only valid values, or [`ConfigFaults`], with every fault and its
+//! position. [`workflow::load_workflow_folder`] does the same for workflows. `yaml` parses text into
+//! a tree with positions, `interpolate` substitutes variables, and `loader` merges trees and reads
+//! them into sections. `shape` declares a section: its struct, reader, JSON Schema and documentation
+//! in one place.
+
+mod agent;
+mod amount;
+mod changes;
+mod chat;
+mod cron;
+mod docker;
+mod dotenv;
+mod duration;
+mod fault;
+mod fleet;
+mod globs;
+mod hide_secrets;
+mod hooks;
+pub mod id_syntax;
+mod interpolate;
+mod loaded_config;
+mod loader;
+mod lookup;
+mod mcp;
+mod names;
+mod policy;
+mod reader;
+mod reference;
+mod render_json;
+mod repo;
+mod runtime;
+mod schedule;
+mod schema;
+pub mod script;
+mod script_source;
+mod session;
+mod shape;
+pub mod templates;
+mod text;
+mod unused_key_notes;
+mod unused_keys;
+mod value;
+mod web;
+pub mod webhook;
+mod words;
+mod work_source;
+pub mod workflow;
+mod yaml;
+
+pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
+pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
+pub use changes::{ConfigChange, diff_configs};
+pub use chat::{
+    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
+    ChatMode, CommandRegistration, CommandScope, DirectMessages, DiscordConfig, DiscordOutput,
+    GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
+};
+pub use cron::{ConfigTimeZone, CronExpr};
+pub use docker::{
+    ContainerUser, DockerConfig, MountMode, NetworkMode, PortBinding, TmpfsMount, VolumeMount,
+};
+pub use dotenv::{DotenvFault, parse_dotenv};
+pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};
+pub use fault::{ConfigFault, ConfigFaults, FAULTS_SHOWN_MAX, FaultSeverity, RenderStyle};
+pub use fleet::{
+    FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,
+    WebhookConfig,
+};
+pub use globs::{GLOBS_MAX, GlobList};
+pub use hooks::{
+    AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,
+    TimeoutDuration,
+};
+pub use id_syntax::IdParseError;
+pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
+pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
+pub use lookup::AgentLookupError;
+pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
+pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
+pub use policy::{
+    LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
+    SPAWN_DEPTH_MAX, SpawnLimits,
+};
+pub use reader::{ConfigDialect, FileReader};
+pub use reference::{reference_markdown, workflow_reference_markdown};
+pub use repo::{RepoConfig, RepoCredentials};
+pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+pub use schedule::{
+    INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
+    ScheduleType, ScheduledWorkflow,
+};
+pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
+pub use script_source::parse_script_file;
+pub use session::SessionRules;
+pub use text::{did_you_mean, is_terminal_control};
+pub use value::{EnvVars, SecretText, VarName, WebUrl};
+pub use web::{WebOrigin, WebPort};
+pub use words::UnknownWordError;
+pub use work_source::{RepoName, WorkAuth, WorkLabels, WorkSource, WorkSourceType};
+pub use yaml::{DEPTH_MAX, FILE_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX};

@@ -1,0 +1,105 @@
+//! The loaded config: fleets, agents, workflows and cron files.
+//!
+//! Start at [`LoadedConfig`].
+
+use std::sync::Arc;
+
+use camino::Utf8PathBuf;
+use serde_json::{Value as Json, json};
+
+use crate::agent::AgentConfig;
+use crate::fault::ConfigFaults;
+use crate::fleet::FleetConfig;
+use crate::schedule::{
+    MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger, ScheduledWorkflow,
+};
+use crate::workflow::{FaultyWorkflowFile, LoadedWorkflow, WorkflowCron, WorkflowFolder};
+
+/// A completely loaded, valid config.
+#[derive(Debug, Clone)]
+pub struct LoadedConfig {
+    /// The root fleet, then the nested fleets, depth first.
+    pub fleets: Vec<FleetConfig>,
+    /// Agents of all fleets; those of a fleet precede those of its nested fleets.
+    pub agents: Vec<AgentConfig>,
+    /// Workflows; empty until [`LoadedConfig::add_workflows`] is called.
+    pub workflows: Vec<Arc<LoadedWorkflow>>,
+    /// Cron files, which start workflows at given times.
+    pub crons: Vec<WorkflowCron>,
+    /// Files of the workflow directory that are ignored because they have a fault.
+    pub faulty_files: Vec<FaultyWorkflowFile>,
+    /// All files that were read.
+    pub files: Vec<Utf8PathBuf>,
+    pub warnings: ConfigFaults,
+}
+
+/// Suffix of a cron's name if its agent already has a schedule of that name.
+pub const CRON_SUFFIX: &str = "-workflow";
+
+impl LoadedConfig {
+    /// Adds the content of the fleet's workflow directory.
+    ///
+    /// A cron becomes a schedule of the agent that executes its workflow. If that agent already has
+    /// a schedule of the same name, the cron is named `NAME-workflow`.
+    pub fn add_workflows(&mut self, found: WorkflowFolder) {
+        self.workflows = found.workflows;
+        for cron in &found.crons {
+            let named = |it: &&Arc<LoadedWorkflow>| it.workflow.name == cron.workflow;
+            let workflow = self.workflows.iter().find(named).map(|it| &it.workflow);
+            let agent = workflow.and_then(|workflow| {
+                let own = workflow.phases.iter().find_map(|phase| phase.agent.as_ref());
+                workflow.agent.as_ref().or(own)
+            });
+            let agent = self.agents.iter_mut().find(|it| Some(&it.name) == agent);
+            let Some(agent) = agent else { continue };
+            let mut schedule = cron_schedule(cron, agent);
+            if agent.schedules.iter().any(|it| it.name == schedule.name) {
+                schedule.name.push_str(CRON_SUFFIX);
+            }
+            agent.schedules.push(schedule);
+        }
+        self.crons = found.crons;
+        self.faulty_files = found.faulty_files;
+        self.files.extend(found.files);
+        let warnings = std::mem::take(&mut self.warnings);
+        self.warnings = ConfigFaults::merge([warnings, found.warnings]);
+    }
+
+    /// Returns the config unless a file of the workflow directory has a fault.
+    pub fn require_no_faults(self) -> Result<LoadedConfig, ConfigFaults> {
+        match self.faulty_files.is_empty() {
+            true => Ok(self),
+            false => Err(FaultyWorkflowFile::merge_faults(self.faulty_files, self.warnings)),
+        }
+    }
+
+    /// Returns `{fleet, agents: […]}`. `fleet` holds the keys of the fleet file; each agent holds
+    /// its merged keys, its `qualified_name` and the `file` that defines it.
+    pub fn show(&self) -> Json {
+        let fleet = self.fleets.first().map_or(Json::Null, |fleet| fleet.config_json.clone());
+        let agents: Json = self.agents.iter().map(|agent| agent.config_json.json()).collect();
+        json!({ "fleet": fleet, "agents": agents })
+    }
+}
+
+/// Creates the schedule of a cron file. It belongs to the agent that executes the workflow.
+fn cron_schedule(cron: &WorkflowCron, agent: &AgentConfig) -> ScheduleConfig {
+    ScheduleConfig {
+        name: cron.name.to_string(),
+        trigger: ScheduleTrigger::Cron { expr: cron.schedule.clone(), zone: cron.timezone.clone() },
+        prompt: None,
+        enabled: cron.enabled,
+        session: agent.session.clone(),
+        timeout: None,
+        jitter: None,
+        missed: MissedRunPolicy::RunOnce,
+        overlap: OverlapPolicy::Skip,
+        output_to_file: false,
+        work_source: None,
+        priority: agent.priority,
+        workflow: Some(ScheduledWorkflow {
+            workflow: cron.workflow.clone(),
+            inputs: cron.context.clone(),
+        }),
+    }
+}

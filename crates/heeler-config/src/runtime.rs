@@ -1,0 +1,95 @@
+//! Runtimes: the program that executes an agent, and the settings that only Claude has.
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::Value as Json;
+
+use crate::reader::ConfigReader;
+use crate::shape::ValueShape;
+use crate::value::{ConfigValue, word_value};
+use crate::words::words;
+use crate::yaml::{YamlKind, YamlNode};
+
+words! {
+    /// Program that executes an agent.
+    pub enum RuntimeType ("runtime") {
+        /// Claude Code through the Agent SDK protocol.
+        Sdk = "sdk",
+        /// Claude Code through `claude -p`.
+        Cli = "cli",
+        /// Built-in agent that follows a script; it needs no model.
+        Scripted = "scripted",
+        /// Shell command.
+        Command = "command",
+    }
+}
+
+words! {
+    /// Actions that Claude may take without asking.
+    pub enum PermissionMode ("permission mode") {
+        /// The actions that Claude's own settings allow.
+        Default = "default",
+        /// Edit files.
+        AcceptEdits = "acceptEdits",
+        /// All actions.
+        BypassPermissions = "bypassPermissions",
+        /// Planning only.
+        Plan = "plan",
+        /// Allowed tools only; everything else is denied without asking.
+        DontAsk = "dontAsk",
+        /// Actions that Claude itself considers harmless.
+        Auto = "auto",
+    }
+}
+
+words! {
+    /// Places from which Claude loads settings.
+    pub enum SettingSource ("setting source") {
+        /// User settings, in the home directory.
+        User = "user",
+        /// Project settings, in the working directory.
+        Project = "project",
+        /// Local settings of the working directory.
+        Local = "local",
+    }
+}
+
+word_value!(RuntimeType, PermissionMode, SettingSource);
+
+/// Runtime of an agent with its runtime-specific settings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RuntimeConfig {
+    /// Claude Code through the Agent SDK protocol.
+    Sdk,
+    /// Claude Code through `claude -p`.
+    Cli,
+    /// Checked steps of a scripted agent.
+    Scripted(Vec<Json>),
+    Command(String),
+}
+
+/// Program to execute: a path, or a name to look up on `PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramPath(Utf8PathBuf);
+
+impl ProgramPath {
+    pub fn as_path(&self) -> &Utf8Path {
+        &self.0
+    }
+}
+
+impl ConfigValue for ProgramPath {
+    fn shape() -> ValueShape {
+        ValueShape::Text
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ProgramPath> {
+        match &node.kind {
+            YamlKind::Scalar(scalar) if !scalar.text.is_empty() && !scalar.text.contains('/') => {
+                Some(ProgramPath(Utf8PathBuf::from(&scalar.text)))
+            }
+            _ => Utf8PathBuf::read(node, reader).map(ProgramPath),
+        }
+    }
+    fn show(&self) -> Json {
+        self.0.show()
+    }
+}

@@ -1,0 +1,170 @@
+//! The list of keys that are accepted and checked but have no effect yet.
+//!
+//! A key is removed from the list when the feature that reads it is implemented. Keys that depend
+//! only on schedules are not listed. `unused_key_notes` adds the list to the schema and the
+//! reference.
+
+use crate::reader::{ConfigReader, SourceSpan};
+use crate::runtime::RuntimeType;
+use crate::yaml::{YamlKind, YamlNode};
+
+/// Keys of a fleet file without effect, as paths.
+pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
+    "webhooks.port",
+    "web.session_expiry_hours",
+    "web.open_browser",
+    "web.tool_results",
+    "web.message_grouping",
+    "docker",
+    "working_directory",
+    "chat",
+];
+
+/// Keys of an agent without effect, as paths; `*` matches any name.
+pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
+    "docker",
+    "sandbox",
+    "chat",
+    "work_source",
+    "approvals",
+    "plugins.*.skipMcpDiscovery",
+    "identity.role",
+    "identity.personality",
+    "schedules.*.work_source",
+];
+
+/// Keys that restrict Claude only. A script or a shell command does everything that is written in
+/// it.
+const CLAUDE_ONLY_KEYS: [&str; 4] = ["permission_mode", "tools", "allowed_tools", "denied_tools"];
+
+/// Isolation keys. They are not implemented either, but are never ignored: an agent that requests
+/// isolation is refused rather than run without it.
+const ISOLATION_KEYS: [&str; 2] = ["docker", "sandbox"];
+
+/// Says whether an agent that sets the key is refused instead of being run without it.
+pub(crate) fn is_refused(key: &str) -> bool {
+    ISOLATION_KEYS.contains(&key)
+}
+
+/// Warns once about a fleet file, including its defaults, overrides and inline agents.
+pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
+    let mut found = Vec::new();
+    UNUSED_FLEET_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
+    let mut members: Vec<&YamlNode> = tree.get("defaults").into_iter().collect();
+    if let Some(YamlKind::List(agents)) = tree.get("agents").map(|agents| &agents.kind) {
+        members.extend(agents.iter().map(|agent| agent.get("overrides").unwrap_or(agent)));
+    }
+    for agent in &members {
+        UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(agent, path, path, &mut found));
+    }
+    warn_unused(found, " yet", reader);
+    members.push(tree);
+    members.into_iter().for_each(|agent| warn_isolation(agent, reader));
+}
+
+pub(crate) fn warn_agent(tree: &YamlNode, reader: &mut ConfigReader) {
+    let mut found = Vec::new();
+    UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
+    warn_unused(found, " yet", reader);
+    warn_isolation(tree, reader);
+}
+
+pub(crate) fn warn_workflow(tree: &YamlNode, paths: &[&str], reader: &mut ConfigReader) {
+    let mut found = Vec::new();
+    paths.iter().for_each(|path| find_unused(tree, path, path, &mut found));
+    // `kind: agent` is the default of a workflow, so it needs no warning.
+    found.retain(|(path, _)| {
+        *path != "kind" || !tree.get("kind").is_some_and(|it| is_scalar(it, "agent"))
+    });
+    warn_unused(found, "", reader);
+}
+
+/// Warns about Claude's permission keys in an agent, including its defaults, that does not run
+/// Claude.
+pub(crate) fn warn_claude_only_keys(
+    tree: &YamlNode,
+    runtime: RuntimeType,
+    reader: &mut ConfigReader,
+) {
+    let does = match runtime {
+        RuntimeType::Sdk | RuntimeType::Cli => return,
+        RuntimeType::Scripted => "a script executes all of its steps",
+        RuntimeType::Command => "a command may do everything that its user may do",
+    };
+    let is_rule = |key: &str| CLAUDE_ONLY_KEYS.contains(&key);
+    let rules = tree.entries().iter().filter(|(key, rule)| is_rule(&key.text) && !rule.is_null());
+    for (key, _) in rules {
+        let message = format!("`{}` has no effect with `runtime: {runtime}`", key.text);
+        reader.warn(key.at, message).expected(does);
+    }
+}
+
+/// Warns about settings that cause agents to be refused.
+fn warn_isolation(tree: &YamlNode, reader: &mut ConfigReader) {
+    let wishes = tree.entries().iter().filter(|(key, value)| requests_isolation(&key.text, value));
+    for (key, _) in wishes {
+        let message = format!(
+            "`{}` is not implemented yet: an agent that requests it is refused and never runs without it",
+            key.text
+        );
+        reader.warn(key.at, message).expected("refused by `heeler trigger`");
+    }
+}
+
+/// Returns true if a block requests isolation.
+fn requests_isolation(key: &str, block: &YamlNode) -> bool {
+    match key {
+        "docker" => block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "true")),
+        "sandbox" => !block.is_null() && !is_disabled(block) && !is_scalar(block, "false"),
+        _ => false,
+    }
+}
+
+/// Finds a path in a tree. A block with `enabled: false` is ignored.
+fn find_unused<'p>(
+    tree: &YamlNode,
+    rest: &str,
+    path: &'p str,
+    found: &mut Vec<(&'p str, SourceSpan)>,
+) {
+    let (head, tail) = rest.split_once('.').map_or((rest, None), |(head, tail)| (head, Some(tail)));
+    if let (YamlKind::List(items), "*") = (&tree.kind, head) {
+        let Some(tail) = tail else { return };
+        items.iter().for_each(|item| find_unused(item, tail, path, found));
+    }
+    for (key, value) in tree.entries().iter().filter(|(key, _)| head == "*" || key.text == head) {
+        match tail {
+            Some(tail) => find_unused(value, tail, path, found),
+            None if value.is_null() || is_disabled(value) => {}
+            // `warn_isolation` reports these, or the block requests nothing.
+            None if path == "sandbox" || path == "docker" && requests_isolation(path, value) => {}
+            None if path == "approvals" && !is_scalar(value, "review") => {}
+            None => found.push((path, key.at)),
+        }
+    }
+}
+
+fn is_disabled(block: &YamlNode) -> bool {
+    block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "false"))
+}
+
+fn is_scalar(node: &YamlNode, text: &str) -> bool {
+    matches!(&node.kind, YamlKind::Scalar(word) if word.text == text)
+}
+
+fn warn_unused(mut found: Vec<(&str, SourceSpan)>, yet: &str, reader: &mut ConfigReader) {
+    found.sort_by_key(|(_, at)| at.start);
+    let Some((_, first)) = found.first().copied() else { return };
+    let mut names: Vec<String> = Vec::new();
+    for (path, _) in found {
+        let name = format!("`{}`", path.replace("*.", ""));
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let message = match names.len() {
+        1 => format!("{} has no effect{yet}", names[0]),
+        _ => format!("these keys have no effect{yet}: {}", names.join(", ")),
+    };
+    reader.warn(first, message).expected("accepted, not used");
+}

@@ -1,0 +1,305 @@
+//! Files of a fleet's workflow directory: workflows, and crons that start them.
+//!
+//! Start at [`load_workflow_folder`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::{Map, Value as Json};
+
+use super::inputs;
+use super::keys::{self, CronKeys};
+use super::parse::{LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
+use super::settings::WorkflowSettings;
+use crate::LocalName;
+use crate::reader::SourceSpan;
+use crate::text::did_you_mean;
+use crate::unused_keys;
+use crate::value::{ConfigValue as _, SpannedValue};
+use crate::yaml::{YamlKind, YamlNode};
+use crate::{AgentConfig, ConfigFaults, ConfigTimeZone, CronExpr, FaultSeverity, FileReader};
+
+/// Most files in a fleet's workflow directory.
+pub const WORKFLOW_FILES_MAX: usize = 1000;
+
+/// Content of a fleet's workflow directory.
+#[derive(Debug, Clone, Default)]
+pub struct WorkflowFolder {
+    pub workflows: Vec<Arc<LoadedWorkflow>>,
+    /// Crons that start workflows.
+    pub crons: Vec<WorkflowCron>,
+    /// Files that are ignored because they have an error.
+    pub faulty_files: Vec<FaultyWorkflowFile>,
+    /// All files that were read.
+    pub files: Vec<Utf8PathBuf>,
+    /// Warnings: legal content with a probably unintended effect.
+    pub warnings: ConfigFaults,
+}
+
+impl WorkflowFolder {
+    /// Returns the content, or all faults if any file has an error.
+    pub fn into_result(self) -> Result<WorkflowFolder, ConfigFaults> {
+        match self.faulty_files.is_empty() {
+            true => Ok(self),
+            false => Err(FaultyWorkflowFile::merge_faults(self.faulty_files, self.warnings)),
+        }
+    }
+}
+
+/// Workflow file with an error.
+#[derive(Debug, Clone)]
+pub struct FaultyWorkflowFile {
+    pub file: Utf8PathBuf,
+    /// Name in the file, if it can be read.
+    pub name: Option<String>,
+    /// True for a cron, false for a workflow.
+    pub is_cron: bool,
+    pub faults: ConfigFaults,
+}
+
+impl FaultyWorkflowFile {
+    /// Returns the name in the file, or the file's own name.
+    pub fn label(&self) -> &str {
+        self.name.as_deref().or(self.file.file_stem()).unwrap_or(self.file.as_str())
+    }
+
+    /// Returns the kind and name: `workflow build`, `cron nightly`.
+    pub fn title(&self) -> String {
+        let kind = if self.is_cron { "cron" } else { "workflow" };
+        format!("{kind} {}", self.label())
+    }
+
+    /// Returns true if a name may refer to this file.
+    pub fn matches_name(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name) || self.file.file_stem() == Some(name)
+    }
+
+    /// Describes the first error in one line. Paths below `base` are shown relative to it.
+    pub fn describe(&self, base: &Utf8Path) -> String {
+        let mut errors = self.faults.list.iter().filter(|it| it.severity == FaultSeverity::Error);
+        let first = errors.next().map(|fault| format!(": {}", fault.summary_line(base)));
+        let first = first.unwrap_or_default();
+        let more = match errors.count() + self.faults.dropped {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        format!("{} cannot run{first}{more}", self.title())
+    }
+
+    /// Merges the faults of several files with other warnings.
+    pub(crate) fn merge_faults(
+        all: Vec<FaultyWorkflowFile>,
+        warnings: ConfigFaults,
+    ) -> ConfigFaults {
+        ConfigFaults::merge(all.into_iter().map(|it| it.faults).chain([warnings]))
+    }
+}
+
+/// Cron schedule that starts a workflow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkflowCron {
+    pub name: LocalName,
+    pub file: Utf8PathBuf,
+    pub schedule: CronExpr,
+    /// Time zone of the schedule. Defaults to the fleet's.
+    pub timezone: Option<ConfigTimeZone>,
+    pub workflow: LocalName,
+    /// Inputs of the run.
+    pub context: Map<String, Json>,
+    pub enabled: bool,
+}
+
+/// Loads the files of a workflow directory. Files with an error are ignored; all others load.
+pub fn load_workflow_folder(
+    paths: &[Utf8PathBuf],
+    read: &FileReader<'_>,
+    agents: &[AgentConfig],
+    settings: &WorkflowSettings,
+) -> WorkflowFolder {
+    let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
+    let mut folder = WorkflowFolderLoader::default();
+    let mut crons: Vec<(WorkflowLoader<'_>, YamlNode)> = Vec::new();
+    for (number, path) in paths.iter().enumerate() {
+        let mut loader = WorkflowLoader::new(path, read, fleet);
+        let tree = loader.load_root();
+        match tree {
+            _ if number == WORKFLOW_FILES_MAX => {
+                let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
+                let fault = loader.reader.error(SourceSpan { file: 1, start: 0, end: 0 }, message);
+                fault.expected("this file and those after it are not read");
+                folder.add_faulty(loader, None, false);
+                break;
+            }
+            Some(tree) if is_cron(&tree) => crons.push((loader, tree)),
+            tree => folder.add_workflow(loader, tree.as_ref()),
+        }
+    }
+    folder.remove_duplicates();
+    for (loader, tree) in crons {
+        folder.add_cron(loader, &tree);
+    }
+    folder.remove_duplicates();
+    let WorkflowFolderLoader { result: mut all, warnings, .. } = folder;
+    all.files.sort();
+    all.files.dedup();
+    all.warnings = ConfigFaults::merge(warnings);
+    all
+}
+
+/// Accumulates the content of a workflow directory.
+#[derive(Default)]
+struct WorkflowFolderLoader {
+    result: WorkflowFolder,
+    warnings: Vec<ConfigFaults>,
+    /// Files of workflows and crons, by kind and name.
+    names: HashMap<(&'static str, String), Utf8PathBuf>,
+}
+
+impl WorkflowFolderLoader {
+    fn add_workflow(&mut self, mut loader: WorkflowLoader<'_>, tree: Option<&YamlNode>) {
+        let workflow = tree.and_then(|tree| loader.build_workflow(tree));
+        self.reject_duplicate(&mut loader, "workflow", tree);
+        let Some(workflow) = workflow.filter(|_| loader.reader.error_count() == 0) else {
+            return self.add_faulty(loader, tree, false);
+        };
+        let loaded = loader.finish(workflow);
+        self.warnings.push(loaded.warnings.clone());
+        self.result.files.extend(loaded.files.keys().cloned());
+        self.result.workflows.push(Arc::new(loaded));
+    }
+
+    fn add_cron(&mut self, mut loader: WorkflowLoader<'_>, tree: &YamlNode) {
+        unused_keys::warn_workflow(tree, keys::IGNORED_CRON_KEYS, &mut loader.reader);
+        let keys = CronKeys::read(tree, &mut loader.reader);
+        self.reject_duplicate(&mut loader, "cron", Some(tree));
+        let cron = keys.and_then(|keys| loader.build_cron(keys, &self.result));
+        if loader.reader.error_count() > 0 {
+            return self.add_faulty(loader, Some(tree), true);
+        }
+        self.result.crons.extend(cron);
+        self.result.files.push(loader.root_path().to_owned());
+        self.warnings.push(loader.reader.finish().0);
+    }
+
+    fn add_faulty(&mut self, loader: WorkflowLoader<'_>, tree: Option<&YamlNode>, is_cron: bool) {
+        let name = tree.and_then(written_name);
+        let (file, read, faults) = loader.into_faults();
+        self.result.files.extend(read);
+        self.result.faulty_files.push(FaultyWorkflowFile { file, name, is_cron, faults });
+    }
+
+    /// Reports a name that another file already has, even if that file has errors.
+    fn reject_duplicate(
+        &mut self,
+        loader: &mut WorkflowLoader<'_>,
+        kind: &'static str,
+        tree: Option<&YamlNode>,
+    ) {
+        let Some((tree, name)) = tree.and_then(|tree| Some((tree, written_name(tree)?))) else {
+            return;
+        };
+        let message = format!("there are two {kind}s `{name}`");
+        if let Some(other) = self.names.insert((kind, name), loader.root_path().to_owned()) {
+            let at = tree.get("name").map_or(tree.at, |name| name.at);
+            loader.reader.error(at, message).expected(format!("it is also in {other}"));
+        }
+    }
+
+    /// Removes entries that share a name with a faulty file: the name would be ambiguous.
+    fn remove_duplicates(&mut self) {
+        let WorkflowFolder { workflows, crons, faulty_files: faulty, .. } = &mut self.result;
+        let is_twin = |name: &LocalName, is_cron: bool| {
+            let is_it = |it: &FaultyWorkflowFile| it.name.as_deref() == Some(name.as_str());
+            faulty.iter().any(|it| it.is_cron == is_cron && is_it(it))
+        };
+        workflows.retain(|it| !is_twin(&it.workflow.name, false));
+        crons.retain(|it| !is_twin(&it.name, true));
+    }
+}
+
+/// Returns the name written in a file.
+fn written_name(tree: &YamlNode) -> Option<String> {
+    match &tree.get("name")?.kind {
+        YamlKind::Scalar(scalar) => Some(scalar.text.clone()),
+        _ => None,
+    }
+}
+
+fn is_cron(tree: &YamlNode) -> bool {
+    let kind = tree.get("kind").map(|kind| &kind.kind);
+    matches!(kind, Some(YamlKind::Scalar(scalar)) if scalar.text == "cron")
+}
+
+impl WorkflowLoader<'_> {
+    fn build_cron(&mut self, keys: CronKeys, all: &WorkflowFolder) -> Option<WorkflowCron> {
+        let workflow = match (&keys.workflow, &keys.handler) {
+            (Some(workflow), None) => workflow,
+            // `unused_keys` has already warned about `handler`.
+            (None, Some(_)) => return None,
+            (Some(_), Some(handler)) => {
+                let message = "`workflow` and `handler` cannot both be set".to_owned();
+                self.reader.error(handler.at, message).expected("remove this");
+                return None;
+            }
+            (None, None) => {
+                let message = "the key `workflow` is missing".to_owned();
+                self.reader.error(keys.name.at, message).expected("`workflow` belongs here");
+                return None;
+            }
+        };
+        let context: Map<String, Json> = keys.context.value.into_iter().collect();
+        let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
+        let context = match found {
+            Some(found) => self.check_cron_inputs(found, context, keys.context.at)?,
+            None => return self.report_unknown_workflow(workflow, all),
+        };
+        Some(WorkflowCron {
+            name: keys.name.value,
+            file: self.root_path().to_owned(),
+            schedule: keys.schedule,
+            timezone: keys.timezone,
+            workflow: workflow.value.clone(),
+            context,
+            enabled: keys.enabled,
+        })
+    }
+
+    fn check_cron_inputs(
+        &mut self,
+        loaded: &LoadedWorkflow,
+        context: Map<String, Json>,
+        at: SourceSpan,
+    ) -> Option<Map<String, Json>> {
+        let refuse = |faults: inputs::WorkflowInputError| {
+            for fault in faults.0 {
+                let expected = format!("inputs of `{}`", loaded.workflow.name);
+                self.reader.error(at, fault).expected(expected);
+            }
+        };
+        inputs::resolve_inputs(&loaded.workflow, context).map_err(refuse).ok()
+    }
+
+    fn report_unknown_workflow(
+        &mut self,
+        written: &SpannedValue<LocalName>,
+        all: &WorkflowFolder,
+    ) -> Option<WorkflowCron> {
+        let name = written.value.as_str();
+        let faulty = all.faulty_files.iter().find(|it| !it.is_cron && it.matches_name(name));
+        if let Some(faulty) = faulty {
+            let message = format!("the workflow `{name}` has errors");
+            let fault = self.reader.error(written.at, message);
+            fault.expected("it is not started").help(format!("correct {}", faulty.file));
+            return None;
+        }
+        let near = did_you_mean(name, all.workflows.iter().map(|it| it.workflow.name.as_str()));
+        let message = format!("there is no workflow `{name}`");
+        let fault = self.reader.error(written.at, message);
+        fault.expected("expected the name of a workflow");
+        if let Some(near) = near {
+            fault.help(format!("did you mean `{near}`?"));
+        }
+        None
+    }
+}

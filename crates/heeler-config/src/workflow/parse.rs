@@ -1,0 +1,454 @@
+//! Workflow files: from text to [`LoadedWorkflow`], or to a list of all faults.
+//!
+//! A run stores a frozen copy of the workflow with all its files, so that later changes do not
+//! affect it. Start at [`load_workflow`].
+
+use std::collections::BTreeMap;
+use std::io;
+use std::num::NonZeroU32;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::definition::{Workflow, WorkflowInput};
+use super::inputs;
+use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
+use super::references::{TemplateReferences, WorkflowNames};
+use super::settings::WorkflowSettings;
+use super::template::WorkflowTemplate;
+use super::template_scope::NAMESPACES;
+use super::translate::is_path;
+use crate::AgentName;
+use crate::policy::AgentRef;
+use crate::reader::{ConfigReader, SourceSpan, normalize_path};
+use crate::text::did_you_mean;
+use crate::unused_keys;
+use crate::value::{ConfigValue as _, NonBlankText, SpannedValue};
+use crate::yaml::{self, YamlKey, YamlKind, YamlNode, YamlScalar};
+use crate::{AgentConfig, ConfigDialect, ConfigFaults, FILE_BYTES_MAX, FileReader};
+
+/// Most phases of a workflow.
+pub const PHASES_MAX: usize = 10_000;
+/// Most agents listed in a fault about an unknown agent.
+const AGENTS_LISTED_MAX: usize = 10;
+/// Largest total text of a workflow's files, in bytes.
+const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
+
+/// Workflow with the files that it was loaded from.
+#[derive(Debug, Clone)]
+pub struct LoadedWorkflow {
+    pub workflow: Workflow,
+    /// Path of the workflow file.
+    pub root: Utf8PathBuf,
+    /// All files that were read, including the workflow file, with their text.
+    pub files: BTreeMap<Utf8PathBuf, String>,
+    /// Warnings: legal content with a probably unintended effect.
+    pub warnings: ConfigFaults,
+}
+
+/// Loads a workflow and all files that it names. `agents` are the fleet's.
+pub fn load_workflow(
+    root: &Utf8Path,
+    read: &FileReader<'_>,
+    agents: &[AgentConfig],
+    settings: &WorkflowSettings,
+) -> Result<LoadedWorkflow, ConfigFaults> {
+    let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
+    WorkflowLoader::new(root, read, fleet).load()
+}
+
+/// Frozen form of a workflow.
+#[derive(Serialize, Deserialize)]
+struct FrozenWorkflow {
+    root: Utf8PathBuf,
+    files: BTreeMap<Utf8PathBuf, String>,
+    /// Agent of phases that name none.
+    agent: Option<AgentName>,
+}
+
+/// Returns the SHA-256 of the frozen form, and the frozen form as JSON: everything a run needs.
+pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
+    let frozen = FrozenWorkflow {
+        root: loaded.root.clone(),
+        files: loaded.files.clone(),
+        agent: loaded.workflow.agent.clone(),
+    };
+    let json = serde_json::to_string(&frozen).expect("text and lists of text are JSON");
+    let digest = Sha256::digest(json.as_bytes());
+    (digest.iter().map(|byte| format!("{byte:02x}")).collect(), json)
+}
+
+/// Loads a frozen workflow. Names of agents that the fleet no longer has are kept: starting them
+/// fails later.
+pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workflow, ConfigFaults> {
+    let frozen: FrozenWorkflow = serde_json::from_str(json).map_err(|error| {
+        let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
+        let file = reader.add_source("<definition>".into(), String::new());
+        let message = format!("the definition of the run cannot be read: {error}");
+        reader.error(SourceSpan { file, start: 0, end: 0 }, message);
+        reader.finish().0
+    })?;
+    let read = |path: &Utf8Path| {
+        let text = frozen.files.get(path).cloned();
+        text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    };
+    let settings = WorkflowSettings {
+        folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
+        agent: frozen.agent.clone(),
+        ..WorkflowSettings::default()
+    };
+    let fleet = WorkflowLoadContext { agents, settings: &settings, is_frozen: true };
+    WorkflowLoader::new(&frozen.root, &read, fleet).load().map(|loaded| loaded.workflow)
+}
+
+/// Context in which a workflow is loaded.
+#[derive(Clone, Copy)]
+pub(super) struct WorkflowLoadContext<'a> {
+    pub(super) agents: &'a [AgentConfig],
+    pub(super) settings: &'a WorkflowSettings,
+    /// True for a frozen workflow. It was valid once, perhaps in an earlier release: unknown agents
+    /// are accepted, and checks that were added since do not apply.
+    pub(super) is_frozen: bool,
+}
+
+/// Loader of one workflow or cron file.
+pub(super) struct WorkflowLoader<'a> {
+    pub(super) reader: ConfigReader,
+    pub(super) context: WorkflowLoadContext<'a>,
+    read: &'a FileReader<'a>,
+    root: Utf8PathBuf,
+    files: BTreeMap<Utf8PathBuf, String>,
+    /// Source numbers of the files that were read.
+    sources: BTreeMap<Utf8PathBuf, usize>,
+    /// References of all templates and expressions, which are checked at the end.
+    pub(super) references: Vec<TemplateReferences>,
+}
+
+impl<'a> WorkflowLoader<'a> {
+    pub(super) fn new(
+        root: &Utf8Path,
+        read: &'a FileReader<'a>,
+        fleet: WorkflowLoadContext<'a>,
+    ) -> WorkflowLoader<'a> {
+        WorkflowLoader {
+            reader: ConfigReader::new(ConfigDialect::Heeler, None),
+            context: fleet,
+            read,
+            root: root.to_owned(),
+            files: BTreeMap::new(),
+            sources: BTreeMap::new(),
+            references: Vec::new(),
+        }
+    }
+
+    /// Returns the path of the loaded file.
+    pub(super) fn root_path(&self) -> &Utf8Path {
+        &self.root
+    }
+
+    /// Reads and parses the file itself.
+    pub(super) fn load_root(&mut self) -> Option<YamlNode> {
+        let root = self.root.clone();
+        let text = (self.read)(&root);
+        let failure = text.as_ref().err().map(|error| format!("cannot read {root}: {error}"));
+        let text = text.unwrap_or_default();
+        let file = self.reader.add_source(&root, text.clone());
+        if let Some(message) = failure {
+            self.reader.error(SourceSpan { file, start: 0, end: 0 }, message);
+            return None;
+        }
+        self.files.insert(root, text);
+        let mut tree = yaml::parse(file, &mut self.reader)?;
+        if tree.is_null() {
+            tree.kind = YamlKind::Map(Vec::new());
+        }
+        Some(tree)
+    }
+
+    /// Completes the loading of a workflow without errors.
+    pub(super) fn finish(self, workflow: Workflow) -> LoadedWorkflow {
+        debug_assert_eq!(
+            self.reader.error_count(),
+            0,
+            "a workflow with an error is not handed out"
+        );
+        let (warnings, _) = self.reader.finish();
+        LoadedWorkflow { workflow, root: self.root, files: self.files, warnings }
+    }
+
+    /// Completes the loading of a file with errors. Returns its path, the files read, and the
+    /// faults.
+    pub(super) fn into_faults(self) -> (Utf8PathBuf, Vec<Utf8PathBuf>, ConfigFaults) {
+        let read = self.files.into_keys().collect();
+        (self.root, read, self.reader.finish().0)
+    }
+
+    /// Loads the file and all files that it names.
+    fn load(mut self) -> Result<LoadedWorkflow, ConfigFaults> {
+        let tree = self.load_root();
+        let workflow = tree.and_then(|tree| self.build_workflow(&tree));
+        debug_assert!(workflow.is_some() || self.reader.error_count() > 0, "it is told why");
+        match workflow.filter(|_| self.reader.error_count() == 0) {
+            Some(workflow) => Ok(self.finish(workflow)),
+            None => Err(self.into_faults().2),
+        }
+    }
+
+    /// Builds a workflow from a parsed file.
+    pub(super) fn build_workflow(&mut self, tree: &YamlNode) -> Option<Workflow> {
+        unused_keys::warn_workflow(tree, keys::IGNORED_WORKFLOW_KEYS, &mut self.reader);
+        let keys = WorkflowKeys::read(tree, &mut self.reader);
+        // If the keys cannot be read, try again with a placeholder name, to report all other faults
+        // too. The reader reports duplicate faults once.
+        let keys =
+            keys.or_else(|| WorkflowKeys::read(&with_placeholder_name(tree), &mut self.reader))?;
+        if keys.phases.0.len() > PHASES_MAX {
+            let at = tree.get("phases").map_or(tree.at, |list| list.at);
+            let message = format!("the workflow has more than {PHASES_MAX} phases");
+            self.reader.error(at, message).expected("over the limit");
+            return None;
+        }
+        // A reference may point to a phase that cannot be read.
+        let lost = self.unreadable_phase_names(tree, &keys.phases);
+        let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
+        let agent = self.default_agent(keys.agent.as_ref());
+        let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        let has_agent = agent.is_some() || keys.agent.is_some();
+        let waits = self.resolve_dependencies(&phases, &lost);
+        let made = self.phases(&phases, has_agent, &waits);
+        if let Some(message) = &keys.final_message {
+            self.references.push(TemplateReferences::new(
+                message.at,
+                message.value.references(),
+                None,
+            ));
+        }
+        self.check_references(&WorkflowNames {
+            phases: &phases,
+            dependencies: &waits,
+            inputs: &inputs,
+            unreadable: &lost,
+        });
+        Some(Workflow {
+            name: keys.name.value,
+            description: keys.description,
+            agent,
+            inputs,
+            max_parallel: NonZeroU32::new(keys.max_parallel.get().unsigned_abs())?,
+            budget: keys.budget,
+            phases: made?,
+            final_message: keys.final_message.map(|message| message.value),
+        })
+    }
+
+    fn inputs(
+        &mut self,
+        written: &IndexMap<String, InputKeys>,
+        tree: Option<&YamlNode>,
+    ) -> IndexMap<String, WorkflowInput> {
+        for (key, _) in tree.map(YamlNode::entries).unwrap_or_default() {
+            let is_name = is_path(&key.text) && !key.text.contains('.');
+            if !is_name || NAMESPACES.contains(&key.text.as_str()) {
+                let message = format!("invalid input name `{}`", key.text);
+                self.reader.error(key.at, message).expected("expected a word such as `title`");
+            }
+        }
+        let mut inputs = IndexMap::new();
+        for (name, keys) in written {
+            let mut fit = |value: &serde_json::Value, at: SourceSpan| {
+                let fitting = inputs::coerce_value(keys.kind, value);
+                if fitting.is_none() {
+                    let message = format!("{value} is not a {}", keys.kind);
+                    self.reader.error(at, message).expected(format!("expected a {}", keys.kind));
+                }
+                fitting
+            };
+            let options = keys
+                .options
+                .iter()
+                .flat_map(|list| list.value.iter().map(move |option| (option, list.at)));
+            let options: Vec<_> = options.filter_map(|(option, at)| fit(option, at)).collect();
+            let default =
+                keys.default.as_ref().and_then(|it| Some((fit(&it.value, it.at)?, it.at)));
+            if let Some((value, at)) = &default
+                && !options.is_empty()
+                && !options.contains(value)
+            {
+                let message = format!("the default {value} is not one of the `options`");
+                self.reader.error(*at, message).expected("expected one of them");
+            }
+            let (default, description) = (default.map(|it| it.0), keys.description.clone());
+            inputs.insert(
+                name.clone(),
+                WorkflowInput { kind: keys.kind, description, default, options },
+            );
+        }
+        inputs
+    }
+
+    fn default_agent(&mut self, written: Option<&SpannedValue<AgentRef>>) -> Option<AgentName> {
+        match (written, &self.context.settings.agent, self.context.agents) {
+            (Some(written), _, _) => self.resolve_agent(written),
+            (None, Some(agent), _) => Some(agent.clone()),
+            (None, None, [only]) => Some(only.name.clone()),
+            _ => None,
+        }
+    }
+
+    /// Finds an agent by its qualified name, or by its local name if that is unique.
+    pub(super) fn resolve_agent(&mut self, written: &SpannedValue<AgentRef>) -> Option<AgentName> {
+        let SpannedValue { value: AgentRef(name), at, .. } = written;
+        let agents = self.context.agents;
+        if agents.iter().any(|agent| agent.name == *name) {
+            return Some(name.clone());
+        }
+        let local: Vec<&AgentConfig> =
+            agents.iter().filter(|agent| agent.name.local() == name.as_str()).collect();
+        let message = match local[..] {
+            [one] => return Some(one.name.clone()),
+            _ if self.context.is_frozen => return Some(name.clone()),
+            [] => format!("there is no agent `{name}`"),
+            _ => {
+                let names: Vec<&str> = local.iter().map(|agent| agent.name.as_str()).collect();
+                format!("`{name}` may be any of: {}", names.join(", "))
+            }
+        };
+        let names: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+        let near = did_you_mean(name.as_str(), names.iter().copied());
+        let help = match (near, names.len()) {
+            (Some(near), _) => format!("did you mean `{near}`?"),
+            (None, 0) => "the fleet has no agents yet".to_owned(),
+            (None, count) if count > AGENTS_LISTED_MAX => {
+                format!("the fleet has {} and more", names[..AGENTS_LISTED_MAX].join(", "))
+            }
+            (None, _) => format!("the fleet has {}", names.join(", ")),
+        };
+        let fault = self.reader.error(*at, message).expected("expected the name of an agent");
+        if local.is_empty() {
+            fault.help(help);
+        }
+        None
+    }
+
+    /// Loads a prompt: a template, or the path of a template file. `before` becomes its prefix.
+    pub(super) fn load_prompt(
+        &mut self,
+        written: &SpannedValue<NonBlankText>,
+        before: &str,
+    ) -> Option<(WorkflowTemplate, SourceSpan)> {
+        let text = written.value.0.trim();
+        let is_file = !text.contains(char::is_whitespace)
+            && [".md", ".txt"].iter().any(|end| text.ends_with(end));
+        let (text, at) = match is_file {
+            false => (written.value.0.clone(), written.at),
+            true => {
+                let tries = [self.sibling_path(text), self.sibling_path("prompts").join(text)];
+                let in_folder = normalize_path(&self.context.settings.folder.join(text));
+                let source =
+                    self.load_file(written.at, text, &[&tries[..], &[in_folder]].concat())?;
+                let text = self.reader.source(source).text.clone();
+                let end = text.len();
+                (text, SourceSpan { file: source, start: 0, end })
+            }
+        };
+        match WorkflowTemplate::parse(&text) {
+            Ok(template) => Some((template.with_prefix(before.to_owned()), at)),
+            Err(error) => {
+                let at = match is_file {
+                    true => self.line_position(at, error.line.unwrap_or(1)),
+                    false => at,
+                };
+                let message = format!("not a template: {error}");
+                let help = "put text that is not a template between `{% raw %}` and `{% endraw %}`";
+                self.reader.error(at, message).expected("expected a template").help(help);
+                None
+            }
+        }
+    }
+
+    /// Returns the text of a skill without its front matter.
+    pub(super) fn load_skill(&mut self, name: &str, at: SourceSpan) -> Option<String> {
+        let path = format!("skills/{name}/SKILL.md");
+        let folder = &self.context.settings.folder;
+        let tries = [
+            self.sibling_path(&path),
+            normalize_path(&folder.join(&path)),
+            normalize_path(&folder.parent().unwrap_or(folder).join(&path)),
+        ];
+        let source = self.load_file(at, &path, &tries)?;
+        let text = self.reader.source(source).text.clone();
+        let body = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
+        Some(body.map_or(text.as_str(), |(_, body)| body).trim().to_owned())
+    }
+
+    fn sibling_path(&self, path: &str) -> Utf8PathBuf {
+        normalize_path(&self.root.parent().unwrap_or(Utf8Path::new("")).join(path))
+    }
+
+    /// Loads the first of several files that exists.
+    fn load_file(&mut self, at: SourceSpan, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
+        for path in tries {
+            if let Some(source) = self.sources.get(path) {
+                return Some(*source);
+            }
+            match (self.read)(path) {
+                Ok(text) => return self.add_file(at, path, text),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let message = format!("cannot read {path}: {error}");
+                    self.reader.error(at, message).expected("named here");
+                    return None;
+                }
+            }
+        }
+        let fault = self.reader.error(at, format!("there is no file {name}"));
+        fault.expected("named here").help(format!("searched: {}", join_paths(tries)));
+        None
+    }
+
+    fn add_file(&mut self, at: SourceSpan, path: &Utf8Path, text: String) -> Option<usize> {
+        let bytes: usize = self.files.values().map(String::len).sum();
+        if bytes + text.len() > WORKFLOW_BYTES_MAX {
+            let message =
+                format!("the files of the workflow have more than {WORKFLOW_BYTES_MAX} bytes");
+            self.reader.error(at, message).expected("over the limit");
+            return None;
+        }
+        let source = self.reader.add_source(path, text.clone());
+        self.files.insert(path.to_owned(), text);
+        self.sources.insert(path.to_owned(), source);
+        Some(source)
+    }
+
+    /// Returns the position of a line in a file.
+    fn line_position(&self, at: SourceSpan, line: usize) -> SourceSpan {
+        let text = &self.reader.source(at.file).text;
+        let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+        let length = text[before..].lines().next().unwrap_or_default().len();
+        SourceSpan { file: at.file, start: before, end: before + length }
+    }
+}
+
+/// Returns the tree with a placeholder name, so that the rest can be checked.
+fn with_placeholder_name(tree: &YamlNode) -> YamlNode {
+    let mut tree = tree.clone();
+    if let YamlKind::Map(entries) = &mut tree.kind {
+        let scalar = YamlScalar { text: "unnamed".to_owned(), plain: true, template: None };
+        let name = YamlNode { at: tree.at, kind: YamlKind::Scalar(scalar) };
+        entries.retain(|(key, _)| key.text != "name");
+        entries.push((YamlKey { text: "name".to_owned(), at: tree.at }, name));
+    }
+    tree
+}
+
+fn join_paths(paths: &[Utf8PathBuf]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for path in paths {
+        if !names.contains(&path.as_str()) {
+            names.push(path.as_str());
+        }
+    }
+    names.join(", ")
+}

@@ -1,0 +1,173 @@
+//! The files that `heeler init` writes.
+
+use expect_test::{Expect, expect};
+use heeler_config::templates::{
+    FIRST_AGENT_PATH, add_agent, agent_file, first_agent_file, fleet_file,
+};
+use heeler_config::{LocalName, RuntimeConfig, ScheduleTrigger};
+
+use crate::{load_files, render};
+
+const SCHEMA: &str = "https://example.com/heeler.schema.json";
+
+fn name(text: &str) -> LocalName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_new_fleet_loads_without_a_fault_or_a_warning_and_starts_by_itself() {
+    let (fleet, first) = (fleet_file(&name("my-fleet"), SCHEMA), first_agent_file(SCHEMA));
+    let fleet = add_agent(&fleet, "agents/coder.yaml").unwrap();
+    let coder = agent_file(&name("coder"), SCHEMA);
+    let files = [
+        ("heeler.yaml", fleet.as_str()),
+        (FIRST_AGENT_PATH, first.as_str()),
+        ("agents/coder.yaml", coder.as_str()),
+    ];
+    assert_eq!(render(&files, &[]), "ok\n");
+    let loaded = load_files(&files, &[]).unwrap();
+    assert!(matches!(loaded.agents[0].runtime, RuntimeConfig::Scripted(_)));
+    assert!(matches!(loaded.agents[0].schedules[0].trigger, ScheduleTrigger::Interval(_)));
+    assert_eq!(loaded.agents[1].name.as_str(), "coder");
+    for text in [fleet, first, coder] {
+        let line = format!("# yaml-language-server: $schema={SCHEMA}\n");
+        assert!(text.starts_with(&line), "{text}");
+    }
+}
+
+#[track_caller]
+fn check(text: &str, expect: Expect) {
+    let added = match add_agent(text, "agents/new.yaml") {
+        Ok(text) => text,
+        Err(error) => format!("{error}\n"),
+    };
+    expect.assert_eq(&added);
+}
+
+#[test]
+fn an_agent_is_added_and_everything_else_stays() {
+    check(
+        "",
+        expect![[r#"
+        agents:
+          - path: agents/new.yaml
+    "#]],
+    );
+    check(
+        "# only a comment",
+        expect![[r#"
+        # only a comment
+        agents:
+          - path: agents/new.yaml
+    "#]],
+    );
+    check(
+        "fleet: {name: a} # note\n",
+        expect![[r#"
+        fleet: {name: a} # note
+        agents:
+          - path: agents/new.yaml
+    "#]],
+    );
+    check(
+        "agents: # none yet\n# end\n",
+        expect![[r#"
+        agents: # none yet
+          - path: agents/new.yaml
+        # end
+    "#]],
+    );
+    check(
+        "agents: [] # none yet\nfleet:\n  name: a\n",
+        expect![[r#"
+            agents: # none yet
+              - path: agents/new.yaml
+            fleet:
+              name: a
+        "#]],
+    );
+}
+
+#[test]
+fn an_agent_is_added_behind_the_last_one() {
+    check(
+        "agents: [a.yaml, {path: b.yaml}] # two\n",
+        expect![[r#"
+        agents: [a.yaml, {path: b.yaml}, {path: agents/new.yaml}] # two
+    "#]],
+    );
+    check(
+        "agents:\n    - path: a.yaml # first\n      overrides:\n        model: x # deep\n    # after\nfleet:\n  name: a\n",
+        expect![[r#"
+            agents:
+                - path: a.yaml # first
+                  overrides:
+                    model: x # deep
+                - path: agents/new.yaml
+                # after
+            fleet:
+              name: a
+        "#]],
+    );
+    check(
+        "agents:\n- a.yaml\n- name: b\n  system_prompt: |\n    long\n    text\n\nversion: 1\n",
+        expect![[r#"
+            agents:
+            - a.yaml
+            - name: b
+              system_prompt: |
+                long
+                text
+            - path: agents/new.yaml
+
+            version: 1
+        "#]],
+    );
+    check(
+        "agents:\n- a.yaml",
+        expect![[r#"
+        agents:
+        - a.yaml
+        - path: agents/new.yaml"#]],
+    );
+}
+
+#[test]
+fn windows_line_ends_stay() {
+    let added = add_agent("agents:\r\n  - a.yaml\r\n", "b.yaml").unwrap();
+    assert_eq!(added, "agents:\r\n  - a.yaml\r\n  - path: b.yaml\r\n");
+}
+
+#[test]
+fn odd_paths_are_quoted() {
+    let added = add_agent("", "agents/a b#1.yaml").unwrap();
+    assert_eq!(added, "agents:\n  - path: \"agents/a b#1.yaml\"\n");
+}
+
+#[test]
+fn a_file_that_cannot_be_changed_safely_is_left_to_its_owner() {
+    check(
+        "{version: 1}\n",
+        expect![[r#"
+        cannot add the agent automatically: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
+    "#]],
+    );
+    check(
+        "agents: all\n",
+        expect![[r#"
+        cannot add the agent automatically: its `agents` are not a list of this form; add `- path: agents/new.yaml` to `agents` by hand
+    "#]],
+    );
+    check(
+        "agents: [\n",
+        expect![[r#"
+        cannot add the agent automatically: the file has faults; add `- path: agents/new.yaml` to `agents` by hand
+    "#]],
+    );
+    check(
+        "x: &x [a.yaml]\nagents: *x\n",
+        expect![[r#"
+        cannot add the agent automatically: its layout is not supported; add `- path: agents/new.yaml` to `agents` by hand
+    "#]],
+    );
+}
