@@ -7,13 +7,13 @@
 use std::io;
 
 use camino::Utf8Path;
+use heeler_model::fleet::CancelRequest;
 use heeler_model::run::{RunEnd, RunResult, file};
 use heeler_model::{ExitReason, RunId};
 use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Effect kind of stored cancellation requests.
@@ -21,16 +21,6 @@ const CANCEL_EFFECT_KIND: &str = "cancel";
 
 /// Maximum number of pending effects to search for cancellation requests.
 const EFFECTS_MAX: usize = 10_000;
-
-/// Stored request to cancel a job.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct CancelRequest {
-    /// Cancel immediately instead of gracefully.
-    pub(crate) now: bool,
-    /// Requester.
-    pub(crate) by: String,
-}
 
 /// Lists the requests that have not been applied.
 pub(crate) fn pending_requests(

@@ -23,7 +23,9 @@ use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
 use self::control_loop::{ControlLoop, ControlQueue};
-use crate::command::{DaemonHandle, DispatchInput, ReplyCallback, RunExit};
+use crate::command::ReplyCallback;
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::{DispatchInput, RunExit};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::hooks;

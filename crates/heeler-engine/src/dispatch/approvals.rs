@@ -95,7 +95,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<EventOutcome, DatabaseError> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
-        let is_awaited = run.is_ok_and(|run| self.state.workflow_runs.contains_key(&run));
+        let is_awaited = run.is_ok_and(|run| self.state.fleet.workflow_run(&run).is_some());
         let redactor = Arc::clone(&self.state.redactor);
         let text = answer.text.as_deref().map(|text| redactor.redact_text(text).into_owned());
         self.decide_gate(approval, answer.approve, text.as_deref(), by)?;

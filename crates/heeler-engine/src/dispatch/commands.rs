@@ -9,16 +9,14 @@ use heeler_model::calendar::ScheduleKey;
 use heeler_model::config::{
     AgentConfig, ConfigDuration, INTERVAL_MIN, RuntimeConfig, ScheduleConfig, ScheduleTrigger,
 };
-use heeler_model::fleet::{FleetChange, FleetEffect, FleetEvent};
+use heeler_model::fleet::{CancelRequest, FleetEvent};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus, JobTransition};
 use heeler_store::{CronOverride, DatabaseError, ScheduleOverrideRecord};
 
-use super::DispatchEffect;
-
 use super::schedules::mark_from_now;
 use super::transaction::{DispatchTransaction, EventOutcome};
-use crate::cancel::{self, CancelRequest as CancelWish};
+use crate::cancel;
 use crate::command::{
     AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     ScheduleChange,
@@ -71,25 +69,14 @@ impl DispatchTransaction<'_, '_> {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
         }
-        let wish = CancelWish { now, by: by.to_owned() };
+        let request = CancelRequest { now, by: by.to_owned() };
         let last = self.tx.runs_of_job(id)?.pop().filter(|_| job.head.status == JobStatus::Running);
         if let Some(run) = last {
-            cancel::record_request(self.tx, run.id, &wish, self.now)?;
+            // The state machine may not know the run.
+            cancel::record_request(self.tx, run.id, &request, self.now)?;
         }
-        let step = self.state.fleet.step(FleetEvent::CancelRequested { job: id }, self.now);
-        if job.head.status == JobStatus::Pending && step.changes.is_empty() {
-            // Its request cannot be read, so the state machine does not know it.
-            self.write_change(FleetChange::RemoveQueueEntry(id.clone()))?;
-            self.write_change(FleetChange::CancelJob { job: id.clone() })?;
-        }
-        for change in step.changes {
-            self.write_change(change)?;
-        }
-        for effect in step.effects {
-            if let FleetEffect::CancelRun(run) = effect {
-                self.effects.push(DispatchEffect::CancelRun { run, now, by: by.to_owned() });
-            }
-        }
+        let is_pending = job.head.status == JobStatus::Pending;
+        self.step(FleetEvent::CancelRequested { job: id, is_pending, request })?;
         let status = self.tx.job(id)?.map_or(job.head.status, |job| job.head.status);
         Ok(Ok(Some(CommandReply::Job { job: id.clone(), status, waits: None })))
     }

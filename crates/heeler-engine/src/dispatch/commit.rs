@@ -6,15 +6,16 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_model::fleet::FleetEvent;
-use heeler_model::workflow::WorkflowStepEvent;
+use heeler_model::fleet::{FleetEvent, WorkflowEvent};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction, StoreWriteError};
 use jiff::Timestamp;
 
+use super::deferred_work::FailedCommit;
+use super::dispatcher::Dispatcher;
 use super::dispatcher_state::DispatcherState;
+use super::event::{DispatchEffect, DispatchEvent};
 use super::transaction::{self, DispatchTransaction};
-use super::{DispatchEffect, DispatchEvent, Dispatcher};
 use crate::access::AccessOperation;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
@@ -32,18 +33,6 @@ struct TransactionResult {
     outcomes: Vec<transaction::EventOutcome>,
     effects: Vec<DispatchEffect>,
     is_stale: bool,
-}
-
-/// A commit that failed, with the work to repeat.
-pub(super) struct FailedCommit {
-    /// Time of the next attempt.
-    pub(super) retry_at: Instant,
-    /// The cause, if it is known.
-    pub(super) why: Option<String>,
-    /// Runs that must be settled again.
-    runs: Vec<RunId>,
-    /// Events that their senders will not repeat.
-    events: Vec<DispatchEvent>,
 }
 
 impl DispatchEvent {
@@ -156,6 +145,7 @@ impl Dispatcher {
         );
         self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            board.fleet.set_stopping(is_stopping);
             let day = board.fleet.rules().day_of(now);
             if day != board.fleet.ledger().day() {
                 let spent = tx.daily_spend_by_agent(day)?;
@@ -176,7 +166,7 @@ impl Dispatcher {
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
-            let due = if fires { work.state.due_schedules(now) } else { Vec::new() };
+            let due = if fires { work.state.fleet.due_schedules(now) } else { Vec::new() };
             for (key, verdict) in due {
                 // A refused schedule must not block the others.
                 let (_, more) = work.run_in_savepoint(tx, |turn| {
@@ -187,15 +177,15 @@ impl Dispatcher {
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.expire_gates()?;
-                turn.start_waiting_workflow_runs()?;
+                turn.step(FleetEvent::WorkflowStartsAllowed)?;
                 Ok(Ok(None))
             })?;
             deeds.extend(more);
-            for id in work.state.runnable_workflow_runs() {
+            for id in work.state.fleet.runnable_workflow_runs() {
                 // A refused workflow run must not block the others, and is failed so that it is not
                 // tried again.
                 let (done, more) = work.run_in_savepoint(tx, |turn| {
-                    turn.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
+                    turn.step_workflow(&id, WorkflowEvent::Continue)?;
                     Ok(Ok(None))
                 })?;
                 deeds.extend(more);
@@ -248,7 +238,7 @@ impl Dispatcher {
         let is_new_day = board.fleet.rules().day_of(now) != board.fleet.ledger().day();
         schedules
             || is_new_day
-            || board.has_runnable_workflow_runs()
+            || board.fleet.has_runnable_workflow_runs()
             || is_due(board.gate_expires_at)
             || board.fleet.is_time_due(now)
     }
@@ -374,6 +364,7 @@ impl TransactionContext<'_> {
                 runs_schedules: keeps_schedules,
                 is_stopping,
                 effects: deeds,
+                pending_events: Vec::new(),
             };
             let outcome = part(&mut turn)?;
             Ok::<_, DatabaseError>((outcome, turn.effects))

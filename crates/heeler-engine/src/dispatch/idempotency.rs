@@ -7,7 +7,7 @@
 use heeler_store::{AnsweredRequestRecord, DatabaseError, StateDatabase};
 use jiff::SignedDuration;
 
-use super::DispatchEvent;
+use super::event::DispatchEvent;
 use super::transaction::{DispatchTransaction, EventOutcome};
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey};
 

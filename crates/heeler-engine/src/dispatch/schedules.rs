@@ -21,9 +21,8 @@ use heeler_model::{
 use heeler_store::{DatabaseError, ScheduleProgressRecord};
 use jiff::Timestamp;
 
-use super::DispatchEffect;
-
 use super::dispatcher_state::fleet_rules;
+use super::event::DispatchEffect;
 use super::transaction::{DispatchTransaction, insert_job};
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
@@ -367,15 +366,10 @@ pub(super) fn workflow_request_of_schedule(
     WorkflowRunRequest {
         workflow: start.workflow.to_string(),
         inputs: start.inputs.clone(),
-        trigger_id: Some(schedule_trigger_id(key)),
+        trigger_id: Some(key.workflow_trigger_id()),
         trigger: TriggerType::Cron,
         mode: WorkflowMode::Real,
     }
-}
-
-/// Returns the trigger ID of a schedule's workflow runs.
-pub(super) fn schedule_trigger_id(key: &ScheduleKey) -> String {
-    format!("schedule:{key}")
 }
 
 fn find_agent_schedule<'a>(

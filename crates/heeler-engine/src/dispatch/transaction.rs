@@ -8,23 +8,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_model::fleet::{
-    FleetChange, FleetEvent, FleetRefusal, FleetStep, JobDecision, JobStage, JobStart, NewJob,
-    ReservationRecord, SessionReadiness, micros,
+    FleetChange, FleetEffect, FleetEvent, FleetRefusal, FleetStep, JobDecision, JobStage, JobStart,
+    NewJob, ReservationRecord, SessionReadiness, WorkflowEvent, micros,
 };
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{
-    Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType, error_chain,
-    iso_millis,
+    Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType,
+    WorkflowRunId, error_chain, iso_millis,
 };
 use heeler_store::{DatabaseError, StateDir, StoreTransaction};
 use jiff::Timestamp;
 
 use super::dispatcher_state::DispatcherState;
-use super::{DispatchEffect, DispatchEvent, PreparedJob};
+use super::event::{DispatchEffect, DispatchEvent};
+use crate::cancel;
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError,
 };
 use crate::commit;
+use crate::dispatch_input::PreparedJob;
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, RunStartPlan};
@@ -43,6 +45,9 @@ pub(crate) struct DispatchTransaction<'t, 'c> {
     pub(crate) is_stopping: bool,
     /// Effects to execute after the commit.
     pub(crate) effects: Vec<DispatchEffect>,
+    /// Events of workflow runs that follow from stored changes: answers of simulated runs, and parts
+    /// whose job cannot be created. They are applied after the current step.
+    pub(crate) pending_events: Vec<(WorkflowRunId, WorkflowEvent)>,
 }
 
 /// Reply to an event, or its refusal.
@@ -107,17 +112,37 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         event: FleetEvent<'_>,
     ) -> Result<Option<JobDecision>, DatabaseError> {
-        let step = self.state.fleet.step(event, self.now);
-        // The end of a job may let its workflow run cancel other jobs. All rows of this step must be
-        // stored before that.
-        let is_end = |change: &FleetChange| {
-            matches!(change, FleetChange::FailJob { .. } | FleetChange::CancelJob { .. })
-        };
-        let (ends, others): (Vec<_>, Vec<_>) = step.changes.into_iter().partition(is_end);
-        for change in others.into_iter().chain(ends) {
-            self.write_change(change)?;
+        let mut step = self.state.fleet.step(event, self.now);
+        let decision = step.decision.take();
+        self.write_step(step)?;
+        Ok(decision)
+    }
+
+    /// Stores the changes of a step, in order.
+    pub(super) fn write_step(&mut self, step: FleetStep) -> Result<(), DatabaseError> {
+        step.changes.into_iter().try_for_each(|change| self.write_change(change))?;
+        self.finish_step(step.effects)
+    }
+
+    /// Collects the effects of a step whose changes are stored, and applies the events that follow
+    /// from them.
+    pub(super) fn finish_step(&mut self, effects: Vec<FleetEffect>) -> Result<(), DatabaseError> {
+        self.collect_effects(effects);
+        while let Some((run, event)) = self.pending_events.pop() {
+            let step = self.state.fleet.step(FleetEvent::Workflow { run: &run, event }, self.now);
+            step.changes.into_iter().try_for_each(|change| self.write_change(change))?;
+            self.collect_effects(step.effects);
         }
-        Ok(step.decision)
+        Ok(())
+    }
+
+    fn collect_effects(&mut self, effects: Vec<FleetEffect>) {
+        for effect in effects {
+            // The start of a run is collected with its record.
+            if let FleetEffect::CancelRun { run, request } = effect {
+                self.effects.push(DispatchEffect::CancelRun { run, request });
+            }
+        }
     }
 
     /// Stores a change of the state machine. Starts and ends of runs need more than the change
@@ -149,6 +174,21 @@ impl DispatchTransaction<'_, '_> {
             FleetChange::StartWorkflow { key, due } => self.start_due_workflow(&key, due),
             FleetChange::RecordSkip { key, skip } => self.record_skip(&key, &skip),
             FleetChange::AdvanceSchedule { key, cursor } => self.record_cursor(&key, cursor),
+            FleetChange::RecordCancelRequest { run, request } => {
+                cancel::record_request(self.tx, run, &request, self.now)
+            }
+            FleetChange::CreateWorkflowRun { run, status } => {
+                self.record_workflow_start(&run, status)
+            }
+            FleetChange::RecordWorkflow { run, workflow, effect } => {
+                self.record_workflow_effect(&run, &workflow, *effect)
+            }
+            FleetChange::UpdateWorkflowRun { run, record } => {
+                self.record_workflow_progress(&run, *record)
+            }
+            FleetChange::FailWorkflowRun { run, why } => self.record_workflow_failure(&run, &why),
+            FleetChange::WithdrawQuestions { run, by } => self.withdraw_questions(&run, &by),
+            FleetChange::RecordUnjudgedPart { job } => self.record_unjudged_part(&job),
             FleetChange::StartRun { .. } | FleetChange::EndRun { .. } => {
                 unreachable!("stored by its event")
             }
@@ -263,7 +303,7 @@ impl DispatchTransaction<'_, '_> {
             spent,
         };
         let event = FleetEvent::JobPrepared(Box::new(start));
-        let FleetStep { decision, changes, .. } = self.state.fleet.step(event, self.now);
+        let FleetStep { decision, changes, effects, .. } = self.state.fleet.step(event, self.now);
         if let Some(JobDecision::Started { budget }) = decision {
             request.limits.budget_usd = budget.map(|micros| micros as f64 / 1e6);
         }
@@ -283,6 +323,7 @@ impl DispatchTransaction<'_, '_> {
                 }
             }
         }
+        self.finish_step(effects)?;
         let refused_by = plan.and_then(Result::err);
         let (status, waits) = match decision {
             Some(JobDecision::Started { .. }) => (JobStatus::Running, None),
@@ -335,7 +376,7 @@ impl DispatchTransaction<'_, '_> {
         job.version = self.tx.update_job(&job)?;
         commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
-        self.finish_job(&job, None, None)
+        self.finish_job(&job, None)
     }
 
     fn record_cancelled_job(&mut self, id: &JobId) -> Result<(), DatabaseError> {
@@ -343,7 +384,7 @@ impl DispatchTransaction<'_, '_> {
         let Some(mut job) = job else { return Ok(()) };
         job.apply(JobTransition::Cancel { at: self.now });
         job.version = self.tx.update_job(&job)?;
-        self.finish_job(&job, None, None)
+        self.finish_job(&job, None)
     }
 }
 

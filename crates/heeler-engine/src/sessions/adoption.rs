@@ -17,10 +17,12 @@ use heeler_transcript::{
     OsDisk, TranscriptEntry, TranscriptScanner, create_folder, resolve_inside, write_new_file,
 };
 
-use super::{AdoptedSession, NATIVE_ORIGIN, internal_error, worktree};
+use super::errors::internal_error;
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::fleet::EngineContext;
 use crate::prepare::{environment, real_folder, runtime_type};
+use crate::session_operation::{AdoptedSession, NATIVE_ORIGIN};
 use crate::setup::DaemonSetup;
 
 /// Maximum size of a native session that is adopted.

@@ -13,10 +13,12 @@ use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction};
 use heeler_transcript::{CopyLimit, OsDisk, copy_prefix, create_folder, resolve_inside};
 use jiff::Timestamp;
 
-use super::{ForkedSession, internal_error, session_not_found, worktree};
+use super::errors::{internal_error, session_not_found};
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::fleet::EngineContext;
 use crate::prepare::runtime_type;
+use crate::session_operation::ForkedSession;
 use crate::setup::DaemonSetup;
 
 /// Options of a fork.

@@ -23,8 +23,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::{RetainedSession, internal_error, session_not_found, worktree};
+use super::errors::{internal_error, session_not_found};
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::session_operation::RetainedSession;
 use heeler_store::{SessionHolder, expired_sessions, session_holder};
 
 const TOMBSTONE: &str = "tombstone.json";

@@ -8,6 +8,9 @@ use heeler_model::SessionStatus;
 use heeler_workspace::{SnapshotName, SnapshotStore, WorkTree};
 use jiff::SignedDuration;
 
+use camino::Utf8PathBuf;
+use heeler_model::AgentSessionId;
+
 use super::*;
 use crate::tests::EngineFixture;
 

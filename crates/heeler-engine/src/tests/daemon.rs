@@ -13,9 +13,8 @@ use heeler_testkit::WAIT_MAX;
 use jiff::tz::TimeZone;
 
 use super::EngineFixture;
-use crate::command::{
-    CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonHandle, DaemonMode, StopMode,
-};
+use crate::command::{CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonMode, StopMode};
+use crate::daemon_handle::DaemonHandle;
 use crate::{Daemon, DaemonExit, DaemonOptions, DaemonSetup};
 
 /// A running daemon.
