@@ -1,6 +1,6 @@
 //! Cancellation requests, and killing of runners that do not respond.
 //!
-//! A reachable run is cancelled through [`crate::ControlClient`]. A run that is still starting
+//! A reachable run is cancelled through [`heeler_control::ControlClient`]. A run that is still starting
 //! cannot be reached: the request is stored, and found when the run's result is committed or the
 //! run would be started again. Start at [`record_request`].
 

@@ -464,7 +464,7 @@ impl ExecutorContext {
 
 /// Returns true if a person can answer the questions of the run.
 fn is_attended(folder: &Utf8Path) -> bool {
-    let spec = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
+    let spec = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
     spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody)
 }
 

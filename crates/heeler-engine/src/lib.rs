@@ -11,8 +11,8 @@ mod caller;
 mod cancel;
 mod checkout;
 mod command;
+mod command_failure;
 mod commit;
-mod control_client;
 mod daemon;
 mod daemon_file;
 mod daemon_handle;
@@ -35,7 +35,6 @@ mod prepare;
 mod recovery;
 mod resolved_request;
 pub mod retention;
-mod run_file;
 mod run_questions;
 mod run_start;
 mod runner_watcher;
@@ -62,9 +61,6 @@ pub use command::{
     StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
 };
 pub use commit::{CommitError, CommittedRun};
-pub use control_client::{
-    ControlClient, ControlError, EventStreamCloser, RunEventStream, read_started_file,
-};
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};
 pub use daemon_handle::DaemonHandle;
@@ -77,11 +73,11 @@ pub use file_watcher::{
 };
 pub use fleet::{EngineContext, StateOpenError};
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
+pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use prepare::{PrepareContext, PrepareError, prepare_request};
 pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
 pub use resolved_request::ResolvedJobRequest;
-pub use run_file::RunFileReadError;
 pub use run_start::RunStartError;
 pub use session_operation::{
     AdoptedSession, ForkedSession, NATIVE_ORIGIN, RetainedSession, SessionOperation,

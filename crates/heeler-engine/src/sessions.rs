@@ -13,10 +13,11 @@ mod worktree;
 
 use camino::Utf8Path;
 use heeler_model::{Session, SessionId};
-use heeler_store::{DatabaseError, StoreReader, StoreTransaction};
+use heeler_store::{StoreReader, StoreTransaction};
 use jiff::Timestamp;
 
 use crate::command::{CommandReply, DaemonCommandError};
+use crate::command_failure::CommandFailure;
 use crate::fleet::EngineContext;
 use crate::session_operation::{NATIVE_ORIGIN, SessionOperation};
 use crate::setup::DaemonSetup;
@@ -79,7 +80,7 @@ pub(crate) fn commit_change(
     change: &SessionChange,
     by: &str,
     now: Timestamp,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+) -> Result<CommandReply, CommandFailure> {
     match change {
         SessionChange::Fork(fork) => fork::commit_fork(tx, fork, now),
         SessionChange::Delete { session, purge } => {

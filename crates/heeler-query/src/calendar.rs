@@ -8,7 +8,7 @@ use heeler_model::config::{LoadedConfig, ScheduleConfig};
 use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{DueTimeCursor, ScheduleTimetable};
 use heeler_model::{JobStatus, ScheduleStatus};
-use heeler_store::{ScheduleOverrideRecord, StoreReader};
+use heeler_store::{ScheduleOverrideRecord, ScheduledWorkId, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -216,11 +216,12 @@ fn past_entries(
     let more = is_more(started.len(), started.last().map(|one| one.due))
         || is_more(skipped.len(), skipped.last().map(|one| one.skip.first));
     for one in started.into_iter().filter(|one| one.due >= span.from) {
-        let status = reader.job(&one.job)?.map(|job| job.head.status);
-        marks.push(TimelineEntry {
-            at: one.due,
-            what: TimelineOutcome::Ran { job: one.job.to_string(), status },
-        });
+        let status = match &one.work {
+            ScheduledWorkId::Job(job) => reader.job(job)?.map(|job| job.head.status),
+            ScheduledWorkId::WorkflowRun(_) => None,
+        };
+        let job = one.work.as_str().to_owned();
+        marks.push(TimelineEntry { at: one.due, what: TimelineOutcome::Ran { job, status } });
     }
     for row in skipped.into_iter().filter(|row| row.skip.last >= span.from) {
         let (count, last) = (row.skip.count, row.skip.last);

@@ -15,12 +15,13 @@ use super::deferred_work::FailedCommit;
 use super::dispatcher::Dispatcher;
 use super::dispatcher_state::DispatcherState;
 use super::event::{DispatchEffect, DispatchEvent};
-use super::transaction::{self, DispatchTransaction};
+use super::transaction::DispatchTransaction;
 use crate::access::AccessOperation;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
     PendingReply,
 };
+use crate::command_failure::CommandFailure;
 use crate::fault::{self, FaultPoint};
 use crate::fleet_monitor::CommitNotice;
 use crate::recovery::{self, RunFolderCheck};
@@ -28,9 +29,12 @@ use crate::recovery::{self, RunFolderCheck};
 /// Delay after a failed commit. Nothing new starts in the meantime.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Reply to an event, or its refusal.
+type EventOutcome = Result<Option<CommandReply>, DaemonCommandError>;
+
 /// Result of a committed turn.
 struct TransactionResult {
-    outcomes: Vec<transaction::EventOutcome>,
+    outcomes: Vec<EventOutcome>,
     effects: Vec<DispatchEffect>,
     is_stale: bool,
 }
@@ -171,14 +175,14 @@ impl Dispatcher {
                 // A refused schedule must not block the others.
                 let (_, more) = work.run_in_savepoint(tx, |turn| {
                     turn.fire_due_schedule(&key, &verdict)?;
-                    Ok(Ok(None))
+                    Ok(None)
                 })?;
                 deeds.extend(more);
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.expire_gates()?;
                 turn.step(FleetEvent::WorkflowStartsAllowed)?;
-                Ok(Ok(None))
+                Ok(None)
             })?;
             deeds.extend(more);
             for id in work.state.fleet.runnable_workflow_runs() {
@@ -186,21 +190,21 @@ impl Dispatcher {
                 // tried again.
                 let (done, more) = work.run_in_savepoint(tx, |turn| {
                     turn.step_workflow(&id, WorkflowEvent::Continue)?;
-                    Ok(Ok(None))
+                    Ok(None)
                 })?;
                 deeds.extend(more);
                 if let Err(refused) = done {
                     let why = format!("it cannot continue: {}", refused.message);
                     let (_, more) = work.run_in_savepoint(tx, |turn| {
                         turn.fail_workflow_run(&id, &why)?;
-                        Ok(Ok(None))
+                        Ok(None)
                     })?;
                     deeds.extend(more);
                 }
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.step(FleetEvent::TimePassed)?;
-                Ok(Ok(None))
+                Ok(None)
             })?;
             deeds.extend(more);
             Ok(TransactionResult { outcomes, effects: deeds, is_stale: board.is_stale })
@@ -348,8 +352,8 @@ impl TransactionContext<'_> {
         tx: &mut StoreTransaction<'_>,
         part: impl FnOnce(
             &mut DispatchTransaction<'_, '_>,
-        ) -> Result<transaction::EventOutcome, DatabaseError>,
-    ) -> Result<(transaction::EventOutcome, Vec<DispatchEffect>), DatabaseError> {
+        ) -> Result<Option<CommandReply>, CommandFailure>,
+    ) -> Result<(EventOutcome, Vec<DispatchEffect>), DatabaseError> {
         let TransactionContext { dir, now, runs_schedules: keeps_schedules, is_stopping, .. } =
             *self;
         let setup = Arc::clone(&self.state.setup);
@@ -366,8 +370,12 @@ impl TransactionContext<'_> {
                 effects: deeds,
                 pending_events: Vec::new(),
             };
-            let outcome = part(&mut turn)?;
-            Ok::<_, DatabaseError>((outcome, turn.effects))
+            match part(&mut turn) {
+                Ok(reply) => Ok((Ok(reply), turn.effects)),
+                // A refusal is a reply. What was stored before it stays.
+                Err(CommandFailure::Refused(refused)) => Ok((Err(refused), turn.effects)),
+                Err(CommandFailure::Database(error)) => Err(error),
+            }
         });
         match done {
             Err(error) if !error.is_storage_failure() => {

@@ -24,6 +24,7 @@ use heeler_store::{
 use jiff::Timestamp;
 use jiff::civil::Date;
 
+use crate::command_failure::CommandFailure;
 use crate::setup::DaemonSetup;
 use crate::stored_workflow_run::StoredWorkflowRun;
 
@@ -86,9 +87,10 @@ impl DispatcherState {
     fn load_workflows(&mut self, db: &StateDatabase) -> Result<(), DatabaseError> {
         for row in db.active_workflow_runs()? {
             let id = row.head.id.clone();
-            match self.setup.definition_of(db, &row)? {
+            match self.setup.definition_of(db, &row) {
                 Ok(workflow) => self.load_workflow_run(db, row, workflow)?,
-                Err(refused) => {
+                Err(CommandFailure::Database(error)) => return Err(error),
+                Err(CommandFailure::Refused(refused)) => {
                     tracing::error!(run = %id, why = refused.message, "a workflow run cannot continue");
                 }
             }

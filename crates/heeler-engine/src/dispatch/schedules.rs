@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use super::dispatcher_state::fleet_rules;
 use super::event::DispatchEffect;
 use super::transaction::{DispatchTransaction, insert_job};
+use crate::command_failure::CommandFailure;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
 
@@ -100,9 +101,8 @@ impl DispatchTransaction<'_, '_> {
         let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
         };
-        let begun =
-            self.start_workflow_run(workflow_request_of_schedule(key, workflow), "its schedule")?;
-        let reason = match begun {
+        let request = workflow_request_of_schedule(key, workflow);
+        let reason = match self.start_workflow_run(request, "its schedule") {
             Ok(begun) if begun.is_new => {
                 tracing::info!(schedule = %key, due = iso_millis(due), run = %begun.run, "due");
                 return self
@@ -111,7 +111,8 @@ impl DispatchTransaction<'_, '_> {
                     .map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
-            Err(refused) => {
+            Err(CommandFailure::Database(error)) => return Err(error),
+            Err(CommandFailure::Refused(refused)) => {
                 tracing::warn!(schedule = %key, why = refused.message, "a workflow did not start");
                 SkipReason::Disabled
             }

@@ -25,6 +25,7 @@ use crate::cancel;
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError,
 };
+use crate::command_failure::CommandFailure;
 use crate::commit;
 use crate::dispatch_input::PreparedJob;
 use crate::logs;
@@ -50,38 +51,35 @@ pub(crate) struct DispatchTransaction<'t, 'c> {
     pub(crate) pending_events: Vec<(WorkflowRunId, WorkflowEvent)>,
 }
 
-/// Reply to an event, or its refusal.
-pub(crate) type EventOutcome = Result<Option<CommandReply>, DaemonCommandError>;
-
 impl DispatchTransaction<'_, '_> {
     /// Applies an event. A database error undoes its changes.
     pub(crate) fn apply_event(
         &mut self,
         task: DispatchEvent,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         match task {
             DispatchEvent::Command(command) => self.apply_command(command),
             DispatchEvent::JobPrepared(prepared) => self.apply_prepared_job(*prepared),
-            DispatchEvent::RunEnded(gone) => self.record_run_exit(*gone).map(|()| Ok(None)),
+            DispatchEvent::RunEnded(gone) => Ok(self.record_run_exit(*gone).map(|()| None)?),
             DispatchEvent::HookOutcome(outcome) => {
-                outcome.record(self.tx, self.now).map(|()| Ok(None))
+                Ok(outcome.record(self.tx, self.now).map(|()| None)?)
             }
             DispatchEvent::WatchFired { request: wanted, changed } => {
-                self.fire_watch_schedule(&wanted, &changed).map(|()| Ok(None))
+                Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }
             DispatchEvent::QuestionsChanged { run, questions: asks, delivered } => {
                 self.record_questions(run, &asks)?;
                 if let Some(id) = delivered {
                     self.tx.set_approval_delivered(&id, self.now)?;
                 }
-                Ok(Ok(None))
+                Ok(None)
             }
             DispatchEvent::SetupReloaded { setup, changes } => {
                 self.apply_setup(setup)?;
-                Ok(Ok(changes.map(|changes| CommandReply::Reloaded { changes })))
+                Ok(changes.map(|changes| CommandReply::Reloaded { changes }))
             }
             DispatchEvent::SessionChange { change, by } => self.change_sessions(&change, &by),
-            DispatchEvent::ExpireSessions => self.expire_sessions().map(|()| Ok(None)),
+            DispatchEvent::ExpireSessions => Ok(self.expire_sessions().map(|()| None)?),
         }
     }
 
@@ -89,13 +87,11 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         change: &SessionChange,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let home = self.state.setup.home.clone();
         let done = sessions::commit_change(self.tx, &home, change, by, self.now)?;
-        if done.is_ok() {
-            self.effects.push(DispatchEffect::MoveSessions);
-        }
-        Ok(done.map(Some))
+        self.effects.push(DispatchEffect::MoveSessions);
+        Ok(Some(done))
     }
 
     fn expire_sessions(&mut self) -> Result<(), DatabaseError> {
@@ -196,7 +192,10 @@ impl DispatchTransaction<'_, '_> {
     }
 
     /// Starts a prepared run, or queues its job.
-    fn apply_prepared_job(&mut self, prepared: PreparedJob) -> Result<EventOutcome, DatabaseError> {
+    fn apply_prepared_job(
+        &mut self,
+        prepared: PreparedJob,
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let PreparedJob { job, job_request: mut wanted, resolved: request } = prepared;
         // The job was cancelled in the meantime.
         let is_gone = |job: &JobId| {
@@ -204,56 +203,55 @@ impl DispatchTransaction<'_, '_> {
             known.is_none_or(|known| known.stage != JobStage::Preparing)
         };
         if job.as_ref().is_some_and(is_gone) {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         if self.is_stopping {
             // The next daemon starts the job.
             return match &job {
                 Some(job) => {
                     self.step(FleetEvent::PreparationStopped { job })?;
-                    Ok(Ok(None))
+                    Ok(None)
                 }
-                None => Ok(Err(DispatcherStoppedError.into())),
+                None => Err(DispatcherStoppedError.into()),
             };
         }
         let request = match (request, &job) {
             (Ok(request), _) => request,
-            (Err(refused), None) => return Ok(Err(refused)),
+            (Err(refused), None) => return Err(refused.into()),
             (Err(refused), Some(job)) => {
-                return self.fail_job(job, &refused.message).map(|()| Ok(None));
+                return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
             }
         };
         let setup = Arc::clone(&self.state.setup);
         let Ok(agent) = setup.agent_for(&wanted) else {
             let message = format!("there is no agent {} any more", wanted.agent);
             return match &job {
-                None => Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message))),
-                Some(job) => self.fail_job(job, &message).map(|()| Ok(None)),
+                None => {
+                    Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message).into())
+                }
+                Some(job) => Ok(self.fail_job(job, &message).map(|()| None)?),
             };
         };
         let agent = &*agent;
         let mut request = *request;
-        if job.is_none()
-            && let Err(refused) = self.check_admissible(&wanted)
-        {
-            return Ok(Err(refused));
+        if job.is_none() {
+            self.check_admissible(&wanted)?;
         }
         if let Some(parent) = &wanted.parent {
-            match (self.check_spawn(parent, agent, job.as_ref())?, &job) {
+            match (self.check_spawn(parent, agent, job.as_ref()), &job) {
                 (Ok(left), _) => {
                     request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, left);
                 }
-                (Err(refused), None) => return Ok(Err(refused)),
-                (Err(refused), Some(job)) => {
-                    return self.fail_job(job, &refused.message).map(|()| Ok(None));
+                (Err(failure @ CommandFailure::Database(_)), _) | (Err(failure), None) => {
+                    return Err(failure);
+                }
+                (Err(CommandFailure::Refused(refused)), Some(job)) => {
+                    return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
                 }
             }
         }
         if let (None, Some(parent)) = (&job, &wanted.parent) {
-            match self.worker_name(parent, &wanted)? {
-                Ok(name) => wanted.worker = Some(name),
-                Err(refused) => return Ok(Err(refused)),
-            }
+            wanted.worker = Some(self.worker_name(parent, &wanted)?);
         }
         self.start_or_queue(job, wanted, request)
     }
@@ -271,10 +269,10 @@ impl DispatchTransaction<'_, '_> {
         job: Option<JobId>,
         wanted: JobRequest,
         mut request: ResolvedJobRequest,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
         let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
-            Err(RunStartError::Db(error)) => return Err(error),
+            Err(RunStartError::Db(error)) => return Err(error.into()),
             plan => plan,
         };
         let session = match &plan {
@@ -329,14 +327,15 @@ impl DispatchTransaction<'_, '_> {
             Some(JobDecision::Started { .. }) => (JobStatus::Running, None),
             Some(JobDecision::Waiting(reason)) => (JobStatus::Pending, Some(reason.to_string())),
             Some(JobDecision::Refused(refused)) => {
-                return Ok(Err(match (refused, refused_by) {
+                let refused = match (refused, refused_by) {
                     (FleetRefusal::SessionUnusable(_), Some(error)) => start_refusal(&error),
                     (refused, _) => refusal_error(&refused),
-                }));
+                };
+                return Err(refused.into());
             }
-            Some(JobDecision::Ended | JobDecision::Ignored) | None => return Ok(Ok(None)),
+            Some(JobDecision::Ended | JobDecision::Ignored) | None => return Ok(None),
         };
-        Ok(Ok(Some(CommandReply::Job { job: id, status, waits })))
+        Ok(Some(CommandReply::Job { job: id, status, waits }))
     }
 
     /// Records the start of a run and its reservation.

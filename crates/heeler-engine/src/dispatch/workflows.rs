@@ -13,8 +13,9 @@ use heeler_store::{DatabaseError, WorkflowOverride, WorkflowRunHead, WorkflowRun
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::command_failure::CommandFailure;
 use crate::stored_workflow_run::StoredWorkflowRun;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
 
@@ -31,13 +32,12 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         order: WorkflowOperation,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         match order {
             WorkflowOperation::Run(wanted) => {
-                let begun = self.start_workflow_run(wanted, by)?;
-                Ok(begun.map(|StartedWorkflowRun { run, status, is_new }| {
-                    Some(CommandReply::WorkflowRun { run, status, is_new })
-                }))
+                let StartedWorkflowRun { run, status, is_new } =
+                    self.start_workflow_run(wanted, by)?;
+                Ok(Some(CommandReply::WorkflowRun { run, status, is_new }))
             }
             WorkflowOperation::Cancel { run, now } => self.cancel_workflow(&run, now, by),
             WorkflowOperation::Retry { run, from } => {
@@ -57,16 +57,13 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         wanted: WorkflowRunRequest,
         by: &str,
-    ) -> Result<Result<StartedWorkflowRun, DaemonCommandError>, DatabaseError> {
+    ) -> Result<StartedWorkflowRun, CommandFailure> {
         let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
         let setup = Arc::clone(&self.state.setup);
-        let loaded = match setup.workflow(&name) {
-            Ok(loaded) => loaded,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let loaded = setup.workflow(&name)?;
         let name = loaded.workflow.name.as_str();
         if let Some(refused) = self.disabled_workflow_error(name)? {
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         let inputs = match heeler_model::workflow::inputs::resolve_inputs(&loaded.workflow, inputs)
         {
@@ -74,7 +71,7 @@ impl DispatchTransaction<'_, '_> {
             Err(faults) => {
                 let refused =
                     DaemonCommandError::new(DaemonCommandErrorKind::Usage, faults.to_string());
-                return Ok(Err(refused.with_hint(format!("heeler workflow show {name}"))));
+                return Err(refused.with_hint(format!("heeler workflow show {name}")).into());
             }
         };
         let id = self.tx.new_workflow_run_id(self.now)?;
@@ -82,7 +79,7 @@ impl DispatchTransaction<'_, '_> {
         if let Some(active) = self.tx.active_workflow_run(name, &about)? {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
             let status = status.unwrap_or(WorkflowRunStatus::Running);
-            return Ok(Ok(StartedWorkflowRun { run: active, status, is_new: false }));
+            return Ok(StartedWorkflowRun { run: active, status, is_new: false });
         }
         let (hash, files) = freeze_workflow(loaded);
         self.tx.put_definition(&hash, name, &files, self.now)?;
@@ -104,7 +101,7 @@ impl DispatchTransaction<'_, '_> {
         tracing::info!(run = %id, workflow = name, by, "a workflow starts");
         let decision = self.step_workflow(&id, WorkflowEvent::Start(Box::new(active)))?;
         let status = self.status_after(&id, decision)?;
-        Ok(Ok(StartedWorkflowRun { run: id, status, is_new: true }))
+        Ok(StartedWorkflowRun { run: id, status, is_new: true })
     }
 
     /// Creates the record of a run that starts.
@@ -155,23 +152,23 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         now: bool,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let Some(row) = self.tx.workflow_run(id)? else {
-            return Ok(Err(workflow_run_not_found(id)));
+            return Err(workflow_run_not_found(id).into());
         };
         let request = CancelRequest { now, by: by.to_owned() };
         let is_cancelled = row.head.status == WorkflowRunStatus::Cancelled;
         let event = WorkflowEvent::Cancel { request, is_cancelled };
         if self.step_workflow(id, event)? == WorkflowDecision::NotActive {
             let message = format!("{id} has ended already: {}", row.head.status);
-            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
         }
         tracing::info!(run = %id, by, "a workflow is cancelled");
-        Ok(Ok(Some(CommandReply::WorkflowRun {
+        Ok(Some(CommandReply::WorkflowRun {
             run: id.clone(),
             status: WorkflowRunStatus::Cancelled,
             is_new: false,
-        })))
+        }))
     }
 
     fn retry_workflow(
@@ -179,12 +176,12 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         from: Option<&str>,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let Some(mut row) = self.tx.workflow_run(id)? else {
-            return Ok(Err(workflow_run_not_found(id)));
+            return Err(workflow_run_not_found(id).into());
         };
         let busy = |message: String| {
-            Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)))
+            Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into())
         };
         if !row.head.status.is_final() {
             return busy(format!("{id} has not ended: {}", row.head.status));
@@ -194,12 +191,11 @@ impl DispatchTransaction<'_, '_> {
                 DaemonCommandErrorKind::Busy,
                 format!("{id} has succeeded"),
             );
-            return Ok(Err(refused.with_hint(format!("heeler workflow retry {id} --from PHASE"))));
+            return Err(refused
+                .with_hint(format!("heeler workflow retry {id} --from PHASE"))
+                .into());
         }
-        let workflow = match self.state.setup.definition_of(self.tx, &row)? {
-            Ok(workflow) => workflow,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let workflow = self.state.setup.definition_of(self.tx, &row)?;
         let place = match from {
             None => None,
             Some(name) => match workflow.phase_index(name) {
@@ -210,7 +206,7 @@ impl DispatchTransaction<'_, '_> {
                     let message = format!("{} has no phase `{name}`", workflow.name);
                     let refused =
                         DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message);
-                    return Ok(Err(refused.with_hint(format!("it has {}", names.join(", ")))));
+                    return Err(refused.with_hint(format!("it has {}", names.join(", "))).into());
                 }
             },
         };
@@ -222,7 +218,7 @@ impl DispatchTransaction<'_, '_> {
             ));
         }
         if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         row.head.finished_at = None;
         row.head.status = WorkflowRunStatus::Running;
@@ -240,7 +236,7 @@ impl DispatchTransaction<'_, '_> {
         self.state.workflow_records.insert(id.clone(), stored);
         self.write_step(step)?;
         let status = self.status_after(id, decision)?;
-        Ok(Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false })))
+        Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false }))
     }
 
     fn set_workflow_enabled(
@@ -248,7 +244,7 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         enabled: bool,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, CommandFailure> {
         let setup = Arc::clone(&self.state.setup);
         // Also allowed for a workflow with faults, so that it can be disabled before it is
         // corrected.
@@ -256,14 +252,14 @@ impl DispatchTransaction<'_, '_> {
         let name = match (setup.workflow(name), faulty) {
             (Ok(loaded), _) => loaded.workflow.name.to_string(),
             (Err(_), Some(name)) => name,
-            (Err(refused), None) => return Ok(Err(refused)),
+            (Err(refused), None) => return Err(refused.into()),
         };
         let row = WorkflowOverride { name: name.clone(), enabled, at: self.now, by: by.to_owned() };
         self.tx.put_workflow_override(&row)?;
         let how = if enabled { "enabled" } else { "disabled; its active runs continue" };
         let message = format!("{name} is {how}");
         tracing::info!(workflow = name, by, message, "changed");
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Fails runs that cannot continue: their definition cannot be read, or names agents that no
@@ -275,9 +271,12 @@ impl DispatchTransaction<'_, '_> {
             if self.state.fleet.workflow_run(&id).is_some() {
                 continue;
             }
-            match setup.definition_of(self.tx, &row)? {
+            match setup.definition_of(self.tx, &row) {
                 Ok(workflow) => self.state.load_workflow_run(self.tx, row, workflow)?,
-                Err(refused) => self.fail_workflow_run(&id, &refused.message)?,
+                Err(CommandFailure::Database(error)) => return Err(error),
+                Err(CommandFailure::Refused(refused)) => {
+                    self.fail_workflow_run(&id, &refused.message)?
+                }
             }
         }
         Ok(())

@@ -12,8 +12,8 @@ use super::{EffectExecutor, ExecutorContext};
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, ReplyCallback, job_not_running,
 };
-use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
 use crate::work_limits::{KeyClaim, SlotClaim};
+use heeler_control::{ControlError, REPLY_WAIT, read_started_file};
 
 /// A message with the caller that waits for its outcome.
 struct OutgoingMessage {

@@ -45,7 +45,7 @@ const OUTPUTS: [Option<&str>; 5] =
 /// Number of different workflows per fleet.
 const WORKFLOWS: usize = 50;
 /// Events between two comparisons of memory and database. They are also compared after each crash.
-const CHECK_EVERY: u64 = 16;
+const CHECK_EVERY: u64 = 40;
 /// Steps after which every job must have ended, once nothing new arrives.
 const DRAIN_STEPS_MAX: u32 = 60_000;
 
