@@ -11,12 +11,12 @@ mod caller;
 mod cancel;
 mod checkout;
 mod command;
-mod command_failure;
 mod commit;
 mod daemon;
 mod daemon_file;
 mod daemon_handle;
 mod dispatch;
+mod dispatch_failure;
 mod dispatch_input;
 mod executor;
 #[cfg(feature = "fault-points")]

@@ -17,7 +17,7 @@ use heeler_store::{StoreReader, StoreTransaction};
 use jiff::Timestamp;
 
 use crate::command::{CommandReply, DaemonCommandError};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
 use crate::session_operation::{NATIVE_ORIGIN, SessionOperation};
 use crate::setup::DaemonSetup;
@@ -80,7 +80,7 @@ pub(crate) fn commit_change(
     change: &SessionChange,
     by: &str,
     now: Timestamp,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     match change {
         SessionChange::Fork(fork) => fork::commit_fork(tx, fork, now),
         SessionChange::Delete { session, purge } => {

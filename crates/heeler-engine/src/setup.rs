@@ -24,7 +24,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
 use crate::prepare::{self, PrepareContext, PrepareError, environment};
 use crate::resolved_request::ResolvedJobRequest;
@@ -136,7 +136,7 @@ impl DaemonSetup {
         &self,
         db: &StateDatabase,
         row: &WorkflowRunRow,
-    ) -> Result<Arc<Workflow>, CommandFailure> {
+    ) -> Result<Arc<Workflow>, DispatchFailure> {
         let id = &row.head.id;
         let trouble = |why: String| DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why);
         let files = match &row.definition {

@@ -13,14 +13,14 @@ use crate::access::{
     AccessOperation, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod, TOKEN_PREFIX, TOKENS_MAX,
 };
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 
 impl DispatchTransaction<'_, '_> {
     pub(super) fn apply_access_operation(
         &mut self,
         order: AccessOperation,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         if !matches!(order, AccessOperation::TokensUsed { .. }) {
             tracing::info!(?order, by, "access");
         }
@@ -71,7 +71,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         token: &AccessToken,
         hash: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let AccessToken { id, name, expires_at, .. } = token;
         if !is_hash(hash) {
             return refuse(DaemonCommandErrorKind::Usage, "the token hash is invalid".to_owned());
@@ -102,7 +102,7 @@ impl DispatchTransaction<'_, '_> {
         done(format!("token {name} is {id}"))
     }
 
-    fn revoke_token(&mut self, name_or_id: &str) -> Result<Option<CommandReply>, CommandFailure> {
+    fn revoke_token(&mut self, name_or_id: &str) -> Result<Option<CommandReply>, DispatchFailure> {
         // A caller may pass the secret itself; messages then show the ID, never the secret.
         let asked = match name_or_id.starts_with(TOKEN_PREFIX) {
             true => TokenId::from_hash(&secret_hash(name_or_id)).to_string(),
@@ -131,7 +131,7 @@ impl DispatchTransaction<'_, '_> {
         name: AccessName,
         scope: Option<AccessScope>,
         hash: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let known = self.tx.user(&name)?.map(|(person, _)| person);
         let scope = scope.or(known.as_ref().map(|known| known.scope)).unwrap_or(AccessScope::Admin);
         let created_at = known.as_ref().map_or(self.now, |known| known.created_at);
@@ -145,7 +145,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         hash: &str,
         by: LoginMethod,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let not_now =
             |message: &str| refuse(DaemonCommandErrorKind::NotAllowed, message.to_owned());
         if !is_hash(hash) {
@@ -177,13 +177,13 @@ fn is_hash(hash: &str) -> bool {
     hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn done(message: String) -> Result<Option<CommandReply>, CommandFailure> {
+fn done(message: String) -> Result<Option<CommandReply>, DispatchFailure> {
     Ok(Some(CommandReply::Done { message }))
 }
 
 fn refuse(
     kind: DaemonCommandErrorKind,
     message: String,
-) -> Result<Option<CommandReply>, CommandFailure> {
+) -> Result<Option<CommandReply>, DispatchFailure> {
     Err(DaemonCommandError::new(kind, message).into())
 }

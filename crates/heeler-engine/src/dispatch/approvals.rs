@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use super::transaction::DispatchTransaction;
 use crate::approvals;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::prepare::environment;
 use crate::run_questions::RunQuestionFiles;
 
@@ -51,7 +51,7 @@ impl DispatchTransaction<'_, '_> {
         id: &ApprovalId,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(approval) = self.tx.approval(id)? else {
             return Err(approval_not_found(id).into());
         };
@@ -95,7 +95,7 @@ impl DispatchTransaction<'_, '_> {
         approval: &Approval,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
         let is_awaited = run.is_ok_and(|run| self.state.fleet.workflow_run(&run).is_some());

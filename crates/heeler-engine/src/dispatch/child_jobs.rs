@@ -13,7 +13,7 @@ use heeler_store::DatabaseError;
 
 use super::transaction::DispatchTransaction;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use heeler_store::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
 
 /// Names that no worker may have, because views use them for the agent that starts workers.
@@ -28,7 +28,7 @@ impl DispatchTransaction<'_, '_> {
         &self,
         parent: &JobId,
         wanted: &JobRequest,
-    ) -> Result<String, CommandFailure> {
+    ) -> Result<String, DispatchFailure> {
         let mut known: Vec<Job> = Vec::new();
         for id in lineage_jobs(self.tx, parent)? {
             for id in self.tx.jobs_spawned_by(&id)? {
@@ -70,7 +70,7 @@ impl DispatchTransaction<'_, '_> {
         parent: &JobId,
         agent: &AgentConfig,
         own: Option<&JobId>,
-    ) -> Result<Option<i64>, CommandFailure> {
+    ) -> Result<Option<i64>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let mut left: Option<i64> = None;
         let mut above = self.tx.job(parent)?;

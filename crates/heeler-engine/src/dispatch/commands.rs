@@ -21,7 +21,7 @@ use crate::command::{
     AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     ScheduleChange,
 };
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use heeler_model::schedule_rule::parse_rule;
 use heeler_store::cron_name;
@@ -34,7 +34,7 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn apply_command(
         &mut self,
         command: DaemonCommand,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match command {
             DaemonCommand::Cancel { job, now, by } => self.cancel_job(&job, now, &by),
             DaemonCommand::Resume { job, prompt, by } => self.resume_job(&job, prompt, &by),
@@ -64,7 +64,7 @@ impl DispatchTransaction<'_, '_> {
         id: &JobId,
         now: bool,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(job) = self.tx.job(id)? else { return Err(job_not_found(id).into()) };
         if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
             let message = format!("job {id} has ended already: {}", job.head.status);
@@ -87,7 +87,7 @@ impl DispatchTransaction<'_, '_> {
         id: &JobId,
         prompt: Option<String>,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(mut job) = self.tx.job(id)? else { return Err(job_not_found(id).into()) };
         if !job.head.status.is_final() {
             let message = format!("job {id} has not ended: {}", job.head.status);
@@ -148,7 +148,7 @@ impl DispatchTransaction<'_, '_> {
         schedule: &str,
         change: &ScheduleChange,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let (agent, schedule) = find_schedule(&setup, agent, schedule)?;
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
@@ -225,7 +225,7 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         change: AgentChange,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let agent = setup.find_agent(name)?;
         let name = agent.name.as_str();

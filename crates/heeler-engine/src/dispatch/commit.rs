@@ -21,7 +21,7 @@ use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
     PendingReply,
 };
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::fault::{self, FaultPoint};
 use crate::fleet_monitor::CommitNotice;
 use crate::recovery::{self, RunFolderCheck};
@@ -352,7 +352,7 @@ impl TransactionContext<'_> {
         tx: &mut StoreTransaction<'_>,
         part: impl FnOnce(
             &mut DispatchTransaction<'_, '_>,
-        ) -> Result<Option<CommandReply>, CommandFailure>,
+        ) -> Result<Option<CommandReply>, DispatchFailure>,
     ) -> Result<(EventOutcome, Vec<DispatchEffect>), DatabaseError> {
         let TransactionContext { dir, now, runs_schedules: keeps_schedules, is_stopping, .. } =
             *self;
@@ -373,8 +373,8 @@ impl TransactionContext<'_> {
             match part(&mut turn) {
                 Ok(reply) => Ok((Ok(reply), turn.effects)),
                 // A refusal is a reply. What was stored before it stays.
-                Err(CommandFailure::Refused(refused)) => Ok((Err(refused), turn.effects)),
-                Err(CommandFailure::Database(error)) => Err(error),
+                Err(DispatchFailure::Refused(refused)) => Ok((Err(refused), turn.effects)),
+                Err(DispatchFailure::Database(error)) => Err(error),
             }
         });
         match done {

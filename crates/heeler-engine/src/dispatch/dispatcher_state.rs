@@ -24,7 +24,7 @@ use heeler_store::{
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use crate::stored_workflow_run::StoredWorkflowRun;
 
@@ -89,8 +89,8 @@ impl DispatcherState {
             let id = row.head.id.clone();
             match self.setup.definition_of(db, &row) {
                 Ok(workflow) => self.load_workflow_run(db, row, workflow)?,
-                Err(CommandFailure::Database(error)) => return Err(error),
-                Err(CommandFailure::Refused(refused)) => {
+                Err(DispatchFailure::Database(error)) => return Err(error),
+                Err(DispatchFailure::Refused(refused)) => {
                     tracing::error!(run = %id, why = refused.message, "a workflow run cannot continue");
                 }
             }

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use super::event::DispatchEvent;
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 
 /// Minimum retention of a key. A request repeated later counts as new.
 pub const REQUEST_RETENTION: SignedDuration = SignedDuration::from_hours(24);
@@ -38,7 +38,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         task: DispatchEvent,
         key: Option<&IdempotencyKey>,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(key) = key else { return self.apply_event(task) };
         if let Ok(before) = self.now.checked_sub(REQUEST_RETENTION) {
             self.tx.remove_answered_requests(before)?;

@@ -24,7 +24,7 @@ use jiff::Timestamp;
 use super::dispatcher_state::fleet_rules;
 use super::event::DispatchEffect;
 use super::transaction::{DispatchTransaction, insert_job};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
 
@@ -111,8 +111,8 @@ impl DispatchTransaction<'_, '_> {
                     .map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
-            Err(CommandFailure::Database(error)) => return Err(error),
-            Err(CommandFailure::Refused(refused)) => {
+            Err(DispatchFailure::Database(error)) => return Err(error),
+            Err(DispatchFailure::Refused(refused)) => {
                 tracing::warn!(schedule = %key, why = refused.message, "a workflow did not start");
                 SkipReason::Disabled
             }

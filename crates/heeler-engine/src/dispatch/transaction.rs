@@ -25,8 +25,8 @@ use crate::cancel;
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError,
 };
-use crate::command_failure::CommandFailure;
 use crate::commit;
+use crate::dispatch_failure::DispatchFailure;
 use crate::dispatch_input::PreparedJob;
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
@@ -56,7 +56,7 @@ impl DispatchTransaction<'_, '_> {
     pub(crate) fn apply_event(
         &mut self,
         task: DispatchEvent,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match task {
             DispatchEvent::Command(command) => self.apply_command(command),
             DispatchEvent::JobPrepared(prepared) => self.apply_prepared_job(*prepared),
@@ -87,7 +87,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         change: &SessionChange,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let home = self.state.setup.home.clone();
         let done = sessions::commit_change(self.tx, &home, change, by, self.now)?;
         self.effects.push(DispatchEffect::MoveSessions);
@@ -195,7 +195,7 @@ impl DispatchTransaction<'_, '_> {
     fn apply_prepared_job(
         &mut self,
         prepared: PreparedJob,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let PreparedJob { job, job_request: mut wanted, resolved: request } = prepared;
         // The job was cancelled in the meantime.
         let is_gone = |job: &JobId| {
@@ -242,10 +242,10 @@ impl DispatchTransaction<'_, '_> {
                 (Ok(left), _) => {
                     request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, left);
                 }
-                (Err(failure @ CommandFailure::Database(_)), _) | (Err(failure), None) => {
+                (Err(failure @ DispatchFailure::Database(_)), _) | (Err(failure), None) => {
                     return Err(failure);
                 }
-                (Err(CommandFailure::Refused(refused)), Some(job)) => {
+                (Err(DispatchFailure::Refused(refused)), Some(job)) => {
                     return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
                 }
             }
@@ -269,7 +269,7 @@ impl DispatchTransaction<'_, '_> {
         job: Option<JobId>,
         wanted: JobRequest,
         mut request: ResolvedJobRequest,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
         let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
             Err(RunStartError::Db(error)) => return Err(error.into()),

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::commands::find_schedule;
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, WebhookCall};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 
 /// Number of deliveries remembered per schedule. A delivery repeated after more than that counts as
@@ -28,7 +28,7 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn handle_webhook(
         &mut self,
         call: &WebhookCall,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let (agent, schedule) = match setup.webhook(&call.agent, &call.schedule) {
             Ok(WebhookEndpoint { agent, schedule, .. }) => (agent, schedule),

@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::stored_workflow_run::StoredWorkflowRun;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
 
@@ -32,7 +32,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         order: WorkflowOperation,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match order {
             WorkflowOperation::Run(wanted) => {
                 let StartedWorkflowRun { run, status, is_new } =
@@ -57,7 +57,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         wanted: WorkflowRunRequest,
         by: &str,
-    ) -> Result<StartedWorkflowRun, CommandFailure> {
+    ) -> Result<StartedWorkflowRun, DispatchFailure> {
         let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
         let setup = Arc::clone(&self.state.setup);
         let loaded = setup.workflow(&name)?;
@@ -152,7 +152,7 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         now: bool,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(row) = self.tx.workflow_run(id)? else {
             return Err(workflow_run_not_found(id).into());
         };
@@ -176,7 +176,7 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         from: Option<&str>,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(mut row) = self.tx.workflow_run(id)? else {
             return Err(workflow_run_not_found(id).into());
         };
@@ -244,7 +244,7 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         enabled: bool,
         by: &str,
-    ) -> Result<Option<CommandReply>, CommandFailure> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         // Also allowed for a workflow with faults, so that it can be disabled before it is
         // corrected.
@@ -273,8 +273,8 @@ impl DispatchTransaction<'_, '_> {
             }
             match setup.definition_of(self.tx, &row) {
                 Ok(workflow) => self.state.load_workflow_run(self.tx, row, workflow)?,
-                Err(CommandFailure::Database(error)) => return Err(error),
-                Err(CommandFailure::Refused(refused)) => {
+                Err(DispatchFailure::Database(error)) => return Err(error),
+                Err(DispatchFailure::Refused(refused)) => {
                     self.fail_workflow_run(&id, &refused.message)?
                 }
             }

@@ -20,7 +20,7 @@ use heeler_transcript::{
 use super::errors::internal_error;
 use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
 use crate::prepare::{environment, real_folder, runtime_type};
 use crate::session_operation::{AdoptedSession, NATIVE_ORIGIN};
@@ -165,7 +165,7 @@ pub(super) fn commit_adoption(
     tx: &mut StoreTransaction<'_>,
     SessionAdoption { session, adopted: taken }: &SessionAdoption,
     by: &str,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     if let Some(own) = &session.agent_session_id {
         refuse_known(tx, own)?;
     }
@@ -177,7 +177,7 @@ pub(super) fn commit_adoption(
 }
 
 /// Refuses a session that already exists, or is in the trash.
-fn refuse_known(db: &StateDatabase, own: &AgentSessionId) -> Result<(), CommandFailure> {
+fn refuse_known(db: &StateDatabase, own: &AgentSessionId) -> Result<(), DispatchFailure> {
     if let Some(known) = db.session_by_agent_id(own)? {
         return Err(already_adopted_error(&known).into());
     }
@@ -196,10 +196,10 @@ fn refuse_known(db: &StateDatabase, own: &AgentSessionId) -> Result<(), CommandF
 }
 
 /// Returns the reply to a failure outside the dispatcher's transaction.
-fn refusal(failure: CommandFailure) -> DaemonCommandError {
+fn refusal(failure: DispatchFailure) -> DaemonCommandError {
     match failure {
-        CommandFailure::Refused(refused) => refused,
-        CommandFailure::Database(error) => internal_error(&error),
+        DispatchFailure::Refused(refused) => refused,
+        DispatchFailure::Database(error) => internal_error(&error),
     }
 }
 

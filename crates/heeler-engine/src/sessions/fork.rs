@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use super::errors::{internal_error, session_not_found};
 use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
 use crate::prepare::runtime_type;
 use crate::session_operation::ForkedSession;
@@ -180,7 +180,7 @@ pub(super) fn commit_fork(
     tx: &mut StoreTransaction<'_>,
     fork: &PreparedFork,
     now: Timestamp,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     if tx.session(&fork.forked.parent)?.is_none() {
         return Err(session_not_found(&fork.forked.parent).into());
     }

@@ -26,7 +26,7 @@ use serde_json::json;
 use super::errors::{internal_error, session_not_found};
 use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::command_failure::CommandFailure;
+use crate::dispatch_failure::DispatchFailure;
 use crate::session_operation::RetainedSession;
 use heeler_store::{SessionHolder, expired_sessions, session_holder};
 
@@ -58,8 +58,8 @@ pub fn plan_cleanup(
     for session in removable_sessions(db, loaded, before, now)? {
         match check_deletable(db, home, &session) {
             Ok(()) => plan.removed.push(session),
-            Err(CommandFailure::Database(error)) => return Err(error),
-            Err(CommandFailure::Refused(refused)) => {
+            Err(DispatchFailure::Database(error)) => return Err(error),
+            Err(DispatchFailure::Refused(refused)) => {
                 plan.retained.push(retained_session(&session.id, refused))
             }
         }
@@ -99,7 +99,7 @@ pub(super) fn delete_session(
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     delete_one(tx, home, id, purge, by, now)?;
     Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() })
 }
@@ -111,13 +111,13 @@ pub(super) fn clean_up(
     sessions: &[SessionId],
     by: &str,
     now: Timestamp,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     let (mut gone, mut stayed) = (Vec::new(), Vec::new());
     for id in sessions {
         match delete_one(tx, home, id, false, by, now) {
             Ok(()) => gone.push(id.clone()),
-            Err(CommandFailure::Refused(refused)) => stayed.push(retained_session(id, refused)),
-            Err(failure @ CommandFailure::Database(_)) => return Err(failure),
+            Err(DispatchFailure::Refused(refused)) => stayed.push(retained_session(id, refused)),
+            Err(failure @ DispatchFailure::Database(_)) => return Err(failure),
         }
     }
     Ok(CommandReply::Sessions { sessions: gone, kept: stayed })
@@ -130,7 +130,7 @@ fn delete_one(
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<(), CommandFailure> {
+) -> Result<(), DispatchFailure> {
     if let Some(session) = tx.session(id)? {
         check_deletable(tx, home, &session)?;
         tx.delete_session(&session, by, now)?;
@@ -156,7 +156,7 @@ fn check_deletable(
     db: &StateDatabase,
     home: &Utf8Path,
     session: &Session,
-) -> Result<(), CommandFailure> {
+) -> Result<(), DispatchFailure> {
     let id = &session.id;
     let busy = |why: String| {
         DaemonCommandError::new(
@@ -216,7 +216,7 @@ pub(super) fn prepare_restore(
 pub(super) fn restore_session(
     tx: &mut StoreTransaction<'_>,
     id: &SessionId,
-) -> Result<CommandReply, CommandFailure> {
+) -> Result<CommandReply, DispatchFailure> {
     if tx.session(id)?.is_some() {
         let message = format!("session {id} is not deleted");
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());

@@ -64,8 +64,8 @@ impl SessionsFixture {
             self.place.store().write::<_, DatabaseError, _>(move |tx| {
                 match commit_change(tx, &home, &change, "test", now()) {
                     Ok(_) => Ok(()),
-                    Err(CommandFailure::Database(error)) => Err(error),
-                    Err(CommandFailure::Refused(refused)) => panic!("{}", refused.message),
+                    Err(DispatchFailure::Database(error)) => Err(error),
+                    Err(DispatchFailure::Refused(refused)) => panic!("{}", refused.message),
                 }
             });
         written.unwrap();
