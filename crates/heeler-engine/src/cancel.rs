@@ -1,19 +1,19 @@
 //! Cancellation requests, and killing of runners that do not respond.
 //!
-//! A reachable run is cancelled through [`crate::ControlClient`]. A run that is still starting
+//! A reachable run is cancelled through [`heeler_control::ControlClient`]. A run that is still starting
 //! cannot be reached: the request is stored, and found when the run's result is committed or the
 //! run would be started again. Start at [`record_request`].
 
 use std::io;
 
 use camino::Utf8Path;
+use heeler_model::fleet::CancelRequest;
 use heeler_model::run::{RunEnd, RunResult, file};
 use heeler_model::{ExitReason, RunId};
 use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Effect kind of stored cancellation requests.
@@ -21,16 +21,6 @@ const CANCEL_EFFECT_KIND: &str = "cancel";
 
 /// Maximum number of pending effects to search for cancellation requests.
 const EFFECTS_MAX: usize = 10_000;
-
-/// Stored request to cancel a job.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub(crate) struct CancelRequest {
-    /// Cancel immediately instead of gracefully.
-    pub(crate) now: bool,
-    /// Requester.
-    pub(crate) by: String,
-}
 
 /// Lists the requests that have not been applied.
 pub(crate) fn pending_requests(

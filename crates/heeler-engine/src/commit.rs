@@ -219,11 +219,7 @@ fn history(
 }
 
 fn close_job(job: &mut Job, result: &RunResult) {
-    let status = match result.exit_reason {
-        ExitReason::Success if result.end == RunEnd::Finished => JobStatus::Completed,
-        ExitReason::Cancelled => JobStatus::Cancelled,
-        _ => JobStatus::Failed,
-    };
+    let status = result.job_status();
     job.apply(JobTransition::End {
         status,
         reason: result.exit_reason,
@@ -235,7 +231,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
     job.stop_reason = result.stop_reason.clone();
-    job.interrupted = result.end == RunEnd::Interrupted && status != JobStatus::Cancelled;
+    job.interrupted = result.is_job_interrupted();
     job.output_text = result.output.clone().or(job.output_text.take());
     add_figures(job, result);
 }

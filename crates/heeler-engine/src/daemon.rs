@@ -14,8 +14,10 @@ use heeler_store::{
 use thiserror::Error;
 
 use crate::access::{self, ApiTokenError};
-use crate::command::{DaemonHandle, DaemonMode, DispatchInput};
+use crate::command::DaemonMode;
+use crate::daemon_handle::DaemonHandle;
 use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, DispatcherState, SetupLoader};
+use crate::dispatch_input::DispatchInput;
 use crate::executor::EffectExecutor;
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;

@@ -12,7 +12,10 @@ mod child_jobs;
 mod command_routing;
 mod commands;
 mod commit;
+mod deferred_work;
+mod dispatcher;
 mod dispatcher_state;
+mod event;
 mod idempotency;
 mod run_exits;
 mod schedules;
@@ -24,41 +27,29 @@ mod webhook;
 mod workflow_parts;
 mod workflows;
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use camino::Utf8PathBuf;
 use heeler_model::fleet::{FleetEffect, FleetEvent};
-use heeler_model::{ApprovalId, JobId, JobRequest, RunId, error_chain};
-use heeler_store::{DatabaseError, Store, StoreReader, StoreWriteError};
-use jiff::{SignedDuration, Timestamp};
+use heeler_model::{RunId, error_chain};
+use heeler_store::{DatabaseError, StoreReader, StoreWriteError};
+use jiff::SignedDuration;
 
-pub(crate) use command_routing::job_not_running;
 pub use commands::RESUME_PROMPT;
+pub(crate) use deferred_work::DeferredWork;
+pub(crate) use dispatcher::Dispatcher;
+pub use dispatcher::{DaemonExit, SetupLoader};
 pub(crate) use dispatcher_state::DispatcherState;
 pub use idempotency::{REQUEST_RETENTION, recorded_reply};
 pub use webhook::{WebhookEndpoint, WebhookSecret};
 
 use crate::cancel;
-use crate::command::{
-    DaemonCommand, DaemonCommandError, DaemonMode, DispatchInput, PendingReply, RunExit,
-};
-use crate::executor::EffectExecutor;
+use crate::command::{DaemonMode, PendingReply};
+use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
-use crate::fleet::EngineContext;
-use crate::fleet_monitor::FleetMonitor;
-use crate::hooks::{HookOutcome, HookWorker};
-use crate::resolved_request::ResolvedJobRequest;
-use crate::run_questions::RunQuestionFiles;
-use crate::run_start::StartedRun;
-use crate::sessions::{self, SessionChange};
-use crate::setup::DaemonSetup;
-use commit::FailedCommit;
-use shutdown::StopProgress;
-use watch_registry::WatchRegistry;
+use crate::sessions;
+use event::{DispatchEffect, DispatchEvent};
 
 /// Longest sleep of the loop. A jump of the system clock is noticed within this time.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
@@ -69,9 +60,6 @@ const INPUTS_PER_TURN: usize = 256;
 /// Interval at which a [`DaemonMode::UntilIdle`] daemon checks whether it can exit.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Time that config files must stay unchanged before they are reloaded.
-const CONFIG_DEBOUNCE: Duration = Duration::from_millis(500);
-
 /// Interval between searches for expired sessions.
 const EXPIRE_EVERY: Duration = Duration::from_secs(60);
 
@@ -80,118 +68,6 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(10 * 60);
 
 /// Retention of the outcomes of due times. The newest one of each schedule is always kept.
 const DUE_TIMES_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
-
-/// Function that reads the config.
-pub type SetupLoader = Box<dyn FnMut() -> Result<DaemonSetup, String> + Send>;
-
-/// Event that the dispatcher applies inside a transaction.
-#[derive(Debug)]
-pub(crate) enum DispatchEvent {
-    /// A command of a caller.
-    Command(DaemonCommand),
-    /// Preparation of a job's run has ended.
-    JobPrepared(Box<PreparedJob>),
-    RunEnded(Box<RunExit>),
-    /// A hook has finished.
-    HookOutcome(HookOutcome),
-    /// A run asked a question, or received an answer.
-    QuestionsChanged {
-        run: RunId,
-        questions: Box<RunQuestionFiles>,
-        delivered: Option<ApprovalId>,
-    },
-    /// A `watch` schedule fired.
-    WatchFired {
-        request: Box<JobRequest>,
-        changed: Vec<Utf8PathBuf>,
-    },
-    /// The config was reloaded. `changes` is the reply to the requester, if there is one.
-    SetupReloaded {
-        setup: Arc<DaemonSetup>,
-        changes: Option<Vec<String>>,
-    },
-    /// A session operation is ready to be committed.
-    SessionChange {
-        change: Box<SessionChange>,
-        by: String,
-    },
-    /// Mark sessions as expired that have been unused for too long.
-    ExpireSessions,
-}
-
-/// A job with the outcome of preparing its run.
-#[derive(Debug)]
-pub(crate) struct PreparedJob {
-    /// The job; `None` for a job that has not been created yet.
-    pub(crate) job: Option<JobId>,
-    pub(crate) job_request: JobRequest,
-    pub(crate) resolved: Result<Box<ResolvedJobRequest>, DaemonCommandError>,
-}
-
-/// Action that is executed after the commit.
-pub(crate) enum DispatchEffect {
-    /// Start the runner of a recorded run.
-    LaunchRunner { started: Box<StartedRun>, request: Box<ResolvedJobRequest> },
-    /// Use another config from now on.
-    ReplaceSetup(Arc<DaemonSetup>),
-    /// Execute the recorded hooks.
-    WakeHooks,
-    /// Ask a run to end.
-    CancelRun { run: RunId, now: bool, by: String },
-    /// Move session files to the places that the database specifies.
-    MoveSessions,
-    /// Append a line to an agent's log.
-    AppendLog { agent: String, text: String },
-}
-
-/// Reason for a daemon's exit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DaemonExit {
-    /// A `stop` command.
-    Stopped,
-    /// Nothing was left to do.
-    Idle,
-    /// Its state directory was removed, moved or replaced.
-    StateLost,
-}
-
-/// State of the event loop.
-pub(crate) struct Dispatcher {
-    pub(crate) fleet: EngineContext,
-    pub(crate) store: Arc<Store>,
-    pub(crate) inputs: Receiver<DispatchInput>,
-    pub(crate) executor: EffectExecutor,
-    pub(crate) hooks: HookWorker,
-    pub(crate) state: Arc<Mutex<DispatcherState>>,
-    pub(crate) load: SetupLoader,
-    pub(crate) mode: DaemonMode,
-    pub(crate) since: Timestamp,
-    pub(crate) version: String,
-    /// Number of clients that wait for a reply.
-    pub(crate) clients: Arc<AtomicUsize>,
-    pub(crate) snapshot: FleetMonitor,
-    pub(crate) deferred: DeferredWork,
-}
-
-/// Work that the dispatcher must return to later.
-#[derive(Default)]
-pub(crate) struct DeferredWork {
-    stop: Option<StopProgress>,
-    /// The last failed commit, until one succeeds.
-    failed_commit: Option<FailedCommit>,
-    /// Runs that could not be settled, with the time of the next attempt.
-    unsettled: Vec<(Instant, RunId)>,
-    faults: HashMap<RunId, String>,
-    /// Next time to move files of old jobs to the trash.
-    retention_at: Option<Instant>,
-    /// The last schedule that had its old due times pruned.
-    pruned_schedule: Option<(String, String)>,
-    /// Next time to search for expired sessions.
-    expire_at: Option<Instant>,
-    /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
-    /// on it.
-    watches: WatchRegistry,
-}
 
 impl Dispatcher {
     /// Runs until the daemon is stopped, is idle, or loses its state directory.
@@ -299,14 +175,6 @@ impl Dispatcher {
         if expired.is_some_and(|expired| !expired.is_empty()) {
             self.commit(vec![(DispatchEvent::ExpireSessions, None)]);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, DispatcherState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn runs_schedules(&self) -> bool {
-        self.mode == DaemonMode::Permanent && self.deferred.stop.is_none()
     }
 
     /// Waits until an input arrives or something is due, and takes all inputs that have arrived.
@@ -417,7 +285,9 @@ impl Dispatcher {
             DispatchEffect::LaunchRunner { started: begun, request } => {
                 self.executor.launch_runner(*begun, request);
             }
-            DispatchEffect::CancelRun { run, now, by } => self.executor.cancel_run(run, now, by),
+            DispatchEffect::CancelRun { run, request } => {
+                self.executor.cancel_run(run, request.now, request.by);
+            }
             DispatchEffect::ReplaceSetup(setup) => {
                 self.hooks.reload(setup.hook_config());
                 self.snapshot.replace_setup(Arc::clone(&setup));

@@ -23,7 +23,9 @@ use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
 use self::control_loop::{ControlLoop, ControlQueue};
-use crate::command::{DaemonHandle, DispatchInput, ReplyCallback, RunExit};
+use crate::command::ReplyCallback;
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::{DispatchInput, RunExit};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::hooks;
@@ -462,7 +464,7 @@ impl ExecutorContext {
 
 /// Returns true if a person can answer the questions of the run.
 fn is_attended(folder: &Utf8Path) -> bool {
-    let spec = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
+    let spec = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
     spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody)
 }
 

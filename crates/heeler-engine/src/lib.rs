@@ -12,10 +12,12 @@ mod cancel;
 mod checkout;
 mod command;
 mod commit;
-mod control_client;
 mod daemon;
 mod daemon_file;
+mod daemon_handle;
 mod dispatch;
+mod dispatch_failure;
+mod dispatch_input;
 mod executor;
 #[cfg(feature = "fault-points")]
 pub mod fault;
@@ -33,13 +35,14 @@ mod prepare;
 mod recovery;
 mod resolved_request;
 pub mod retention;
-mod run_file;
 mod run_questions;
 mod run_start;
 mod runner_watcher;
+mod session_operation;
 mod sessions;
 mod setup;
 mod socket_folder;
+mod stored_workflow_run;
 mod thread_pool;
 mod watchdog;
 mod work_limits;
@@ -53,16 +56,14 @@ pub use caller::Caller;
 pub use checkout::{CheckoutError, ensure_checkout};
 pub use command::{
     AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,
-    DaemonCommandErrorKind, DaemonHandle, DaemonMode, DaemonScheduleStatus, DaemonStatus,
-    DispatcherStoppedError, IdempotencyKey, ParkedCredential, ReplyCallback, RunningJob,
-    ScheduleChange, ScheduleOverride, StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
+    DaemonCommandErrorKind, DaemonMode, DaemonScheduleStatus, DaemonStatus, DispatcherStoppedError,
+    IdempotencyKey, ParkedCredential, ReplyCallback, RunningJob, ScheduleChange, ScheduleOverride,
+    StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
 };
 pub use commit::{CommitError, CommittedRun};
-pub use control_client::{
-    ControlClient, ControlError, EventStreamCloser, RunEventStream, read_started_file,
-};
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};
+pub use daemon_handle::DaemonHandle;
 pub use dispatch::{
     DaemonExit, REQUEST_RETENTION, RESUME_PROMPT, SetupLoader, WebhookEndpoint, WebhookSecret,
     recorded_reply,
@@ -72,16 +73,16 @@ pub use file_watcher::{
 };
 pub use fleet::{EngineContext, StateOpenError};
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
+pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use prepare::{PrepareContext, PrepareError, prepare_request};
 pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
 pub use resolved_request::ResolvedJobRequest;
-pub use run_file::RunFileReadError;
 pub use run_start::RunStartError;
-pub use sessions::{
-    AdoptedSession, CLEANUP_MAX, CleanupPlan, ForkedSession, NATIVE_ORIGIN, RetainedSession,
-    SessionOperation, plan_cleanup,
+pub use session_operation::{
+    AdoptedSession, ForkedSession, NATIVE_ORIGIN, RetainedSession, SessionOperation,
 };
+pub use sessions::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub use setup::DaemonSetup;
 pub use socket_folder::{SocketFolderError, ensure_socket_folder};
 pub use watchdog::RUNNER_SILENCE_MAX;

@@ -22,7 +22,7 @@ use crate::commit::{self, CommitError, CommittedRun};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
-use crate::run_file::RunFileReadError;
+use heeler_control::RunFileReadError;
 
 /// Failure of recovery.
 #[derive(Debug, Error)]
@@ -236,7 +236,7 @@ fn inspect_run(
         return Ok(Some(result));
     }
     // Without a spec no runner was started: directory and spec come first.
-    let Some(spec) = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC))? else {
+    let Some(spec) = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC))? else {
         return Ok(Some(unstarted_result(
             run,
             (fleet.now)(),
@@ -261,7 +261,7 @@ fn inspect_run(
 
 fn read_result(folder: &Utf8Path, run: &RunRecord) -> Result<Option<RunResult>, RunFileReadError> {
     let path = folder.join(file::RESULT);
-    match crate::run_file::read::<RunResult>(&path)? {
+    match heeler_control::read_run_file::<RunResult>(&path)? {
         Some(result) if result.run != run.id => Err(RunFileReadError::OtherRun { path }),
         found => Ok(found),
     }

@@ -12,8 +12,8 @@ use heeler_model::{Approval, ApprovalStatus, error_chain, question};
 use heeler_store::is_run_alive;
 use serde_json::Value as Json;
 
-use crate::control_client::ControlError;
 use crate::fault::{self, FaultPoint};
+use heeler_control::ControlError;
 
 /// Subdirectory of a run directory that holds its questions.
 pub(crate) const QUESTIONS_FOLDER: &str = "asks";
@@ -50,7 +50,7 @@ fn read_files<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -
     let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name().to_owned());
     let names = names.filter(|name| name.ends_with(ending) && !name.starts_with('.'));
-    let read = |name: String| match crate::run_file::read(&folder.join(&name)) {
+    let read = |name: String| match heeler_control::read_run_file(&folder.join(&name)) {
         Ok(content) => content,
         Err(error) => {
             tracing::warn!(reason = error_chain(&error), "a question cannot be read");

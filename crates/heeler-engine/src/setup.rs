@@ -18,12 +18,13 @@ use heeler_config::{
 };
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{AgentName, JobRequest, PhaseJobKind};
-use heeler_store::{DatabaseError, StateDatabase, WorkflowRunRow};
+use heeler_store::{StateDatabase, WorkflowRunRow};
 use jiff::tz::TimeZone;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
 use crate::prepare::{self, PrepareContext, PrepareError, environment};
 use crate::resolved_request::ResolvedJobRequest;
@@ -135,7 +136,7 @@ impl DaemonSetup {
         &self,
         db: &StateDatabase,
         row: &WorkflowRunRow,
-    ) -> Result<Result<Arc<Workflow>, DaemonCommandError>, DatabaseError> {
+    ) -> Result<Arc<Workflow>, DispatchFailure> {
         let id = &row.head.id;
         let trouble = |why: String| DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why);
         let files = match &row.definition {
@@ -143,12 +144,13 @@ impl DaemonSetup {
             None => None,
         };
         let Some(files) = files else {
-            return Ok(Err(trouble(format!("the workflow definition of {id} is not stored"))));
+            return Err(trouble(format!("the workflow definition of {id} is not stored")).into());
         };
         let thawed = load_frozen_workflow(&files, &self.loaded.agents);
-        Ok(thawed.map(Arc::new).map_err(|faults| {
+        let workflow = thawed.map_err(|faults| {
             trouble(format!("the workflow definition of {id} cannot be read: {}", faults.summary()))
-        }))
+        })?;
+        Ok(Arc::new(workflow))
     }
 
     /// Returns the effective agent config of a request. A command or simulated part in an agent's

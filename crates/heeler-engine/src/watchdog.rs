@@ -16,8 +16,8 @@ use heeler_model::run::{ControlOperation, RunSpec, file};
 use heeler_model::{RunId, error_chain};
 
 use crate::cancel::{self, RunnerKillError};
-use crate::control_client::{ControlClient, ControlError};
 use crate::fleet::EngineContext;
+use heeler_control::{ControlClient, ControlError};
 
 /// Time after which a runner that does not reply counts as hung.
 pub const RUNNER_SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -147,7 +147,7 @@ fn ping_runner(folder: &Utf8Path) -> Result<(), ControlError> {
 }
 
 fn time_limit(folder: &Utf8Path) -> Option<Duration> {
-    let spec = crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)).ok().flatten()?;
+    let spec = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)).ok().flatten()?;
     spec.limits.timeout_ms.map(Duration::from_millis)
 }
 

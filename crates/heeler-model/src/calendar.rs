@@ -29,6 +29,13 @@ impl fmt::Display for ScheduleKey {
     }
 }
 
+impl ScheduleKey {
+    /// Returns the trigger ID of the workflow runs that the schedule starts.
+    pub fn workflow_trigger_id(&self) -> String {
+        format!("schedule:{self}")
+    }
+}
+
 /// Time-based schedules of a fleet.
 #[derive(Debug, Clone, Default)]
 pub struct ScheduleCalendar {

@@ -1,214 +1,60 @@
-//! The scheduler as a pure state machine: queue, limits, budgets, parking, reruns and due times.
+//! The scheduler as a pure state machine: queue, limits, budgets, parking, reruns, due times and
+//! workflow runs.
 //!
 //! [`FleetState::step`] takes an event and the time, changes the state, and returns the changes to
 //! store and the effects to execute. It does no IO and reads no clock. The caller stores the changes
 //! of a step in one transaction and executes the effects after the commit; if the transaction fails,
 //! it drops the state and loads it again. Facts that only the database has are part of the event.
 //!
-//! Workflow runs have a state machine of their own, [`crate::workflow::WorkflowRun`]. Its parts are
-//! ordinary jobs here.
+//! Each workflow run has a state machine of its own, [`crate::workflow::WorkflowRun`], which decides
+//! about its phases. Its parts are ordinary jobs here, and the step that ends a job also continues
+//! its workflow run.
 
+mod active_workflow_run;
 mod admission;
+mod change;
+mod event;
 mod loading;
 mod queue;
 mod records;
 mod rules;
 mod run_end;
+mod schedules;
+mod settlement;
 #[cfg(test)]
 mod simulation;
+mod state;
 mod wait_reason;
+mod workflow_runs;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::civil::Date;
 
-pub use admission::{JobStart, NewJob, SessionReadiness};
-pub use queue::{JobStage, UnfinishedJob};
+pub use active_workflow_run::{ActiveWorkflowRun, OpenPart};
+pub use change::{
+    FleetChange, FleetEffect, FleetStep, JobDecision, WorkflowDecision, WorkflowRunRecord,
+};
+pub use event::{
+    CancelRequest, FleetEvent, JobStart, NewJob, RunEndFacts, SessionReadiness, SubmittedPart,
+    WorkflowEvent,
+};
+pub use queue::{JobStage, UnfinishedJob, concurrency_key};
 pub use records::{ParkedCredentialRecord, QueuedJobRecord, ReservationRecord};
 pub use rules::{AgentRules, FleetRules, ScheduleRules, SubfleetRules};
-pub use run_end::{BudgetSettlement, RunEndFacts, micros};
+pub use schedules::DUE_SCHEDULES_MAX;
+pub use settlement::{BudgetSettlement, micros};
+pub use state::{FleetState, UnfinishedRun};
 pub use wait_reason::{FleetRefusal, WaitReason};
 
 use crate::budget_ledger::{BudgetDecision, BudgetLedger, SpendingLimits, is_in_fleet};
-use crate::calendar::{ScheduleCalendar, ScheduleKey};
-use crate::rerun::RerunDecision;
-use crate::timetable::{DueTimeCursor, DueTimeDecision, DueTimeSkip, SkipReason};
-use crate::{JobId, JobRequest, RunId, SessionMode, TriggerType};
+use crate::calendar::ScheduleCalendar;
+use crate::{JobId, JobRequest, RunId};
 use queue::JobQueue;
 use rules::JobLimits;
-
-/// Most schedules that [`FleetState::due_schedules`] returns; the others follow in the next call.
-pub const DUE_SCHEDULES_MAX: usize = 256;
-
-/// In-memory state of a fleet.
-#[derive(Debug, Clone)]
-pub struct FleetState {
-    rules: Arc<FleetRules>,
-    jobs: JobQueue,
-    runs: HashMap<RunId, UnfinishedRun>,
-    ledger: BudgetLedger,
-    /// Parked credentials by name.
-    parked: HashMap<String, ParkedCredentialRecord>,
-    disabled_agents: HashSet<String>,
-    /// Schedules that a person enabled or disabled.
-    switched_schedules: HashMap<ScheduleKey, bool>,
-    /// Enabled schedules that fire by time.
-    calendar: ScheduleCalendar,
-    /// Jobs that wait until the fleet is started again.
-    held_jobs: HashSet<JobId>,
-    is_queue_held: bool,
-}
-
-/// A run without a committed result.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UnfinishedRun {
-    pub job: JobId,
-    pub agent: String,
-    /// Key of the concurrency limit that it counts for; see [`concurrency_key`].
-    pub concurrency_key: String,
-    pub schedule: Option<String>,
-    /// True if it uses the agent's persistent session.
-    pub uses_persistent_session: bool,
-    /// Budget of the run, in millionths of a dollar; `None` without a limit.
-    pub budget_micros: Option<i64>,
-    /// Money reserved for it, with the day that pays.
-    pub reservation: Option<(Date, i64)>,
-    pub since: Timestamp,
-}
-
-/// Input of [`FleetState::step`].
-#[derive(Debug)]
-pub enum FleetEvent<'e> {
-    /// The config was loaded or reloaded.
-    RulesReplaced(Arc<FleetRules>),
-    /// Another day began, or the clock was set back to one. `spent` is the amount that each agent
-    /// has already spent on it.
-    DayChanged { day: Date, spent: Vec<(String, i64)> },
-    /// A run of a job is prepared and may start.
-    JobPrepared(Box<JobStart>),
-    /// The preparation of a queued job was given up; the job waits again.
-    PreparationStopped { job: &'e JobId },
-    /// A job that the caller created or reopened enters the queue, without a check of its limits.
-    JobSubmitted { job: JobId, new: Box<NewJob>, not_before: Option<Timestamp> },
-    /// A queued job cannot run.
-    JobImpossible { job: &'e JobId, why: String },
-    /// A person or program cancels a job.
-    CancelRequested { job: &'e JobId },
-    /// A run has ended.
-    RunEnded(RunEndFacts<'e>),
-    /// A run that has no record any more, or that was committed before.
-    RunDropped { run: RunId },
-    /// A decision of [`FleetState::due_schedules`] without the due times that are on record already.
-    /// `new_jobs` has one ID for each start.
-    ScheduleDue { key: &'e ScheduleKey, decision: &'e DueTimeDecision, new_jobs: Vec<JobId> },
-    /// A person enabled or disabled an agent.
-    AgentSwitched { agent: &'e str, is_enabled: bool },
-    /// A person enabled, disabled or reset a schedule.
-    ScheduleSwitched { key: &'e ScheduleKey, is_enabled: Option<bool> },
-    /// Time has passed: queue entries expire, limits reset, reasons change.
-    TimePassed,
-    /// Nothing blocks new starts: choose the jobs to prepare.
-    StartsAllowed {
-        /// Most jobs to choose.
-        preparations_max: usize,
-    },
-}
-
-/// Change that the caller stores.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FleetChange {
-    /// Create a pending job.
-    CreateJob {
-        job: JobId,
-        request: Box<JobRequest>,
-    },
-    /// Insert or replace a queue entry.
-    PutQueueEntry(QueuedJobRecord),
-    /// Remove the queue entry of a job that has ended.
-    RemoveQueueEntry(JobId),
-    /// Record the start of a run, with its reservation.
-    StartRun {
-        job: JobId,
-        run: RunId,
-        reservation: Option<ReservationRecord>,
-    },
-    /// Record the end of a run: the cost replaces the reservation, and the job ends or waits.
-    EndRun {
-        run: RunId,
-        decision: RerunDecision,
-        settlement: BudgetSettlement,
-    },
-    /// Fail a job that cannot run.
-    FailJob {
-        job: JobId,
-        why: String,
-    },
-    /// Cancel a queued job.
-    CancelJob {
-        job: JobId,
-    },
-    ParkCredential(ParkedCredentialRecord),
-    UnparkCredential(String),
-    /// Record the job of a due time.
-    RecordStart {
-        key: ScheduleKey,
-        due: Timestamp,
-        job: JobId,
-    },
-    /// Start the workflow of a due time, and record that or the reason why it did not start.
-    StartWorkflow {
-        key: ScheduleKey,
-        due: Timestamp,
-    },
-    /// Record due times without a job.
-    RecordSkip {
-        key: ScheduleKey,
-        skip: DueTimeSkip,
-    },
-    /// Record that every due time up to the cursor is decided.
-    AdvanceSchedule {
-        key: ScheduleKey,
-        cursor: DueTimeCursor,
-    },
-}
-
-/// Action after the commit. Each can be repeated.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FleetEffect {
-    /// Prepare a run of a queued job.
-    PrepareJob { job: JobId, request: Box<JobRequest> },
-    /// Start the runner of a recorded run.
-    LaunchRun(RunId),
-    /// Ask a run to end.
-    CancelRun(RunId),
-}
-
-/// Decision about the job of an event.
-#[derive(Debug, Clone, PartialEq)]
-pub enum JobDecision {
-    /// A run starts, with this budget in millionths of a dollar.
-    Started { budget: Option<i64> },
-    /// The job waits in the queue.
-    Waiting(WaitReason),
-    /// The job was not created.
-    Refused(FleetRefusal),
-    /// The job ends without a run; a change says why.
-    Ended,
-    /// The job had ended already.
-    Ignored,
-}
-
-/// Result of [`FleetState::step`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct FleetStep {
-    pub decision: Option<JobDecision>,
-    /// Changes in the order in which they are stored.
-    pub changes: Vec<FleetChange>,
-    pub effects: Vec<FleetEffect>,
-}
+use state::later;
+use workflow_runs::PartJobEnd;
 
 impl FleetState {
     /// Creates the state of a fleet without jobs.
@@ -224,6 +70,8 @@ impl FleetState {
             calendar: ScheduleCalendar::default(),
             held_jobs: HashSet::new(),
             is_queue_held: false,
+            workflow_runs: HashMap::new(),
+            is_stopping: false,
         };
         state.replace_rules(rules);
         state
@@ -246,7 +94,9 @@ impl FleetState {
                 self.submit_job(job, *new, not_before, now, &mut step);
             }
             FleetEvent::JobImpossible { job, why } => self.fail_job(job, why, &mut step),
-            FleetEvent::CancelRequested { job } => self.cancel_job(job, &mut step),
+            FleetEvent::CancelRequested { job, is_pending, request } => {
+                self.cancel_job(job, is_pending, &request, &mut step);
+            }
             FleetEvent::RunEnded(facts) => self.end_run(facts, now, &mut step),
             FleetEvent::RunDropped { run } => drop(self.remove_run(run)),
             FleetEvent::ScheduleDue { key, decision, new_jobs } => {
@@ -264,6 +114,10 @@ impl FleetState {
             FleetEvent::StartsAllowed { preparations_max } => {
                 self.admit_jobs(preparations_max, now, &mut step);
             }
+            FleetEvent::Workflow { run, event } => {
+                step.workflow = Some(self.step_workflow(run, event, now, &mut step));
+            }
+            FleetEvent::WorkflowStartsAllowed => self.start_waiting_workflow_runs(&mut step),
         }
         step
     }
@@ -290,20 +144,50 @@ impl FleetState {
     fn fail_job(&mut self, job: &JobId, why: String, step: &mut FleetStep) {
         self.jobs.remove(job);
         step.changes.push(FleetChange::RemoveQueueEntry(job.clone()));
-        step.changes.push(FleetChange::FailJob { job: job.clone(), why });
+        step.changes.push(FleetChange::FailJob { job: job.clone(), why: why.clone() });
         step.decision = Some(JobDecision::Ended);
+        self.end_part(job, PartJobEnd::failed(why), step);
     }
 
-    fn cancel_job(&mut self, id: &JobId, step: &mut FleetStep) {
+    fn cancel_job(
+        &mut self,
+        id: &JobId,
+        is_pending: bool,
+        request: &CancelRequest,
+        step: &mut FleetStep,
+    ) {
+        if self.cancel_waiting_or_running(id, is_pending, request, step) {
+            let error = self.open_part_mut(id).and_then(|part| part.error.clone());
+            self.end_part(id, PartJobEnd::cancelled(error), step);
+        }
+    }
+
+    /// Cancels a job that waits, or asks its run to end. Returns true if the job has ended.
+    fn cancel_waiting_or_running(
+        &mut self,
+        id: &JobId,
+        is_pending: bool,
+        request: &CancelRequest,
+        step: &mut FleetStep,
+    ) -> bool {
         let stage = self.jobs.get(id).map(|job| job.stage);
         match (stage, self.run_of_job(id)) {
-            (_, Some(run)) => step.effects.push(FleetEffect::CancelRun(run)),
-            (Some(JobStage::Waiting | JobStage::Preparing), None) => {
+            (_, Some(run)) => {
+                let request = request.clone();
+                let recorded = FleetChange::RecordCancelRequest { run, request: request.clone() };
+                step.changes.push(recorded);
+                step.effects.push(FleetEffect::CancelRun { run, request });
+                false
+            }
+            (Some(JobStage::Running), None) => false,
+            (None, None) if !is_pending => false,
+            // The state does not know a pending job whose request cannot be read.
+            (Some(JobStage::Waiting | JobStage::Preparing) | None, None) => {
                 self.jobs.remove(id);
                 step.changes.push(FleetChange::RemoveQueueEntry(id.clone()));
                 step.changes.push(FleetChange::CancelJob { job: id.clone() });
+                true
             }
-            (Some(JobStage::Running) | None, None) => {}
         }
     }
 
@@ -370,47 +254,6 @@ impl FleetState {
             self.jobs.set_stage(&id, JobStage::Preparing);
             step.effects.push(FleetEffect::PrepareJob { job: id, request });
         }
-    }
-
-    /// Creates the jobs of due times, or skips them.
-    fn fire_schedule(
-        &mut self,
-        key: &ScheduleKey,
-        decision: &DueTimeDecision,
-        new_jobs: Vec<JobId>,
-        now: Timestamp,
-        step: &mut FleetStep,
-    ) {
-        let starts_workflow =
-            self.rules.schedule(&key.agent, &key.schedule).is_some_and(|it| it.starts_workflow);
-        let record = |skip: DueTimeSkip| FleetChange::RecordSkip { key: key.clone(), skip };
-        // Adjacent skips are merged unless a start is between them, so starts come first.
-        for (start, job) in decision.starts.iter().zip(new_jobs) {
-            let due = start.due;
-            if starts_workflow {
-                step.changes.push(FleetChange::StartWorkflow { key: key.clone(), due });
-                continue;
-            }
-            if let Some(reason) = self.due_skip_reason(&key.agent) {
-                step.changes.push(record(DueTimeSkip { first: due, last: due, count: 1, reason }));
-                continue;
-            }
-            let Ok(agent) = key.agent.parse() else { continue };
-            let request = JobRequest {
-                schedule: Some(key.schedule.clone()),
-                trigger: TriggerType::Schedule,
-                ..JobRequest::new(agent)
-            };
-            let request_json = serde_json::to_string(&request).expect("a request is JSON");
-            step.changes.push(FleetChange::RecordStart { key: key.clone(), due, job: job.clone() });
-            let created = Box::new(request.clone());
-            step.changes.push(FleetChange::CreateJob { job: job.clone(), request: created });
-            self.submit_job(job, NewJob { request, request_json }, None, now, step);
-        }
-        step.changes.extend(decision.skips.iter().map(|skip| record(*skip)));
-        let cursor = decision.cursor;
-        step.changes.push(FleetChange::AdvanceSchedule { key: key.clone(), cursor });
-        self.calendar.commit_cursor(key, cursor, now);
     }
 
     fn submit_job(
@@ -502,58 +345,6 @@ impl FleetState {
         decision.is_spent().then(|| FleetRefusal::BudgetSpent { agent: name.to_owned(), decision })
     }
 
-    /// Returns the reason for which a due time of an agent's schedule creates no job.
-    pub fn due_skip_reason(&self, agent: &str) -> Option<SkipReason> {
-        let request = JobRequest::new(agent.parse().ok()?);
-        let decision = self.check_budget(agent, self.rules.job_limits(&request)?);
-        match decision.is_spent() {
-            true => Some(SkipReason::Budget),
-            false => {
-                (self.jobs.waiting_len() >= self.rules.queue_max).then_some(SkipReason::QueueFull)
-            }
-        }
-    }
-
-    /// Returns true if a schedule may fire.
-    pub fn is_schedule_enabled(&self, key: &ScheduleKey) -> bool {
-        let rules = self.rules.schedule(&key.agent, &key.schedule);
-        let by_config = rules.is_some_and(|schedule| schedule.is_enabled);
-        self.switched_schedules.get(key).copied().unwrap_or(by_config)
-            && !self.disabled_agents.contains(&key.agent)
-    }
-
-    /// Returns true if the last job of a schedule is queued or running, or another job uses the
-    /// session that the schedule would continue.
-    pub fn is_schedule_busy(&self, key: &ScheduleKey) -> bool {
-        let rules = self.rules.schedule(&key.agent, &key.schedule);
-        let is_persistent = rules.is_some_and(|it| it.session_mode == SessionMode::Persistent);
-        let is_blocking = |run: &UnfinishedRun| {
-            run.agent == key.agent
-                && (run.schedule.as_deref() == Some(&key.schedule)
-                    || is_persistent && run.uses_persistent_session)
-        };
-        self.jobs.has_job_of(key) || self.runs.values().any(is_blocking)
-    }
-
-    /// Decides about schedules that are due. A decision takes effect with
-    /// [`FleetEvent::ScheduleDue`]. `is_workflow_busy` returns true while the workflow run of a
-    /// schedule is active.
-    pub fn due_schedules(
-        &mut self,
-        now: Timestamp,
-        is_workflow_busy: impl Fn(&ScheduleKey) -> bool,
-    ) -> Vec<(ScheduleKey, DueTimeDecision)> {
-        let mut calendar = std::mem::take(&mut self.calendar);
-        let due = calendar.decide_due(now, DUE_SCHEDULES_MAX, |key| {
-            match self.rules.schedule(&key.agent, &key.schedule) {
-                Some(schedule) if schedule.starts_workflow => is_workflow_busy(key),
-                _ => self.is_schedule_busy(key),
-            }
-        });
-        self.calendar = calendar;
-        due
-    }
-
     /// Returns the next time at which the state changes without an event.
     pub fn wake_at(&self, now: Timestamp, runs_schedules: bool) -> Option<Timestamp> {
         let is_later = |at: &Timestamp| *at > now;
@@ -577,17 +368,4 @@ impl FleetState {
         self.held_jobs = self.jobs.waiting().map(|job| job.entry.job.clone()).collect();
         self.is_queue_held = true;
     }
-}
-
-/// Returns the key of the concurrency limit that a job counts for. A workflow command that only
-/// runs in an agent's name does not count for the agent's own limit, only for the fleet's.
-pub fn concurrency_key(request: &JobRequest) -> String {
-    match request.runs_no_agent() {
-        true => format!("{} (in its name)", request.agent),
-        false => request.agent.to_string(),
-    }
-}
-
-fn later(at: Timestamp, by: Duration) -> Timestamp {
-    at.checked_add(by).unwrap_or(Timestamp::MAX)
 }

@@ -8,7 +8,7 @@ use heeler_model::calendar::ScheduleKey;
 use heeler_model::schedule_rule::{parse_rule, rule_text};
 use heeler_model::timetable::{DueTimeCursor, ScheduleTimetable};
 use heeler_model::{JobStatus, ScheduleStatus};
-use heeler_store::{ScheduleOverrideRecord, StoreReader};
+use heeler_store::{ScheduleOverrideRecord, ScheduledWorkId, StoreReader};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
@@ -221,12 +221,12 @@ fn past_entries(
         || is_more(skipped.len(), skipped.last().map(|one| one.skip.first));
     // The page may reach beyond the window.
     for one in started.into_iter().filter(|one| one.due >= span.from) {
-        // The id of a workflow run finds no job, and then there is no status to show.
-        let status = reader.job(&one.job)?.map(|job| job.head.status);
-        entries.push(TimelineEntry {
-            at: one.due,
-            what: TimelineOutcome::Ran { job: one.job.to_string(), status },
-        });
+        let status = match &one.work {
+            ScheduledWorkId::Job(job) => reader.job(job)?.map(|job| job.head.status),
+            ScheduledWorkId::WorkflowRun(_) => None,
+        };
+        let job = one.work.as_str().to_owned();
+        entries.push(TimelineEntry { at: one.due, what: TimelineOutcome::Ran { job, status } });
     }
     // A span may begin before the window and end in it.
     for row in skipped.into_iter().filter(|row| row.skip.last >= span.from) {

@@ -132,7 +132,7 @@ pub struct ScheduleSkip {
 
 impl From<OccurrenceRecord> for ScheduleStart {
     fn from(row: OccurrenceRecord) -> ScheduleStart {
-        ScheduleStart { due_at: row.due, job: row.job.to_string() }
+        ScheduleStart { due_at: row.due, job: row.work.as_str().to_owned() }
     }
 }
 

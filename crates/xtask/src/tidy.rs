@@ -153,7 +153,7 @@ const BARE_THREADS: [(&str, &str); 17] = [
         "heeler-chat/src/session_file.rs",
         "one for each open session file; its owner takes the result",
     ),
-    ("heeler-engine/src/command.rs", "a handle for tests, which no shipped program has"),
+    ("heeler-engine/src/daemon_handle.rs", "a handle for tests, which no shipped program has"),
     ("heeler-runner/src/scripted.rs", "one for each process; handles signals until its end"),
     ("heeler-runner/src/scripted/agent.rs", "one for each process; ends with standard input"),
     ("heeler-runner/src/scripted/commands.rs", "one for each running command; ends with it"),

@@ -2,13 +2,13 @@
 //!
 //! Start at [`CommandReply`] and [`DaemonCommandError`].
 
+use heeler_model::daemon_status::DaemonStatus;
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{JobId, JobStatus, SessionId, WorkflowRunId};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{DaemonStatus, IdempotencyKey};
-use crate::sessions::{AdoptedSession, ForkedSession, RetainedSession};
+use crate::session_operation::{AdoptedSession, ForkedSession, RetainedSession};
 
 /// Reply to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -109,6 +109,23 @@ impl From<DispatcherStoppedError> for DaemonCommandError {
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, stopped.to_string())
             .with_hint("try again")
     }
+}
+
+/// Idempotency key of a request. A repeated request has no effect and gets the first reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// Owner of the key; callers do not share keys.
+    pub caller: String,
+    pub key: String,
+    /// Distinguishes this request from a different one with the same key.
+    pub fingerprint: String,
+}
+
+/// Refuses a message to a job that is not running.
+pub(crate) fn job_not_running(job: &JobId) -> DaemonCommandError {
+    let refused =
+        DaemonCommandError::new(DaemonCommandErrorKind::Busy, format!("job {job} is not running"));
+    refused.with_hint("start a new job in its session")
 }
 
 /// A reply that the dispatcher still has to send.

@@ -6,21 +6,21 @@ use heeler_model::{
     API_TOKEN, AccessName, AccessScope, AccessToken, BrowserLogin, TokenId, UserAccount,
     secret_hash,
 };
-use heeler_store::DatabaseError;
 use jiff::Timestamp;
 
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::transaction::DispatchTransaction;
 use crate::access::{
     AccessOperation, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod, TOKEN_PREFIX, TOKENS_MAX,
 };
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 
 impl DispatchTransaction<'_, '_> {
     pub(super) fn apply_access_operation(
         &mut self,
         order: AccessOperation,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         if !matches!(order, AccessOperation::TokensUsed { .. }) {
             tracing::info!(?order, by, "access");
         }
@@ -44,7 +44,7 @@ impl DispatchTransaction<'_, '_> {
             AccessOperation::RevokeToken { token } => self.revoke_token(&token),
             AccessOperation::TokensUsed { tokens } => {
                 tokens.iter().try_for_each(|id| self.tx.set_token_used(id, self.now))?;
-                Ok(Ok(None))
+                Ok(None)
             }
             AccessOperation::SetPassword { name, scope, hash } => {
                 self.set_password(name, scope, &hash)
@@ -71,7 +71,7 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         token: &AccessToken,
         hash: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let AccessToken { id, name, expires_at, .. } = token;
         if !is_hash(hash) {
             return refuse(DaemonCommandErrorKind::Usage, "the token hash is invalid".to_owned());
@@ -89,20 +89,20 @@ impl DispatchTransaction<'_, '_> {
         if let Some(known) = self.tx.token(name.as_str())? {
             let message = format!("token {name} already exists ({})", known.id);
             let hint = format!("choose another name, or heeler token revoke {name}");
-            return Ok(Err(
-                DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).with_hint(hint)
-            ));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)
+                .with_hint(hint)
+                .into());
         }
         if self.tx.count_tokens()? >= TOKENS_MAX {
             let message = format!("the limit of {TOKENS_MAX} tokens is reached");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
-            return Ok(Err(refused.with_hint("heeler token revoke")));
+            return Err(refused.with_hint("heeler token revoke").into());
         }
         self.tx.insert_token(token, hash)?;
         done(format!("token {name} is {id}"))
     }
 
-    fn revoke_token(&mut self, name_or_id: &str) -> Result<EventOutcome, DatabaseError> {
+    fn revoke_token(&mut self, name_or_id: &str) -> Result<Option<CommandReply>, DispatchFailure> {
         // A caller may pass the secret itself; messages then show the ID, never the secret.
         let asked = match name_or_id.starts_with(TOKEN_PREFIX) {
             true => TokenId::from_hash(&secret_hash(name_or_id)).to_string(),
@@ -113,7 +113,7 @@ impl DispatchTransaction<'_, '_> {
                 DaemonCommandErrorKind::NotFound,
                 format!("there is no token {asked}"),
             );
-            return Ok(Err(refused.with_hint("heeler token list")));
+            return Err(refused.with_hint("heeler token list").into());
         };
         let name = &token.name;
         if !self.tx.revoke_token(&token.id, self.now)? {
@@ -131,7 +131,7 @@ impl DispatchTransaction<'_, '_> {
         name: AccessName,
         scope: Option<AccessScope>,
         hash: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let known = self.tx.user(&name)?.map(|(person, _)| person);
         let scope = scope.or(known.as_ref().map(|known| known.scope)).unwrap_or(AccessScope::Admin);
         let created_at = known.as_ref().map_or(self.now, |known| known.created_at);
@@ -141,7 +141,11 @@ impl DispatchTransaction<'_, '_> {
         done(format!("{} has {again} password, scope {scope}", person.name))
     }
 
-    fn log_in(&mut self, hash: &str, by: LoginMethod) -> Result<EventOutcome, DatabaseError> {
+    fn log_in(
+        &mut self,
+        hash: &str,
+        by: LoginMethod,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let not_now =
             |message: &str| refuse(DaemonCommandErrorKind::NotAllowed, message.to_owned());
         if !is_hash(hash) {
@@ -173,10 +177,13 @@ fn is_hash(hash: &str) -> bool {
     hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn done(message: String) -> Result<EventOutcome, DatabaseError> {
-    Ok(Ok(Some(CommandReply::Done { message })))
+fn done(message: String) -> Result<Option<CommandReply>, DispatchFailure> {
+    Ok(Some(CommandReply::Done { message }))
 }
 
-fn refuse(kind: DaemonCommandErrorKind, message: String) -> Result<EventOutcome, DatabaseError> {
-    Ok(Err(DaemonCommandError::new(kind, message)))
+fn refuse(
+    kind: DaemonCommandErrorKind,
+    message: String,
+) -> Result<Option<CommandReply>, DispatchFailure> {
+    Err(DaemonCommandError::new(kind, message).into())
 }

@@ -14,9 +14,10 @@ use heeler_model::{
 use heeler_store::DatabaseError;
 use serde_json::Value as Json;
 
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::transaction::DispatchTransaction;
 use crate::approvals;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 use crate::prepare::environment;
 use crate::run_questions::RunQuestionFiles;
 
@@ -50,10 +51,12 @@ impl DispatchTransaction<'_, '_> {
         id: &ApprovalId,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
-        let Some(approval) = self.tx.approval(id)? else { return Ok(Err(approval_not_found(id))) };
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let Some(approval) = self.tx.approval(id)? else {
+            return Err(approval_not_found(id).into());
+        };
         if let Err(refused) = check_answer(&approval, answer) {
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         if approval.ask_id.is_none() {
             return self.answer_gate(&approval, answer, by);
@@ -61,7 +64,7 @@ impl DispatchTransaction<'_, '_> {
         let live = approval.run_id.is_some_and(|run| self.state.fleet.runs().contains_key(&run));
         if !live {
             let message = format!("the run that asked {id} has ended");
-            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message).into());
         }
         let redactor = self.redactor_of(&approval);
         let status = match answer.approve {
@@ -83,7 +86,7 @@ impl DispatchTransaction<'_, '_> {
             (_, true) => format!("{} is allowed ({id})", approval.gate),
             (_, false) => format!("{} is denied ({id})", approval.gate),
         };
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Stores the answer to a gate of a workflow run.
@@ -92,10 +95,10 @@ impl DispatchTransaction<'_, '_> {
         approval: &Approval,
         answer: &ApprovalAnswer,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
-        let is_awaited = run.is_ok_and(|run| self.state.workflow_runs.contains_key(&run));
+        let is_awaited = run.is_ok_and(|run| self.state.fleet.workflow_run(&run).is_some());
         let redactor = Arc::clone(&self.state.redactor);
         let text = answer.text.as_deref().map(|text| redactor.redact_text(text).into_owned());
         self.decide_gate(approval, answer.approve, text.as_deref(), by)?;
@@ -109,7 +112,7 @@ impl DispatchTransaction<'_, '_> {
         if !is_awaited {
             message.push_str("; no workflow run waits for it here");
         }
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Stores the decision on a gate and continues its workflow run.

@@ -13,6 +13,7 @@ use heeler_store::DatabaseError;
 
 use super::transaction::DispatchTransaction;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 use heeler_store::session_lineage::{ANCESTORS_MAX, lineage_jobs, parent_of};
 
 /// Names that no worker may have, because views use them for the agent that starts workers.
@@ -27,7 +28,7 @@ impl DispatchTransaction<'_, '_> {
         &self,
         parent: &JobId,
         wanted: &JobRequest,
-    ) -> Result<Result<String, DaemonCommandError>, DatabaseError> {
+    ) -> Result<String, DispatchFailure> {
         let mut known: Vec<Job> = Vec::new();
         for id in lineage_jobs(self.tx, parent)? {
             for id in self.tx.jobs_spawned_by(&id)? {
@@ -43,12 +44,12 @@ impl DispatchTransaction<'_, '_> {
         let own = own.filter_map(Job::worker).next();
         let is_taken = |name: &str| known.iter().any(|job| job.worker() == Some(name));
         let usage = |message: String| {
-            Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message)))
+            Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).into())
         };
         match (&wanted.worker, own) {
-            (None, Some(own)) => Ok(Ok(own.to_owned())),
-            (None, None) => Ok(Ok(next_worker_name(wanted.agent.as_str(), &known))),
-            (Some(name), own) if own == Some(name.as_str()) => Ok(Ok(name.clone())),
+            (None, Some(own)) => Ok(own.to_owned()),
+            (None, None) => Ok(next_worker_name(wanted.agent.as_str(), &known)),
+            (Some(name), own) if own == Some(name.as_str()) => Ok(name.clone()),
             (Some(name), _) if !is_worker_name(name) => usage(format!(
                 "`{name}` is not a valid worker name: letters, digits, `-`, `_` and, not first, `.`; \
                  at most {WORKER_NAME_BYTES_MAX}, and not {}",
@@ -57,7 +58,7 @@ impl DispatchTransaction<'_, '_> {
             (Some(name), _) if is_taken(name) => {
                 usage(format!("worker {name} already exists; message it, or choose another name"))
             }
-            (Some(name), _) => Ok(Ok(name.clone())),
+            (Some(name), _) => Ok(name.clone()),
         }
     }
 
@@ -69,7 +70,7 @@ impl DispatchTransaction<'_, '_> {
         parent: &JobId,
         agent: &AgentConfig,
         own: Option<&JobId>,
-    ) -> Result<Result<Option<i64>, DaemonCommandError>, DatabaseError> {
+    ) -> Result<Option<i64>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let mut left: Option<i64> = None;
         let mut above = self.tx.job(parent)?;
@@ -79,7 +80,7 @@ impl DispatchTransaction<'_, '_> {
             let Some(owner) = setup.agent(&job.head.agent) else { break };
             let refuse = |why: String| {
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, why);
-                Ok(Err(refused.with_hint(format!("`spawn` of {} in the config", owner.name))))
+                Err(refused.with_hint(format!("`spawn` of {} in the config", owner.name)).into())
             };
             let rules = &owner.spawn;
             if depth > rules.max_depth as usize {
@@ -109,7 +110,7 @@ impl DispatchTransaction<'_, '_> {
                 None => None,
             };
         }
-        Ok(Ok(left))
+        Ok(left)
     }
 
     /// Lists the jobs that a job started, directly or indirectly, until there are `enough`.

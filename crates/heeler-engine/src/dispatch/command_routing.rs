@@ -10,12 +10,14 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, ChannelKey, JobId, JobRequest, TriggerType, error_chain};
 use heeler_store::StoreReader;
 
+use super::commands;
+use super::dispatcher::Dispatcher;
+use super::event::DispatchEvent;
 use super::schedules::workflow_request_of_schedule;
-use super::{DispatchEvent, Dispatcher, commands};
 use crate::caller::Caller;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
-    DispatcherStoppedError, PendingReply, ScheduleChange, StopMode,
+    DispatcherStoppedError, PendingReply, ScheduleChange, StopMode, job_not_running,
 };
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
@@ -245,13 +247,6 @@ fn foreign_session_error(id: &AgentSessionId, parent: &JobId) -> DaemonCommandEr
         format!("session {id} belongs to no job that was started in the conversation of {parent}");
     DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
         .with_hint("an agent may continue only its own session and those of jobs that it started")
-}
-
-/// Refuses a message to a job that is not running.
-pub(crate) fn job_not_running(job: &JobId) -> DaemonCommandError {
-    let refused =
-        DaemonCommandError::new(DaemonCommandErrorKind::Busy, format!("job {job} is not running"));
-    refused.with_hint("start a new job in its session")
 }
 
 /// Refuses invalid arguments: an empty prompt or an invalid channel.

@@ -9,20 +9,19 @@ use heeler_config::{
     AgentConfig, ConfigDuration, INTERVAL_MIN, RuntimeConfig, ScheduleConfig, ScheduleTrigger,
 };
 use heeler_model::calendar::ScheduleKey;
-use heeler_model::fleet::{FleetChange, FleetEffect, FleetEvent};
+use heeler_model::fleet::{CancelRequest, FleetEvent};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentStatus, Job, JobId, JobRequest, JobStatus, JobTransition};
 use heeler_store::{CronOverride, DatabaseError, ScheduleOverrideRecord};
 
-use super::DispatchEffect;
-
 use super::schedules::mark_from_now;
-use super::transaction::{DispatchTransaction, EventOutcome};
-use crate::cancel::{self, CancelRequest as CancelWish};
+use super::transaction::DispatchTransaction;
+use crate::cancel;
 use crate::command::{
     AgentChange, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     ScheduleChange,
 };
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use heeler_model::schedule_rule::parse_rule;
 use heeler_store::cron_name;
@@ -35,7 +34,7 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn apply_command(
         &mut self,
         command: DaemonCommand,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match command {
             DaemonCommand::Cancel { job, now, by } => self.cancel_job(&job, now, &by),
             DaemonCommand::Resume { job, prompt, by } => self.resume_job(&job, prompt, &by),
@@ -56,7 +55,7 @@ impl DispatchTransaction<'_, '_> {
             | DaemonCommand::Reload
             | DaemonCommand::Stop(_)
             | DaemonCommand::Say { .. }
-            | DaemonCommand::Status => Ok(Ok(None)),
+            | DaemonCommand::Status => Ok(None),
         }
     }
 
@@ -65,33 +64,22 @@ impl DispatchTransaction<'_, '_> {
         id: &JobId,
         now: bool,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
-        let Some(job) = self.tx.job(id)? else { return Ok(Err(job_not_found(id))) };
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let Some(job) = self.tx.job(id)? else { return Err(job_not_found(id).into()) };
         if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
             let message = format!("job {id} has ended already: {}", job.head.status);
-            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
         }
-        let wish = CancelWish { now, by: by.to_owned() };
+        let request = CancelRequest { now, by: by.to_owned() };
         let last = self.tx.runs_of_job(id)?.pop().filter(|_| job.head.status == JobStatus::Running);
         if let Some(run) = last {
-            cancel::record_request(self.tx, run.id, &wish, self.now)?;
+            // The state machine may not know the run.
+            cancel::record_request(self.tx, run.id, &request, self.now)?;
         }
-        let step = self.state.fleet.step(FleetEvent::CancelRequested { job: id }, self.now);
-        if job.head.status == JobStatus::Pending && step.changes.is_empty() {
-            // Its request cannot be read, so the state machine does not know it.
-            self.write_change(FleetChange::RemoveQueueEntry(id.clone()))?;
-            self.write_change(FleetChange::CancelJob { job: id.clone() })?;
-        }
-        for change in step.changes {
-            self.write_change(change)?;
-        }
-        for effect in step.effects {
-            if let FleetEffect::CancelRun(run) = effect {
-                self.effects.push(DispatchEffect::CancelRun { run, now, by: by.to_owned() });
-            }
-        }
+        let is_pending = job.head.status == JobStatus::Pending;
+        self.step(FleetEvent::CancelRequested { job: id, is_pending, request })?;
         let status = self.tx.job(id)?.map_or(job.head.status, |job| job.head.status);
-        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status, waits: None })))
+        Ok(Some(CommandReply::Job { job: id.clone(), status, waits: None }))
     }
 
     fn resume_job(
@@ -99,22 +87,19 @@ impl DispatchTransaction<'_, '_> {
         id: &JobId,
         prompt: Option<String>,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
-        let Some(mut job) = self.tx.job(id)? else { return Ok(Err(job_not_found(id))) };
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let Some(mut job) = self.tx.job(id)? else { return Err(job_not_found(id).into()) };
         if !job.head.status.is_final() {
             let message = format!("job {id} has not ended: {}", job.head.status);
-            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
         }
         if let Some(run) = job.workflow_run_id.as_ref().filter(|_| job.seq.is_some()) {
             let message = format!("job {id} is a part of {run}, and only that run can continue it");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-            return Ok(Err(refused.with_hint(format!("heeler workflow retry {run}"))));
+            return Err(refused.with_hint(format!("heeler workflow retry {run}")).into());
         }
         let setup = Arc::clone(&self.state.setup);
-        let agent = match setup.find_agent(&job.head.agent) {
-            Ok(agent) => agent,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let agent = setup.find_agent(&job.head.agent)?;
         let again = format!("heeler jobs retry {id}");
         if job.head.status == JobStatus::Completed {
             let message = format!("job {id} has completed: there is nothing to resume");
@@ -122,19 +107,22 @@ impl DispatchTransaction<'_, '_> {
             let session = job.head.session_id.as_ref().map(|session| {
                 format!(", or heeler trigger {} --session {session} -p '…'", agent.name)
             });
-            return Ok(Err(refused.with_hint(format!("{again}{}", session.unwrap_or_default()))));
+            return Err(refused
+                .with_hint(format!("{again}{}", session.unwrap_or_default()))
+                .into());
         }
         if matches!(agent.runtime, RuntimeConfig::Command(_)) {
             let message = format!("{} is a command, which has no session to resume", agent.name);
-            return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
-                .with_hint(again)));
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
+                .with_hint(again)
+                .into());
         }
         let session = match &job.head.session_id {
             Some(session) => session.clone(),
             None => {
                 let message = format!("job {id} has no session to resume: it never started");
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-                return Ok(Err(refused.with_hint(again)));
+                return Err(refused.with_hint(again).into());
             }
         };
         let wanted = JobRequest {
@@ -151,7 +139,7 @@ impl DispatchTransaction<'_, '_> {
         self.submit_job(id, wanted.clone(), &redacted, None)?;
         let waits = self.state.fleet.blocking_reason(&wanted, self.now);
         let waits = waits.map(|reason| reason.to_string());
-        Ok(Ok(Some(CommandReply::Job { job: id.clone(), status: JobStatus::Pending, waits })))
+        Ok(Some(CommandReply::Job { job: id.clone(), status: JobStatus::Pending, waits }))
     }
 
     fn change_schedule(
@@ -160,12 +148,9 @@ impl DispatchTransaction<'_, '_> {
         schedule: &str,
         change: &ScheduleChange,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
-        let (agent, schedule) = match find_schedule(&setup, agent, schedule) {
-            Ok(found) => found,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let (agent, schedule) = find_schedule(&setup, agent, schedule)?;
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let known = self.state.overrides.get(&key);
         let text = known.and_then(|row| row.text.clone());
@@ -176,7 +161,7 @@ impl DispatchTransaction<'_, '_> {
             ScheduleChange::Disable => (format!("{key} is disabled"), false, text),
             ScheduleChange::Set { text } => match check_rule(text, schedule) {
                 Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
-                Err(refused) => return Ok(Err(refused)),
+                Err(refused) => return Err(refused.into()),
             },
             ScheduleChange::Reset | ScheduleChange::Trigger => {
                 match &schedule.workflow {
@@ -188,7 +173,7 @@ impl DispatchTransaction<'_, '_> {
                 self.replan_schedule(&key, schedule, was_enabled)?;
                 let message = format!("{key} follows the config again");
                 tracing::info!(schedule = %key, by, message, "changed");
-                return Ok(Ok(Some(CommandReply::Done { message })));
+                return Ok(Some(CommandReply::Done { message }));
             }
         };
         let row = ScheduleOverrideRecord {
@@ -214,7 +199,7 @@ impl DispatchTransaction<'_, '_> {
         self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: Some(enabled) })?;
         self.replan_schedule(&key, schedule, was_enabled)?;
         tracing::info!(schedule = %key, by, message, "changed");
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Puts a schedule into the calendar again after a person changed it.
@@ -240,12 +225,9 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         change: AgentChange,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
-        let agent = match setup.find_agent(name) {
-            Ok(agent) => agent,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let agent = setup.find_agent(name)?;
         let name = agent.name.as_str();
         let message = match change {
             AgentChange::Enable | AgentChange::Disable => {
@@ -273,7 +255,7 @@ impl DispatchTransaction<'_, '_> {
             }
         };
         tracing::info!(agent = name, by, message, "changed");
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 }
 

@@ -6,20 +6,22 @@
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_model::fleet::FleetEvent;
-use heeler_model::workflow::WorkflowStepEvent;
+use heeler_model::fleet::{FleetEvent, WorkflowEvent};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction, StoreWriteError};
 use jiff::Timestamp;
 
+use super::deferred_work::FailedCommit;
+use super::dispatcher::Dispatcher;
 use super::dispatcher_state::DispatcherState;
-use super::transaction::{self, DispatchTransaction};
-use super::{DispatchEffect, DispatchEvent, Dispatcher};
+use super::event::{DispatchEffect, DispatchEvent};
+use super::transaction::DispatchTransaction;
 use crate::access::AccessOperation;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
     PendingReply,
 };
+use crate::dispatch_failure::DispatchFailure;
 use crate::fault::{self, FaultPoint};
 use crate::fleet_monitor::CommitNotice;
 use crate::recovery::{self, RunFolderCheck};
@@ -27,23 +29,14 @@ use crate::recovery::{self, RunFolderCheck};
 /// Delay after a failed commit. Nothing new starts in the meantime.
 const COMMIT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// Reply to an event, or its refusal.
+type EventOutcome = Result<Option<CommandReply>, DaemonCommandError>;
+
 /// Result of a committed turn.
 struct TransactionResult {
-    outcomes: Vec<transaction::EventOutcome>,
+    outcomes: Vec<EventOutcome>,
     effects: Vec<DispatchEffect>,
     is_stale: bool,
-}
-
-/// A commit that failed, with the work to repeat.
-pub(super) struct FailedCommit {
-    /// Time of the next attempt.
-    pub(super) retry_at: Instant,
-    /// The cause, if it is known.
-    pub(super) why: Option<String>,
-    /// Runs that must be settled again.
-    runs: Vec<RunId>,
-    /// Events that their senders will not repeat.
-    events: Vec<DispatchEvent>,
 }
 
 impl DispatchEvent {
@@ -156,6 +149,7 @@ impl Dispatcher {
         );
         self.store.write(move |tx| {
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
+            board.fleet.set_stopping(is_stopping);
             let day = board.fleet.rules().day_of(now);
             if day != board.fleet.ledger().day() {
                 let spent = tx.daily_spend_by_agent(day)?;
@@ -176,41 +170,41 @@ impl Dispatcher {
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
-            let due = if fires { work.state.due_schedules(now) } else { Vec::new() };
+            let due = if fires { work.state.fleet.due_schedules(now) } else { Vec::new() };
             for (key, verdict) in due {
                 // A refused schedule must not block the others.
                 let (_, more) = work.run_in_savepoint(tx, |turn| {
                     turn.fire_due_schedule(&key, &verdict)?;
-                    Ok(Ok(None))
+                    Ok(None)
                 })?;
                 deeds.extend(more);
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.expire_gates()?;
-                turn.start_waiting_workflow_runs()?;
-                Ok(Ok(None))
+                turn.step(FleetEvent::WorkflowStartsAllowed)?;
+                Ok(None)
             })?;
             deeds.extend(more);
-            for id in work.state.runnable_workflow_runs() {
+            for id in work.state.fleet.runnable_workflow_runs() {
                 // A refused workflow run must not block the others, and is failed so that it is not
                 // tried again.
                 let (done, more) = work.run_in_savepoint(tx, |turn| {
-                    turn.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
-                    Ok(Ok(None))
+                    turn.step_workflow(&id, WorkflowEvent::Continue)?;
+                    Ok(None)
                 })?;
                 deeds.extend(more);
                 if let Err(refused) = done {
                     let why = format!("it cannot continue: {}", refused.message);
                     let (_, more) = work.run_in_savepoint(tx, |turn| {
                         turn.fail_workflow_run(&id, &why)?;
-                        Ok(Ok(None))
+                        Ok(None)
                     })?;
                     deeds.extend(more);
                 }
             }
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.step(FleetEvent::TimePassed)?;
-                Ok(Ok(None))
+                Ok(None)
             })?;
             deeds.extend(more);
             Ok(TransactionResult { outcomes, effects: deeds, is_stale: board.is_stale })
@@ -248,7 +242,7 @@ impl Dispatcher {
         let is_new_day = board.fleet.rules().day_of(now) != board.fleet.ledger().day();
         schedules
             || is_new_day
-            || board.has_runnable_workflow_runs()
+            || board.fleet.has_runnable_workflow_runs()
             || is_due(board.gate_expires_at)
             || board.fleet.is_time_due(now)
     }
@@ -358,8 +352,8 @@ impl TransactionContext<'_> {
         tx: &mut StoreTransaction<'_>,
         part: impl FnOnce(
             &mut DispatchTransaction<'_, '_>,
-        ) -> Result<transaction::EventOutcome, DatabaseError>,
-    ) -> Result<(transaction::EventOutcome, Vec<DispatchEffect>), DatabaseError> {
+        ) -> Result<Option<CommandReply>, DispatchFailure>,
+    ) -> Result<(EventOutcome, Vec<DispatchEffect>), DatabaseError> {
         let TransactionContext { dir, now, runs_schedules: keeps_schedules, is_stopping, .. } =
             *self;
         let setup = Arc::clone(&self.state.setup);
@@ -374,9 +368,14 @@ impl TransactionContext<'_> {
                 runs_schedules: keeps_schedules,
                 is_stopping,
                 effects: deeds,
+                pending_events: Vec::new(),
             };
-            let outcome = part(&mut turn)?;
-            Ok::<_, DatabaseError>((outcome, turn.effects))
+            match part(&mut turn) {
+                Ok(reply) => Ok((Ok(reply), turn.effects)),
+                // A refusal is a reply. What was stored before it stays.
+                Err(DispatchFailure::Refused(refused)) => Ok((Err(refused), turn.effects)),
+                Err(DispatchFailure::Database(error)) => Err(error),
+            }
         });
         match done {
             Err(error) if !error.is_storage_failure() => {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::workflow::Workflow;
 use heeler_config::{AgentConfig, RuntimeConfig, ScheduleConfig, SessionRules};
 use heeler_model::budget_ledger::SpendingLimits;
 use heeler_model::calendar::ScheduleKey;
@@ -16,15 +17,16 @@ use heeler_model::fleet::{
 };
 use heeler_model::redact::SecretRedactor;
 use heeler_model::rerun::RerunPolicy;
-use heeler_model::timetable::DueTimeDecision;
 use heeler_model::{JobStatus, RunId, SessionMode, WorkflowRunId};
-use heeler_store::{DatabaseError, ScheduleOverrideRecord, StateDatabase, cron_override};
+use heeler_store::{
+    DatabaseError, ScheduleOverrideRecord, StateDatabase, WorkflowRunRow, cron_override,
+};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
-use super::schedules::schedule_trigger_id;
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
-use crate::workflows::ActiveWorkflowRun;
+use crate::stored_workflow_run::StoredWorkflowRun;
 
 /// Longest wait in the queue without a config.
 const QUEUE_WAIT_MAX_DEFAULT: Duration = Duration::from_secs(24 * 3600);
@@ -36,8 +38,8 @@ pub(crate) struct DispatcherState {
     pub(crate) setup: Arc<DaemonSetup>,
     /// Changes of schedules by people, which override the config.
     pub(crate) overrides: HashMap<ScheduleKey, ScheduleOverrideRecord>,
-    /// Workflow runs that have not ended.
-    pub(crate) workflow_runs: HashMap<WorkflowRunId, ActiveWorkflowRun>,
+    /// Records of the workflow runs that have not ended.
+    pub(crate) workflow_records: HashMap<WorkflowRunId, StoredWorkflowRun>,
     /// Earliest expiry of an open gate.
     pub(crate) gate_expires_at: Option<Timestamp>,
     /// Redacts all secrets of the fleet, regardless of which agent holds them.
@@ -56,7 +58,7 @@ impl DispatcherState {
         let mut state = DispatcherState {
             fleet: FleetState::new(Arc::new(fleet_rules(&setup)), now),
             overrides: HashMap::new(),
-            workflow_runs: HashMap::new(),
+            workflow_records: HashMap::new(),
             gate_expires_at: db.next_gate_expiry()?,
             redactor: Arc::new(SecretRedactor::new(&setup.secrets())),
             is_stale: false,
@@ -85,16 +87,28 @@ impl DispatcherState {
     fn load_workflows(&mut self, db: &StateDatabase) -> Result<(), DatabaseError> {
         for row in db.active_workflow_runs()? {
             let id = row.head.id.clone();
-            match self.setup.definition_of(db, &row)? {
-                Ok(workflow) => {
-                    let running = ActiveWorkflowRun::load(db, row, workflow)?;
-                    self.workflow_runs.insert(id, running);
-                }
-                Err(refused) => {
+            match self.setup.definition_of(db, &row) {
+                Ok(workflow) => self.load_workflow_run(db, row, workflow)?,
+                Err(DispatchFailure::Database(error)) => return Err(error),
+                Err(DispatchFailure::Refused(refused)) => {
                     tracing::error!(run = %id, why = refused.message, "a workflow run cannot continue");
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Adds a workflow run that has not ended, with its record.
+    pub(crate) fn load_workflow_run(
+        &mut self,
+        db: &StateDatabase,
+        row: WorkflowRunRow,
+        workflow: Arc<Workflow>,
+    ) -> Result<(), DatabaseError> {
+        let id = row.head.id.clone();
+        let stored = StoredWorkflowRun::new(db, row)?;
+        self.fleet.load_workflow_run(id.clone(), stored.load_state(db, workflow)?);
+        self.workflow_records.insert(id, stored);
         Ok(())
     }
 
@@ -165,11 +179,6 @@ impl DispatcherState {
     /// secrets.
     pub(crate) fn restore_unredacted(&mut self, before: &DispatcherState) {
         self.fleet.restore_unredacted(&before.fleet);
-        for (id, running) in &mut self.workflow_runs {
-            if let Some(known) = before.workflow_runs.get(id) {
-                running.state.context.clone_from(&known.state.context);
-            }
-        }
     }
 
     pub(crate) fn agents_with_credential(
@@ -183,15 +192,6 @@ impl DispatcherState {
         })
     }
 
-    /// Takes the schedules that are due, with a decision for each.
-    pub(crate) fn due_schedules(&mut self, now: Timestamp) -> Vec<(ScheduleKey, DueTimeDecision)> {
-        let runs = &self.workflow_runs;
-        self.fleet.due_schedules(now, |key| {
-            let trigger = schedule_trigger_id(key);
-            runs.values().any(|run| run.row.head.trigger_id == trigger)
-        })
-    }
-
     /// Returns a schedule with its agent.
     pub(crate) fn schedule(&self, key: &ScheduleKey) -> Option<(&AgentConfig, &ScheduleConfig)> {
         let agent = self.setup.agent(&key.agent)?;
@@ -199,23 +199,10 @@ impl DispatcherState {
         Some((agent, schedule))
     }
 
-    /// Lists the workflow runs that can continue immediately.
-    pub(crate) fn runnable_workflow_runs(&self) -> Vec<WorkflowRunId> {
-        let is_held = self.fleet.is_queue_held();
-        let ready = self.workflow_runs.iter().filter(|(_, it)| it.has_ready_parts && !is_held);
-        ready.map(|(id, _)| id.clone()).collect()
-    }
-
-    /// Returns true if a workflow run can continue immediately.
-    pub(crate) fn has_runnable_workflow_runs(&self) -> bool {
-        !self.fleet.is_queue_held()
-            && self.workflow_runs.values().any(|running| running.has_ready_parts)
-    }
-
     /// Returns the next time at which the dispatcher must act without an input.
     pub(crate) fn wake_at(&self, now: Timestamp, runs_schedules: bool) -> Option<Timestamp> {
         let fleet = self.fleet.wake_at(now, runs_schedules);
-        let workflows = self.has_runnable_workflow_runs().then_some(now);
+        let workflows = self.fleet.has_runnable_workflow_runs().then_some(now);
         [fleet, workflows, self.gate_expires_at].into_iter().flatten().min()
     }
 }
@@ -229,12 +216,16 @@ pub(crate) fn fleet_rules(setup: &DaemonSetup) -> FleetRules {
         limits: SpendingLimits::from_budget(fleet.budget.as_ref()),
     });
     let agents = setup.loaded.agents.iter();
+    let workflows = setup.workflow_settings();
+    let disabled_gates = workflows.gates.iter().filter(|(_, is_enabled)| !**is_enabled);
     FleetRules {
         agents: agents.map(|agent| (agent.name.to_string(), agent_rules(setup, agent))).collect(),
         fleets: fleets.collect(),
         queue_max: queue.map_or(0, |queue| queue.max as usize),
         queue_wait_max: queue.map_or(QUEUE_WAIT_MAX_DEFAULT, |queue| queue.max_wait.get()),
         zone: setup.zone.clone(),
+        workflow_runs_max: workflows.max_concurrent.map(std::num::NonZeroU32::get),
+        disabled_gates: disabled_gates.map(|(gate, _)| gate.clone()).collect(),
     }
 }
 

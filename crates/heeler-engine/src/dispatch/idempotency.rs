@@ -7,9 +7,10 @@
 use heeler_store::{AnsweredRequestRecord, DatabaseError, StateDatabase};
 use jiff::SignedDuration;
 
-use super::DispatchEvent;
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::event::DispatchEvent;
+use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey};
+use crate::dispatch_failure::DispatchFailure;
 
 /// Minimum retention of a key. A request repeated later counts as new.
 pub const REQUEST_RETENTION: SignedDuration = SignedDuration::from_hours(24);
@@ -37,22 +38,20 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         task: DispatchEvent,
         key: Option<&IdempotencyKey>,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(key) = key else { return self.apply_event(task) };
         if let Ok(before) = self.now.checked_sub(REQUEST_RETENTION) {
             self.tx.remove_answered_requests(before)?;
         }
         if let Some(known) = recorded_reply(self.tx, key)? {
-            return Ok(known.map(Some));
+            return Ok(known.map(Some)?);
         }
         let outcome = self.apply_event(task)?;
-        if let Ok(answer) = &outcome {
-            let nothing = CommandReply::Done { message: String::new() };
-            let answer = serde_json::to_string(answer.as_ref().unwrap_or(&nothing));
-            let answer = answer.expect("an answer is JSON");
-            let request = AnsweredRequestRecord { fingerprint: key.fingerprint.clone(), answer };
-            self.tx.answer_request(&key.caller, &key.key, &request, self.now)?;
-        }
+        let nothing = CommandReply::Done { message: String::new() };
+        let answer = serde_json::to_string(outcome.as_ref().unwrap_or(&nothing));
+        let answer = answer.expect("an answer is JSON");
+        let request = AnsweredRequestRecord { fingerprint: key.fingerprint.clone(), answer };
+        self.tx.answer_request(&key.caller, &key.key, &request, self.now)?;
         Ok(outcome)
     }
 }

@@ -7,17 +7,15 @@ use std::sync::Arc;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::fleet::{FleetChange, FleetEvent, RunEndFacts};
 use heeler_model::rerun::RerunDecision;
-use heeler_model::run::ErrorClass;
 use heeler_model::{Job, JobStatus};
 use heeler_store::DatabaseError;
 use serde_json::Value as Json;
 
-use super::DispatchEffect;
-
+use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
 use crate::approvals;
-use crate::command::RunExit;
-use crate::commit::{self, EndedRunRows, RunConclusion};
+use crate::commit::{self, EndedRunRows};
+use crate::dispatch_input::RunExit;
 use crate::hooks::{self, JobEnd};
 use crate::logs;
 
@@ -51,28 +49,21 @@ impl DispatchTransaction<'_, '_> {
                 (FleetChange::EndRun { decision, settlement, .. }, Some(rows)) => {
                     let recorded =
                         commit::record_result(self.tx, &root, rows, decision, &settlement)?;
-                    let closed = &closed_questions;
-                    approvals::record_closed_questions(
-                        self.tx,
-                        &recorded.job,
-                        run,
-                        closed,
-                        self.now,
-                    )?;
-                    ended = Some((recorded, decision));
+                    let (job, closed) = (recorded.job, &closed_questions);
+                    approvals::record_closed_questions(self.tx, &job, run, closed, self.now)?;
+                    if decision == RerunDecision::Finish {
+                        self.finish_job(&job, metadata.clone())?;
+                    }
+                    ended = Some((job, decision));
                 }
                 (change, _) => self.write_change(change)?,
             }
         }
-        let Some((RunConclusion { job, result }, decision)) = ended else { return Ok(()) };
-        match decision {
-            RerunDecision::Finish => {
-                self.finish_job(&job, metadata, result.error.as_ref().map(|error| error.class))?;
-            }
-            RerunDecision::Rerun { .. } => {
-                let reason = self.state.fleet.job(&job.head.id).map(|it| it.entry.reason.as_str());
-                tracing::info!(job = %job.head.id, agent = job.head.agent, reason, "queued for another run");
-            }
+        self.finish_step(step.effects)?;
+        let Some((job, decision)) = ended else { return Ok(()) };
+        if decision != RerunDecision::Finish {
+            let reason = self.state.fleet.job(&job.head.id).map(|it| it.entry.reason.as_str());
+            tracing::info!(job = %job.head.id, agent = job.head.agent, reason, "queued for another run");
         }
         match schedule.or_else(|| job.head.schedule.clone()) {
             Some(schedule) => {
@@ -82,12 +73,11 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
-    /// Finishes a job: updates its schedule, records its hooks, and continues its workflow run.
+    /// Finishes a job: updates its schedule and records its hooks.
     pub(super) fn finish_job(
         &mut self,
         job: &Job,
         metadata: Option<Json>,
-        class: Option<ErrorClass>,
     ) -> Result<(), DatabaseError> {
         let head = &job.head;
         tracing::info!(
@@ -111,6 +101,6 @@ impl DispatchTransaction<'_, '_> {
                 self.effects.push(DispatchEffect::WakeHooks);
             }
         }
-        self.record_part_end(job, class)
+        Ok(())
     }
 }

@@ -21,10 +21,10 @@ use heeler_model::{
 use heeler_store::{DatabaseError, ScheduleProgressRecord};
 use jiff::Timestamp;
 
-use super::DispatchEffect;
-
 use super::dispatcher_state::fleet_rules;
+use super::event::DispatchEffect;
 use super::transaction::{DispatchTransaction, insert_job};
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowMode, WorkflowRunRequest};
 
@@ -101,9 +101,8 @@ impl DispatchTransaction<'_, '_> {
         let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
         };
-        let begun =
-            self.start_workflow_run(workflow_request_of_schedule(key, workflow), "its schedule")?;
-        let reason = match begun {
+        let request = workflow_request_of_schedule(key, workflow);
+        let reason = match self.start_workflow_run(request, "its schedule") {
             Ok(begun) if begun.is_new => {
                 tracing::info!(schedule = %key, due = iso_millis(due), run = %begun.run, "due");
                 return self
@@ -112,7 +111,8 @@ impl DispatchTransaction<'_, '_> {
                     .map(|_| ());
             }
             Ok(_) => SkipReason::Overlap,
-            Err(refused) => {
+            Err(DispatchFailure::Database(error)) => return Err(error),
+            Err(DispatchFailure::Refused(refused)) => {
                 tracing::warn!(schedule = %key, why = refused.message, "a workflow did not start");
                 SkipReason::Disabled
             }
@@ -367,15 +367,10 @@ pub(super) fn workflow_request_of_schedule(
     WorkflowRunRequest {
         workflow: start.workflow.to_string(),
         inputs: start.inputs.clone(),
-        trigger_id: Some(schedule_trigger_id(key)),
+        trigger_id: Some(key.workflow_trigger_id()),
         trigger: TriggerType::Cron,
         mode: WorkflowMode::Real,
     }
-}
-
-/// Returns the trigger ID of a schedule's workflow runs.
-pub(super) fn schedule_trigger_id(key: &ScheduleKey) -> String {
-    format!("schedule:{key}")
 }
 
 fn find_agent_schedule<'a>(

@@ -9,24 +9,15 @@ use std::time::{Duration, Instant};
 use heeler_model::{JobId, error_chain, iso_millis};
 use heeler_store::{DatabaseError, STOPPED_AT, StoreReader, StoreWriteError};
 
-use super::{DaemonExit, DispatchEvent, Dispatcher};
-use crate::command::{
-    CommandReply, DaemonCommand, DaemonMode, DispatchInput, ReplyCallback, StopMode,
-};
+use super::deferred_work::StopProgress;
+use super::dispatcher::{DaemonExit, Dispatcher};
+use super::event::DispatchEvent;
+use crate::command::{CommandReply, DaemonCommand, DaemonMode, ReplyCallback, StopMode};
+use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
 
 /// Poll interval while waiting for the hook worker to end.
 const HOOKS_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Progress of a stop command.
-pub(super) struct StopProgress {
-    pub(super) mode: StopMode,
-    pub(super) deadline: Option<Instant>,
-    has_cancelled_jobs: bool,
-    /// Number of jobs that were cancelled.
-    cancelled_count: usize,
-    replies: Vec<ReplyCallback>,
-}
 
 impl Dispatcher {
     /// Stops the hook worker and records its last outcomes. A hook without a recorded outcome is
@@ -149,7 +140,7 @@ impl Dispatcher {
             self.mode == DaemonMode::UntilIdle
                 && board.fleet.runs().is_empty()
                 && board.fleet.jobs().all(|job| board.fleet.is_job_held(&job.entry.job))
-                && !board.has_runnable_workflow_runs()
+                && !board.fleet.has_runnable_workflow_runs()
                 && board.gate_expires_at.is_none()
                 && self.clients.load(Ordering::SeqCst) == 0
         };

@@ -4,7 +4,8 @@ use heeler_model::budget_ledger::{BudgetAccount, SpendingLimits};
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::fleet::{ParkedCredentialRecord, UnfinishedJob};
 
-use super::{Dispatcher, DispatcherState};
+use super::dispatcher::Dispatcher;
+use super::dispatcher_state::DispatcherState;
 use crate::command::{
     BudgetStatus, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
     ScheduleOverride, WaitingJob,

@@ -8,23 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_model::fleet::{
-    FleetChange, FleetEvent, FleetRefusal, FleetStep, JobDecision, JobStage, JobStart, NewJob,
-    ReservationRecord, SessionReadiness, micros,
+    FleetChange, FleetEffect, FleetEvent, FleetRefusal, FleetStep, JobDecision, JobStage, JobStart,
+    NewJob, ReservationRecord, SessionReadiness, WorkflowEvent, micros,
 };
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{
-    Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType, error_chain,
-    iso_millis,
+    Job, JobId, JobRequest, JobStatus, JobTransition, RunId, SessionMode, TriggerType,
+    WorkflowRunId, error_chain, iso_millis,
 };
 use heeler_store::{DatabaseError, StateDir, StoreTransaction};
 use jiff::Timestamp;
 
 use super::dispatcher_state::DispatcherState;
-use super::{DispatchEffect, DispatchEvent, PreparedJob};
+use super::event::{DispatchEffect, DispatchEvent};
+use crate::cancel;
 use crate::command::{
     CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError,
 };
 use crate::commit;
+use crate::dispatch_failure::DispatchFailure;
+use crate::dispatch_input::PreparedJob;
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, RunStartPlan};
@@ -43,40 +46,40 @@ pub(crate) struct DispatchTransaction<'t, 'c> {
     pub(crate) is_stopping: bool,
     /// Effects to execute after the commit.
     pub(crate) effects: Vec<DispatchEffect>,
+    /// Events of workflow runs that follow from stored changes: answers of simulated runs, and parts
+    /// whose job cannot be created. They are applied after the current step.
+    pub(crate) pending_events: Vec<(WorkflowRunId, WorkflowEvent)>,
 }
-
-/// Reply to an event, or its refusal.
-pub(crate) type EventOutcome = Result<Option<CommandReply>, DaemonCommandError>;
 
 impl DispatchTransaction<'_, '_> {
     /// Applies an event. A database error undoes its changes.
     pub(crate) fn apply_event(
         &mut self,
         task: DispatchEvent,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match task {
             DispatchEvent::Command(command) => self.apply_command(command),
             DispatchEvent::JobPrepared(prepared) => self.apply_prepared_job(*prepared),
-            DispatchEvent::RunEnded(gone) => self.record_run_exit(*gone).map(|()| Ok(None)),
+            DispatchEvent::RunEnded(gone) => Ok(self.record_run_exit(*gone).map(|()| None)?),
             DispatchEvent::HookOutcome(outcome) => {
-                outcome.record(self.tx, self.now).map(|()| Ok(None))
+                Ok(outcome.record(self.tx, self.now).map(|()| None)?)
             }
             DispatchEvent::WatchFired { request: wanted, changed } => {
-                self.fire_watch_schedule(&wanted, &changed).map(|()| Ok(None))
+                Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }
             DispatchEvent::QuestionsChanged { run, questions: asks, delivered } => {
                 self.record_questions(run, &asks)?;
                 if let Some(id) = delivered {
                     self.tx.set_approval_delivered(&id, self.now)?;
                 }
-                Ok(Ok(None))
+                Ok(None)
             }
             DispatchEvent::SetupReloaded { setup, changes } => {
                 self.apply_setup(setup)?;
-                Ok(Ok(changes.map(|changes| CommandReply::Reloaded { changes })))
+                Ok(changes.map(|changes| CommandReply::Reloaded { changes }))
             }
             DispatchEvent::SessionChange { change, by } => self.change_sessions(&change, &by),
-            DispatchEvent::ExpireSessions => self.expire_sessions().map(|()| Ok(None)),
+            DispatchEvent::ExpireSessions => Ok(self.expire_sessions().map(|()| None)?),
         }
     }
 
@@ -84,13 +87,11 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         change: &SessionChange,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let home = self.state.setup.home.clone();
         let done = sessions::commit_change(self.tx, &home, change, by, self.now)?;
-        if done.is_ok() {
-            self.effects.push(DispatchEffect::MoveSessions);
-        }
-        Ok(done.map(Some))
+        self.effects.push(DispatchEffect::MoveSessions);
+        Ok(Some(done))
     }
 
     fn expire_sessions(&mut self) -> Result<(), DatabaseError> {
@@ -107,17 +108,37 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         event: FleetEvent<'_>,
     ) -> Result<Option<JobDecision>, DatabaseError> {
-        let step = self.state.fleet.step(event, self.now);
-        // The end of a job may let its workflow run cancel other jobs. All rows of this step must be
-        // stored before that.
-        let is_end = |change: &FleetChange| {
-            matches!(change, FleetChange::FailJob { .. } | FleetChange::CancelJob { .. })
-        };
-        let (ends, others): (Vec<_>, Vec<_>) = step.changes.into_iter().partition(is_end);
-        for change in others.into_iter().chain(ends) {
-            self.write_change(change)?;
+        let mut step = self.state.fleet.step(event, self.now);
+        let decision = step.decision.take();
+        self.write_step(step)?;
+        Ok(decision)
+    }
+
+    /// Stores the changes of a step, in order.
+    pub(super) fn write_step(&mut self, step: FleetStep) -> Result<(), DatabaseError> {
+        step.changes.into_iter().try_for_each(|change| self.write_change(change))?;
+        self.finish_step(step.effects)
+    }
+
+    /// Collects the effects of a step whose changes are stored, and applies the events that follow
+    /// from them.
+    pub(super) fn finish_step(&mut self, effects: Vec<FleetEffect>) -> Result<(), DatabaseError> {
+        self.collect_effects(effects);
+        while let Some((run, event)) = self.pending_events.pop() {
+            let step = self.state.fleet.step(FleetEvent::Workflow { run: &run, event }, self.now);
+            step.changes.into_iter().try_for_each(|change| self.write_change(change))?;
+            self.collect_effects(step.effects);
         }
-        Ok(step.decision)
+        Ok(())
+    }
+
+    fn collect_effects(&mut self, effects: Vec<FleetEffect>) {
+        for effect in effects {
+            // The start of a run is collected with its record.
+            if let FleetEffect::CancelRun { run, request } = effect {
+                self.effects.push(DispatchEffect::CancelRun { run, request });
+            }
+        }
     }
 
     /// Stores a change of the state machine. Starts and ends of runs need more than the change
@@ -149,6 +170,21 @@ impl DispatchTransaction<'_, '_> {
             FleetChange::StartWorkflow { key, due } => self.start_due_workflow(&key, due),
             FleetChange::RecordSkip { key, skip } => self.record_skip(&key, &skip),
             FleetChange::AdvanceSchedule { key, cursor } => self.record_cursor(&key, cursor),
+            FleetChange::RecordCancelRequest { run, request } => {
+                cancel::record_request(self.tx, run, &request, self.now)
+            }
+            FleetChange::CreateWorkflowRun { run, status } => {
+                self.record_workflow_start(&run, status)
+            }
+            FleetChange::RecordWorkflow { run, workflow, effect } => {
+                self.record_workflow_effect(&run, &workflow, *effect)
+            }
+            FleetChange::UpdateWorkflowRun { run, record } => {
+                self.record_workflow_progress(&run, *record)
+            }
+            FleetChange::FailWorkflowRun { run, why } => self.record_workflow_failure(&run, &why),
+            FleetChange::WithdrawQuestions { run, by } => self.withdraw_questions(&run, &by),
+            FleetChange::RecordUnjudgedPart { job } => self.record_unjudged_part(&job),
             FleetChange::StartRun { .. } | FleetChange::EndRun { .. } => {
                 unreachable!("stored by its event")
             }
@@ -156,7 +192,10 @@ impl DispatchTransaction<'_, '_> {
     }
 
     /// Starts a prepared run, or queues its job.
-    fn apply_prepared_job(&mut self, prepared: PreparedJob) -> Result<EventOutcome, DatabaseError> {
+    fn apply_prepared_job(
+        &mut self,
+        prepared: PreparedJob,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let PreparedJob { job, job_request: mut wanted, resolved: request } = prepared;
         // The job was cancelled in the meantime.
         let is_gone = |job: &JobId| {
@@ -164,56 +203,55 @@ impl DispatchTransaction<'_, '_> {
             known.is_none_or(|known| known.stage != JobStage::Preparing)
         };
         if job.as_ref().is_some_and(is_gone) {
-            return Ok(Ok(None));
+            return Ok(None);
         }
         if self.is_stopping {
             // The next daemon starts the job.
             return match &job {
                 Some(job) => {
                     self.step(FleetEvent::PreparationStopped { job })?;
-                    Ok(Ok(None))
+                    Ok(None)
                 }
-                None => Ok(Err(DispatcherStoppedError.into())),
+                None => Err(DispatcherStoppedError.into()),
             };
         }
         let request = match (request, &job) {
             (Ok(request), _) => request,
-            (Err(refused), None) => return Ok(Err(refused)),
+            (Err(refused), None) => return Err(refused.into()),
             (Err(refused), Some(job)) => {
-                return self.fail_job(job, &refused.message).map(|()| Ok(None));
+                return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
             }
         };
         let setup = Arc::clone(&self.state.setup);
         let Ok(agent) = setup.agent_for(&wanted) else {
             let message = format!("there is no agent {} any more", wanted.agent);
             return match &job {
-                None => Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message))),
-                Some(job) => self.fail_job(job, &message).map(|()| Ok(None)),
+                None => {
+                    Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message).into())
+                }
+                Some(job) => Ok(self.fail_job(job, &message).map(|()| None)?),
             };
         };
         let agent = &*agent;
         let mut request = *request;
-        if job.is_none()
-            && let Err(refused) = self.check_admissible(&wanted)
-        {
-            return Ok(Err(refused));
+        if job.is_none() {
+            self.check_admissible(&wanted)?;
         }
         if let Some(parent) = &wanted.parent {
-            match (self.check_spawn(parent, agent, job.as_ref())?, &job) {
+            match (self.check_spawn(parent, agent, job.as_ref()), &job) {
                 (Ok(left), _) => {
                     request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, left);
                 }
-                (Err(refused), None) => return Ok(Err(refused)),
-                (Err(refused), Some(job)) => {
-                    return self.fail_job(job, &refused.message).map(|()| Ok(None));
+                (Err(failure @ DispatchFailure::Database(_)), _) | (Err(failure), None) => {
+                    return Err(failure);
+                }
+                (Err(DispatchFailure::Refused(refused)), Some(job)) => {
+                    return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
                 }
             }
         }
         if let (None, Some(parent)) = (&job, &wanted.parent) {
-            match self.worker_name(parent, &wanted)? {
-                Ok(name) => wanted.worker = Some(name),
-                Err(refused) => return Ok(Err(refused)),
-            }
+            wanted.worker = Some(self.worker_name(parent, &wanted)?);
         }
         self.start_or_queue(job, wanted, request)
     }
@@ -231,10 +269,10 @@ impl DispatchTransaction<'_, '_> {
         job: Option<JobId>,
         wanted: JobRequest,
         mut request: ResolvedJobRequest,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
         let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
-            Err(RunStartError::Db(error)) => return Err(error),
+            Err(RunStartError::Db(error)) => return Err(error.into()),
             plan => plan,
         };
         let session = match &plan {
@@ -263,7 +301,7 @@ impl DispatchTransaction<'_, '_> {
             spent,
         };
         let event = FleetEvent::JobPrepared(Box::new(start));
-        let FleetStep { decision, changes, .. } = self.state.fleet.step(event, self.now);
+        let FleetStep { decision, changes, effects, .. } = self.state.fleet.step(event, self.now);
         if let Some(JobDecision::Started { budget }) = decision {
             request.limits.budget_usd = budget.map(|micros| micros as f64 / 1e6);
         }
@@ -283,19 +321,21 @@ impl DispatchTransaction<'_, '_> {
                 }
             }
         }
+        self.finish_step(effects)?;
         let refused_by = plan.and_then(Result::err);
         let (status, waits) = match decision {
             Some(JobDecision::Started { .. }) => (JobStatus::Running, None),
             Some(JobDecision::Waiting(reason)) => (JobStatus::Pending, Some(reason.to_string())),
             Some(JobDecision::Refused(refused)) => {
-                return Ok(Err(match (refused, refused_by) {
+                let refused = match (refused, refused_by) {
                     (FleetRefusal::SessionUnusable(_), Some(error)) => start_refusal(&error),
                     (refused, _) => refusal_error(&refused),
-                }));
+                };
+                return Err(refused.into());
             }
-            Some(JobDecision::Ended | JobDecision::Ignored) | None => return Ok(Ok(None)),
+            Some(JobDecision::Ended | JobDecision::Ignored) | None => return Ok(None),
         };
-        Ok(Ok(Some(CommandReply::Job { job: id, status, waits })))
+        Ok(Some(CommandReply::Job { job: id, status, waits }))
     }
 
     /// Records the start of a run and its reservation.
@@ -335,7 +375,7 @@ impl DispatchTransaction<'_, '_> {
         job.version = self.tx.update_job(&job)?;
         commit::release_agent(self.tx, &job)?;
         tracing::warn!(job = %id, agent = job.head.agent, why, "a job cannot be started");
-        self.finish_job(&job, None, None)
+        self.finish_job(&job, None)
     }
 
     fn record_cancelled_job(&mut self, id: &JobId) -> Result<(), DatabaseError> {
@@ -343,7 +383,7 @@ impl DispatchTransaction<'_, '_> {
         let Some(mut job) = job else { return Ok(()) };
         job.apply(JobTransition::Cancel { at: self.now });
         job.version = self.tx.update_job(&job)?;
-        self.finish_job(&job, None, None)
+        self.finish_job(&job, None)
     }
 }
 

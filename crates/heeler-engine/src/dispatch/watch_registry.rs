@@ -4,15 +4,21 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::GlobList;
 use heeler_model::{AgentName, JobRequest, TriggerType};
 
-use super::DispatcherState;
-use crate::command::{DaemonCommand, DaemonHandle, DispatchInput};
+use super::dispatcher_state::DispatcherState;
+use crate::command::DaemonCommand;
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::DispatchInput;
 use crate::file_watcher::{FileWatcher, WatchEvent, WatchSpec};
 use crate::setup::DaemonSetup;
+
+/// Time that config files must stay unchanged before they are reloaded.
+const CONFIG_DEBOUNCE: Duration = Duration::from_millis(500);
 
 /// Prefix of the watch IDs for config files. No schedule has such a name.
 const CONFIG_WATCH_PREFIX: &str = "\u{1}config";
@@ -115,7 +121,7 @@ fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<Watc
         root: folder.to_owned(),
         paths,
         ignore: GlobList::default(),
-        debounce: super::CONFIG_DEBOUNCE,
+        debounce: CONFIG_DEBOUNCE,
     };
     of_files.chain(of_workflows).enumerate().map(spec).collect()
 }

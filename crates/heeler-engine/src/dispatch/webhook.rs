@@ -14,8 +14,9 @@ use heeler_store::DatabaseError;
 use sha2::{Digest as _, Sha256};
 
 use super::commands::find_schedule;
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, WebhookCall};
+use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 
 /// Number of deliveries remembered per schedule. A delivery repeated after more than that counts as
@@ -27,11 +28,11 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn handle_webhook(
         &mut self,
         call: &WebhookCall,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         let (agent, schedule) = match setup.webhook(&call.agent, &call.schedule) {
             Ok(WebhookEndpoint { agent, schedule, .. }) => (agent, schedule),
-            Err(refused) => return Ok(Err(refused)),
+            Err(refused) => return Err(refused.into()),
         };
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let mut deliveries = self.deliveries(&key)?;
@@ -42,7 +43,7 @@ impl DispatchTransaction<'_, '_> {
         {
             tracing::info!(schedule = %key, job = %job.head.id, "called again");
             let (job, status) = (job.head.id, job.head.status);
-            return Ok(Ok(Some(CommandReply::Known { job, status })));
+            return Ok(Some(CommandReply::Known { job, status }));
         }
         if let Err((refused, reason)) = self.check_webhook_call(&key, agent, schedule) {
             if let Some(reason) = reason {
@@ -51,7 +52,7 @@ impl DispatchTransaction<'_, '_> {
                     &DueTimeSkip { first: self.now, last: self.now, count: 1, reason },
                 )?;
             }
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         let asked = schedule.prompt.as_deref().or(agent.default_prompt.as_deref());
         let wanted = JobRequest {
@@ -70,7 +71,7 @@ impl DispatchTransaction<'_, '_> {
         self.write_schedule_state(&key)?;
         let waits = self.state.fleet.blocking_reason(&wanted, self.now);
         let waits = waits.map(|reason| reason.to_string());
-        Ok(Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits })))
+        Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits }))
     }
 
     /// Refuses a call that gets no job, with the skip to record, if any.

@@ -1,26 +1,31 @@
-//! Control of workflow runs: start, cancel, retry, job ends and gate answers.
+//! Control of workflow runs: start, cancel, retry and gate answers.
 //!
-//! The workflow run's own state machine in `heeler_model::workflow` decides each step. Start at
+//! The state machine in `heeler_model::fleet` decides each step. This module adds the facts of the
+//! database and the form of the replies. Start at
 //! [`DispatchTransaction::apply_workflow_operation`].
 
 use std::sync::Arc;
 
 use heeler_config::workflow::freeze_workflow;
-use heeler_model::run::ErrorClass;
-use heeler_model::workflow::{
-    EndedPart, GateAnswer, PartDecision, PartOutcome, PhasePart, WorkflowRunStatus,
-    WorkflowStepEvent,
-};
-use heeler_model::{Approval, ApprovalKind, Job, JobStatus, TriggerType, WorkflowRunId};
+use heeler_model::fleet::{CancelRequest, FleetEvent, WorkflowDecision, WorkflowEvent};
+use heeler_model::workflow::{GateAnswer, PartDecision, WorkflowRunStatus};
+use heeler_model::{Approval, ApprovalKind, JobId, JobStatus, TriggerType, WorkflowRunId};
 use heeler_store::{DatabaseError, WorkflowOverride, WorkflowRunHead, WorkflowRunRow};
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
-use super::transaction::{DispatchTransaction, EventOutcome};
+use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
-use crate::workflows::{
-    ActiveWorkflowRun, StartedWorkflowRun, WorkflowOperation, WorkflowRunRequest,
-};
+use crate::dispatch_failure::DispatchFailure;
+use crate::stored_workflow_run::StoredWorkflowRun;
+use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
+
+/// A run that was started, or was already active.
+pub(crate) struct StartedWorkflowRun {
+    pub(crate) run: WorkflowRunId,
+    pub(crate) status: WorkflowRunStatus,
+    pub(crate) is_new: bool,
+}
 
 impl DispatchTransaction<'_, '_> {
     /// Executes a workflow command.
@@ -28,13 +33,12 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         order: WorkflowOperation,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         match order {
             WorkflowOperation::Run(wanted) => {
-                let begun = self.start_workflow_run(wanted, by)?;
-                Ok(begun.map(|StartedWorkflowRun { run, status, is_new }| {
-                    Some(CommandReply::WorkflowRun { run, status, is_new })
-                }))
+                let StartedWorkflowRun { run, status, is_new } =
+                    self.start_workflow_run(wanted, by)?;
+                Ok(Some(CommandReply::WorkflowRun { run, status, is_new }))
             }
             WorkflowOperation::Cancel { run, now } => self.cancel_workflow(&run, now, by),
             WorkflowOperation::Retry { run, from } => {
@@ -54,16 +58,13 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         wanted: WorkflowRunRequest,
         by: &str,
-    ) -> Result<Result<StartedWorkflowRun, DaemonCommandError>, DatabaseError> {
+    ) -> Result<StartedWorkflowRun, DispatchFailure> {
         let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
         let setup = Arc::clone(&self.state.setup);
-        let loaded = match setup.workflow(&name) {
-            Ok(loaded) => loaded,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let loaded = setup.workflow(&name)?;
         let name = loaded.workflow.name.as_str();
         if let Some(refused) = self.disabled_workflow_error(name)? {
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         let inputs = match heeler_config::workflow::inputs::resolve_inputs(&loaded.workflow, inputs)
         {
@@ -71,17 +72,18 @@ impl DispatchTransaction<'_, '_> {
             Err(faults) => {
                 let refused =
                     DaemonCommandError::new(DaemonCommandErrorKind::Usage, faults.to_string());
-                return Ok(Err(refused.with_hint(format!("heeler workflow show {name}"))));
+                return Err(refused.with_hint(format!("heeler workflow show {name}")).into());
             }
         };
+        let id = self.tx.new_workflow_run_id(self.now)?;
+        let about = trigger_id.unwrap_or_else(|| id.to_string());
+        if let Some(active) = self.tx.active_workflow_run(name, &about)? {
+            let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
+            let status = status.unwrap_or(WorkflowRunStatus::Running);
+            return Ok(StartedWorkflowRun { run: active, status, is_new: false });
+        }
         let (hash, files) = freeze_workflow(loaded);
         self.tx.put_definition(&hash, name, &files, self.now)?;
-        let id = self.tx.new_workflow_run_id(self.now)?;
-        let status = match self.has_workflow_capacity() {
-            true => WorkflowRunStatus::Running,
-            false => WorkflowRunStatus::Queued,
-        };
-        let about = trigger_id.unwrap_or_else(|| id.to_string());
         let context = Json::Object(inputs);
         let mut redacted = context.clone();
         self.state.redactor.redact_json(&mut redacted);
@@ -89,33 +91,49 @@ impl DispatchTransaction<'_, '_> {
             definition: Some(hash),
             triggered_by: Some(by.to_owned()),
             context: redacted,
-            ..new_row(&id, name, about, &trigger, status, self.now)
+            ..new_row(&id, name, about, &trigger, self.now)
         };
         row.head.mode = mode.as_text();
-        if let Err(active) = self.tx.insert_workflow_run(&row)? {
-            let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
-            let status = status.unwrap_or(WorkflowRunStatus::Running);
-            return Ok(Ok(StartedWorkflowRun { run: active, status, is_new: false }));
-        }
-        self.tx.add_workflow_event(
-            &id,
-            "started",
-            None,
-            &format!("requested by {by}"),
-            self.now,
-        )?;
-        tracing::info!(run = %id, workflow = name, by, "a workflow starts");
-        let mut running =
-            ActiveWorkflowRun::start_new(self.tx, row, Arc::new(loaded.workflow.clone()))?;
+        let stored = StoredWorkflowRun::new(self.tx, row)?;
+        let mut active = stored.initial_state(Arc::new(loaded.workflow.clone()));
         // The inputs may hold secrets, so the unredacted ones are kept in memory only.
-        running.state.context = context;
-        self.state.workflow_runs.insert(id.clone(), running);
-        if status == WorkflowRunStatus::Running {
-            self.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
+        active.state.context = context;
+        self.state.workflow_records.insert(id.clone(), stored);
+        tracing::info!(run = %id, workflow = name, by, "a workflow starts");
+        let decision = self.step_workflow(&id, WorkflowEvent::Start(Box::new(active)))?;
+        let status = self.status_after(&id, decision)?;
+        Ok(StartedWorkflowRun { run: id, status, is_new: true })
+    }
+
+    /// Creates the record of a run that starts.
+    pub(super) fn record_workflow_start(
+        &mut self,
+        id: &WorkflowRunId,
+        status: WorkflowRunStatus,
+    ) -> Result<(), DatabaseError> {
+        let Some(stored) = self.state.workflow_records.get_mut(id) else { return Ok(()) };
+        stored.row.head.status = status;
+        if let Err(active) = self.tx.insert_workflow_run(&stored.row)? {
+            let id = active.to_string();
+            return Err(DatabaseError::Exists { what: "active workflow run", id });
         }
-        let row = self.tx.workflow_run(&id)?;
-        let status = row.map_or(WorkflowRunStatus::Running, |row| row.head.status);
-        Ok(Ok(StartedWorkflowRun { run: id, status, is_new: true }))
+        let by = stored.row.triggered_by.as_deref().unwrap_or_default();
+        let text = format!("requested by {by}");
+        self.tx.add_workflow_event(id, "started", None, &text, self.now)
+    }
+
+    /// Returns the status of a run after a step. Answers of a simulated run are steps of their own.
+    fn status_after(
+        &self,
+        id: &WorkflowRunId,
+        decision: WorkflowDecision,
+    ) -> Result<WorkflowRunStatus, DatabaseError> {
+        let row = self.tx.workflow_run(id)?;
+        Ok(match (row, decision) {
+            (Some(row), _) => row.head.status,
+            (None, WorkflowDecision::Stepped(status)) => status,
+            (None, _) => WorkflowRunStatus::Running,
+        })
     }
 
     fn disabled_workflow_error(
@@ -130,45 +148,28 @@ impl DispatchTransaction<'_, '_> {
         }))
     }
 
-    fn has_workflow_capacity(&self) -> bool {
-        let most = self.state.setup.workflow_settings().max_concurrent;
-        let running = self.state.workflow_runs.values();
-        let running = running.filter(|it| it.state.status == WorkflowRunStatus::Running).count();
-        most.is_none_or(|most| running < most.get() as usize)
-    }
-
     fn cancel_workflow(
         &mut self,
         id: &WorkflowRunId,
         now: bool,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(row) = self.tx.workflow_run(id)? else {
-            return Ok(Err(workflow_run_not_found(id)));
+            return Err(workflow_run_not_found(id).into());
         };
-        let is_ending = now && self.unfinished_jobs_of_run(id).next().is_some();
-        match self.state.workflow_runs.contains_key(id) {
-            true => {
-                tracing::info!(run = %id, by, "a workflow is cancelled");
-                self.apply_workflow_event(
-                    id,
-                    WorkflowStepEvent::Cancel { by: by.to_owned(), now },
-                )?;
-            }
-            // Its jobs were cancelled gracefully and are still ending.
-            false if row.head.status == WorkflowRunStatus::Cancelled && is_ending => {
-                self.cancel_parts(id, now)?;
-            }
-            false => {
-                let message = format!("{id} has ended already: {}", row.head.status);
-                return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
-            }
+        let request = CancelRequest { now, by: by.to_owned() };
+        let is_cancelled = row.head.status == WorkflowRunStatus::Cancelled;
+        let event = WorkflowEvent::Cancel { request, is_cancelled };
+        if self.step_workflow(id, event)? == WorkflowDecision::NotActive {
+            let message = format!("{id} has ended already: {}", row.head.status);
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
         }
-        Ok(Ok(Some(CommandReply::WorkflowRun {
+        tracing::info!(run = %id, by, "a workflow is cancelled");
+        Ok(Some(CommandReply::WorkflowRun {
             run: id.clone(),
             status: WorkflowRunStatus::Cancelled,
             is_new: false,
-        })))
+        }))
     }
 
     fn retry_workflow(
@@ -176,12 +177,12 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         from: Option<&str>,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(mut row) = self.tx.workflow_run(id)? else {
-            return Ok(Err(workflow_run_not_found(id)));
+            return Err(workflow_run_not_found(id).into());
         };
         let busy = |message: String| {
-            Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)))
+            Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into())
         };
         if !row.head.status.is_final() {
             return busy(format!("{id} has not ended: {}", row.head.status));
@@ -191,12 +192,11 @@ impl DispatchTransaction<'_, '_> {
                 DaemonCommandErrorKind::Busy,
                 format!("{id} has succeeded"),
             );
-            return Ok(Err(refused.with_hint(format!("heeler workflow retry {id} --from PHASE"))));
+            return Err(refused
+                .with_hint(format!("heeler workflow retry {id} --from PHASE"))
+                .into());
         }
-        let workflow = match self.state.setup.definition_of(self.tx, &row)? {
-            Ok(workflow) => workflow,
-            Err(refused) => return Ok(Err(refused)),
-        };
+        let workflow = self.state.setup.definition_of(self.tx, &row)?;
         let place = match from {
             None => None,
             Some(name) => match workflow.phase_index(name) {
@@ -207,7 +207,7 @@ impl DispatchTransaction<'_, '_> {
                     let message = format!("{} has no phase `{name}`", workflow.name);
                     let refused =
                         DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message);
-                    return Ok(Err(refused.with_hint(format!("it has {}", names.join(", ")))));
+                    return Err(refused.with_hint(format!("it has {}", names.join(", "))).into());
                 }
             },
         };
@@ -219,24 +219,25 @@ impl DispatchTransaction<'_, '_> {
             ));
         }
         if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
-            return Ok(Err(refused));
+            return Err(refused.into());
         }
         row.head.finished_at = None;
         row.head.status = WorkflowRunStatus::Running;
-        let running = ActiveWorkflowRun::load(self.tx, row, workflow)?;
-        if running.state.has_open_parts() {
+        let stored = StoredWorkflowRun::new(self.tx, row)?;
+        let active = Box::new(stored.load_state(self.tx, workflow)?);
+        let event = WorkflowEvent::Retry { active, from: place };
+        let step = self.state.fleet.step(FleetEvent::Workflow { run: id, event }, self.now);
+        let decision = step.workflow.unwrap_or(WorkflowDecision::NotActive);
+        if decision == WorkflowDecision::PartsEnding {
             return busy(format!("jobs of {id} are still ending; try again in a moment"));
         }
         let text = from.map_or_else(String::new, |from| format!(", from `{from}`"));
         let text = format!("retried by {by}{text}");
         self.tx.add_workflow_event(id, "retried", from, &text, self.now)?;
-        // A retried run is queued like any other.
-        let queued = !self.has_workflow_capacity();
-        self.state.workflow_runs.insert(id.clone(), running);
-        self.apply_workflow_event(id, WorkflowStepEvent::Retry { from: place, queued })?;
-        let row = self.tx.workflow_run(id)?;
-        let status = row.map_or(WorkflowRunStatus::Running, |row| row.head.status);
-        Ok(Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false })))
+        self.state.workflow_records.insert(id.clone(), stored);
+        self.write_step(step)?;
+        let status = self.status_after(id, decision)?;
+        Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false }))
     }
 
     fn set_workflow_enabled(
@@ -244,7 +245,7 @@ impl DispatchTransaction<'_, '_> {
         name: &str,
         enabled: bool,
         by: &str,
-    ) -> Result<EventOutcome, DatabaseError> {
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
         // Also allowed for a workflow with faults, so that it can be disabled before it is
         // corrected.
@@ -252,14 +253,14 @@ impl DispatchTransaction<'_, '_> {
         let name = match (setup.workflow(name), faulty) {
             (Ok(loaded), _) => loaded.workflow.name.to_string(),
             (Err(_), Some(name)) => name,
-            (Err(refused), None) => return Ok(Err(refused)),
+            (Err(refused), None) => return Err(refused.into()),
         };
         let row = WorkflowOverride { name: name.clone(), enabled, at: self.now, by: by.to_owned() };
         self.tx.put_workflow_override(&row)?;
         let how = if enabled { "enabled" } else { "disabled; its active runs continue" };
         let message = format!("{name} is {how}");
         tracing::info!(workflow = name, by, message, "changed");
-        Ok(Ok(Some(CommandReply::Done { message })))
+        Ok(Some(CommandReply::Done { message }))
     }
 
     /// Fails runs that cannot continue: their definition cannot be read, or names agents that no
@@ -267,19 +268,17 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn fail_broken_workflow_runs(&mut self) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
         for row in self.tx.active_workflow_runs()? {
-            if self.state.workflow_runs.contains_key(&row.head.id) {
+            let id = row.head.id.clone();
+            if self.state.fleet.workflow_run(&id).is_some() {
                 continue;
             }
-            let why = match setup.definition_of(self.tx, &row)? {
-                Ok(workflow) => {
-                    let id = row.head.id.clone();
-                    let running = ActiveWorkflowRun::load(self.tx, row, workflow)?;
-                    self.state.workflow_runs.insert(id, running);
-                    continue;
+            match setup.definition_of(self.tx, &row) {
+                Ok(workflow) => self.state.load_workflow_run(self.tx, row, workflow)?,
+                Err(DispatchFailure::Database(error)) => return Err(error),
+                Err(DispatchFailure::Refused(refused)) => {
+                    self.fail_workflow_run(&id, &refused.message)?
                 }
-                Err(refused) => refused.message,
-            };
-            self.end_workflow_run(row, &why)?;
+            }
         }
         Ok(())
     }
@@ -290,88 +289,45 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         why: &str,
     ) -> Result<(), DatabaseError> {
-        self.state.workflow_runs.remove(id);
-        match self.tx.workflow_run(id)? {
-            Some(row) => self.end_workflow_run(row, why),
-            None => Ok(()),
-        }
+        self.step_workflow(id, WorkflowEvent::Fail { why: why.to_owned() }).map(drop)
     }
 
-    fn end_workflow_run(
+    /// Records that a run cannot continue.
+    pub(super) fn record_workflow_failure(
         &mut self,
-        mut row: WorkflowRunRow,
+        id: &WorkflowRunId,
         why: &str,
     ) -> Result<(), DatabaseError> {
-        let id = row.head.id.clone();
+        self.state.workflow_records.remove(id);
+        let Some(mut row) = self.tx.workflow_run(id)? else { return Ok(()) };
         tracing::error!(run = %id, why, "a workflow run cannot continue");
-        self.tx.add_workflow_event(&id, "ended", None, &format!("failed: {why}"), self.now)?;
+        self.tx.add_workflow_event(id, "ended", None, &format!("failed: {why}"), self.now)?;
         row.head.status = WorkflowRunStatus::Failed;
         row.head.finished_at = Some(self.now);
         row.head.error = Some(why.to_owned());
-        self.tx.update_workflow_run(&row)?;
-        self.cancel_parts(&id, false)
-    }
-
-    /// Starts queued runs if there is capacity.
-    pub(crate) fn start_waiting_workflow_runs(&mut self) -> Result<(), DatabaseError> {
-        if self.state.fleet.is_queue_held() || self.is_stopping {
-            return Ok(());
-        }
-        while self.has_workflow_capacity() {
-            let waiting = self.state.workflow_runs.iter();
-            let waiting = waiting.filter(|(_, it)| it.state.status == WorkflowRunStatus::Queued);
-            let first = waiting.min_by_key(|(id, it)| (it.row.head.started_at, (*id).clone()));
-            let Some(id) = first.map(|(id, _)| id.clone()) else { break };
-            if let Some(running) = self.state.workflow_runs.get_mut(&id) {
-                running.state.status = WorkflowRunStatus::Running;
-            }
-            self.apply_workflow_event(&id, WorkflowStepEvent::Continue)?;
-        }
-        Ok(())
-    }
-
-    /// Reports the end of a part's job to its workflow run.
-    pub(super) fn record_part_end(
-        &mut self,
-        job: &Job,
-        class: Option<ErrorClass>,
-    ) -> Result<(), DatabaseError> {
-        let (Some(run), Some(phase), Some(part), Some(seq)) =
-            (&job.workflow_run_id, &job.phase, job.part, job.seq)
-        else {
-            return Ok(());
-        };
-        let Ok(id) = run.parse::<WorkflowRunId>() else { return Ok(()) };
-        let Some(running) = self.state.workflow_runs.get(&id) else {
-            return self.record_unjudged_part(job);
-        };
-        let Some(place) = running.state.workflow.phase_index(phase) else { return Ok(()) };
-        let how = PartOutcome::from_job(job.head.status, job.head.exit_reason, job.interrupted);
-        let Some(how) = how else { return Ok(()) };
-        // A failing command is a negative result of a check, not an error.
-        let said_no = matches!(part, PhasePart::Check(_)) && class == Some(ErrorClass::AgentFailed);
-        let ended = EndedPart {
-            phase: place,
-            part,
-            seq,
-            job: job.head.id.clone(),
-            outcome: how,
-            output: job.output_text.clone(),
-            error: job.error.clone().filter(|_| !said_no),
-            micros: self.tx.spent_by_job(&job.head.id)?,
-            is_stopped: self.is_stopping && job.head.status == JobStatus::Cancelled,
-        };
-        self.apply_workflow_event(&id, WorkflowStepEvent::PartEnded(ended))
+        self.tx.update_workflow_run(&row).map(drop)
     }
 
     /// Records that a part succeeded after its run had ended, so its output was never evaluated.
-    fn record_unjudged_part(&mut self, job: &Job) -> Result<(), DatabaseError> {
+    pub(super) fn record_unjudged_part(&mut self, id: &JobId) -> Result<(), DatabaseError> {
+        let Some(mut job) = self.tx.job(id)? else { return Ok(()) };
         if job.head.status != JobStatus::Completed || job.decision.is_some() {
             return Ok(());
         }
-        let Some(mut job) = self.tx.job(&job.head.id)? else { return Ok(()) };
         job.decision = Some(PartDecision::Unjudged);
         self.tx.update_job(&job).map(|_| ())
+    }
+
+    /// Applies an event of a workflow run and stores the changes.
+    pub(super) fn step_workflow(
+        &mut self,
+        run: &WorkflowRunId,
+        event: WorkflowEvent,
+    ) -> Result<WorkflowDecision, DatabaseError> {
+        let step = self.state.fleet.step(FleetEvent::Workflow { run, event }, self.now);
+        let decision = step.workflow.unwrap_or(WorkflowDecision::NotActive);
+        self.write_step(step)?;
+        Ok(decision)
     }
 
     /// Reports a stored gate answer to the workflow run.
@@ -387,8 +343,8 @@ impl DispatchTransaction<'_, '_> {
             return Ok(());
         };
         let Ok(id) = approval.workflow_run_id.parse::<WorkflowRunId>() else { return Ok(()) };
-        let Some(running) = self.state.workflow_runs.get(&id) else { return Ok(()) };
-        let Some(place) = running.state.workflow.phase_index(phase) else { return Ok(()) };
+        let Some(active) = self.state.fleet.workflow_run(&id) else { return Ok(()) };
+        let Some(place) = active.state.workflow.phase_index(phase) else { return Ok(()) };
         let verb = match (consents, approval.kind) {
             (true, ApprovalKind::Reply) => "answered",
             (true, _) => "approved",
@@ -405,10 +361,8 @@ impl DispatchTransaction<'_, '_> {
             at: self.now,
             seq,
         };
-        self.apply_workflow_event(
-            &id,
-            WorkflowStepEvent::GateAnswered { phase: place, part, answer },
-        )
+        let event = WorkflowEvent::GateAnswered { phase: place, part, answer };
+        self.step_workflow(&id, event).map(drop)
     }
 }
 
@@ -418,7 +372,6 @@ fn new_row(
     workflow: &str,
     trigger_id: String,
     trigger: &TriggerType,
-    status: WorkflowRunStatus,
     now: Timestamp,
 ) -> WorkflowRunRow {
     WorkflowRunRow {
@@ -428,7 +381,7 @@ fn new_row(
             trigger_id,
             trigger_type: Some(trigger.as_str().to_owned()),
             current_phase: String::new(),
-            status,
+            status: WorkflowRunStatus::Queued,
             restart_count: 0,
             started_at: now,
             updated_at: now,

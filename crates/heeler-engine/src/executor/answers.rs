@@ -12,13 +12,12 @@ use heeler_store::StoreReader;
 
 use super::ExecutorContext;
 use super::control_loop::{ControlExchange, ControlLane};
-use crate::command::{
-    CommandReply, DaemonCommandError, DaemonCommandErrorKind, DispatchInput, ReplyCallback,
-};
-use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
+use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, ReplyCallback};
+use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
 use crate::run_questions::{self, DeliveryOutcome, RunQuestionFiles};
 use crate::work_limits::KeyClaim;
+use heeler_control::{ControlError, REPLY_WAIT, read_started_file};
 
 /// First delay before an answer is delivered again.
 const ANSWER_RETRY_DELAY: Duration = Duration::from_millis(20);

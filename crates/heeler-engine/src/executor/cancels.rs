@@ -13,8 +13,8 @@ use heeler_store::is_run_alive;
 use super::control_loop::{ControlExchange, ControlLane};
 use super::{EffectExecutor, ExecutorContext};
 use crate::cancel::{self, RunnerKillError};
-use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
 use crate::work_limits::KeyClaim;
+use heeler_control::{ControlError, REPLY_WAIT, read_started_file};
 
 /// First delay between attempts to reach a run that must end.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);

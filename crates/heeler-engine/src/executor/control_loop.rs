@@ -20,10 +20,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::SocketFlags;
 
 use super::limits::CONNECTIONS_PER_LANE_MAX;
-use crate::control_client::{
-    ControlError, TOLD_BYTES_MAX, connect_to_socket, parse_reply, request_line,
-};
 use crate::thread_pool::{PoolQueue, PoolTask};
+use heeler_control::{ControlError, LINE_BYTES_MAX, connect_to_socket, parse_reply, request_line};
 
 /// Delay before a runner with a full backlog is tried again.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
@@ -349,8 +347,8 @@ impl ActiveExchange {
                 }
             }
         }
-        if self.incoming.len() as u64 >= TOLD_BYTES_MAX {
-            let reason = format!("it sent more than {TOLD_BYTES_MAX} bytes in one line");
+        if self.incoming.len() as u64 >= LINE_BYTES_MAX {
+            let reason = format!("it sent more than {LINE_BYTES_MAX} bytes in one line");
             let reason = io::Error::new(io::ErrorKind::InvalidData, reason);
             return Err(self.io_error("hear", reason));
         }

@@ -9,10 +9,11 @@ use heeler_model::{JobId, RunId, error_chain};
 use super::control_loop::{ControlExchange, ControlLane};
 use super::limits::{limit_error, message_limit_error};
 use super::{EffectExecutor, ExecutorContext};
-use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind, ReplyCallback};
-use crate::control_client::{ControlError, REPLY_WAIT, read_started_file};
-use crate::dispatch::job_not_running;
+use crate::command::{
+    CommandReply, DaemonCommandError, DaemonCommandErrorKind, ReplyCallback, job_not_running,
+};
 use crate::work_limits::{KeyClaim, SlotClaim};
+use heeler_control::{ControlError, REPLY_WAIT, read_started_file};
 
 /// A message with the caller that waits for its outcome.
 struct OutgoingMessage {

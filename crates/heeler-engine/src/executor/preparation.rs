@@ -11,14 +11,13 @@ use heeler_store::StoreReader;
 use super::limits::limit_error;
 use super::{EffectExecutor, ExecutorContext};
 use crate::checkout::{ensure_checkout, needs_clone};
-use crate::command::{
-    DaemonCommandError, DaemonCommandErrorKind, DispatchInput, PendingReply, ReplyCallback,
-};
-use crate::dispatch::PreparedJob;
+use crate::command::{DaemonCommandError, DaemonCommandErrorKind, PendingReply, ReplyCallback};
+use crate::dispatch_input::{DispatchInput, PreparedJob};
 use crate::fleet::EngineContext;
 use crate::prepare::PrepareError;
 use crate::resolved_request::ResolvedJobRequest;
-use crate::sessions::{self, SessionOperation};
+use crate::session_operation::SessionOperation;
+use crate::sessions;
 use crate::setup::DaemonSetup;
 use crate::work_limits::SlotClaim;
 

@@ -25,8 +25,8 @@ use heeler_transcript::{
 use super::{HookExecutionContext, HookExecutionError};
 use crate::cancel::kill_runner;
 use crate::fleet::EngineContext;
+use crate::launch;
 use crate::prepare::{environment, period_millis, real_folder};
-use crate::{launch, run_file};
 
 /// Time after each signal to a command that exceeds its limit: it is interrupted, then asked to
 /// end, then killed with all its processes.
@@ -257,7 +257,7 @@ fn is_locked(folder: &Utf8Path) -> bool {
 }
 
 fn read_result(folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
-    run_file::read(&folder.join(file::RESULT)).map_err(transient_error)
+    heeler_control::read_run_file(&folder.join(file::RESULT)).map_err(transient_error)
 }
 
 /// Ends the processes of a dead run and writes its result, if its directory can be used.

@@ -73,7 +73,7 @@ fn find_unrecorded_runs(
     let mut found = Vec::new();
     for run in folders.into_iter().filter(|run| !known.contains(run)) {
         let folder = fleet.dir.run(run);
-        let spec = match crate::run_file::read::<RunSpec>(&folder.join(file::SPEC)) {
+        let spec = match heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)) {
             Ok(Some(spec)) if spec.run == run => spec,
             // Without a spec no runner was started, so there is nothing to adopt.
             Ok(_) => continue,
@@ -90,9 +90,11 @@ fn find_unrecorded_runs(
                 continue;
             }
         };
-        let started =
-            crate::run_file::read::<RunStartRecord>(&folder.join(file::STARTED)).ok().flatten();
-        let result = crate::run_file::read::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
+        let started = heeler_control::read_run_file::<RunStartRecord>(&folder.join(file::STARTED))
+            .ok()
+            .flatten();
+        let result =
+            heeler_control::read_run_file::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
         found.push(UnrecordedRun {
             spec,
             started_at: started.map(|started| started.at),

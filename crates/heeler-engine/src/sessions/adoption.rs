@@ -12,15 +12,18 @@ use heeler_config::{AgentConfig, RuntimeType};
 use heeler_model::recorder::remove_heeler_keys;
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
 use heeler_store::native::{self, DisplayRedactor, NativeSessionError};
-use heeler_store::{DatabaseError, StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
+use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
 use heeler_transcript::{
     OsDisk, TranscriptEntry, TranscriptScanner, create_folder, resolve_inside, write_new_file,
 };
 
-use super::{AdoptedSession, NATIVE_ORIGIN, internal_error, worktree};
+use super::errors::internal_error;
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
 use crate::prepare::{environment, real_folder, runtime_type};
+use crate::session_operation::{AdoptedSession, NATIVE_ORIGIN};
 use crate::setup::DaemonSetup;
 
 /// Maximum size of a native session that is adopted.
@@ -63,7 +66,7 @@ pub(super) fn adopt_native_session(
                 ),
             })
         })?;
-    refuse_known(reader, &found.id).map_err(|error| internal_error(&error))??;
+    refuse_known(reader, &found.id).map_err(refusal)?;
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&cwd, &found.id);
     copy_native_log(&fleet.dir, &found.path, &log_path, DisplayRedactor::new(&secrets))?;
@@ -103,7 +106,7 @@ pub(super) fn import_bundle(
     };
     let bundle = bundle::open(file).map_err(|error| usage(&error))?;
     if let Some(own) = &bundle.session.agent_session_id {
-        refuse_known(reader, own).map_err(|error| internal_error(&error))??;
+        refuse_known(reader, own).map_err(refusal)?;
     }
     let agent = setup.find_agent(agent.unwrap_or(&bundle.session.agent))?;
     let runtime = runtime_type(&agent.runtime);
@@ -162,29 +165,24 @@ pub(super) fn commit_adoption(
     tx: &mut StoreTransaction<'_>,
     SessionAdoption { session, adopted: taken }: &SessionAdoption,
     by: &str,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
-    if let Some(own) = &session.agent_session_id
-        && let Err(refused) = refuse_known(tx, own)?
-    {
-        return Ok(Err(refused));
+) -> Result<CommandReply, DispatchFailure> {
+    if let Some(own) = &session.agent_session_id {
+        refuse_known(tx, own)?;
     }
     let is_taken = tx.session(&session.id)?.is_some() || tx.deleted_session(&session.id)?.is_some();
     let id = if is_taken { tx.new_session_id()? } else { session.id.clone() };
     tx.put_session(&Session { id: id.clone(), ..session.clone() })?;
     tracing::info!(session = %id, agent = session.agent, by, "taken over");
-    Ok(Ok(CommandReply::Taken(Box::new(AdoptedSession { id, ..taken.clone() }))))
+    Ok(CommandReply::Taken(Box::new(AdoptedSession { id, ..taken.clone() })))
 }
 
 /// Refuses a session that already exists, or is in the trash.
-fn refuse_known(
-    db: &StateDatabase,
-    own: &AgentSessionId,
-) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
+fn refuse_known(db: &StateDatabase, own: &AgentSessionId) -> Result<(), DispatchFailure> {
     if let Some(known) = db.session_by_agent_id(own)? {
-        return Ok(Err(already_adopted_error(&known)));
+        return Err(already_adopted_error(&known).into());
     }
     let deleted = db.deleted_session_by_agent_id(own)?;
-    Ok(match deleted.filter(|deleted| deleted.purged_at.is_none()) {
+    match deleted.filter(|deleted| deleted.purged_at.is_none()) {
         None => Ok(()),
         Some(deleted) => {
             let id = deleted.session.id;
@@ -192,9 +190,17 @@ fn refuse_known(
                 DaemonCommandErrorKind::Busy,
                 format!("it is in the trash, as {id}"),
             );
-            Err(refused.with_hint(format!("heeler session restore {id}")))
+            Err(refused.with_hint(format!("heeler session restore {id}")).into())
         }
-    })
+    }
+}
+
+/// Returns the reply to a failure outside the dispatcher's transaction.
+fn refusal(failure: DispatchFailure) -> DaemonCommandError {
+    match failure {
+        DispatchFailure::Refused(refused) => refused,
+        DispatchFailure::Database(error) => internal_error(&error),
+    }
 }
 
 fn already_adopted_error(known: &Session) -> DaemonCommandError {

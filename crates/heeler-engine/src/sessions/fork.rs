@@ -9,14 +9,17 @@ use camino::Utf8Path;
 use heeler_config::{AgentConfig, RuntimeType};
 use heeler_model::{AgentSessionId, PendingFork, Session, SessionId};
 use heeler_store::history::{ResolvedForkPoint, find_fork_point};
-use heeler_store::{DatabaseError, StateDir, StoreReader, StoreTransaction};
+use heeler_store::{StateDir, StoreReader, StoreTransaction};
 use heeler_transcript::{CopyLimit, OsDisk, copy_prefix, create_folder, resolve_inside};
 use jiff::Timestamp;
 
-use super::{ForkedSession, internal_error, session_not_found, worktree};
+use super::errors::{internal_error, session_not_found};
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
 use crate::prepare::runtime_type;
+use crate::session_operation::ForkedSession;
 use crate::setup::DaemonSetup;
 
 /// Options of a fork.
@@ -177,17 +180,18 @@ pub(super) fn commit_fork(
     tx: &mut StoreTransaction<'_>,
     fork: &PreparedFork,
     now: Timestamp,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+) -> Result<CommandReply, DispatchFailure> {
     if tx.session(&fork.forked.parent)?.is_none() {
-        return Ok(Err(session_not_found(&fork.forked.parent)));
+        return Err(session_not_found(&fork.forked.parent).into());
     }
     if tx.session(&fork.session.id)?.is_some() || tx.deleted_session(&fork.session.id)?.is_some() {
         let message = "another session got the same id by chance";
-        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
-            .with_hint("repeat the command")));
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
+            .with_hint("repeat the command")
+            .into());
     }
     let session = Session { created_at: now, last_active_at: now, ..fork.session.clone() };
     tx.put_session(&session)?;
     tracing::info!(session = %session.id, parent = %fork.forked.parent, at = fork.forked.at_message, "forked");
-    Ok(Ok(CommandReply::Session(Box::new(fork.forked.clone()))))
+    Ok(CommandReply::Session(Box::new(fork.forked.clone())))
 }

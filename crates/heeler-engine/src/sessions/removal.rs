@@ -23,8 +23,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::json;
 
-use super::{RetainedSession, internal_error, session_not_found, worktree};
+use super::errors::{internal_error, session_not_found};
+use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
+use crate::dispatch_failure::DispatchFailure;
+use crate::session_operation::RetainedSession;
 use heeler_store::{SessionHolder, expired_sessions, session_holder};
 
 const TOMBSTONE: &str = "tombstone.json";
@@ -53,9 +56,12 @@ pub fn plan_cleanup(
 ) -> Result<CleanupPlan, DatabaseError> {
     let mut plan = CleanupPlan::default();
     for session in removable_sessions(db, loaded, before, now)? {
-        match check_deletable(db, home, &session)? {
+        match check_deletable(db, home, &session) {
             Ok(()) => plan.removed.push(session),
-            Err(refused) => plan.retained.push(retained_session(&session.id, refused)),
+            Err(DispatchFailure::Database(error)) => return Err(error),
+            Err(DispatchFailure::Refused(refused)) => {
+                plan.retained.push(retained_session(&session.id, refused))
+            }
         }
     }
     Ok(plan)
@@ -93,9 +99,9 @@ pub(super) fn delete_session(
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
-    let gone = delete_one(tx, home, id, purge, by, now)?;
-    Ok(gone.map(|()| CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
+) -> Result<CommandReply, DispatchFailure> {
+    delete_one(tx, home, id, purge, by, now)?;
+    Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() })
 }
 
 /// Deletes sessions; those that cannot be deleted are kept.
@@ -105,15 +111,16 @@ pub(super) fn clean_up(
     sessions: &[SessionId],
     by: &str,
     now: Timestamp,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+) -> Result<CommandReply, DispatchFailure> {
     let (mut gone, mut stayed) = (Vec::new(), Vec::new());
     for id in sessions {
-        match delete_one(tx, home, id, false, by, now)? {
+        match delete_one(tx, home, id, false, by, now) {
             Ok(()) => gone.push(id.clone()),
-            Err(refused) => stayed.push(retained_session(id, refused)),
+            Err(DispatchFailure::Refused(refused)) => stayed.push(retained_session(id, refused)),
+            Err(failure @ DispatchFailure::Database(_)) => return Err(failure),
         }
     }
-    Ok(Ok(CommandReply::Sessions { sessions: gone, kept: stayed }))
+    Ok(CommandReply::Sessions { sessions: gone, kept: stayed })
 }
 
 fn delete_one(
@@ -123,35 +130,33 @@ fn delete_one(
     purge: bool,
     by: &str,
     now: Timestamp,
-) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
+) -> Result<(), DispatchFailure> {
     if let Some(session) = tx.session(id)? {
-        if let Err(refused) = check_deletable(tx, home, &session)? {
-            return Ok(Err(refused));
-        }
+        check_deletable(tx, home, &session)?;
         tx.delete_session(&session, by, now)?;
         tracing::info!(session = %id, by, "deleted");
     } else if tx.deleted_session(id)?.is_none() {
-        return Ok(Err(session_not_found(id)));
+        return Err(session_not_found(id).into());
     } else if !purge {
         let refused = DaemonCommandError::new(
             DaemonCommandErrorKind::Busy,
             format!("session {id} is deleted already"),
         );
         let hint = format!("heeler session restore {id}, or heeler session delete {id} --purge");
-        return Ok(Err(refused.with_hint(hint)));
+        return Err(refused.with_hint(hint).into());
     }
     if purge {
         tx.purge_session(id, now)?;
         tracing::info!(session = %id, by, "purged");
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 fn check_deletable(
     db: &StateDatabase,
     home: &Utf8Path,
     session: &Session,
-) -> Result<Result<(), DaemonCommandError>, DatabaseError> {
+) -> Result<(), DispatchFailure> {
     let id = &session.id;
     let busy = |why: String| {
         DaemonCommandError::new(
@@ -160,11 +165,11 @@ fn check_deletable(
         )
     };
     if session.status == SessionStatus::Active {
-        return Ok(Err(busy("a job runs in it".to_owned()).with_hint("heeler status")));
+        return Err(busy("a job runs in it".to_owned()).with_hint("heeler status").into());
     }
-    let Some(own) = &session.agent_session_id else { return Ok(Ok(())) };
+    let Some(own) = &session.agent_session_id else { return Ok(()) };
     if let Some(SessionHolder { holder, .. }) = session_holder(home, own) {
-        return Ok(Err(busy(holder)));
+        return Err(busy(holder).into());
     }
     for queued in db.queue()? {
         let wanted: Option<JobRequest> = serde_json::from_str(&queued.request_json).ok();
@@ -174,16 +179,16 @@ fn check_deletable(
         });
         if named.as_ref() == Some(own) {
             let refused = busy(format!("job {} waits for it", queued.job));
-            return Ok(Err(refused.with_hint(format!("heeler jobs cancel {}", queued.job))));
+            return Err(refused.with_hint(format!("heeler jobs cancel {}", queued.job)).into());
         }
     }
     let forks = db.unstarted_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
         let refused = busy(format!("it has forks that have not started ({})", names.join(", ")));
-        return Ok(Err(refused.with_hint("run or delete them first")));
+        return Err(refused.with_hint("run or delete them first").into());
     }
-    Ok(Ok(()))
+    Ok(())
 }
 
 /// Sessions with files that are being moved. Only one thread moves the files of a session.
@@ -211,18 +216,18 @@ pub(super) fn prepare_restore(
 pub(super) fn restore_session(
     tx: &mut StoreTransaction<'_>,
     id: &SessionId,
-) -> Result<Result<CommandReply, DaemonCommandError>, DatabaseError> {
+) -> Result<CommandReply, DispatchFailure> {
     if tx.session(id)?.is_some() {
         let message = format!("session {id} is not deleted");
-        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message)));
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
     }
-    let Some(deleted) = tx.deleted_session(id)? else { return Ok(Err(session_not_found(id))) };
+    let Some(deleted) = tx.deleted_session(id)? else { return Err(session_not_found(id).into()) };
     if deleted.purged_at.is_some() {
         let message = format!("session {id} was purged: its files are gone");
-        return Ok(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)));
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message).into());
     }
     tx.restore_session(id)?;
-    Ok(Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() }))
+    Ok(CommandReply::Sessions { sessions: vec![id.clone()], kept: Vec::new() })
 }
 
 /// Moves session files to the places that the database specifies. It can be repeated, also by

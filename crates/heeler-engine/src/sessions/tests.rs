@@ -8,6 +8,10 @@ use heeler_model::SessionStatus;
 use heeler_workspace::{SnapshotName, SnapshotStore, WorkTree};
 use jiff::SignedDuration;
 
+use camino::Utf8PathBuf;
+use heeler_model::AgentSessionId;
+use heeler_store::DatabaseError;
+
 use super::*;
 use crate::tests::EngineFixture;
 
@@ -56,10 +60,15 @@ impl SessionsFixture {
     fn delete(&self, session: &Session, purge: bool) {
         let (home, id) = (self.place.root.join("home"), session.id.clone());
         let change = SessionChange::Delete { session: id, purge };
-        let written = self.place.store().write::<_, DatabaseError, _>(move |tx| {
-            Ok(commit_change(tx, &home, &change, "test", now())?.map_err(|refused| refused.message))
-        });
-        written.unwrap().unwrap();
+        let written =
+            self.place.store().write::<_, DatabaseError, _>(move |tx| {
+                match commit_change(tx, &home, &change, "test", now()) {
+                    Ok(_) => Ok(()),
+                    Err(DispatchFailure::Database(error)) => Err(error),
+                    Err(DispatchFailure::Refused(refused)) => panic!("{}", refused.message),
+                }
+            });
+        written.unwrap();
     }
 
     fn complete(&self, now: Timestamp) -> Result<(), String> {

@@ -17,7 +17,7 @@ use heeler_workspace::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use super::internal_error;
+use super::errors::internal_error;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
 use crate::fleet::EngineContext;
 

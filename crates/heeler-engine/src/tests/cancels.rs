@@ -1,11 +1,12 @@
 //! Cancellation of a job at every stage of its start.
 
+use heeler_model::fleet::CancelRequest;
 use heeler_model::run::RunEnd;
 use heeler_model::{AgentStatus, ExitReason, JobStatus, RunId};
 use heeler_transcript::{LockFile, LockHolder};
 
 use super::*;
-use crate::cancel::{CancelRequest, RunnerKillError, kill_runner, record_request};
+use crate::cancel::{RunnerKillError, kill_runner, record_request};
 use crate::recovery::{RunFolderCheck, recover_runs};
 use crate::run_start::{self, StartedRun};
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
 use heeler_model::{JobId, JobRequest, JobStatus};
+use heeler_store::ScheduledWorkId;
 use heeler_testkit::WAIT_MAX;
 use jiff::tz::TimeZone;
 
 use super::EngineFixture;
-use crate::command::{
-    CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonHandle, DaemonMode, StopMode,
-};
+use crate::command::{CommandReply, DaemonCommand, DaemonCommandErrorKind, DaemonMode, StopMode};
+use crate::daemon_handle::DaemonHandle;
 use crate::{Daemon, DaemonExit, DaemonOptions, DaemonSetup};
 
 /// A running daemon.
@@ -156,7 +156,8 @@ fn an_interval_starts_at_once_and_is_on_record() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
     };
-    place.wait_for(&occurrence.job, JobStatus::Completed);
+    let ScheduledWorkId::Job(job) = &occurrence.work else { panic!("{occurrence:?}") };
+    place.wait_for(job, JobStatus::Completed);
     running.stop(StopMode::KeepJobs);
     let state = place.reader().schedule("coder", "often").unwrap().unwrap();
     let hour = jiff::SignedDuration::from_hours(1);

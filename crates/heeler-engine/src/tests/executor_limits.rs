@@ -11,9 +11,10 @@ use heeler_testkit::WAIT_MAX;
 
 use super::*;
 use crate::command::{
-    CommandReply, DaemonCommandError, DaemonCommandErrorKind, DaemonHandle, DispatchInput,
-    PendingReply, ReplyCallback,
+    CommandReply, DaemonCommandError, DaemonCommandErrorKind, PendingReply, ReplyCallback,
 };
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::DispatchInput;
 use crate::executor::EffectExecutor;
 
 type CommandOutcome = Result<CommandReply, DaemonCommandError>;

@@ -2,49 +2,15 @@
 
 use jiff::Timestamp;
 
-use super::{
-    FleetChange, FleetEffect, FleetRefusal, FleetState, FleetStep, JobDecision, JobStage,
-    QueuedJobRecord, ReservationRecord, UnfinishedJob, UnfinishedRun, WaitReason, concurrency_key,
-    later,
-};
+use super::change::{FleetChange, FleetEffect, FleetStep, JobDecision};
+use super::event::{JobStart, SessionReadiness};
+use super::queue::{JobStage, UnfinishedJob, concurrency_key};
+use super::records::{QueuedJobRecord, ReservationRecord};
+use super::state::{FleetState, UnfinishedRun, later};
+use super::wait_reason::{FleetRefusal, WaitReason};
 use crate::budget_ledger::{BudgetDecision, RESERVATION_MIN};
 use crate::rerun::SESSION_WAIT;
-use crate::{JobId, JobRequest, RunId};
-
-/// A prepared run, with the facts about it that the state does not have.
-#[derive(Debug, Clone)]
-pub struct JobStart {
-    pub job: JobId,
-    /// ID of the run, if it starts.
-    pub run: RunId,
-    /// The request, if the job does not exist yet.
-    pub new: Option<NewJob>,
-    pub session: SessionReadiness,
-    /// True if the run would use the agent's persistent session.
-    pub uses_persistent_session: bool,
-    /// Most that all runs of the job may cost together, in millionths of a dollar.
-    pub budget: Option<i64>,
-    /// Cost of the job's earlier runs.
-    pub spent: i64,
-}
-
-/// Request of a new job.
-#[derive(Debug, Clone)]
-pub struct NewJob {
-    pub request: JobRequest,
-    /// The request without secrets, as it is stored.
-    pub request_json: String,
-}
-
-/// State of the session that a run would use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SessionReadiness {
-    Free,
-    /// Another run uses it. Waiting helps.
-    Busy(String),
-    /// It does not exist or may not be used. Waiting does not help.
-    Unusable(String),
-}
+use crate::{JobId, JobRequest};
 
 impl FleetState {
     pub(super) fn start_or_queue(
@@ -181,6 +147,9 @@ impl FleetState {
             since: now,
         };
         self.add_run(run, live);
+        if let Some(part) = self.open_part_mut(&job) {
+            part.error = None;
+        }
         step.changes.push(FleetChange::StartRun { job, run, reservation });
         step.effects.push(FleetEffect::LaunchRun(run));
         JobDecision::Started { budget }

@@ -4,7 +4,10 @@ use std::collections::HashMap;
 
 use jiff::civil::Date;
 
-use super::{FleetRules, FleetState, ParkedCredentialRecord, UnfinishedJob, UnfinishedRun};
+use super::queue::UnfinishedJob;
+use super::records::ParkedCredentialRecord;
+use super::rules::FleetRules;
+use super::state::{FleetState, UnfinishedRun};
 use crate::budget_ledger::BudgetLedger;
 use crate::calendar::{ScheduleCalendar, ScheduleKey};
 use crate::{JobId, RunId};
@@ -70,12 +73,18 @@ impl FleetState {
         self.is_queue_held
     }
 
-    /// Restores the facts that only an earlier state has: held jobs, and requests with their
-    /// secrets.
+    /// Restores the facts that only an earlier state has: held jobs, and requests and inputs
+    /// with their secrets.
     pub fn restore_unredacted(&mut self, before: &FleetState) {
         self.held_jobs.clone_from(&before.held_jobs);
         self.is_queue_held = before.is_queue_held;
         self.jobs.restore_requests(&before.jobs);
+        self.is_stopping = before.is_stopping;
+        for (id, active) in &mut self.workflow_runs {
+            if let Some(known) = before.workflow_runs.get(id) {
+                active.state.context.clone_from(&known.state.context);
+            }
+        }
     }
 
     /// Adds past spending of an agent.

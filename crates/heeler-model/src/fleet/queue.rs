@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
-use super::{QueuedJobRecord, concurrency_key};
+use super::records::QueuedJobRecord;
 use crate::calendar::ScheduleKey;
 use crate::{JobId, JobRequest, TriggerType};
 
@@ -156,6 +156,15 @@ impl JobQueue {
                 job.request = known.request.clone();
             }
         }
+    }
+}
+
+/// Returns the key of the concurrency limit that a job counts for. A workflow command that only
+/// runs in an agent's name does not count for the agent's own limit, only for the fleet's.
+pub fn concurrency_key(request: &JobRequest) -> String {
+    match request.runs_no_agent() {
+        true => format!("{} (in its name)", request.agent),
+        false => request.agent.to_string(),
     }
 }
 

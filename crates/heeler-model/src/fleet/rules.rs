@@ -2,7 +2,7 @@
 //!
 //! It is replaced as a whole when the config is reloaded. Start at [`FleetRules`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,6 +25,10 @@ pub struct FleetRules {
     pub queue_wait_max: Duration,
     /// Time zone that defines the days of budgets.
     pub zone: TimeZone,
+    /// Most workflow runs that are active at once.
+    pub workflow_runs_max: Option<u32>,
+    /// Gates that the config disables, by name.
+    pub disabled_gates: HashSet<String>,
 }
 
 /// Limits of the root fleet or of a subfleet.

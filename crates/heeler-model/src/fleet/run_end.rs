@@ -3,15 +3,19 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use jiff::civil::Date;
-use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{FleetChange, FleetState, FleetStep, JobStage, ParkedCredentialRecord, later};
-use crate::rerun::{RerunDecision, RerunKind, RunHistory, decide_rerun};
+use super::change::{FleetChange, FleetStep};
+use super::event::RunEndFacts;
+use super::queue::JobStage;
+use super::records::ParkedCredentialRecord;
+use super::settlement::BudgetSettlement;
+use super::state::{FleetState, later};
+use super::workflow_runs::PartJobEnd;
+use crate::rerun::{RerunDecision, RerunKind, decide_rerun};
 use crate::run::{RunEnd, RunResult};
 use crate::session_choice::SessionChoice;
-use crate::{JobId, RunId, iso_millis};
+use crate::{JobId, JobStatus, iso_millis};
 
 /// Prompt for an agent that was interrupted.
 const INTERRUPTED_PROMPT: &str = "You were interrupted: the process that ran you ended before you had \
@@ -24,59 +28,6 @@ const LIMIT_RESET_PROMPT: &str = "You were stopped by a usage limit, which is re
 /// Period after a limit's reset over which parked jobs start. A job that waited less starts within
 /// that shorter time.
 const AFTER_RESET_SPREAD: Duration = Duration::from_secs(120);
-
-/// A run that has ended, with the facts about its job that the state does not have.
-#[derive(Debug, Clone, Copy)]
-pub struct RunEndFacts<'r> {
-    pub run: RunId,
-    pub job: &'r JobId,
-    pub agent: &'r str,
-    pub schedule: Option<&'r str>,
-    pub is_workflow_part: bool,
-    pub result: &'r RunResult,
-    /// Earlier runs of the job.
-    pub history: RunHistory,
-    /// True if a person cancelled the run: it is not repeated.
-    pub is_cancelled: bool,
-}
-
-/// Effect of a run's end on the budgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BudgetSettlement {
-    /// Reserved amount, which is released.
-    pub released: Option<i64>,
-    /// Day on which the cost counts.
-    pub day: Date,
-    /// Cost in millionths of a dollar.
-    pub spent: i64,
-}
-
-impl BudgetSettlement {
-    /// Computes the cost of a run. If the run reported no cost, the whole reservation counts. The
-    /// cost counts on the day of the reservation, not on the day the run ended.
-    pub fn of_result(
-        result: &RunResult,
-        reservation: Option<(Date, i64)>,
-        zone: &TimeZone,
-    ) -> BudgetSettlement {
-        let reserved = reservation.map(|(_, micros)| micros);
-        BudgetSettlement {
-            released: reserved,
-            day: reservation
-                .map_or_else(|| result.finished_at.to_zoned(zone.clone()).date(), |(day, _)| day),
-            spent: match result.cost.usd {
-                Some(usd) => micros(usd),
-                None => reserved.unwrap_or(0),
-            },
-        }
-    }
-}
-
-/// Converts dollars to millionths.
-pub fn micros(usd: f64) -> i64 {
-    // The cast saturates, and NaN becomes 0.
-    (usd * 1e6).round().max(0.0) as i64
-}
 
 impl FleetState {
     pub(super) fn end_run(&mut self, facts: RunEndFacts<'_>, now: Timestamp, step: &mut FleetStep) {
@@ -95,14 +46,53 @@ impl FleetState {
                 decide_rerun(facts.result, facts.history, &policy, now)
             }
         };
+        let spent = settlement.spent;
         step.changes.push(FleetChange::EndRun { run: facts.run, decision, settlement });
         match decision {
             RerunDecision::Finish => {
                 self.jobs.remove(facts.job);
                 step.changes.push(FleetChange::RemoveQueueEntry(facts.job.clone()));
+                self.finish_part(&facts, spent, step);
             }
-            RerunDecision::Rerun { at, kind } => self.queue_rerun(&facts, at, kind, now, step),
+            RerunDecision::Rerun { at, kind } => {
+                self.note_part_run(&facts, spent);
+                self.queue_rerun(&facts, at, kind, now, step);
+            }
         }
+    }
+
+    /// Continues the workflow run of a job that has ended.
+    fn finish_part(&mut self, facts: &RunEndFacts<'_>, spent: i64, step: &mut FleetStep) {
+        if !facts.is_workflow_part {
+            return;
+        }
+        let (result, status) = (facts.result, facts.result.job_status());
+        if self.open_part_mut(facts.job).is_none() {
+            if status == JobStatus::Completed {
+                step.changes.push(FleetChange::RecordUnjudgedPart { job: facts.job.clone() });
+            }
+            return;
+        }
+        let end = PartJobEnd {
+            status,
+            reason: result.exit_reason,
+            is_interrupted: result.is_job_interrupted(),
+            output: result.output.clone(),
+            error: result.error.as_ref().map(|error| error.message.clone()),
+            class: result.error.as_ref().map(|error| error.class),
+            spent,
+        };
+        self.end_part(facts.job, end, step);
+    }
+
+    /// Adds a run to the figures of a part that runs again.
+    fn note_part_run(&mut self, facts: &RunEndFacts<'_>, spent: i64) {
+        let Some(part) = self.open_part_mut(facts.job) else { return };
+        part.spent = part.spent.saturating_add(spent);
+        if let Some(output) = &facts.result.output {
+            part.output = Some(output.clone());
+        }
+        part.error = facts.result.error.as_ref().map(|error| error.message.clone());
     }
 
     /// Returns a job to the queue for another run.

@@ -1,12 +1,15 @@
 //! Simulation of whole fleets: random commands, run ends, crashes between any two steps, clock jumps
 //! and config reloads, without a database or a process.
 //!
-//! After every step the state in memory is compared with one that is loaded from the simulated
-//! database, and the promises P2, P3, P6 and P8 are checked from the rows alone. The proof ends when
-//! every job has ended.
+//! Workflow runs start, ask questions, are cancelled and retried in between; their parts are jobs of
+//! the fleet. The state in memory is compared with one that is loaded from the simulated database,
+//! and the promises P2, P3, P6, P7 and P8 are checked from the rows alone. The proof ends when every
+//! job and every workflow run has ended.
 
 mod database;
 mod invariants;
+mod journal;
+mod workflows;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -14,25 +17,35 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::workflow::Workflow;
 use heeler_testkit::ProofSettings;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
+use crate::calendar::ScheduleKey;
 use crate::rerun::RerunPolicy;
 use crate::run::{ErrorClass, RunCost, RunEnd, RunError, RunResult, SessionEnd};
 use crate::timetable::tests::every;
-use crate::{ExitReason, JobStatus};
+use crate::workflow::simulation::random_workflow;
+use crate::{ExitReason, JobStatus, SessionMode};
 use database::{SimulatedDatabase, SimulatedScheduleRow, StoredFacts};
 use invariants::check_invariants;
+use journal::SimulatedWorkflowRun;
+use workflows::SimulatedCommit;
 
 /// Events per simulated fleet, before its jobs are brought to an end.
 const EVENTS_PER_FLEET: u64 = 100_000;
 /// Fleets in CI: together a million events.
 const FLEETS_IN_CI: u64 = 10;
 const AGENTS: [&str; 4] = ["alpha", "beta", "inner.gamma", "inner.delta"];
+/// Outputs of runs. Some end a loop, a review or a phase.
+const OUTPUTS: [Option<&str>; 5] =
+    [None, Some("said 3"), Some("said 5"), Some("VERDICT: APPROVED"), Some("BLOCKED")];
+/// Number of different workflows per fleet.
+const WORKFLOWS: usize = 50;
 /// Events between two comparisons of memory and database. They are also compared after each crash.
-const CHECK_EVERY: u64 = 16;
+const CHECK_EVERY: u64 = 40;
 /// Steps after which every job must have ended, once nothing new arrives.
 const DRAIN_STEPS_MAX: u32 = 60_000;
 
@@ -49,8 +62,12 @@ struct FleetSimulation {
     live: BTreeMap<RunId, ()>,
     /// Recorded runs that were not launched; the daemon settles them as never started.
     unlaunched: Vec<RunId>,
-    /// Cancelled runs.
-    cancelled: BTreeMap<RunId, ()>,
+    /// Row of the workflow run that the current event starts.
+    new_workflow_run: Option<SimulatedWorkflowRun>,
+    /// Workflows that are started again and again, because parsing templates takes long.
+    workflows: Vec<Arc<Workflow>>,
+    /// Workflow runs that have ended.
+    ended_runs: u64,
     /// False while the fleet drains: runs succeed and nothing new arrives.
     is_wild: bool,
     events: u64,
@@ -68,6 +85,8 @@ fn proof_a_fleet_keeps_its_promises_across_any_events_and_crashes() {
             panic!("seed {}, round {round}, event {}", proof.seed, simulation.events);
         }
         events += simulation.events;
+        let runs = simulation.ended_runs;
+        assert!(runs > simulation.events / 1_000, "only {runs} workflow runs");
     }
     assert!(events >= proof.rounds * EVENTS_PER_FLEET, "{events} events");
 }
@@ -78,6 +97,7 @@ impl FleetSimulation {
         let rules = Arc::new(random_rules(&mut random));
         let database = SimulatedDatabase::default();
         let state = database.load(Arc::clone(&rules), now);
+        let workflows = (0..WORKFLOWS).map(|_| Arc::new(random_workflow(&mut random))).collect();
         let mut simulation = FleetSimulation {
             random,
             now,
@@ -87,7 +107,9 @@ impl FleetSimulation {
             preparing: Vec::new(),
             live: BTreeMap::new(),
             unlaunched: Vec::new(),
-            cancelled: BTreeMap::new(),
+            new_workflow_run: None,
+            workflows,
+            ended_runs: 0,
             is_wild: true,
             events: 0,
             number: 0,
@@ -106,7 +128,8 @@ impl FleetSimulation {
     /// Executes one random event.
     fn disturb(&mut self) {
         match self.random.u32(0..100) {
-            0..=19 => self.request_job(),
+            0..=13 => self.request_job(),
+            14..=19 => self.disturb_workflow(),
             20..=39 => self.finish_preparation(),
             40..=59 => self.end_random_run(),
             60..=64 => self.cancel_random_job(),
@@ -128,10 +151,11 @@ impl FleetSimulation {
             self.step(FleetEvent::AgentSwitched { agent, is_enabled: true });
         }
         let mut left = DRAIN_STEPS_MAX;
-        while !self.database.jobs.is_empty() {
+        while !self.database.jobs.is_empty() || self.has_active_runs() {
             assert!(left > 0, "jobs do not end: {:?}", self.database.queue);
             left -= 1;
             self.tick();
+            self.drain_workflows();
             while !self.preparing.is_empty() {
                 self.finish_preparation();
             }
@@ -144,6 +168,7 @@ impl FleetSimulation {
         }
         assert_eq!(self.state.runs().len(), 0, "a run without a job");
         assert_eq!(self.state.queue_len(), 0, "an entry without a job");
+        assert_eq!(self.state.workflow_runs().count(), 0, "a run without a record");
         let reserved = self.state.ledger().fleet().reserved;
         assert_eq!(reserved, 0, "money stays reserved without a run");
     }
@@ -163,7 +188,14 @@ impl FleetSimulation {
             FleetEvent::JobPrepared(start) => start.uses_persistent_session,
             _ => false,
         };
-        let step = self.state.step(event, self.now);
+        let mut step = self.state.step(event, self.now);
+        let decision = step.decision.take();
+        let mut commit = SimulatedCommit::default();
+        self.collect_changes(step, &mut commit);
+        while let Some((run, event)) = commit.pending_events.pop() {
+            let step = self.state.step(FleetEvent::Workflow { run: &run, event }, self.now);
+            self.collect_changes(step, &mut commit);
+        }
         if self.is_wild && self.random.u32(0..200) == 0 {
             // The commit fails, or the daemon dies before it. Preparations survive only the former.
             match self.random.bool() {
@@ -172,35 +204,46 @@ impl FleetSimulation {
             }
             return None;
         }
-        let budget = match &step.decision {
+        let budget = match &decision {
             Some(JobDecision::Started { budget }) => *budget,
             _ => None,
         };
-        for change in &step.changes {
-            self.check_start(change);
-            let facts = StoredFacts { now: self.now, budget, uses_persistent_session, result };
-            self.database.store(change.clone(), &facts);
+        let new_workflow_run = self.new_workflow_run.take();
+        for change in commit.changes {
+            self.check_start(&change);
+            if let FleetChange::UpdateWorkflowRun { record, .. } = &change {
+                self.ended_runs += u64::from(record.has_ended);
+            }
+            let facts = StoredFacts {
+                now: self.now,
+                budget,
+                uses_persistent_session,
+                result,
+                new_workflow_run: new_workflow_run.as_ref(),
+            };
+            self.database.store(change, &facts);
         }
         if self.is_wild && self.random.u32(0..200) == 0 {
             // The daemon dies before the effects.
-            self.unlaunched.extend(step.effects.iter().filter_map(|effect| match effect {
+            self.unlaunched.extend(commit.effects.iter().filter_map(|effect| match effect {
                 FleetEffect::LaunchRun(run) => Some(*run),
                 _ => None,
             }));
             self.restart();
             return None;
         }
-        for effect in step.effects {
+        for effect in commit.effects {
             match effect {
                 FleetEffect::PrepareJob { job, request } => self.preparing.push((job, *request)),
                 FleetEffect::LaunchRun(run) => drop(self.live.insert(run, ())),
-                FleetEffect::CancelRun(run) => drop(self.cancelled.insert(run, ())),
+                // The record of the request decides when the run ends.
+                FleetEffect::CancelRun { .. } => {}
             }
         }
         if self.events.is_multiple_of(CHECK_EVERY) {
             check_invariants(&self.state, &self.database, &self.rules, self.now);
         }
-        step.decision
+        decision
     }
 
     /// Starts another daemon with the content of the database.
@@ -227,13 +270,14 @@ impl FleetSimulation {
             self.step(FleetEvent::DayChanged { day, spent });
         }
         self.fire_schedules();
+        self.continue_workflows();
         self.step(FleetEvent::TimePassed);
         let preparations_max = self.random.usize(1..6);
         self.step(FleetEvent::StartsAllowed { preparations_max });
     }
 
     fn fire_schedules(&mut self) {
-        for (key, mut decision) in self.state.due_schedules(self.now, |_| false) {
+        for (key, mut decision) in self.state.due_schedules(self.now) {
             let starts = &self.database.starts;
             decision.starts.retain(|start| !starts.contains_key(&(key.clone(), start.due)));
             let new_jobs = decision.starts.iter().map(|_| self.new_job_id()).collect();
@@ -323,15 +367,20 @@ impl FleetSimulation {
     /// Reports the end of a run until the daemon has recorded it, as the settling of dead runs does.
     fn end_run(&mut self, run: RunId, result: RunResult) {
         let row = self.database.runs[&run].clone();
-        let is_cancelled = self.cancelled.contains_key(&run);
         while self.database.runs.contains_key(&run) {
             let job = self.database.jobs[&row.job].clone();
+            let is_cancelled = self.database.cancel_requests.contains(&run);
+            let mut result = result.clone();
+            if is_cancelled && result.end != RunEnd::Finished {
+                result.exit_reason = ExitReason::Cancelled;
+                result.error = None;
+            }
             let facts = RunEndFacts {
                 run,
                 job: &row.job,
                 agent: &row.agent,
                 schedule: job.schedule.as_deref(),
-                is_workflow_part: false,
+                is_workflow_part: job.part.is_some(),
                 result: &result,
                 history: self.database.history(&row.job),
                 is_cancelled,
@@ -339,7 +388,6 @@ impl FleetSimulation {
             self.step_with(FleetEvent::RunEnded(facts), Some(&result));
         }
         self.live.remove(&run);
-        self.cancelled.remove(&run);
     }
 
     fn random_result(&mut self, run: RunId) -> RunResult {
@@ -360,6 +408,7 @@ impl FleetSimulation {
             error: None,
             cost: RunCost { usd: Some(cost), ..RunCost::default() },
             session: Some(session),
+            output: OUTPUTS[self.random.usize(0..OUTPUTS.len())].map(str::to_owned),
             ..RunResult::never_started(run, row.job.clone(), "", self.now)
         };
         let failed = |class: ErrorClass, base: RunResult| RunResult {
@@ -396,7 +445,9 @@ impl FleetSimulation {
             return self.tick();
         }
         let job = &open[self.random.usize(0..open.len())];
-        self.step(FleetEvent::CancelRequested { job });
+        let is_pending = self.database.jobs[job].status == JobStatus::Pending;
+        let request = CancelRequest { now: self.random.bool(), by: "ada".to_owned() };
+        self.step(FleetEvent::CancelRequested { job, is_pending, request });
     }
 
     fn reload(&mut self) {
@@ -436,7 +487,10 @@ impl FleetSimulation {
         let mut others = self.database.runs.values();
         assert!(others.all(|other| other.job != *job), "{job} runs twice at once");
         let Some(reservation) = reservation else {
-            invariants::check_unlimited(&self.rules, &self.database.jobs[job].agent);
+            let request = self.state.job(job).map(|job| &job.request);
+            if !request.is_some_and(JobRequest::runs_no_agent) {
+                invariants::check_unlimited(&self.rules, &self.database.jobs[job].agent);
+            }
             return;
         };
         assert_eq!(reservation.run, *run);
@@ -468,6 +522,8 @@ fn random_rules(random: &mut fastrand::Rng) -> FleetRules {
         queue_max: random.usize(0..12),
         queue_wait_max: Duration::from_secs(random.u64(60..36_000)),
         zone: TimeZone::UTC,
+        workflow_runs_max: random.bool().then(|| random.u32(1..5)),
+        disabled_gates: HashSet::from(["off".to_owned()]),
     }
 }
 
@@ -513,5 +569,7 @@ fn generous_rules() -> FleetRules {
         queue_max: 1_000,
         queue_wait_max: Duration::from_secs(365 * 24 * 3_600),
         zone: TimeZone::UTC,
+        workflow_runs_max: None,
+        disabled_gates: HashSet::new(),
     }
 }

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::redact::SecretRedactor;
-use crate::{AgentSessionId, ExitReason, JobId, NativeSessionPosition, RunId, UsageTotals};
+use crate::{
+    AgentSessionId, ExitReason, JobId, JobStatus, NativeSessionPosition, RunId, UsageTotals,
+};
 
 /// Content of `started.json`. Written and synced before the agent starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -259,6 +261,20 @@ impl RunResult {
             settled: None,
             output: None,
         }
+    }
+
+    /// Returns the status of a job that ends with this result.
+    pub fn job_status(&self) -> JobStatus {
+        match self.exit_reason {
+            ExitReason::Success if self.end == RunEnd::Finished => JobStatus::Completed,
+            ExitReason::Cancelled => JobStatus::Cancelled,
+            _ => JobStatus::Failed,
+        }
+    }
+
+    /// Returns true if a job that ends with this result counts as interrupted.
+    pub fn is_job_interrupted(&self) -> bool {
+        self.end == RunEnd::Interrupted && self.job_status() != JobStatus::Cancelled
     }
 
     /// Redacts all texts that come from the agent.

@@ -24,6 +24,6 @@ pub use workflow_step::{
 };
 
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 #[cfg(test)]
 mod tests;

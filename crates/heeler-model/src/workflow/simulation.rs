@@ -49,7 +49,7 @@ const ROUNDS_IN_CI: u64 = 2_000;
 const AROUND: WorkflowStepContext<'static> =
     WorkflowStepContext { run: "wf-1", is_gate_disabled: &|gate| matches!(gate, "off") };
 
-fn random_workflow(random: &mut Rng) -> Workflow {
+pub(crate) fn random_workflow(random: &mut Rng) -> Workflow {
     let count = random.usize(1..8);
     let phases = (0..count).map(|place| random_phase(place, random)).collect();
     let max_parallel = NonZeroU32::new(random.u32(1..4)).unwrap();
@@ -329,7 +329,7 @@ impl WorkflowSimulation {
 
 impl WorkflowRun {
     /// Returns true if all relevant state is equal.
-    fn knows_what(&self, other: &WorkflowRun) -> bool {
+    pub(crate) fn knows_what(&self, other: &WorkflowRun) -> bool {
         let counts =
             |it: &WorkflowRun| (it.status, it.open_parts, it.open_gates, it.seq, it.spent_micros);
         counts(self) == counts(other)

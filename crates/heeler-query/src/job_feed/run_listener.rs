@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{ControlClient, ControlError, EventStreamCloser};
+use heeler_control::{ControlClient, ControlError, EventStreamCloser};
 use heeler_model::run::{ControlEvent, ControlOperation, ControlReplyBody, RunState, file};
 use heeler_store::is_run_alive;
 use heeler_transcript::FollowWaker;

@@ -4,8 +4,10 @@
 //! them change in the transaction that makes the decision. Overrides share a table with those
 //! of Last Light, which have names without `/`.
 
+use std::str::FromStr;
+
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip};
-use heeler_model::{JobId, WorkflowRunId, iso_millis, parse_iso};
+use heeler_model::{IdParseError, JobId, WorkflowRunId, iso_millis, parse_iso};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -13,6 +15,9 @@ use super::{
     ColumnReader, DatabaseError, SORTS_LAST, StateDatabase, agents, execute, query_all,
     query_first, sql,
 };
+
+/// Prefix of the IDs of workflow runs.
+const WORKFLOW_RUN_PREFIX: &str = "wf-";
 
 sql! {
     PROGRESS = "SELECT agent, name, anchor, through, rule FROM schedules WHERE anchor IS NOT NULL \
@@ -88,20 +93,18 @@ pub struct OccurrenceRecord {
     pub agent: String,
     pub schedule: String,
     pub due: Timestamp,
-    /// For a schedule with a workflow this is the ID of the workflow run: the row does not say which
-    /// of the two it is, and both have the same characters.
-    pub job: JobId,
+    pub work: ScheduledWorkId,
 }
 
 /// The work that was started at a due time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScheduledWorkId<'i> {
-    Job(&'i JobId),
-    WorkflowRun(&'i WorkflowRunId),
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScheduledWorkId {
+    Job(JobId),
+    WorkflowRun(WorkflowRunId),
 }
 
-impl ScheduledWorkId<'_> {
-    fn as_str(&self) -> &str {
+impl ScheduledWorkId {
+    pub fn as_str(&self) -> &str {
         match self {
             ScheduledWorkId::Job(job) => job.as_str(),
             ScheduledWorkId::WorkflowRun(run) => run.as_str(),
@@ -109,15 +112,27 @@ impl ScheduledWorkId<'_> {
     }
 }
 
-impl<'i> From<&'i JobId> for ScheduledWorkId<'i> {
-    fn from(job: &'i JobId) -> ScheduledWorkId<'i> {
-        ScheduledWorkId::Job(job)
+impl FromStr for ScheduledWorkId {
+    type Err = IdParseError;
+
+    fn from_str(text: &str) -> Result<ScheduledWorkId, IdParseError> {
+        // Heeler creates the work of a due time itself, so its prefix says which of the two it is.
+        match text.starts_with(WORKFLOW_RUN_PREFIX) {
+            true => text.parse().map(ScheduledWorkId::WorkflowRun),
+            false => text.parse().map(ScheduledWorkId::Job),
+        }
     }
 }
 
-impl<'i> From<&'i WorkflowRunId> for ScheduledWorkId<'i> {
-    fn from(run: &'i WorkflowRunId) -> ScheduledWorkId<'i> {
-        ScheduledWorkId::WorkflowRun(run)
+impl From<&JobId> for ScheduledWorkId {
+    fn from(job: &JobId) -> ScheduledWorkId {
+        ScheduledWorkId::Job(job.clone())
+    }
+}
+
+impl From<&WorkflowRunId> for ScheduledWorkId {
+    fn from(run: &WorkflowRunId) -> ScheduledWorkId {
+        ScheduledWorkId::WorkflowRun(run.clone())
     }
 }
 
@@ -224,7 +239,7 @@ fn read_occurrence(row: &Row<'_>) -> Result<OccurrenceRecord, DatabaseError> {
         agent: columns.get()?,
         schedule: columns.get()?,
         due: columns.time()?,
-        job: columns.parsed()?,
+        work: columns.parsed()?,
     })
 }
 
@@ -283,7 +298,7 @@ pub(crate) fn add_occurrence(
     agent: &str,
     schedule: &str,
     due: Timestamp,
-    work: ScheduledWorkId<'_>,
+    work: &ScheduledWorkId,
 ) -> Result<bool, DatabaseError> {
     let params = params![agent, schedule, iso_millis(due), work.as_str()];
     Ok(execute(conn, ADD_OCCURRENCE, params, "record a due time")? == 1)

@@ -14,7 +14,7 @@ use super::*;
 use crate::db::{StateDatabase, migrate};
 use crate::{
     EffectRecord, JobFilter, LastLightTable, PublishedView, ScheduleOverrideRecord,
-    ScheduleProgressRecord, SkipRecord, StoreWriteError,
+    ScheduleProgressRecord, ScheduledWorkId, SkipRecord, StoreWriteError,
 };
 
 fn mark(schedule: &str, through: i64) -> ScheduleProgressRecord {
@@ -108,7 +108,13 @@ fn a_due_time_gets_one_job() {
     assert_eq!(page(None, 2), [later(5), later(4)]);
     assert_eq!(page(Some(later(4)), 9), [later(3), later(2), later(1)]);
     let first = reader.occurrence_of_job(&job_id(1)).unwrap().unwrap();
-    assert_eq!((first.schedule.as_str(), first.due, first.job), ("nightly", later(1), job_id(1)));
+    let work = ScheduledWorkId::Job(job_id(1));
+    assert_eq!((first.schedule.as_str(), first.due, first.work), ("nightly", later(1), work));
+    for text in ["job-2026-11-15-aaaaaa", "wf-2026-11-15-aaaaaa"] {
+        let work: ScheduledWorkId = text.parse().unwrap();
+        assert_eq!(work.as_str(), text);
+        assert_eq!(matches!(work, ScheduledWorkId::WorkflowRun(_)), text.starts_with("wf-"));
+    }
     assert_eq!(reader.occurrence_of_job(&job_id(2)).unwrap(), None);
 }
 

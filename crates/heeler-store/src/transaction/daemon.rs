@@ -31,14 +31,14 @@ impl StoreTransaction<'_> {
     }
 
     /// Records the job or workflow run of a due time; returns false if it is already recorded.
-    pub fn add_occurrence<'i>(
+    pub fn add_occurrence(
         &mut self,
         agent: &str,
         schedule: &str,
         due: Timestamp,
-        work: impl Into<ScheduledWorkId<'i>>,
+        work: impl Into<ScheduledWorkId>,
     ) -> Result<bool, DatabaseError> {
-        schedules::add_occurrence(&self.conn, agent, schedule, due, work.into())
+        schedules::add_occurrence(&self.conn, agent, schedule, due, &work.into())
     }
 
     /// Records due times without a job. They are merged with the preceding span if that has the

@@ -1,17 +1,20 @@
 //! The simulated database: it stores changes exactly as the engine's transaction does, and a state
 //! can be loaded from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::super::*;
-use crate::JobStatus;
-use crate::rerun::{RerunKind, RunHistory};
+use super::journal::SimulatedWorkflowRun;
+use crate::calendar::ScheduleKey;
+use crate::rerun::{RerunDecision, RerunKind, RunHistory};
 use crate::run::RunResult;
 use crate::timetable::{DueTimeCursor, ScheduleTimetable};
+use crate::workflow::{PartOutcome, truncate_output};
+use crate::{ExitReason, JobStatus, WorkflowRunId};
 
 #[derive(Debug, Clone)]
 pub(super) struct SimulatedJob {
@@ -19,6 +22,8 @@ pub(super) struct SimulatedJob {
     pub(super) agent: String,
     pub(super) schedule: Option<String>,
     pub(super) restarts: i64,
+    /// Workflow run and journal number, if it executes a part.
+    pub(super) part: Option<(WorkflowRunId, u64)>,
     /// Results of its committed runs.
     pub(super) results: Vec<RunResult>,
     pub(super) spent: i64,
@@ -40,6 +45,52 @@ pub(super) struct SimulatedScheduleRow {
     pub(super) cursor: DueTimeCursor,
 }
 
+impl SimulatedJob {
+    fn last_output(&self) -> Option<String> {
+        self.results.iter().rev().find_map(|result| result.output.clone())
+    }
+
+    /// Returns the error that the record of a waiting job has: that of its last run.
+    fn last_error(&self) -> Option<String> {
+        let last = self.results.last().filter(|_| self.status == JobStatus::Pending);
+        last.and_then(|result| result.error.as_ref()).map(|error| error.message.clone())
+    }
+
+    /// Returns the figures of its part, as they are loaded from its record.
+    pub(super) fn open_part(&self, part: OpenPart) -> OpenPart {
+        OpenPart { spent: self.spent, output: self.last_output(), error: self.last_error(), ..part }
+    }
+}
+
+/// End of a job, as its record has it.
+struct JobClose {
+    status: JobStatus,
+    reason: ExitReason,
+    is_interrupted: bool,
+    error: Option<String>,
+}
+
+impl JobClose {
+    fn of_result(result: &RunResult) -> JobClose {
+        JobClose {
+            status: result.job_status(),
+            reason: result.exit_reason,
+            is_interrupted: result.is_job_interrupted(),
+            error: result.error.as_ref().map(|error| error.message.clone()),
+        }
+    }
+
+    fn failed(why: String) -> JobClose {
+        let (status, reason) = (JobStatus::Failed, ExitReason::Error);
+        JobClose { status, reason, is_interrupted: false, error: Some(why) }
+    }
+
+    fn cancelled(error: Option<String>) -> JobClose {
+        let (status, reason) = (JobStatus::Cancelled, ExitReason::Cancelled);
+        JobClose { status, reason, is_interrupted: false, error }
+    }
+}
+
 /// Rows of a fleet. Ended jobs and committed runs are removed, so that checks stay fast.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SimulatedDatabase {
@@ -52,6 +103,9 @@ pub(super) struct SimulatedDatabase {
     pub(super) schedules: BTreeMap<ScheduleKey, SimulatedScheduleRow>,
     /// Job of each due time.
     pub(super) starts: BTreeMap<(ScheduleKey, Timestamp), JobId>,
+    /// Runs that a person or program wants to end.
+    pub(super) cancel_requests: BTreeSet<RunId>,
+    pub(super) workflow_runs: BTreeMap<WorkflowRunId, SimulatedWorkflowRun>,
 }
 
 impl SimulatedDatabase {
@@ -64,6 +118,7 @@ impl SimulatedDatabase {
                     agent: request.agent.to_string(),
                     schedule: request.schedule.clone(),
                     restarts: 0,
+                    part: None,
                     results: Vec::new(),
                     spent: 0,
                 };
@@ -77,7 +132,12 @@ impl SimulatedDatabase {
             FleetChange::EndRun { run, decision, settlement } => {
                 self.end_run(run, decision, &settlement, facts);
             }
-            FleetChange::FailJob { job, .. } | FleetChange::CancelJob { job } => self.close(&job),
+            FleetChange::FailJob { job, why } => self.close(&job, &JobClose::failed(why)),
+            FleetChange::CancelJob { job } => {
+                let error = self.jobs[&job].last_error();
+                self.close(&job, &JobClose::cancelled(error));
+            }
+            FleetChange::RecordCancelRequest { run, .. } => drop(self.cancel_requests.insert(run)),
             FleetChange::ParkCredential(record) => {
                 self.parked.insert(record.credential.clone(), record);
             }
@@ -92,6 +152,7 @@ impl SimulatedDatabase {
                 }
             }
             FleetChange::RecordSkip { .. } | FleetChange::StartWorkflow { .. } => {}
+            change => self.store_workflow(change, facts),
         }
     }
 
@@ -126,11 +187,12 @@ impl SimulatedDatabase {
         let row = self.runs.remove(&run).expect("a run without a record ends");
         let job = self.jobs.get_mut(&row.job).expect("its job is on record");
         let result = facts.result.expect("the end of a run has a result");
+        self.cancel_requests.remove(&run);
         *self.spending.entry((job.agent.clone(), settlement.day)).or_default() += settlement.spent;
         job.spent += settlement.spent;
         job.results.push(result.clone());
         match decision {
-            RerunDecision::Finish => self.close(&row.job),
+            RerunDecision::Finish => self.close(&row.job, &JobClose::of_result(result)),
             RerunDecision::Rerun { kind, .. } => {
                 job.status = JobStatus::Pending;
                 job.restarts += i64::from(kind == RerunKind::Resume);
@@ -138,8 +200,18 @@ impl SimulatedDatabase {
         }
     }
 
-    fn close(&mut self, job: &JobId) {
-        assert!(self.jobs.remove(job).is_some(), "{job} ends twice");
+    /// Ends a job. The outcome of a part is the outcome of its job.
+    fn close(&mut self, job: &JobId, close: &JobClose) {
+        let row = self.jobs.remove(job).unwrap_or_else(|| panic!("{job} ends twice"));
+        let Some((run, seq)) = &row.part else { return };
+        let Some(run) = self.workflow_runs.get_mut(run) else { return };
+        let entry = run.journal.get_mut(seq).expect("a part begins with a journal entry");
+        let outcome = PartOutcome::from_job(close.status, Some(close.reason), close.is_interrupted);
+        assert!(entry.outcome.is_none(), "a part ends twice");
+        entry.outcome = outcome;
+        entry.output = row.last_output().map(|text| truncate_output(&text).into());
+        entry.error.clone_from(&close.error);
+        entry.micros = row.spent;
     }
 
     /// Summarizes the earlier runs of a job.
@@ -186,6 +258,10 @@ impl SimulatedDatabase {
             };
             state.load_run(*id, live);
         }
+        let active = self.workflow_runs.iter().filter(|(_, row)| !row.status.is_final());
+        for (id, row) in active {
+            state.load_workflow_run(id.clone(), row.load(&self.jobs));
+        }
         self.parked.values().for_each(|parked| state.load_parked(parked.clone()));
         self.disabled.keys().for_each(|agent| state.load_disabled_agent(agent.clone()));
         for (key, row) in &self.schedules {
@@ -202,4 +278,6 @@ pub(super) struct StoredFacts<'f> {
     pub(super) budget: Option<i64>,
     pub(super) uses_persistent_session: bool,
     pub(super) result: Option<&'f RunResult>,
+    /// Row of the workflow run that the event starts.
+    pub(super) new_workflow_run: Option<&'f SimulatedWorkflowRun>,
 }

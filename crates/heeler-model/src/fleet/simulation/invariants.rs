@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::journal::check_same_run;
 use super::*;
 use crate::budget_ledger::BudgetAccount;
+use jiff::civil::Date;
 
 /// Compares the state with one that is loaded from the database, and checks the rows.
 pub(super) fn check_invariants(
@@ -17,6 +19,11 @@ pub(super) fn check_invariants(
     let day = state.ledger().day();
     let loaded = database.load(Arc::clone(rules), now);
     assert_eq!(summary(state, day), summary(&loaded, day), "memory and database differ");
+    assert_eq!(state.workflow_runs().count(), loaded.workflow_runs().count());
+    for (id, active) in state.workflow_runs() {
+        let read = loaded.workflow_run(id).expect("an active run is stored");
+        check_same_run(id, active, read);
+    }
 }
 
 /// A job that runs has exactly one run, a job that waits has none, and both have a stored request

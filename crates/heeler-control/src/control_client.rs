@@ -19,14 +19,14 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value as Json;
 use thiserror::Error;
 
-use crate::run_file::RunFileReadError;
+use crate::run_file::{RunFileReadError, read_run_file};
 
 /// Maximum length of a line from a runner. It exceeds the size of all questions that can be open at
 /// once.
-pub(crate) const TOLD_BYTES_MAX: u64 = 64 << 20;
+pub const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// Time limit of a reply.
-pub(crate) const REPLY_WAIT: Duration = Duration::from_secs(10);
+pub const REPLY_WAIT: Duration = Duration::from_secs(10);
 
 /// Failure to talk to a run.
 #[derive(Debug, Error)]
@@ -66,7 +66,7 @@ pub enum ControlError {
 /// Reads the `started.json` of a run directory.
 pub fn read_started_file(folder: &Utf8Path) -> Result<RunStartRecord, ControlError> {
     let path = folder.join(file::STARTED);
-    match crate::run_file::read(&path) {
+    match read_run_file(&path) {
         Ok(Some(started)) => Ok(started),
         Ok(None) => Err(ControlError::NotStarted { path }),
         Err(source) => Err(ControlError::Unreadable(source)),
@@ -144,10 +144,10 @@ impl ControlClient {
 
     fn read_line(&mut self) -> Result<Vec<u8>, ControlError> {
         let mut line = Vec::new();
-        match (&mut self.stream).take(TOLD_BYTES_MAX).read_until(b'\n', &mut line) {
+        match (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => Ok(line),
-            Ok(_) if line.len() as u64 == TOLD_BYTES_MAX => {
-                let reason = format!("it sent more than {TOLD_BYTES_MAX} bytes in one line");
+            Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
+                let reason = format!("it sent more than {LINE_BYTES_MAX} bytes in one line");
                 Err(self.io_error("hear", io::Error::new(io::ErrorKind::InvalidData, reason)))
             }
             Ok(_) => Err(self.io_error("hear", io::ErrorKind::UnexpectedEof.into())),
@@ -162,7 +162,7 @@ impl ControlClient {
 
 /// Connects to a control socket. A runner that hangs accepts nothing: once its backlog is full, the
 /// attempt fails with [`ControlError::Io`] after `wait`, or at once if the socket does not block.
-pub(crate) fn connect_to_socket(
+pub fn connect_to_socket(
     socket: &Utf8Path,
     flags: SocketFlags,
     wait: Duration,
@@ -186,7 +186,7 @@ pub(crate) fn connect_to_socket(
 }
 
 /// Returns the line of a request.
-pub(crate) fn request_line(protocol: u32, id: u64, op: ControlOperation) -> Vec<u8> {
+pub fn request_line(protocol: u32, id: u64, op: ControlOperation) -> Vec<u8> {
     let request = ControlRequest { protocol, id, op };
     let mut line = serde_json::to_vec(&request).expect("a request is JSON");
     line.push(b'\n');
@@ -195,7 +195,7 @@ pub(crate) fn request_line(protocol: u32, id: u64, op: ControlOperation) -> Vec<
 
 /// Returns the reply to request `id`, or `None` if the line is something else: an event, or a
 /// message of a later version.
-pub(crate) fn parse_reply(
+pub fn parse_reply(
     line: &[u8],
     id: u64,
     socket: &Utf8Path,

@@ -1,7 +1,7 @@
 //! Reads the files of a run directory: with size limits, without following links, and only with a
 //! known protocol version. The directory may have come from a clone.
 //!
-//! Start at [`read`].
+//! Start at [`read_run_file`].
 
 use std::io;
 
@@ -34,7 +34,7 @@ pub enum RunFileReadError {
 
 impl RunFileReadError {
     /// Returns true if a retry would fail the same way.
-    pub(crate) fn is_permanent(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             // It is a link, not a regular file, or too long.
             RunFileReadError::Read { source, .. } => source.kind() == io::ErrorKind::InvalidInput,
@@ -45,7 +45,7 @@ impl RunFileReadError {
 }
 
 /// Reads a file of a run; `None` if it does not exist.
-pub(crate) fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileReadError> {
+pub fn read_run_file<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileReadError> {
     let bytes = match untrusted_file::read(path, file::BYTES_MAX) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

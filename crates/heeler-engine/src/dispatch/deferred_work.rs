@@ -1,0 +1,54 @@
+//! Work that the dispatcher must return to later.
+//!
+//! Start at [`DeferredWork`].
+
+use std::collections::HashMap;
+use std::time::Instant;
+
+use heeler_model::RunId;
+
+use super::event::DispatchEvent;
+use super::watch_registry::WatchRegistry;
+use crate::command::{ReplyCallback, StopMode};
+
+/// Work that the dispatcher must return to later.
+#[derive(Default)]
+pub(crate) struct DeferredWork {
+    pub(super) stop: Option<StopProgress>,
+    /// The last failed commit, until one succeeds.
+    pub(super) failed_commit: Option<FailedCommit>,
+    /// Runs that could not be settled, with the time of the next attempt.
+    pub(super) unsettled: Vec<(Instant, RunId)>,
+    pub(super) faults: HashMap<RunId, String>,
+    /// Next time to move files of old jobs to the trash.
+    pub(super) retention_at: Option<Instant>,
+    /// The last schedule that had its old due times pruned.
+    pub(super) pruned_schedule: Option<(String, String)>,
+    /// Next time to search for expired sessions.
+    pub(super) expire_at: Option<Instant>,
+    /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
+    /// on it.
+    pub(super) watches: WatchRegistry,
+}
+
+/// Progress of a stop command.
+pub(super) struct StopProgress {
+    pub(super) mode: StopMode,
+    pub(super) deadline: Option<Instant>,
+    pub(super) has_cancelled_jobs: bool,
+    /// Number of jobs that were cancelled.
+    pub(super) cancelled_count: usize,
+    pub(super) replies: Vec<ReplyCallback>,
+}
+
+/// A commit that failed, with the work to repeat.
+pub(super) struct FailedCommit {
+    /// Time of the next attempt.
+    pub(super) retry_at: Instant,
+    /// The cause, if it is known.
+    pub(super) why: Option<String>,
+    /// Runs that must be settled again.
+    pub(super) runs: Vec<RunId>,
+    /// Events that their senders will not repeat.
+    pub(super) events: Vec<DispatchEvent>,
+}

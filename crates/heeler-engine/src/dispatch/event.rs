@@ -1,0 +1,69 @@
+//! Events of the dispatcher, and the effects of a committed turn.
+//!
+//! Start at [`DispatchEvent`].
+
+use std::sync::Arc;
+
+use camino::Utf8PathBuf;
+use heeler_model::fleet::CancelRequest;
+use heeler_model::{ApprovalId, JobRequest, RunId};
+
+use crate::command::DaemonCommand;
+use crate::dispatch_input::{PreparedJob, RunExit};
+use crate::hooks::HookOutcome;
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_questions::RunQuestionFiles;
+use crate::run_start::StartedRun;
+use crate::sessions::SessionChange;
+use crate::setup::DaemonSetup;
+
+/// Event that the dispatcher applies inside a transaction.
+#[derive(Debug)]
+pub(crate) enum DispatchEvent {
+    /// A command of a caller.
+    Command(DaemonCommand),
+    /// Preparation of a job's run has ended.
+    JobPrepared(Box<PreparedJob>),
+    RunEnded(Box<RunExit>),
+    /// A hook has finished.
+    HookOutcome(HookOutcome),
+    /// A run asked a question, or received an answer.
+    QuestionsChanged {
+        run: RunId,
+        questions: Box<RunQuestionFiles>,
+        delivered: Option<ApprovalId>,
+    },
+    /// A `watch` schedule fired.
+    WatchFired {
+        request: Box<JobRequest>,
+        changed: Vec<Utf8PathBuf>,
+    },
+    /// The config was reloaded. `changes` is the reply to the requester, if there is one.
+    SetupReloaded {
+        setup: Arc<DaemonSetup>,
+        changes: Option<Vec<String>>,
+    },
+    /// A session operation is ready to be committed.
+    SessionChange {
+        change: Box<SessionChange>,
+        by: String,
+    },
+    /// Mark sessions as expired that have been unused for too long.
+    ExpireSessions,
+}
+
+/// Action that is executed after the commit.
+pub(crate) enum DispatchEffect {
+    /// Start the runner of a recorded run.
+    LaunchRunner { started: Box<StartedRun>, request: Box<ResolvedJobRequest> },
+    /// Use another config from now on.
+    ReplaceSetup(Arc<DaemonSetup>),
+    /// Execute the recorded hooks.
+    WakeHooks,
+    /// Ask a run to end.
+    CancelRun { run: RunId, request: CancelRequest },
+    /// Move session files to the places that the database specifies.
+    MoveSessions,
+    /// Append a line to an agent's log.
+    AppendLog { agent: String, text: String },
+}

@@ -1,0 +1,86 @@
+//! Inputs of the dispatcher: commands, and results of the work that others did for it.
+//!
+//! Start at [`DispatchInput`].
+
+use std::time::Duration;
+
+use camino::Utf8PathBuf;
+use heeler_model::run::{ClosedQuestion, RunResult};
+use heeler_model::{ApprovalId, JobId, JobRequest, RunId};
+use serde_json::Value as Json;
+
+use crate::caller::Caller;
+use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
+use crate::hooks::HookOutcome;
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_questions::RunQuestionFiles;
+use crate::sessions::SessionChange;
+
+/// Input of the dispatcher.
+pub(crate) enum DispatchInput {
+    /// A caller sent a command.
+    Command {
+        command: DaemonCommand,
+        /// Identity of the calling process.
+        caller: Caller,
+        pending: PendingReply,
+    },
+    /// Preparation of a job's run succeeded or failed.
+    JobPrepared {
+        prepared: Box<PreparedJob>,
+        /// Caller that waits for the job to start.
+        pending: Option<PendingReply>,
+    },
+    /// The files for a session operation are ready, or the operation was refused.
+    SessionChange {
+        change: Box<SessionChange>,
+        /// Requester.
+        by: String,
+        pending: PendingReply,
+    },
+    /// A run has ended.
+    RunEnded(Box<RunExit>),
+    /// The end of a run cannot be determined now.
+    RunUnsettled {
+        run: RunId,
+        /// The cause; `None` if it may just be too early.
+        why: Option<String>,
+        /// Delay before the next attempt.
+        retry_after: Duration,
+    },
+    /// A `watch` schedule fired.
+    WatchFired {
+        /// The job to create.
+        request: Box<JobRequest>,
+        changed: Vec<Utf8PathBuf>,
+    },
+    /// A run asked a question, or received an answer.
+    QuestionsChanged {
+        run: RunId,
+        /// Open and closed questions of the run.
+        questions: Box<RunQuestionFiles>,
+        /// Approval that was delivered to the run.
+        delivered: Option<ApprovalId>,
+    },
+    /// A hook has finished.
+    HookOutcome(HookOutcome),
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct RunExit {
+    pub(crate) result: RunResult,
+    /// Metadata that the agent wrote for its hooks.
+    pub(crate) metadata: Option<Json>,
+    /// Outcomes of its questions.
+    pub(crate) closed_questions: Vec<ClosedQuestion>,
+}
+
+/// A job with the outcome of preparing its run.
+#[derive(Debug)]
+pub(crate) struct PreparedJob {
+    /// The job; `None` for a job that has not been created yet.
+    pub(crate) job: Option<JobId>,
+    pub(crate) job_request: JobRequest,
+    pub(crate) resolved: Result<Box<ResolvedJobRequest>, DaemonCommandError>,
+}
