@@ -15,7 +15,7 @@ use heeler_model::PROMPT_BYTES_MAX;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::caller::{AccessScope, RequestCaller};
+use crate::caller::{AccessScope, KeyedCaller, RequestCaller};
 use crate::problem::ProblemDetails;
 use crate::replies::DaemonReply;
 use crate::server_state::SharedServerState;
@@ -146,14 +146,6 @@ impl RequestCaller {
         }
         Ok(())
     }
-}
-
-/// Caller of a change, and the idempotency key of the request. A request whose key was already used
-/// gets the first reply and does not reach the handler.
-#[derive(Debug)]
-pub(crate) struct KeyedCaller {
-    pub(crate) caller: RequestCaller,
-    pub(crate) key: Option<IdempotencyKey>,
 }
 
 impl FromRequestParts<SharedServerState> for KeyedCaller {

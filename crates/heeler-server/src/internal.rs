@@ -13,8 +13,8 @@ use heeler_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::caller::RequestCaller;
-use crate::extractors::{BODY_BYTES_MAX, KeyedCaller, attach_request_key, read_bytes};
+use crate::caller::{KeyedCaller, RequestCaller};
+use crate::extractors::{BODY_BYTES_MAX, attach_request_key, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 use crate::{PROTOCOL, PROTOCOL_HEADER};

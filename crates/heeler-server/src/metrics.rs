@@ -3,25 +3,22 @@
 //! The text format is simple, so it is written here; a client library would keep a second copy of
 //! data that the database counts. Start at [`ServerMetrics`].
 
+mod endpoint;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
-use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus};
+use axum::response::Response;
+use heeler_engine::DaemonStatus;
 use heeler_query::metrics::{EndedRun, FleetMetrics};
 use jiff::Timestamp;
 
-use crate::caller::RequestCaller;
-use crate::problem::ProblemDetails;
-use crate::server_state::SharedServerState;
+pub(crate) use endpoint::router;
 
 /// Upper bounds of histogram buckets, in seconds.
 const COMMIT_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
@@ -283,31 +280,6 @@ impl PrometheusText {
 
 fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Returns the route `/metrics`. Requests must carry their [`RequestCaller`].
-pub(crate) fn router() -> Router<SharedServerState> {
-    Router::new().route("/metrics", get(metrics))
-}
-
-/// Returns the metrics, if the config enables them.
-async fn metrics(
-    State(app): State<SharedServerState>,
-    caller: RequestCaller,
-) -> Result<Response, ProblemDetails> {
-    let setup = app.fleet_monitor.setup();
-    if !setup.loaded.fleets.first().is_some_and(|fleet| fleet.metrics) {
-        let problem = ProblemDetails::not_found("metrics are off");
-        return Err(problem.with_hint("`metrics: true` in the config turns them on"));
-    }
-    let CommandReply::Status(status) = app.send_command(&caller, DaemonCommand::Status).await?
-    else {
-        return Err(ProblemDetails::internal_error("unexpected reply of the daemon"));
-    };
-    let figures = app.read(|records| records.metrics()).await?;
-    let page =
-        app.metrics.render((app.clock)(), &figures, &status, app.live_streams.client_count());
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
 }
 
 /// Method, route and start time of a request.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION,
-    ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -19,6 +19,7 @@ use futures_util::StreamExt as _;
 use heeler_engine::{AccessOperation, Caller, DaemonCommand};
 use heeler_model::secret_hash;
 
+use super::allowed_hosts::{authority, origin_header};
 use super::identity_cache::{AuthIdentity, CredentialKind, IdentityCache};
 use super::{cookie, peer_caller};
 use crate::caller::{RequestCaller, TcpPeer};
@@ -178,24 +179,6 @@ async fn check_request(
     let caller = build_caller(app, &identity, csrf, request.method(), peer).await;
     request.extensions_mut().insert(caller);
     Ok(Some(pass))
-}
-
-/// Returns the host that a request names, from the URI or the only Host header.
-pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
-    if let Some(authority) = uri.authority() {
-        return Some(authority.as_str());
-    }
-    let mut hosts = headers.get_all(HOST).into_iter();
-    let host = hosts.next()?.to_str().ok()?;
-    hosts.next().is_none().then_some(host)
-}
-
-/// Returns the Origin header.
-pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
-    let mut origins = headers.get_all(ORIGIN).into_iter();
-    let origin = origins.next()?.to_str().unwrap_or_default();
-    // Browsers send one Origin; with two it is treated as invalid.
-    Some(origins.next().map_or(origin, |_| ""))
 }
 
 /// Rejects a request with a host that is not allowed: it may be DNS rebinding.

@@ -19,9 +19,8 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{
-    authority, hide_internal_details, identify_peer, is_logged_in, origin_header, redirect,
-};
+use super::allowed_hosts::{authority, origin_header};
+use super::guard::{hide_internal_details, identify_peer, is_logged_in, redirect};
 use super::login_limiter::LoginAttempt;
 use super::{cookie, password};
 use crate::caller::{RequestCaller, TcpPeer};

@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, EncodedJsonResult, JsonResult};
+use super::api_routes::ApiRoutes;
 use crate::caller::RequestCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::extractors::{JsonBody, PathParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;

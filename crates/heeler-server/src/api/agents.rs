@@ -7,9 +7,11 @@ use heeler_query::agents::{AgentPage, AgentSummary};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
 use super::path_params::AgentPathParams;
-use super::{ApiRoutes, EncodedJsonResult, JsonResult};
-use crate::extractors::{KeyedCaller, PathParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {

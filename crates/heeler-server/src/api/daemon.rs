@@ -9,8 +9,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, JsonResult, unexpected_reply};
-use crate::extractors::{JsonBody, KeyedCaller};
+use super::api_routes::ApiRoutes;
+use super::daemon_commands::unexpected_reply;
+use crate::caller::KeyedCaller;
+use crate::encoded_json::JsonResult;
+use crate::extractors::JsonBody;
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {

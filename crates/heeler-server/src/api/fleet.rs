@@ -14,8 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, EncodedJsonResult, JsonResult, check_limit};
+use super::api_routes::ApiRoutes;
+use super::page_limit::check_limit;
 use crate::caller::RequestCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;

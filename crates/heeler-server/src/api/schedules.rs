@@ -10,9 +10,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::daemon_commands::unexpected_reply;
 use super::path_params::SchedulePathParams;
-use super::{ApiRoutes, EncodedJsonResult, JsonResult, unexpected_reply};
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {

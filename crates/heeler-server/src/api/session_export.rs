@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ApiRoutes;
+use super::api_routes::ApiRoutes;
 use super::path_params::IdPathParams;
 use crate::caller::RequestCaller;
 use crate::extractors::{PathParams, QueryParams};

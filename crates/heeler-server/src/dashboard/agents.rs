@@ -9,7 +9,7 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;

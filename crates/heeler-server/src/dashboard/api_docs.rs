@@ -3,7 +3,7 @@
 use axum::extract::State;
 use heeler_pages::api_docs;
 
-use super::{HtmlPage, PageContext, PageResult};
+use super::page_context::{HtmlPage, PageContext, PageResult};
 use crate::api;
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;

@@ -8,7 +8,8 @@ use heeler_query::jobs::JobListQuery;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::{PageContext, PageResult, empty_if_not_found, non_empty, parse_param};
+use super::page_context::{PageContext, PageResult};
+use super::page_params::{empty_if_not_found, non_empty, parse_param};
 use crate::caller::RequestCaller;
 use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;

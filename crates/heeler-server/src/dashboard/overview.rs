@@ -4,7 +4,7 @@ use axum::extract::State;
 use heeler_pages::overview;
 use heeler_query::FleetReader;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use heeler_pages::schedules;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 

@@ -6,7 +6,7 @@ use heeler_query::FleetReader;
 use heeler_query::search::FleetSearchQuery;
 use serde::Deserialize;
 
-use super::{HtmlPage, PageContext, PageResult};
+use super::page_context::{HtmlPage, PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::QueryParams;

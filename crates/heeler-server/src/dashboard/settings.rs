@@ -8,7 +8,7 @@ use heeler_query::health::HealthReport;
 use heeler_query::{FleetReader, QueryError};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
+use super::stream_count::StreamCountGuard;
 use super::subscriber::HEARTBEAT_EVERY;
 
 /// Shortest time between two updates.

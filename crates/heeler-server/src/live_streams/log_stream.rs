@@ -8,8 +8,8 @@ use heeler_engine::logs::{LOG_POLL_INTERVAL, LogCursor, LogLineReader};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
+use super::stream_count::StreamCountGuard;
 use super::subscriber::HEARTBEAT_EVERY;
 
 /// Client of the log stream.

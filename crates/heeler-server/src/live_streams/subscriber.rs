@@ -13,9 +13,9 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{HubUpdate, RowChunk, StreamEnd, StreamHub, TextDelta, encode_chunk};
+use super::stream_count::StreamCountGuard;
 
 /// Longest silence of a connection.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);

@@ -9,8 +9,8 @@ use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::activity::TranscriptPageParams;
-use crate::dashboard::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_params::TranscriptPageParams;
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;

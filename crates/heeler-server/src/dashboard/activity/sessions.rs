@@ -9,11 +9,10 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::TranscriptPageParams;
 use crate::caller::RequestCaller;
-use crate::dashboard::{
-    HtmlPage, PageContext, PageResult, empty_if_not_found, non_empty, parse_param,
-};
+use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_params::TranscriptPageParams;
+use crate::dashboard::page_params::{empty_if_not_found, non_empty, parse_param};
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;

@@ -7,7 +7,8 @@ use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::page_params::{non_empty, parse_param};
 use crate::extractors::{PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 

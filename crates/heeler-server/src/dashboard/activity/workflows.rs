@@ -4,7 +4,7 @@ use axum::extract::State;
 use heeler_pages::workflows;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::{PageContext, PageResult};
+use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
 
