@@ -6,13 +6,14 @@
 //! migrates or copies it. Start at [`SessionFile`].
 
 mod contents;
+mod inline_boundary;
 mod migrate;
 mod page;
+mod records;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -20,21 +21,21 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
     AppendError, DiskBackend, DiskError, LockFile, NameError, SyncError, TailRepair,
-    TranscriptDurability, TranscriptOpenError, TranscriptScanner, TranscriptWriter,
-    TranscriptWriterOptions, create_folder, read_tail, replace_file, resolve_inside,
-    untrusted_file, validate_id,
+    TranscriptDurability, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
+    create_folder, read_tail, replace_file, resolve_inside, untrusted_file, validate_id,
 };
 use thiserror::Error;
 
 pub(crate) use self::contents::TranscriptContents;
-pub(crate) use self::migrate::find_inline_boundary;
+pub(crate) use self::inline_boundary::find_inline_boundary;
 pub use self::page::{EntryCursor, EntryPage};
 pub(crate) use self::page::{parse_entry, unterminated_record};
+pub(crate) use self::records::count_entries_from;
+use self::records::{is_missing, read_records};
 use crate::background::StoppableThread;
 use crate::conversation_state::{
     ConversationState, EntryCount, InlineBoundary, NDJSON_SUFFIX, RosterWorker,
 };
-use crate::session_directory::{OldFormatPolicy, OpenedSessionFile};
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 use crate::{ChatSpeaker, ConversationEntry};
 
@@ -65,6 +66,24 @@ pub enum SessionFileError {
     /// Written data may not survive a power loss.
     #[error(transparent)]
     Sync(#[from] SyncError),
+}
+
+/// Treatment of a session in an older format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldFormatPolicy {
+    /// Migrate it to the newest format on the first write.
+    Migrate,
+    /// Keep the format, for older programs that will continue the session
+    /// (`AGENTS_FLEET_NO_MIGRATE=1`).
+    Keep,
+}
+
+/// Opened session.
+#[derive(Debug)]
+pub struct OpenedSessionFile {
+    pub session_file: SessionFile,
+    /// Problems that were skipped or repaired.
+    pub warnings: Vec<String>,
 }
 
 /// Location of a session.
@@ -501,57 +520,4 @@ fn worker_files(
     }
     files.sort_unstable();
     Ok(files)
-}
-
-/// Iterates over the records of a transcript from an offset on; a missing file has none.
-fn read_records(
-    path: &Utf8Path,
-    from: u64,
-) -> Result<impl Iterator<Item = Result<heeler_transcript::TranscriptRecord, DiskError>>, DiskError>
-{
-    let scan = match TranscriptScanner::open_at(path, from) {
-        Ok(scan) => Some(scan),
-        Err(error) if is_missing(&error.source) => None,
-        Err(error) => return Err(error),
-    };
-    Ok(scan.into_iter().flatten().filter_map(|entry| match entry {
-        Ok(heeler_transcript::TranscriptEntry::Record(record)) => Some(Ok(record)),
-        Ok(heeler_transcript::TranscriptEntry::Fault(_)) => None,
-        Err(error) => Some(Err(error)),
-    }))
-}
-
-/// Counts the entries of a transcript up to an offset, starting from an earlier count if that is
-/// still valid. Returns `None` if more than `bytes_max` would have to be read.
-pub(crate) fn count_entries_from(
-    path: &Utf8Path,
-    before: EntryCount,
-    until: u64,
-    bytes_max: u64,
-) -> Result<Option<EntryCount>, DiskError> {
-    let end = match read_tail(path, 0) {
-        Ok(page) => page.end.min(until),
-        Err(error) if is_missing(&error.source) => 0,
-        Err(error) => return Err(error),
-    };
-    let is_place = before.bytes <= end && migrate::is_line_start(path, before.bytes)?;
-    let mut counted = if is_place { before } else { EntryCount::default() };
-    if end - counted.bytes > bytes_max {
-        return Ok(None);
-    }
-    if counted.bytes < end {
-        for record in read_records(path, counted.bytes)? {
-            // Lines may be appended during the count.
-            if record?.offset >= end {
-                break;
-            }
-            counted.entries += 1;
-        }
-        counted.bytes = end;
-    }
-    Ok(Some(counted))
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
 }

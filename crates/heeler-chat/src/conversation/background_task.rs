@@ -9,16 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
 use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
 /// Most results of `/search`.
 const HITS_MAX: usize = 20;
-
-/// Message to show at the end, or the reason for the failure.
-pub(super) type BackgroundTask = StoppableThread<Result<String, String>>;
 
 impl Conversation {
     /// Searches the transcript in view.

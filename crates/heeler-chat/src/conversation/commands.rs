@@ -1,14 +1,13 @@
 //! Implementation of the chat commands.
 
 use super::Conversation;
+use super::display::truncate_line;
 use super::phase::ConversationPhaseEvent;
 use crate::command::{ChatCommand, TaskListChange, help};
 use crate::{ChatJobState, ChatOutput, ChatSpeaker, ConversationLoop};
 
 /// Most sessions that `/sessions` lists.
 const SESSIONS_MAX: usize = 20;
-/// Characters of a line in a list.
-const LINE_CHARS_MAX: usize = 80;
 
 impl Conversation {
     pub(super) fn run_command(&mut self, command: ChatCommand) {
@@ -200,13 +199,5 @@ impl Conversation {
             status.cost_usd,
         );
         self.display.show_notice(text);
-    }
-}
-
-pub(super) fn truncate_line(line: &str) -> String {
-    let line = line.trim();
-    match line.char_indices().nth(LINE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
     }
 }

@@ -5,32 +5,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
+use super::fork_copy::ConversationFork;
 use super::turn_phase::TurnEvent;
 use super::undo::entry_uuid;
-use super::workers::WorkerList;
+use super::worker_list::WorkerList;
 use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
-use crate::{
-    ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole, SessionFile,
-};
+use crate::{ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole};
 
 /// Most messages that an error suggests as fork points.
 const NAMED_MAX: usize = 5;
-
-/// Copy in progress.
-pub(super) struct ConversationFork {
-    /// Draft; it becomes a session when it is saved.
-    copy: SessionFile,
-    /// Returns the message at which the copy ends, if it is not the last.
-    work: StoppableThread<Result<Option<ConversationEntry>, String>>,
-}
-
-impl ConversationFork {
-    pub(super) fn is_done(&self) -> bool {
-        self.work.is_done()
-    }
-}
 
 impl Conversation {
     /// Continues in a copy of the session, up to a message if one is given.

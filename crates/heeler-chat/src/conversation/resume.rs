@@ -4,10 +4,11 @@
 use heeler_model::JobId;
 use jiff::SignedDuration;
 
+use super::Conversation;
+use super::display::PAGE_ENTRIES;
 use super::outbox::UnsentMessage;
 use super::turn_phase::{RunningTurn, TurnEvent, TurnInitiator};
 use super::undo::is_undo;
-use super::{Conversation, PAGE_ENTRIES};
 use crate::{ChatSpeaker, ConversationEntry, ConversationTurn, EntryRole, SessionFileError, row};
 
 /// Time for which the fleet can reliably find the job of a turn.

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
 /// Key that marks the entry of an undo.

@@ -10,7 +10,9 @@ use heeler_transcript::{LockFile, read_tail, resolve_inside, untrusted_file};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::{JSON, SessionFileEntry, SessionFileRef, SessionFileSummary, lock_name};
+use super::session_file_entry::{
+    JSON, SessionFileEntry, SessionFileRef, SessionFileSummary, lock_name, read_metadata,
+};
 use crate::conversation_state::EntryCount;
 use crate::session_file::{
     count_entries_from, find_inline_boundary, parse_entry, unterminated_record,
@@ -57,7 +59,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() > METADATA_BYTES_MAX) {
         return Ok(());
     }
-    let (_, metadata) = super::read_metadata(found);
+    let (_, metadata) = read_metadata(found);
     let metadata = metadata?;
     listed.agent =
         metadata.state.agent.clone().or_else(|| foreign_text(&metadata, &["agent", "agentName"]));

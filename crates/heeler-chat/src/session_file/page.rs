@@ -13,7 +13,8 @@ use memchr::memmem;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-use super::{SessionFile, SessionFileError, is_missing, read_records};
+use super::records::{is_missing, read_records};
+use super::{SessionFile, SessionFileError};
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
 /// Position in a transcript: the beginning of a page.
