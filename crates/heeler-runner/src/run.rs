@@ -4,104 +4,44 @@
 //! `started.json`, agent, rows, end of the process tree, transcripts synced, `result.json`. Steps
 //! that are missing after a crash are completed by [`crate::settle_run()`]. Start at [`run()`].
 
+mod executor;
 mod external_messages;
 mod fork;
 mod hand_over;
 mod host;
 mod prepare;
 mod result;
+mod runner_error;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use heeler_model::error_chain;
 use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::{
-    ControlEvent, ErrorClass, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, RunStartRecord,
-    SessionStart, file, is_readable_protocol,
+    ControlEvent, ErrorClass, PROTOCOL, RunResult, RunStartRecord, SessionStart, file,
+    is_readable_protocol,
 };
-use heeler_transcript::{DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk};
-use jiff::Timestamp;
-use thiserror::Error;
+use heeler_transcript::{LockFile, LockHolder};
 use uuid::Uuid;
 
-use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop, SNAPSHOT_TIME_MAX};
+use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop};
 use crate::fault::{self, RunnerFaultPoint};
-use crate::files::{self, ReservedResultFile, RunFileError};
-use crate::line_reader::LineLimits;
-use crate::native_session;
+use crate::files::{self, ReservedResultFile};
 use crate::process::{LaunchSpec, ProcessTree, SpawnContext};
-use crate::runtime::{self, AgentRuntime, RuntimeContext};
 use crate::session::{self, SessionLockError};
 use crate::stderr_log::AgentStderrLog;
+use executor::{RunExecutor, RunnerDependencies};
 pub use host::RunnerHost;
-use prepare::{PreparedRun, RunPrepareError, RunSessionStart, prepare_run};
+use prepare::{PreparedRun, RunSessionStart, prepare_run};
 use result::RunAttemptOutcomes;
+use runner_error::RunPrepareError;
+pub use runner_error::RunnerError;
 
 /// Time to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
-
-/// Reason that a run has no result. No cost was incurred: settling determines the progress of the
-/// run.
-#[derive(Debug, Error)]
-pub enum RunnerError {
-    #[error(transparent)]
-    File(#[from] RunFileError),
-    /// The brief uses an unsupported protocol version.
-    #[error(
-        "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
-    )]
-    Brief {
-        /// Protocol version of the brief.
-        found: u32,
-    },
-    /// Another runner executes this run.
-    #[error("the run {dir} is already in progress")]
-    Locked {
-        dir: Utf8PathBuf,
-        /// Current holder of the lock.
-        #[source]
-        source: LockError,
-    },
-    /// An earlier runner was interrupted; its agent may have had effects already.
-    #[error("the run {dir} was interrupted earlier; settle it and start another run")]
-    CutOff { dir: Utf8PathBuf },
-    /// The disk does not accept the files a run starts with, or its result.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The event loop of this process cannot be created.
-    #[error("cannot start the runner's event loop")]
-    EventLoop {
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Dependencies that tests replace.
-pub(crate) struct RunnerDependencies {
-    /// Backend for transcript writes.
-    pub(crate) disk: Arc<dyn DiskBackend>,
-    pub(crate) lines: LineLimits,
-    /// Time limit of a working directory snapshot.
-    pub(crate) snapshot_time_max: Duration,
-    /// Constructor of the runtime.
-    pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
-}
-
-impl Default for RunnerDependencies {
-    fn default() -> RunnerDependencies {
-        RunnerDependencies {
-            disk: Arc::new(OsDisk),
-            lines: LineLimits::default(),
-            snapshot_time_max: SNAPSHOT_TIME_MAX,
-            runtime: runtime::build_runtime,
-        }
-    }
-}
 
 /// Executes the run in `dir` and returns its result, which has been written to `result.json` by
 /// then.
@@ -137,15 +77,6 @@ pub(crate) fn run_with(
         builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
     let order = RunExecutor { dir, spec: &spec, host, dependencies: means, started_at };
     event_loop.block_on(order.execute(reserved))
-}
-
-/// Inputs of a run and the state of its execution.
-pub(crate) struct RunExecutor<'o> {
-    pub(crate) dir: &'o Utf8Path,
-    pub(crate) spec: &'o RunSpec,
-    pub(crate) host: &'o RunnerHost,
-    pub(crate) dependencies: &'o RunnerDependencies,
-    pub(crate) started_at: Timestamp,
 }
 
 impl RunExecutor<'_> {
@@ -206,11 +137,6 @@ impl RunExecutor<'_> {
         drop(lock);
         control.finish(&ControlEvent::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
-    }
-
-    /// Returns the directory of the agent's native sessions.
-    pub(crate) fn native_sessions_folder(&self) -> Option<Utf8PathBuf> {
-        native_session::sessions_folder(self.spec, &self.host.brief.env)
     }
 
     fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {

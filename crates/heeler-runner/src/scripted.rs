@@ -8,6 +8,7 @@
 mod agent;
 mod assistant_message;
 mod commands;
+mod event;
 mod host_requests;
 mod input;
 mod launch;
@@ -18,6 +19,7 @@ mod template;
 mod tests;
 mod tools;
 mod turn;
+mod turn_state;
 
 use std::fs;
 use std::io::{self, Write};

@@ -14,11 +14,9 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::fleet_client::AsyncFleetClient;
-use super::server::{
-    ToolCallOutcome, ToolNote, ToolQuestion, check_message, define_tool, mark_read_only,
-    parse_input, send_note,
-};
 use super::task_tools::{self, TaskTools};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_note::{ToolNote, ToolQuestion, check_message, send_note};
 use super::worker_tools::{self, WorkerTools};
 
 pub(super) const SERVER: &str = "heeler";
@@ -77,11 +75,11 @@ pub(super) struct FleetTools {
 impl FleetTools {
     pub(super) fn new(
         notes: mpsc::Sender<ToolNote>,
-        inquiries: mpsc::Sender<ToolQuestion>,
-        way: AsyncFleetClient,
+        questions: mpsc::Sender<ToolQuestion>,
+        client: AsyncFleetClient,
     ) -> FleetTools {
-        let tasks = TaskTools::new(way.clone(), notes.clone());
-        FleetTools { notes, questions: inquiries, workers: WorkerTools::new(way), tasks }
+        let tasks = TaskTools::new(client.clone(), notes.clone());
+        FleetTools { notes, questions, workers: WorkerTools::new(client), tasks }
     }
 
     /// Calls a tool. `key` identifies the call, for tools that must not act twice.

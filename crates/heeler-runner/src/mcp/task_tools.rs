@@ -17,9 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::fleet_client::{AsyncFleetClient, TaskSnapshot};
-use super::server::{
-    ToolCallOutcome, ToolNote, define_tool, mark_read_only, parse_input, send_note,
-};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_note::{ToolNote, send_note};
 
 pub(super) const ADD_TASKS: &str = "add_tasks";
 pub(super) const LIST_TASKS: &str = "list_tasks";

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::fleet_client::{
     AsyncFleetClient, StartedJob, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
-use super::server::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
 
 pub(super) const SPAWN_WORKER: &str = "spawn_worker";
 pub(super) const LIST_WORKERS: &str = "list_workers";

@@ -11,8 +11,8 @@ use heeler_model::run::{ErrorClass, RunEnd, RunError, RunResult, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};
 use serde_json::Value as Json;
 
-use super::RunExecutor;
-use super::prepare::RunPrepareError;
+use super::executor::RunExecutor;
+use super::runner_error::RunPrepareError;
 use crate::fault::{self, RunnerFaultPoint};
 use crate::native_session;
 use crate::session;

@@ -10,7 +10,7 @@ use heeler_model::run::SessionStart;
 use heeler_transcript::{DiskError, PageBoundary, read_range};
 use uuid::Uuid;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use crate::{native_session, session};
 
 /// Number of transcript rows read per page, from the end.

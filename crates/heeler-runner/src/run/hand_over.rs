@@ -16,7 +16,7 @@ use heeler_transcript::{LockFile, OsDisk, create_folder, replace_file};
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use super::result::RunAttemptOutcomes;
 use crate::claude::text_args;
 use crate::event_loop::{ActiveRun, SideReply};
@@ -24,7 +24,8 @@ use crate::fault::{self, RunnerFaultPoint};
 use crate::mcp::InjectedMcpServers;
 use crate::native_session::{self, NativeRecentMessages};
 use crate::process::ProcessTree;
-use crate::runtime::{AgentRuntime, RuntimeContext};
+use crate::runtime::AgentRuntime;
+use crate::runtime_context::RuntimeContext;
 use crate::session;
 
 /// Prompt for the summary.

@@ -4,21 +4,18 @@
 //! attempt fail. Start at [`prepare_run`].
 
 use std::collections::HashMap;
-use std::io;
 use std::time::Instant;
 
 use heeler_model::config::RuntimeType;
 use heeler_model::outcome::RunOutcomeBuilder;
 use heeler_model::run::{RunStartRecord, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};
-use heeler_transcript::{
-    DiskError, LockFile, TranscriptCopyError, TranscriptDurability, TranscriptOpenError,
-    TranscriptWriterOptions,
-};
+use heeler_transcript::{LockFile, TranscriptDurability, TranscriptWriterOptions};
 use uuid::Uuid;
 
+use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
-use super::{RunExecutor, RunnerError};
+use super::runner_error::RunPrepareError;
 use crate::control::RunControlServer;
 use crate::deadlines::RunDeadlines;
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
@@ -28,7 +25,7 @@ use crate::mcp::{InjectedMcpServers, McpHttpBridge, ToolChannels};
 use crate::output_log::JobOutputLog;
 use crate::process::ProcessTree;
 use crate::questions::RunQuestions;
-use crate::runtime::RuntimeContext;
+use crate::runtime_context::RuntimeContext;
 use crate::session::{self, RunSessionHistory};
 use crate::signals::RunnerSignals;
 use crate::transcript_writer::RunTranscriptWriter;
@@ -47,43 +44,6 @@ pub(super) struct RunSessionStart {
     pub(super) reason: String,
     /// Description of imported external messages.
     pub(super) external_note: Option<String>,
-}
-
-/// Reason that a run is not ready.
-pub(super) enum RunPrepareError {
-    /// There is no space; a retry may succeed later.
-    DiskFull(RunnerError),
-    /// A retry would fail again.
-    Refused(String),
-}
-
-impl From<DiskError> for RunPrepareError {
-    fn from(error: DiskError) -> RunPrepareError {
-        match error.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                RunPrepareError::DiskFull(error.into())
-            }
-            _ => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
-}
-
-impl From<TranscriptOpenError> for RunPrepareError {
-    fn from(error: TranscriptOpenError) -> RunPrepareError {
-        match error {
-            TranscriptOpenError::Disk(error) => error.into(),
-            error => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
-}
-
-impl From<TranscriptCopyError> for RunPrepareError {
-    fn from(error: TranscriptCopyError) -> RunPrepareError {
-        match error {
-            TranscriptCopyError::Disk(error) => error.into(),
-            error => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
 }
 
 fn refuse(error: impl std::error::Error) -> RunPrepareError {

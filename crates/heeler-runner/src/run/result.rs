@@ -11,7 +11,7 @@ use heeler_model::run::{ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResu
 use heeler_model::{NativeSessionPosition, error_chain};
 use heeler_transcript::LockError;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use crate::event_loop::ActiveRun;
 use crate::native_session;
 use crate::session::{self, SessionLockError};

@@ -4,15 +4,12 @@ use heeler_model::script::{GarbageKind, ScriptApiError, StreamedText};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{MODEL, ScriptedAgent, ScriptedStopReason, ScriptedWaitOutcome, merge_objects};
-use super::output::{ScriptedAssistantMessage, ScriptedTokenUsage, ScriptedUserMessage};
-
-/// Assistant message that may get further blocks.
-pub(super) struct ScriptedPartialMessage {
-    id: String,
-    blocks: u64,
-    has_text: bool,
-}
+use super::agent::ScriptedAgent;
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
+use super::output::{
+    MODEL, ScriptedAssistantMessage, ScriptedTokenUsage, ScriptedUserMessage, merge_objects,
+};
+use super::turn_state::ScriptedPartialMessage;
 
 impl ScriptedAgent {
     /// Writes a text, in the pieces that the step demands.

@@ -18,7 +18,7 @@ use heeler_model::script::OrphanProcess;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use uuid::Uuid;
 
-use super::agent::ScriptedEvent;
+use super::event::ScriptedEvent;
 use crate::process::memory_file;
 use crate::text_decoder::RedactingTextDecoder;
 

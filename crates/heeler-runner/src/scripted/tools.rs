@@ -7,12 +7,12 @@ use heeler_model::script::{ScriptStep, ScriptToolCall, ToolResultSource};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{
-    ScriptedAgent, ScriptedBackgroundTask, ScriptedStopReason, ScriptedWaitOutcome,
-};
+use super::agent::ScriptedAgent;
 use super::commands::ScriptedCommandContext;
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
 use super::host_requests::ScriptedPermissionDecision;
 use super::output::ScriptedUserMessage;
+use super::turn_state::ScriptedBackgroundTask;
 
 /// Result of a tool.
 pub(super) struct ScriptedToolResult {

@@ -8,33 +8,16 @@ use heeler_model::script::{AgentScript, ScriptApiError, ScriptCondition, ScriptE
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{
-    MODEL, ScriptedAgent, ScriptedBackgroundTask, ScriptedPrompt, ScriptedStopReason,
-    ScriptedWaitOutcome, merge_objects, write_stderr,
-};
+use super::agent::ScriptedAgent;
 use super::assistant_message::failure_names;
 use super::commands::spawn_detached;
-use super::output::{ScriptedTokenUsage, ScriptedUserMessage};
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
+use super::output::{MODEL, ScriptedTokenUsage, ScriptedUserMessage, merge_objects, write_stderr};
 use super::session::ScriptedSpending;
+use super::turn_state::{ScriptedBackgroundTask, ScriptedPrompt, ScriptedTurn};
 
 /// Total number of retries, as reported by `api_retry`.
 const RETRIES_MAX: u32 = 10;
-
-/// State of one turn.
-#[derive(Default)]
-pub(super) struct ScriptedTurn {
-    pub(super) is_running: bool,
-    /// Last text written.
-    pub(super) text: String,
-    /// Number of tool rounds: after each, a model would be called again.
-    pub(super) tool_rounds: u32,
-    pub(super) denials: Vec<Json>,
-    /// Messages of the user that joined this turn while a tool ran.
-    pub(super) steered: Vec<Uuid>,
-    began: Option<Instant>,
-    /// Cost and usage of this process before the turn.
-    spent_before: ScriptedSpending,
-}
 
 impl ScriptedAgent {
     /// Follows the script for a prompt.
