@@ -17,7 +17,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use heeler_model::AgentSessionId;
-use heeler_model::message::{AgentMessage, MessageBody, content_text};
+use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
 use heeler_model::redact::{SecretRedactor, StreamRedactor};
@@ -100,9 +100,7 @@ pub(crate) struct SideReply {
 impl SideReply {
     fn record_message(&mut self, message: &AgentMessage) {
         let text = match &message.body {
-            MessageBody::Assistant(said) if said.api_error.is_none() => {
-                said.message.get("content").map(content_text).unwrap_or_default()
-            }
+            MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
             MessageBody::Result(result) if !result.is_error => {
                 result.text.clone().unwrap_or_default()
             }

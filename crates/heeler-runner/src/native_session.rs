@@ -153,23 +153,11 @@ pub(crate) fn changes_since(
     left: &NativeSessionPosition,
 ) -> Result<NativeSessionChanges, DiskError> {
     let mut records = ReverseRecordReader::open(path);
-    compare_with_position(
-        left,
-        file_length(path)?,
-        |offset| has_messages_after(path, offset),
-        || next_entry(&mut records),
-    )
-}
-
-fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
-    for line in TranscriptScanner::open_at(path, offset)? {
-        if let Line::Record(record) = line?
-            && NativeChainEntry::parse(&record.text).is_some_and(|entry| entry.is_message())
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let lines_after = |offset| {
+        let newer = TranscriptScanner::open_at(path, offset)?.records();
+        Ok(newer.map(|record| Ok(record?.text)))
+    };
+    compare_with_position(left, file_length(path)?, lines_after, || next_entry(&mut records))
 }
 
 /// Returns the next older entry.

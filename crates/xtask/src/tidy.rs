@@ -22,14 +22,10 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 11] = [
+const ROW_KEY_READERS: [(&str, &str); 7] = [
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
-    ("crates/heeler-runner/src/session.rs", "replays recorded messages of Claude's stream"),
-    ("crates/heeler-runner/src/settle/report.rs", "replays recorded messages of Claude's stream"),
-    ("crates/heeler-runner/src/run/fork.rs", "reads the runner's own row about a fork"),
-    ("crates/heeler-runner/src/event_loop.rs", "reads a message of Claude's stream"),
     ("crates/heeler-store/src/native", "parses Claude's session files"),
     ("crates/heeler-store/src/history/native_chain.rs", "parses Claude's session files"),
     ("crates/heeler-engine/src/sessions/adoption.rs", "copies Claude's session files"),

@@ -5,9 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use camino::Utf8Path;
-use heeler_transcript::{
-    DiskError, TranscriptEntry, TranscriptRecord, TranscriptScanner, read_tail,
-};
+use heeler_transcript::{DiskError, TranscriptRecord, TranscriptScanner, read_tail};
 
 use crate::conversation_state::EntryCount;
 
@@ -21,11 +19,7 @@ pub(super) fn read_records(
         Err(error) if is_missing(&error.source) => None,
         Err(error) => return Err(error),
     };
-    Ok(scan.into_iter().flatten().filter_map(|entry| match entry {
-        Ok(TranscriptEntry::Record(record)) => Some(Ok(record)),
-        Ok(TranscriptEntry::Fault(_)) => None,
-        Err(error) => Some(Err(error)),
-    }))
+    Ok(scan.into_iter().flat_map(TranscriptScanner::records))
 }
 
 /// Counts the entries of a transcript up to an offset, starting from an earlier count if that is

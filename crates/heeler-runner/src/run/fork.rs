@@ -5,6 +5,7 @@
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
 use heeler_model::run::SessionStart;
 use heeler_transcript::{DiskError, PageBoundary, read_range};
@@ -60,10 +61,11 @@ fn recorded_fork_point(log: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
     loop {
         let page = read_range(log, before, PAGE_ROWS)?;
         for record in page.records.iter().rev().filter(|record| record.text.contains(FORKED_KEY)) {
-            let row = parse_row(&record.text).unwrap_or_default();
-            if row["type"] == "system" && row["subtype"] == "session" && row[FORKED_KEY].is_object()
-            {
-                let cut = row[FORKED_KEY]["messageUuid"].as_str();
+            let row = JobRow::new(parse_row(&record.text).unwrap_or_default());
+            let source = &row.as_json()[FORKED_KEY];
+            let is_session = row.kind() == JobRowKind::System { subtype: "session" };
+            if is_session && source.is_object() {
+                let cut = source["messageUuid"].as_str();
                 return Ok(cut.and_then(|cut| Uuid::try_parse(cut).ok()));
             }
         }

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_model::config::RuntimeType;
+use heeler_model::job_row::{JobRow, JobRowKind, envelope_content};
 use heeler_model::message::{AgentMessage, MessageBody, parse_line, parse_row};
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::recorder::{
@@ -18,7 +19,7 @@ use heeler_model::recorder::{
 use heeler_model::run::{
     ErrorClass, RunCost, RunEnd, RunError, RunSpec, RunStartRecord, SessionStart,
 };
-use heeler_model::{ExitReason, RunId, parse_iso};
+use heeler_model::{ExitReason, RunId};
 use heeler_transcript::{DiskError, PageBoundary, TranscriptEntry, TranscriptScanner, read_range};
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -72,9 +73,9 @@ impl SettledRunReport {
         }
         for entry in TranscriptScanner::open_at(log, begin)? {
             let TranscriptEntry::Record(record) = entry? else { continue };
-            let Some(row) = parse_row(&record.text) else { continue };
-            let rows = recorder.replay_row(&row);
-            if !belongs_to_run(&row, spec.run) {
+            let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+            let rows = recorder.replay_row(row.as_json());
+            if !belongs_to_run(row.as_json(), spec.run) {
                 continue;
             }
             story.apply_row(&row, parse_line(record.text.as_bytes()));
@@ -120,17 +121,19 @@ impl RunReplayState {
     }
 
     /// Applies a row of the run.
-    fn apply_row(&mut self, row: &Json, message: AgentMessage) {
-        self.last_at = row["timestamp"].as_str().and_then(parse_iso).or(self.last_at);
-        if let Some(error) = row_error(row, FAILURE_KEY) {
-            let reason = serde_json::from_value(row[EXIT_REASON_KEY].clone());
+    fn apply_row(&mut self, row: &JobRow, message: AgentMessage) {
+        self.last_at = row.written_at().or(self.last_at);
+        let fields = row.as_json();
+        if let Some(error) = row_error(fields, FAILURE_KEY) {
+            let reason = serde_json::from_value(fields[EXIT_REASON_KEY].clone());
             self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
         }
-        if let Ok(spent) = serde_json::from_value::<RunCost>(row[SPENT_KEY].clone()) {
+        if let Ok(spent) = serde_json::from_value::<RunCost>(fields[SPENT_KEY].clone()) {
             self.side_cost = Some(spent);
         }
-        self.interruption = self.interruption.take().or_else(|| row_error(row, INTERRUPTION_KEY));
+        self.interruption =
+            self.interruption.take().or_else(|| row_error(fields, INTERRUPTION_KEY));
         self.has_spoken |= is_agent_message(row);
         match &message.body {
             MessageBody::Result(result) => {
@@ -145,8 +148,8 @@ impl RunReplayState {
             _ => {}
         }
         // A prompt recorded by the runner is not a message of the agent.
-        let is_own = row["type"] == "user" && row["message"]["content"].is_string();
-        if !is_own && !matches!(message.body, MessageBody::System { .. }) {
+        let is_prompt = row.kind() == JobRowKind::User && envelope_content(fields).is_string();
+        if !is_prompt && !matches!(message.body, MessageBody::System { .. }) {
             self.tally.add_message(&message);
         }
     }
@@ -210,8 +213,8 @@ fn row_error(row: &Json, key: &str) -> Option<RunError> {
 }
 
 /// Returns true for a row of the agent: a conversation with one can be resumed.
-fn is_agent_message(row: &Json) -> bool {
-    row["type"] == "assistant" && row["isApiErrorMessage"] != true
+fn is_agent_message(row: &JobRow) -> bool {
+    row.kind() == JobRowKind::Assistant && row.as_json()["isApiErrorMessage"] != true
 }
 
 /// Returns true if a row belongs to the run. Rows from versions that recorded no run ID count as
