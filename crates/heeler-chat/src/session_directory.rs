@@ -184,9 +184,9 @@ impl SessionDirectory {
             return Ok(found);
         }
         let all = self.all_sessions()?;
-        let fitting: Vec<&SessionFileRef> =
+        let matching: Vec<&SessionFileRef> =
             all.values().filter(|it| it.id.starts_with(id)).collect();
-        match fitting[..] {
+        match matching[..] {
             [found] => Ok(found.clone()),
             [] => {
                 let near = did_you_mean(id, all.keys().map(String::as_str)).map(str::to_owned);
@@ -194,8 +194,8 @@ impl SessionDirectory {
             }
             _ => {
                 let some: Vec<&str> =
-                    fitting.iter().take(NAMED_MAX).map(|it| it.id.as_str()).collect();
-                let more = if fitting.len() > NAMED_MAX { ", …" } else { "" };
+                    matching.iter().take(NAMED_MAX).map(|it| it.id.as_str()).collect();
+                let more = if matching.len() > NAMED_MAX { ", …" } else { "" };
                 let some = format!("{}{more}", some.join(", "));
                 Err(SessionDirectoryError::Ambiguous { id: id.to_owned(), some })
             }
@@ -236,12 +236,12 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, mut metadata, lock) = self.reserve_session(new, now)?;
+        let (location, mut metadata, lock) = self.reserve_session(new, now)?;
         let bytes = metadata.write(Some(0), InlineTranscriptUpdate::Clear);
-        let path = self.heeler_folder.join(format!("{}{JSON}", place.id));
+        let path = self.heeler_folder.join(format!("{}{JSON}", location.id));
         write_new_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
             .map_err(SessionFileError::Disk)?;
-        self.open_reserved(place, metadata, lock)
+        self.open_reserved(location, metadata, lock)
     }
 
     /// Creates a draft: it becomes a session when it is saved, so that content written before is
@@ -251,18 +251,18 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, metadata, lock) = self.reserve_session(new, now)?;
-        self.open_reserved(place, metadata, lock)
+        let (location, metadata, lock) = self.reserve_session(new, now)?;
+        self.open_reserved(location, metadata, lock)
     }
 
     fn open_reserved(
         &self,
-        place: SessionFileLocation,
+        location: SessionFileLocation,
         metadata: SessionMetadata,
         lock: LockFile,
     ) -> Result<SessionFile, SessionDirectoryError> {
         let disk = Arc::clone(&self.disk);
-        let opened = SessionFile::open(place, metadata, lock, disk, OldFormatPolicy::Migrate)?;
+        let opened = SessionFile::open(location, metadata, lock, disk, OldFormatPolicy::Migrate)?;
         Ok(opened.session_file)
     }
 
@@ -316,8 +316,9 @@ impl SessionDirectory {
         let (path, read) = read_metadata(&found);
         let metadata = read.map_err(|reason| SessionDirectoryError::Faulty { path, reason })?;
         let foreign = found.is_foreign.then_some(found.folder);
-        let place = SessionFileLocation { id, heeler_folder: self.heeler_folder.clone(), foreign };
-        Ok(SessionFile::open(place, metadata, lock, Arc::clone(&self.disk), older)?)
+        let location =
+            SessionFileLocation { id, heeler_folder: self.heeler_folder.clone(), foreign };
+        Ok(SessionFile::open(location, metadata, lock, Arc::clone(&self.disk), older)?)
     }
 
     fn lock(&self, id: &str, now: Timestamp) -> Result<LockFile, SessionDirectoryError> {

@@ -148,14 +148,14 @@ pub struct SessionFile {
 
 impl SessionFile {
     pub(crate) fn open(
-        place: SessionFileLocation,
+        location: SessionFileLocation,
         metadata: SessionMetadata,
         lock: LockFile,
         disk: Arc<dyn DiskBackend>,
         older: OldFormatPolicy,
     ) -> Result<OpenedSessionFile, SessionFileError> {
         let mut session_file = SessionFile {
-            location: place,
+            location,
             metadata,
             disk,
             is_mirrored: false,
@@ -209,7 +209,7 @@ impl SessionFile {
         self.make_writable()?;
         let line = serde_json::to_string(entry).expect("an entry has only JSON in it");
         let unsure = self.unacknowledged.take();
-        if unsure.is_none_or(|(whose, it)| whose != *of || it != line)
+        if unsure.is_none_or(|(speaker, it)| speaker != *of || it != line)
             || !self.ends_with_line(of, &line)?
         {
             self.append_line(of, line)?;
@@ -313,10 +313,10 @@ impl SessionFile {
 
     /// Removes workers whose files are links, and adds those whose files a crash left unlisted.
     fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
-        let (place, metadata) = (&self.location, &mut self.metadata);
+        let (location, metadata) = (&self.location, &mut self.metadata);
         for at in (0..metadata.state.workers.len()).rev() {
             let worker = &metadata.state.workers[at];
-            match resolve_inside(place.folder(), &place.worker_file_path(&worker.file)) {
+            match resolve_inside(location.folder(), &location.worker_file_path(&worker.file)) {
                 Err(error) => {
                     warnings.push(format!("worker `{}`: {error}", worker.name));
                     metadata.skip_worker(at);
@@ -328,7 +328,7 @@ impl SessionFile {
                 Ok(_) => {}
             }
         }
-        for file in worker_files(place, place.folder())? {
+        for file in worker_files(location, location.folder())? {
             let name = file.strip_suffix(NDJSON_SUFFIX).unwrap_or(&file);
             let workers = &mut metadata.state.workers;
             if !workers.iter().any(|it| it.file == file || it.name == name) {
@@ -499,10 +499,12 @@ fn open_log(
 
 /// Returns the names of the workers' transcripts in a session directory, without links.
 fn worker_files(
-    place: &SessionFileLocation,
+    location: &SessionFileLocation,
     folder: &Utf8Path,
 ) -> Result<Vec<String>, SessionFileError> {
-    let Ok(path) = resolve_inside(folder, &place.workers_folder()) else { return Ok(Vec::new()) };
+    let Ok(path) = resolve_inside(folder, &location.workers_folder()) else {
+        return Ok(Vec::new());
+    };
     let failed = |source| DiskError { action: "list", path: path.clone(), source };
     let names = match std::fs::read_dir(&path) {
         Ok(names) => names,

@@ -54,7 +54,7 @@ pub fn run(dir: &Utf8Path, host: &RunnerHost) -> Result<RunResult, RunnerError> 
 pub(crate) fn run_with(
     dir: &Utf8Path,
     host: &RunnerHost,
-    means: &RunnerDependencies,
+    dependencies: &RunnerDependencies,
 ) -> Result<RunResult, RunnerError> {
     let spec = files::read_spec(dir)?;
     if !is_readable_protocol(host.brief.protocol) {
@@ -75,8 +75,8 @@ pub(crate) fn run_with(
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let event_loop =
         builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
-    let order = RunExecutor { dir, spec: &spec, host, dependencies: means, started_at };
-    event_loop.block_on(order.execute(reserved))
+    let executor = RunExecutor { dir, spec: &spec, host, dependencies, started_at };
+    event_loop.block_on(executor.execute(reserved))
 }
 
 impl RunExecutor<'_> {
@@ -102,14 +102,14 @@ impl RunExecutor<'_> {
             }
         };
         fault::point(RunnerFaultPoint::SessionLocked);
-        let outside = match self.check_external_messages() {
-            Ok(outside) => outside,
+        let external_messages = match self.check_external_messages() {
+            Ok(external_messages) => external_messages,
             Err(result) => {
                 reserved.write(&result)?;
                 return Ok(*result);
             }
         };
-        let prepared = match prepare_run(self, outside).await {
+        let prepared = match prepare_run(self, external_messages).await {
             Ok(prepared) => prepared,
             Err(RunPrepareError::DiskFull(error)) => return Err(error),
             Err(RunPrepareError::Refused(reason)) => {
@@ -122,11 +122,11 @@ impl RunExecutor<'_> {
         let started = self.started_record(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(RunnerFaultPoint::Started);
-        let judged = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
+        let outcomes = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
-        let result = self.finish(&mut run, judged);
+        let result = self.finish(&mut run, outcomes);
         fault::point(RunnerFaultPoint::LogsSynced);
         reserved.write(&result)?;
         fault::point(RunnerFaultPoint::ResultWritten);
@@ -177,18 +177,18 @@ impl RunExecutor<'_> {
         tree: &ProcessTree,
         lock: &mut LockFile,
         mut started: RunStartRecord,
-        RunSessionStart { mut start, reason, external_note: outside }: RunSessionStart,
+        RunSessionStart { mut start, reason, external_note }: RunSessionStart,
     ) -> RunAttemptOutcomes {
         run.record_session_start(&start, &reason);
-        if let Some(outside) = outside {
-            run.add_note("taken_in", &outside);
+        if let Some(external_note) = external_note {
+            run.add_note("taken_in", &external_note);
         }
-        let mut judged = RunAttemptOutcomes::default();
+        let mut outcomes = RunAttemptOutcomes::default();
         let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
         if let SessionStart::Continue { source, id, keep } = &start {
-            if self.hand_over(run, tree, lock, (source, *keep), &mut judged).await.is_none() {
-                return judged;
+            if self.hand_over(run, tree, lock, (source, *keep), &mut outcomes).await.is_none() {
+                return outcomes;
             }
             start = SessionStart::Resume { id: id.clone() };
             run.deadlines.restart(Instant::now());
@@ -201,11 +201,11 @@ impl RunExecutor<'_> {
                 run.deadlines.restart(Instant::now());
             }
             let ending = self.run_attempt(run, tree, lock, &start).await;
-            judged.record_attempt(run, ending);
+            outcomes.record_attempt(run, ending);
             if run.ending.is_some() || !run.journal.is_flushed() {
-                return judged;
+                return outcomes;
             }
-            let reason = match judged.error_class() {
+            let reason = match outcomes.error_class() {
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
@@ -217,7 +217,7 @@ impl RunExecutor<'_> {
                                 "warning",
                                 &format!("cannot start a new session: {reason}"),
                             );
-                            return judged;
+                            return outcomes;
                         }
                     };
                     *lock = fresh;
@@ -232,7 +232,7 @@ impl RunExecutor<'_> {
                     start = SessionStart::Resume { id: run.session.clone() };
                     "the login had expired, so the agent is started again"
                 }
-                _ => return judged,
+                _ => return outcomes,
             };
             run.record_session_start(&start, reason);
             run.deadlines.restart(Instant::now());
@@ -266,13 +266,13 @@ impl RunExecutor<'_> {
         uuid: Uuid,
     ) -> AgentProcessExit {
         let inherit = [lock.fd()];
-        let place = SpawnContext {
+        let spawn_context = SpawnContext {
             cwd: &self.spec.working_directory,
             env: &self.host.brief.env,
             inherit: &inherit,
             secrets: &run.redactor,
         };
-        let agent = match tree.spawn(launch, &place) {
+        let agent = match tree.spawn(launch, &spawn_context) {
             Ok(agent) => agent,
             Err(error) => {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };

@@ -54,8 +54,8 @@ pub(crate) async fn not_found(State(app): State<SharedServerState>, request: Req
     let caller = request.extensions().get::<RequestCaller>().filter(|_| wants_page);
     match caller {
         Some(caller) => {
-            let visit = PageContext::load(app, caller).await;
-            visit.page_error(ProblemDetails::not_found("there is no such page")).into_response()
+            let context = PageContext::load(app, caller).await;
+            context.page_error(ProblemDetails::not_found("there is no such page")).into_response()
         }
         None => ProblemDetails::not_found("there is no such route").into_response(),
     }
@@ -66,7 +66,7 @@ async fn serve_asset(PathParams((version, name)): PathParams<(String, String)>) 
         return ProblemDetails::not_found("there is no such file").into_response();
     };
     // A page of another version may still be open in a browser: it gets the current file, uncached.
-    let kept = if version == assets::version() { CACHE_FOREVER } else { NO_STORE };
+    let cache = if version == assets::version() { CACHE_FOREVER } else { NO_STORE };
     let kind = HeaderValue::from_static(asset.media_type);
-    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, kept)], asset.bytes).into_response()
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, cache)], asset.bytes).into_response()
 }

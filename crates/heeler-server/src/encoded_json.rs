@@ -29,9 +29,9 @@ pub(crate) struct EncodedJson<T> {
 }
 
 impl<T: Serialize> EncodedJson<T> {
-    pub(crate) fn encode(told: &T) -> serde_json::Result<EncodedJson<T>> {
+    pub(crate) fn encode(value: &T) -> serde_json::Result<EncodedJson<T>> {
         let mut text = Vec::with_capacity(INITIAL_CAPACITY_BYTES);
-        serde_json::to_writer(&mut text, told)?;
+        serde_json::to_writer(&mut text, value)?;
         Ok(EncodedJson { text: text.into(), of: PhantomData })
     }
 }

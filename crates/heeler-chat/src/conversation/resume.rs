@@ -109,8 +109,8 @@ impl Conversation {
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.find_turn_job(turn) {
             Ok(Some(job)) => {
-                let asked = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
-                self.save_state(|state| state.turns.push(asked));
+                let recorded = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
+                self.save_state(|state| state.turns.push(recorded));
             }
             Ok(None) if age.is_some_and(|age| age > TURN_LOOKUP_WINDOW) => {
                 self.display.show_notice("it is no longer known if your last message was sent; `heeler jobs` lists the jobs.");

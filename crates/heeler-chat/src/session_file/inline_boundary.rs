@@ -22,11 +22,11 @@ pub(crate) fn find_inline_boundary(
     if inline.is_empty() {
         return Ok(None);
     }
-    if let Some(begun) = metadata.state.adopting
-        && begun.entries < inline.len()
-        && is_line_start(path, begun.bytes)?
+    if let Some(adopting) = metadata.state.adopting
+        && adopting.entries < inline.len()
+        && is_line_start(path, adopting.bytes)?
     {
-        return Ok(Some(begun));
+        return Ok(Some(adopting));
     }
     let mut entries = 0;
     for (record, line) in read_records(path, 0)?.zip(inline) {

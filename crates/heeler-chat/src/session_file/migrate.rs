@@ -48,8 +48,8 @@ impl SessionFile {
             let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
             self.inline_boundary = find_inline_boundary(&path, &self.metadata)?;
         }
-        if let Some(seam) = self.inline_boundary {
-            self.migrate_inline_entries(seam)?;
+        if let Some(boundary) = self.inline_boundary {
+            self.migrate_inline_entries(boundary)?;
         }
         self.write_metadata()?;
         self.location.foreign = None;
@@ -104,10 +104,10 @@ impl SessionFile {
     }
 
     /// Moves the entries that only the inline transcript has to the transcript file.
-    fn migrate_inline_entries(&mut self, seam: InlineBoundary) -> Result<(), SessionFileError> {
+    fn migrate_inline_entries(&mut self, boundary: InlineBoundary) -> Result<(), SessionFileError> {
         let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
-        let lines = self.metadata.inline[seam.entries..].to_vec();
-        if seam.bytes == 0 {
+        let lines = self.metadata.inline[boundary.entries..].to_vec();
+        if boundary.bytes == 0 {
             // The replacement is atomic, so there is no partial state.
             self.log = None;
             let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
@@ -115,13 +115,13 @@ impl SessionFile {
         } else {
             // Only this marker distinguishes entries from the array from identical ones of the
             // file.
-            self.metadata.state.adopting = Some(seam);
+            self.metadata.state.adopting = Some(boundary);
             self.write_metadata_with(InlineTranscriptUpdate::Keep)?;
             self.location.foreign = None;
-            self.append_missing(&path, seam, &lines)?;
+            self.append_missing(&path, boundary, &lines)?;
         }
-        self.adopted_offsets = vec![seam.bytes];
-        for record in read_records(&path, seam.bytes)? {
+        self.adopted_offsets = vec![boundary.bytes];
+        for record in read_records(&path, boundary.bytes)? {
             self.adopted_offsets.push(record?.next);
         }
         (self.metadata.state.adopting, self.inline_boundary) = (None, None);
@@ -132,11 +132,11 @@ impl SessionFile {
     fn append_missing(
         &mut self,
         path: &Utf8Path,
-        seam: InlineBoundary,
+        boundary: InlineBoundary,
         lines: &[String],
     ) -> Result<(), SessionFileError> {
         let mut there = 0;
-        for (record, line) in read_records(path, seam.bytes)?.zip(lines) {
+        for (record, line) in read_records(path, boundary.bytes)?.zip(lines) {
             if !is_same_entry(&record?.text, line) {
                 break;
             }

@@ -126,18 +126,18 @@ impl FleetTools {
         }
         let option = |label: &String| json!({ "label": label, "description": "" });
         let options: Vec<Json> = options.iter().map(option).collect();
-        let asked = json!({
+        let question_input = json!({
             "question": question, "header": "Question", "multiSelect": false, "options": options,
         });
         let (reply, answered) = oneshot::channel();
-        let inquiry = ToolQuestion { input: json!({ "questions": [asked] }), reply };
+        let tool_question = ToolQuestion { input: json!({ "questions": [question_input] }), reply };
         let ending =
             || format!("the run is ending, so the question is not asked; {NO_ANSWER_ADVICE}");
-        self.questions.send(inquiry).await.map_err(|_| ending())?;
+        self.questions.send(tool_question).await.map_err(|_| ending())?;
         match answered.await.map_err(|_| ending())? {
             QuestionAnswer::Allow { input } => {
-                let words = input.as_ref().and_then(question::format_answers);
-                Ok(words.unwrap_or_else(|| "the person left it to you".to_owned()))
+                let answers = input.as_ref().and_then(question::format_answers);
+                Ok(answers.unwrap_or_else(|| "the person left it to you".to_owned()))
             }
             QuestionAnswer::Deny { message, .. } => {
                 Err(format!("there is no answer: {message}; {NO_ANSWER_ADVICE}"))

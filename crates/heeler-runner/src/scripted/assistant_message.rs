@@ -58,21 +58,22 @@ impl ScriptedAgent {
         delta: impl Fn(&str) -> Json,
     ) -> Result<(), ScriptedStopReason> {
         let index = self.begin_block(empty);
-        let mut said = 0;
+        let mut written_bytes = 0;
         for piece in split_pieces(text, speech.chunks as usize) {
-            let waited = match speech.delay.is_zero() || said == 0 {
+            let waited = match speech.delay.is_zero() || written_bytes == 0 {
                 true => ScriptedWaitOutcome::TimedOut,
                 false => self.wait(Some(speech.delay), |_| false)?,
             };
             if waited == ScriptedWaitOutcome::Interrupted {
-                let is_text = empty["type"] == "text" && said > 0;
-                let block = is_text.then(|| json!({"type": "text", "text": &text[..said]}));
-                return Err(ScriptedStopReason::Interrupted { said: block, in_tool: false });
+                let is_text = empty["type"] == "text" && written_bytes > 0;
+                let block =
+                    is_text.then(|| json!({"type": "text", "text": &text[..written_bytes]}));
+                return Err(ScriptedStopReason::Interrupted { partial: block, in_tool: false });
             }
             self.stream_event(
                 || json!({"type": "content_block_delta", "index": index, "delta": delta(piece)}),
             );
-            said += piece.len();
+            written_bytes += piece.len();
         }
         Ok(())
     }
@@ -127,10 +128,10 @@ impl ScriptedAgent {
     /// interrupted.
     pub(super) fn write_interruption(
         &mut self,
-        said: Option<Json>,
+        partial: Option<Json>,
         in_tool: bool,
     ) -> Result<(), ScriptedStopReason> {
-        if let Some(block) = said {
+        if let Some(block) = partial {
             self.write_whole_block(block, &json!({"aborted": true}))?;
         }
         let text = match in_tool {
@@ -197,13 +198,13 @@ impl ScriptedAgent {
         let (error, kind) = failure_names(failure);
         let id = Uuid::new_v4().to_string();
         let content = [json!({"type": "text", "text": text})];
-        let mut said = ScriptedAssistantMessage::new(&id, "<synthetic>", &content);
-        said.stop_reason = Some("stop_sequence");
+        let mut failure_message = ScriptedAssistantMessage::new(&id, "<synthetic>", &content);
+        failure_message.stop_reason = Some("stop_sequence");
         let mut more = json!({"error": error, "is_api_error_message": true});
         if let Some(status) = failure.status() {
             merge_objects(&mut more, json!({"api_error_status": status, "api_error_type": kind}));
         }
-        self.write_message("assistant", &said, &more)?;
+        self.write_message("assistant", &failure_message, &more)?;
         Err(ScriptedStopReason::Failed { message: text, status: failure.status(), kind })
     }
 

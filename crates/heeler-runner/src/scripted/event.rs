@@ -24,7 +24,7 @@ pub(super) enum ScriptedEvent {
 #[derive(Debug)]
 pub(super) enum ScriptedStopReason {
     /// Interrupted; part of a text may have been written, or a tool was running.
-    Interrupted { said: Option<Json>, in_tool: bool },
+    Interrupted { partial: Option<Json>, in_tool: bool },
     /// The API failed, as scripted.
     Failed { message: String, status: Option<u16>, kind: &'static str },
     /// The turn limit was reached.

@@ -116,8 +116,8 @@ impl ScriptedAgent {
             })
         };
         Ok(match stop {
-            ScriptedStopReason::Interrupted { said, in_tool } => {
-                self.write_interruption(said, in_tool)?;
+            ScriptedStopReason::Interrupted { partial, in_tool } => {
+                self.write_interruption(partial, in_tool)?;
                 let reason = if in_tool { "aborted_tools" } else { "aborted_streaming" };
                 let error = "the turn was interrupted".to_owned();
                 let mut result = failed(&self.turn, "error_during_execution", reason, error);
@@ -209,7 +209,7 @@ impl ScriptedAgent {
     pub(super) fn stop_if_interrupted(&mut self) -> Result<(), ScriptedStopReason> {
         self.process_events()?;
         match self.interrupted {
-            true => Err(ScriptedStopReason::Interrupted { said: None, in_tool: false }),
+            true => Err(ScriptedStopReason::Interrupted { partial: None, in_tool: false }),
             false => Ok(()),
         }
     }
@@ -254,8 +254,8 @@ impl ScriptedAgent {
             }
             ScriptStep::Exit(exit) => Err(ScriptedStopReason::Exit(*exit)),
             ScriptStep::Spawn(spawn) => {
-                let place = self.command_context();
-                match spawn_detached(spawn, &place, &self.settings.program) {
+                let context = self.command_context();
+                match spawn_detached(spawn, &context, &self.settings.program) {
                     Ok(()) => Ok(()),
                     Err(error) => {
                         write_stderr(&format!("cannot spawn `{}`: {error}", spawn.command));
@@ -290,7 +290,7 @@ impl ScriptedAgent {
     fn pause(&mut self, length: Option<Duration>) -> Result<(), ScriptedStopReason> {
         match self.wait(length, |_| false)? {
             ScriptedWaitOutcome::Interrupted => {
-                Err(ScriptedStopReason::Interrupted { said: None, in_tool: false })
+                Err(ScriptedStopReason::Interrupted { partial: None, in_tool: false })
             }
             ScriptedWaitOutcome::Ready | ScriptedWaitOutcome::TimedOut => Ok(()),
         }

@@ -58,18 +58,18 @@ impl SettledRunReport {
     ) -> Result<SettledRunReport, RunSettleError> {
         let mut known = job_row_ids(&spec.job_log, started.job_rows_before)?;
         let (log, session) = (&started.session_log, &started.session);
-        let mut story = RunReplayState::new(spec.runtime);
+        let mut state = RunReplayState::new(spec.runtime);
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
             let recorder = TranscriptRecorder::new(session.clone(), cwd);
-            return Ok(story.conclude(spec, started, &recorder, 0));
+            return Ok(state.conclude(spec, started, &recorder, 0));
         }
         let begin = line_start(log, started.session_rows_before)?;
         let RunSessionHistory { mut recorder, last_result } =
             session::load_history_until(spec, log, session, begin)?;
         if let Some(result) = last_result {
-            story.tally = story.tally.with_previous_result(&result);
+            state.tally = state.tally.with_previous_result(&result);
         }
         for entry in TranscriptScanner::open_at(log, begin)? {
             let TranscriptEntry::Record(record) = entry? else { continue };
@@ -78,7 +78,7 @@ impl SettledRunReport {
             if !belongs_to_run(row.as_json(), spec.run) {
                 continue;
             }
-            story.apply_row(&row, parse_line(record.text.as_bytes()));
+            state.apply_row(&row, parse_line(record.text.as_bytes()));
             for row in rows {
                 if row_uuid(&row).is_some_and(|uuid| known.insert(uuid)) {
                     append(&row)?;
@@ -86,7 +86,7 @@ impl SettledRunReport {
                 }
             }
         }
-        Ok(story.conclude(spec, started, &recorder, completed))
+        Ok(state.conclude(spec, started, &recorder, completed))
     }
 }
 
@@ -162,8 +162,8 @@ impl RunReplayState {
         completed: u64,
     ) -> SettledRunReport {
         let (end, mut conclusion) = self.determine_end();
-        if let Some(aside) = &self.side_cost {
-            conclusion.cost = aside.clone().plus(&conclusion.cost);
+        if let Some(side_cost) = &self.side_cost {
+            conclusion.cost = side_cost.clone().plus(&conclusion.cost);
         }
         let resumed =
             matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);

@@ -62,10 +62,10 @@ pub(super) struct PendingLoginLink {
 }
 
 impl AccessControl {
-    pub fn new(reach: &WebEndpoint) -> AccessControl {
+    pub fn new(endpoint: &WebEndpoint) -> AccessControl {
         AccessControl {
-            allowed_hosts: AllowedHosts::new(&reach.host, &reach.origins),
-            url: reach.url(),
+            allowed_hosts: AllowedHosts::new(&endpoint.host, &endpoint.origins),
+            url: endpoint.url(),
             links: Mutex::default(),
             limiter: Mutex::default(),
             password_permits: Semaphore::new(PASSWORD_CHECKS_MAX),
@@ -76,7 +76,7 @@ impl AccessControl {
     /// Creates a link with which one browser can log in, once, within [`LINK_LIFETIME`].
     pub(crate) fn make_link(
         &self,
-        who: &str,
+        user_name: &str,
         scope: AccessScope,
         now: Timestamp,
     ) -> Result<String, SecretGenerationError> {
@@ -91,7 +91,7 @@ impl AccessControl {
         }
         links.insert(
             secret.hash(),
-            PendingLoginLink { user_name: who.to_owned(), scope, expires_at: until },
+            PendingLoginLink { user_name: user_name.to_owned(), scope, expires_at: until },
         );
         Ok(format!("{}/login?link={}", self.url, secret.reveal()))
     }

@@ -30,9 +30,9 @@ pub(super) fn routes() -> ApiRoutes {
 )]
 async fn reload(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
 ) -> JsonResult<ConfigReloadReply> {
-    match app.send_keyed_command(&asker, DaemonCommand::Reload).await?.into() {
+    match app.send_keyed_command(&caller, DaemonCommand::Reload).await?.into() {
         DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
         other => Err(unexpected_reply(&other)),
     }
@@ -65,7 +65,7 @@ enum StopJobsPolicy {
 )]
 async fn stop(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     JsonBody(order): JsonBody<StopDaemonBody>,
 ) -> JsonResult<MessageReply> {
     let stopping = match order.jobs {
@@ -73,5 +73,5 @@ async fn stop(
         StopJobsPolicy::Cancel => StopMode::Force,
         StopJobsPolicy::Keep => StopMode::KeepJobs,
     };
-    app.request_change(&asker, DaemonCommand::Stop(stopping)).await
+    app.request_change(&caller, DaemonCommand::Stop(stopping)).await
 }

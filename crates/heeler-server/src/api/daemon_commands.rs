@@ -18,10 +18,10 @@ impl ServerState {
     /// Sends a command that creates or changes a job.
     pub(super) async fn request_job(
         &self,
-        asker: &KeyedCaller,
+        caller: &KeyedCaller,
         command: DaemonCommand,
     ) -> JsonResult<JobReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
+        match self.send_keyed_command(caller, command).await?.into() {
             DaemonReply::Job(job) => Ok(Json(job)),
             other => Err(unexpected_reply(&other)),
         }
@@ -30,10 +30,10 @@ impl ServerState {
     /// Sends a command that is answered with a message.
     pub(super) async fn request_change(
         &self,
-        asker: &KeyedCaller,
+        caller: &KeyedCaller,
         command: DaemonCommand,
     ) -> JsonResult<MessageReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
+        match self.send_keyed_command(caller, command).await?.into() {
             DaemonReply::Done(done) => Ok(Json(done)),
             other => Err(unexpected_reply(&other)),
         }
@@ -42,10 +42,10 @@ impl ServerState {
     /// Sends a command that starts or changes a workflow run.
     pub(super) async fn request_workflow_run(
         &self,
-        asker: &KeyedCaller,
+        caller: &KeyedCaller,
         command: DaemonCommand,
     ) -> JsonResult<WorkflowRunReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
+        match self.send_keyed_command(caller, command).await?.into() {
             DaemonReply::Run(run) => Ok(Json(run)),
             other => Err(unexpected_reply(&other)),
         }

@@ -12,6 +12,6 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    Ok(HtmlPage(api_docs::page(&visit.frame, api::openapi_json())))
+    let context = PageContext::load(app, &caller).await;
+    Ok(HtmlPage(api_docs::page(&context.frame, api::openapi_json())))
 }

@@ -42,12 +42,12 @@ impl IntoResponse for PageError {
     fn into_response(self) -> Response {
         let ProblemDetails { status, detail, hint, retry_after, .. } = self.problem;
         let code = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut shown =
+        let mut response =
             page_response(code, error_page::page(&self.frame, status, &detail, hint.as_deref()));
         if let Some(seconds) = retry_after {
-            shown.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
-        shown
+        response
     }
 }
 
@@ -69,7 +69,7 @@ impl PageContext {
         let setup = app.fleet_monitor.setup();
         let now = (app.clock)();
         // A page without counts is better than none.
-        let pulse = app.read(move |records| records.activity(now)).await.unwrap_or_default();
+        let activity = app.read(move |records| records.activity(now)).await.unwrap_or_default();
         let root = setup.loaded.fleets.first();
         let frame = PageFrame {
             fleet: root.and_then(|fleet| fleet.name.clone()).unwrap_or_else(|| "Heeler".to_owned()),
@@ -80,7 +80,7 @@ impl PageContext {
                 AccessScope::Admin => ViewerScope::Admin,
             },
             csrf_token: caller.csrf_token.clone(),
-            counts: navigation_counts(pulse),
+            counts: navigation_counts(activity),
             now,
             zone: setup.zone.clone(),
             version: app.version.clone(),
@@ -91,20 +91,20 @@ impl PageContext {
     /// Reads the data of the page; a failure becomes an error page.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
+        load: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, PageError> {
-        self.app.read(question).await.map_err(|problem| self.page_error(problem))
+        self.app.read(load).await.map_err(|problem| self.page_error(problem))
     }
 
     /// Reads the data of the page and renders it on a blocking thread: a list or an agent's text
     /// may be long, and other requests must not wait.
     pub(crate) async fn render<T>(
         &self,
-        question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
+        load: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
         render: impl FnOnce(&PageFrame, &T) -> Markup + Send + 'static,
     ) -> PageResult {
         let frame = self.frame.clone();
-        self.read(move |records| Ok(HtmlPage(render(&frame, &question(records)?)))).await
+        self.read(move |records| Ok(HtmlPage(render(&frame, &load(records)?)))).await
     }
 
     /// Returns the names of all agents: in the order of the config, then former agents.
@@ -120,7 +120,7 @@ impl PageContext {
     }
 }
 
-fn navigation_counts(pulse: FleetActivity) -> NavigationCounts {
-    let FleetActivity { running, waiting, failed24h, approvals } = pulse;
+fn navigation_counts(activity: FleetActivity) -> NavigationCounts {
+    let FleetActivity { running, waiting, failed24h, approvals } = activity;
     NavigationCounts { running, waiting, failed: failed24h, approvals }
 }

@@ -264,7 +264,7 @@ async fn log_stream(
             "lines must be at most {LOG_LINES_MAX}, not {lines}"
         )));
     }
-    let mark = match last_event_id(&headers)? {
+    let cursor = match last_event_id(&headers)? {
         None => None,
         Some(id) => Some(id.parse().map_err(|_| {
             ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a log line")
@@ -279,7 +279,7 @@ async fn log_stream(
     let path = app.records.dir().logs().join(heeler_engine::logs::DAEMON_LOG);
     let counted = [reading, app.live_streams.count_client()];
     let reader =
-        LogStreamReader::new(path, mark, lines, app.live_streams.ending.subscribe(), counted);
+        LogStreamReader::new(path, cursor, lines, app.live_streams.ending.subscribe(), counted);
     Ok(event_stream_response(unfold(reader, |mut reader| async move {
         let bytes = reader.next().await?;
         Some((Ok(bytes), reader))
