@@ -16,6 +16,9 @@ pub(crate) struct StoppableThread<T> {
     thread: Option<JoinHandle<T>>,
 }
 
+/// Operation that returns a message to show at the end, or the reason for its failure.
+pub(crate) type BackgroundTask = StoppableThread<Result<String, String>>;
+
 impl<T: Send + 'static> StoppableThread<T> {
     /// Starts the operation. It should check the flag from time to time.
     pub(crate) fn start(

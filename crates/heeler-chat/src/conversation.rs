@@ -16,7 +16,9 @@ mod display;
 mod exit;
 mod followed_jobs;
 mod fork;
+mod fork_copy;
 mod loops;
+mod options;
 mod outbox;
 mod phase;
 mod questions;
@@ -26,59 +28,28 @@ mod rows;
 mod turn_phase;
 mod turns;
 mod undo;
+mod worker_list;
 mod workers;
 
-use camino::Utf8PathBuf;
 use jiff::Timestamp;
 
+pub use self::display::PAGE_ENTRIES;
+pub use self::options::{ConversationOptions, WorkerExitPolicy};
 pub use self::phase::{EXIT_WAIT, INSIGHTS_TIMEOUT};
 pub use self::resume::TURN_LOOKUP_WINDOW;
 
-use self::background_task::BackgroundTask;
 use self::display::ConversationDisplay;
 use self::followed_jobs::FollowedJobs;
 use self::outbox::MessageOutbox;
 use self::phase::{ConversationPhase, ConversationPhaseEvent};
 use self::record::ConversationRecord;
 use self::turn_phase::{TurnEvent, TurnPhase};
-use self::workers::WorkerList;
+use self::worker_list::{ConversationWorker, WorkerList};
+use crate::background::BackgroundTask;
 use crate::{
     ChatFleetClient, ChatFleetEvent, ChatOutput, ChatSpeaker, ConversationEntry, ConversationState,
     ConversationStatus, EntryRole, SessionDirectory, SessionFile, SessionFileError, UserAction,
 };
-
-/// Entries shown at first, and loaded at a time.
-pub const PAGE_ENTRIES: usize = 50;
-
-/// Treatment of running workers when the person leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkerExitPolicy {
-    /// Ask the person.
-    Ask,
-    /// Stop them.
-    Stop,
-    /// Keep them running under the daemon.
-    KeepRunning,
-}
-
-/// Options of a conversation.
-#[derive(Debug, Clone)]
-pub struct ConversationOptions {
-    /// A person is present and can answer questions.
-    pub attended: bool,
-    /// Treatment of running workers at the end.
-    pub worker_exit_policy: WorkerExitPolicy,
-    /// Ask the agent for insights at the end.
-    pub insights: bool,
-    /// Insights of earlier sessions, sent with the first turn.
-    pub earlier_insights: Option<String>,
-    /// Restart the loops of a resumed session at once.
-    pub restart_loops: bool,
-    /// Directory in which `/export` writes.
-    pub folder: Utf8PathBuf,
-    /// Keys with descriptions, for `/help`; empty without a screen.
-    pub keys: &'static [(&'static str, &'static str)],
-}
 
 /// A person's conversation with an agent.
 pub struct Conversation {
@@ -279,7 +250,7 @@ impl Conversation {
             cost_usd: self.jobs.total_cost(),
             busy: self.activity().map(str::to_owned),
             queued: self.outbox.queued(),
-            workers: self.workers.iter().map(workers::ConversationWorker::status).collect(),
+            workers: self.workers.iter().map(ConversationWorker::status).collect(),
             loops: state.loops.iter().filter(|one| one.next_at.is_some()).count(),
             tasks: state.tasks.iter().filter(|task| !task.done).count(),
             trouble: shown.trouble.clone(),

@@ -78,7 +78,7 @@ pub struct ConversationState {
 impl ConversationState {
     /// Returns the jobs of its turns, oldest first.
     pub fn jobs(&self) -> Vec<JobId> {
-        self.turns.iter().filter_map(|asked| asked.job.clone()).collect()
+        self.turns.iter().filter_map(|turn| turn.job.clone()).collect()
     }
 
     /// Returns the name of the agent, or an empty string.
@@ -162,16 +162,16 @@ impl RosterWorker {
         let entry = entry.as_object().ok_or_else(|| format!("{}: it is no object", nameless()))?;
         let text = |keys: &[&str]| keys.iter().find_map(|key| entry.get(*key)?.as_str());
         let name = text(&NAME_KEYS);
-        let who = name.map_or_else(nameless, |name| format!("worker `{name}`"));
-        let name = name.ok_or_else(|| format!("{who}: it has no name"))?;
-        validate_id(name).map_err(|error| format!("{who}: {error}"))?;
+        let subject = name.map_or_else(nameless, |name| format!("worker `{name}`"));
+        let name = name.ok_or_else(|| format!("{subject}: it has no name"))?;
+        validate_id(name).map_err(|error| format!("{subject}: {error}"))?;
         let file = text(&FILE_KEYS).map_or_else(|| format!("{name}{NDJSON_SUFFIX}"), str::to_owned);
         if let Some(reason) = unsafe_file_reason(&file) {
-            return Err(format!("{who}: transcript path `{file}`: {reason}"));
+            return Err(format!("{subject}: transcript path `{file}`: {reason}"));
         }
         let ours = entry.get(HEELER_KEY).cloned().unwrap_or_else(|| Json::Object(Map::new()));
         let ours: RosterWorkerKeys = serde_json::from_value(ours)
-            .map_err(|error| format!("{who}: its `{HEELER_KEY}` cannot be read: {error}"))?;
+            .map_err(|error| format!("{subject}: its `{HEELER_KEY}` cannot be read: {error}"))?;
         let (task, jobs) = (ours.task, ours.jobs);
         Ok(RosterWorker { name: name.to_owned(), task, jobs, file, entry: entry.clone() })
     }

@@ -29,10 +29,11 @@ pub use fleet_client::{
     MessageDeliveryError, TurnRequest, TurnSessionChoice,
 };
 pub use session_directory::{
-    OldFormatPolicy, OpenedSessionFile, SessionDirectory, SessionDirectoryError, SessionFileEntry,
-    SessionFileRef, SessionFileSummary,
+    SessionDirectory, SessionDirectoryError, SessionFileEntry, SessionFileRef, SessionFileSummary,
 };
-pub use session_file::{EntryCursor, EntryPage, SessionFile, SessionFileError};
+pub use session_file::{
+    EntryCursor, EntryPage, OldFormatPolicy, OpenedSessionFile, SessionFile, SessionFileError,
+};
 pub use tasks::{ConversationLoop, ConversationTask};
 pub use ui_messages::{
     ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus, ConversationStatus, UserAction,

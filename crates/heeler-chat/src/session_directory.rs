@@ -4,6 +4,7 @@
 //! holds `<id>.lock` in Heeler's directory, even for a session of another program, which is copied
 //! there before the first write. Start at [`SessionDirectory`].
 
+mod session_file_entry;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,12 @@ use jiff::Timestamp;
 use thiserror::Error;
 use uuid::Uuid;
 
+use self::session_file_entry::{JSON, lock_name, read_metadata};
+pub use self::session_file_entry::{SessionFileEntry, SessionFileRef, SessionFileSummary};
 use crate::conversation_state::ConversationState;
-use crate::session_file::{SessionFile, SessionFileError, SessionFileLocation};
+use crate::session_file::{
+    OldFormatPolicy, OpenedSessionFile, SessionFile, SessionFileError, SessionFileLocation,
+};
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 
 /// Longest wait for a lock: listing sessions holds each lock for a moment.
@@ -45,7 +50,6 @@ const INSIGHTS_BYTES_MAX: u64 = 16 * 1024;
 /// Most earlier sessions that are searched for insights.
 const INSIGHTS_SESSIONS_MAX: usize = 200;
 
-const JSON: &str = ".json";
 const TRANSCRIPT: &str = ".transcript.ndjson";
 /// Suffix of insights files.
 pub(crate) const INSIGHTS_SUFFIX: &str = ".insights.md";
@@ -93,80 +97,6 @@ pub struct SessionDirectory {
     /// Directories of other programs.
     foreign: Vec<Utf8PathBuf>,
     disk: Arc<dyn DiskBackend>,
-}
-
-/// Session in a list.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SessionFileSummary {
-    pub id: String,
-    /// Agent that the person talked to.
-    pub agent: Option<String>,
-    /// Working directory of the person.
-    pub folder: Option<Utf8PathBuf>,
-    /// Creation time, if the file has one.
-    pub created: Option<Timestamp>,
-    /// Time of the last write to its files.
-    pub updated: Timestamp,
-    /// Number of entries; `None` if counting would take long.
-    pub messages: Option<u64>,
-    /// First message of the person.
-    pub first_message: Option<String>,
-    /// Last message.
-    pub last_message: Option<String>,
-    /// The session belongs to another program until it is written.
-    pub is_foreign: bool,
-    /// Process that has it open.
-    pub opened_by: Option<String>,
-    /// Reason for which it cannot be opened.
-    pub fault: Option<String>,
-}
-
-impl SessionFileSummary {
-    /// Returns the number of entries as text.
-    pub fn entry_count_label(&self) -> String {
-        match self.messages {
-            None => "… entries".to_owned(),
-            Some(1) => "1 entry".to_owned(),
-            Some(count) => format!("{count} entries"),
-        }
-    }
-}
-
-/// Location of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionFileRef {
-    /// Complete ID.
-    pub id: String,
-    /// The session belongs to another program until it is written.
-    pub is_foreign: bool,
-    /// Directory that contains it.
-    pub(crate) folder: Utf8PathBuf,
-}
-
-/// Session whose content was not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionFileEntry {
-    pub file: SessionFileRef,
-    /// Time of the last write to its files.
-    pub updated: Timestamp,
-}
-
-/// Treatment of a session in an older format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OldFormatPolicy {
-    /// Migrate it to the newest format on the first write.
-    Migrate,
-    /// Keep the format, for older programs that will continue the session
-    /// (`AGENTS_FLEET_NO_MIGRATE=1`).
-    Keep,
-}
-
-/// Opened session.
-#[derive(Debug)]
-pub struct OpenedSessionFile {
-    pub session_file: SessionFile,
-    /// Problems that were skipped or repaired.
-    pub warnings: Vec<String>,
 }
 
 impl SessionDirectory {
@@ -253,9 +183,9 @@ impl SessionDirectory {
             return Ok(found);
         }
         let all = self.all_sessions()?;
-        let fitting: Vec<&SessionFileRef> =
+        let matching: Vec<&SessionFileRef> =
             all.values().filter(|it| it.id.starts_with(id)).collect();
-        match fitting[..] {
+        match matching[..] {
             [found] => Ok(found.clone()),
             [] => {
                 let near = did_you_mean(id, all.keys().map(String::as_str)).map(str::to_owned);
@@ -263,8 +193,8 @@ impl SessionDirectory {
             }
             _ => {
                 let some: Vec<&str> =
-                    fitting.iter().take(NAMED_MAX).map(|it| it.id.as_str()).collect();
-                let more = if fitting.len() > NAMED_MAX { ", …" } else { "" };
+                    matching.iter().take(NAMED_MAX).map(|it| it.id.as_str()).collect();
+                let more = if matching.len() > NAMED_MAX { ", …" } else { "" };
                 let some = format!("{}{more}", some.join(", "));
                 Err(SessionDirectoryError::Ambiguous { id: id.to_owned(), some })
             }
@@ -305,12 +235,12 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, mut metadata, lock) = self.reserve_session(new, now)?;
+        let (location, mut metadata, lock) = self.reserve_session(new, now)?;
         let bytes = metadata.write(Some(0), InlineTranscriptUpdate::Clear);
-        let path = self.heeler_folder.join(format!("{}{JSON}", place.id));
+        let path = self.heeler_folder.join(format!("{}{JSON}", location.id));
         write_new_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
             .map_err(SessionFileError::Disk)?;
-        self.open_reserved(place, metadata, lock)
+        self.open_reserved(location, metadata, lock)
     }
 
     /// Creates a draft: it becomes a session when it is saved, so that content written before is
@@ -320,18 +250,18 @@ impl SessionDirectory {
         new: ConversationState,
         now: Timestamp,
     ) -> Result<SessionFile, SessionDirectoryError> {
-        let (place, metadata, lock) = self.reserve_session(new, now)?;
-        self.open_reserved(place, metadata, lock)
+        let (location, metadata, lock) = self.reserve_session(new, now)?;
+        self.open_reserved(location, metadata, lock)
     }
 
     fn open_reserved(
         &self,
-        place: SessionFileLocation,
+        location: SessionFileLocation,
         metadata: SessionMetadata,
         lock: LockFile,
     ) -> Result<SessionFile, SessionDirectoryError> {
         let disk = Arc::clone(&self.disk);
-        let opened = SessionFile::open(place, metadata, lock, disk, OldFormatPolicy::Migrate)?;
+        let opened = SessionFile::open(location, metadata, lock, disk, OldFormatPolicy::Migrate)?;
         Ok(opened.session_file)
     }
 
@@ -385,8 +315,9 @@ impl SessionDirectory {
         let (path, read) = read_metadata(&found);
         let metadata = read.map_err(|reason| SessionDirectoryError::Faulty { path, reason })?;
         let foreign = found.is_foreign.then_some(found.folder);
-        let place = SessionFileLocation { id, heeler_folder: self.heeler_folder.clone(), foreign };
-        Ok(SessionFile::open(place, metadata, lock, Arc::clone(&self.disk), older)?)
+        let location =
+            SessionFileLocation { id, heeler_folder: self.heeler_folder.clone(), foreign };
+        Ok(SessionFile::open(location, metadata, lock, Arc::clone(&self.disk), older)?)
     }
 
     fn lock(&self, id: &str, now: Timestamp) -> Result<LockFile, SessionDirectoryError> {
@@ -509,23 +440,4 @@ fn map_in_parallel<T: Sync, R: Send>(things: &[T], act: impl Fn(&T) -> R + Sync)
             .map(|share| share.join().unwrap_or_else(|panic| resume_unwind(panic)));
         done.flatten().collect()
     })
-}
-
-/// Reads a session file; the error is the reason as text.
-pub(crate) fn read_metadata(
-    found: &SessionFileRef,
-) -> (Utf8PathBuf, Result<SessionMetadata, String>) {
-    let name = format!("{}{JSON}", found.id);
-    let read = || {
-        validate_id(&found.id).map_err(|error| error.to_string())?;
-        let path = resolve_inside(&found.folder, &name).map_err(|error| error.to_string())?;
-        let text = heeler_transcript::untrusted_file::read_text(&path)
-            .map_err(|error| error.to_string())?;
-        SessionMetadata::read(&found.id, &text)
-    };
-    (found.folder.join(&name), read())
-}
-
-fn lock_name(id: &str) -> String {
-    format!("{id}.lock")
 }

@@ -6,13 +6,14 @@
 //! migrates or copies it. Start at [`SessionFile`].
 
 mod contents;
+mod inline_boundary;
 mod migrate;
 mod page;
+mod records;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::{BTreeMap, HashMap};
-use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -20,21 +21,21 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_transcript::{
     AppendError, DiskBackend, DiskError, LockFile, NameError, SyncError, TailRepair,
-    TranscriptDurability, TranscriptOpenError, TranscriptScanner, TranscriptWriter,
-    TranscriptWriterOptions, create_folder, read_tail, replace_file, resolve_inside,
-    untrusted_file, validate_id,
+    TranscriptDurability, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
+    create_folder, read_tail, replace_file, resolve_inside, untrusted_file, validate_id,
 };
 use thiserror::Error;
 
 pub(crate) use self::contents::TranscriptContents;
-pub(crate) use self::migrate::find_inline_boundary;
+pub(crate) use self::inline_boundary::find_inline_boundary;
 pub use self::page::{EntryCursor, EntryPage};
 pub(crate) use self::page::{parse_entry, unterminated_record};
+pub(crate) use self::records::count_entries_from;
+use self::records::{is_missing, read_records};
 use crate::background::StoppableThread;
 use crate::conversation_state::{
     ConversationState, EntryCount, InlineBoundary, NDJSON_SUFFIX, RosterWorker,
 };
-use crate::session_directory::{OldFormatPolicy, OpenedSessionFile};
 use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
 use crate::{ChatSpeaker, ConversationEntry};
 
@@ -65,6 +66,24 @@ pub enum SessionFileError {
     /// Written data may not survive a power loss.
     #[error(transparent)]
     Sync(#[from] SyncError),
+}
+
+/// Treatment of a session in an older format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldFormatPolicy {
+    /// Migrate it to the newest format on the first write.
+    Migrate,
+    /// Keep the format, for older programs that will continue the session
+    /// (`AGENTS_FLEET_NO_MIGRATE=1`).
+    Keep,
+}
+
+/// Opened session.
+#[derive(Debug)]
+pub struct OpenedSessionFile {
+    pub session_file: SessionFile,
+    /// Problems that were skipped or repaired.
+    pub warnings: Vec<String>,
 }
 
 /// Location of a session.
@@ -129,14 +148,14 @@ pub struct SessionFile {
 
 impl SessionFile {
     pub(crate) fn open(
-        place: SessionFileLocation,
+        location: SessionFileLocation,
         metadata: SessionMetadata,
         lock: LockFile,
         disk: Arc<dyn DiskBackend>,
         older: OldFormatPolicy,
     ) -> Result<OpenedSessionFile, SessionFileError> {
         let mut session_file = SessionFile {
-            location: place,
+            location,
             metadata,
             disk,
             is_mirrored: false,
@@ -190,7 +209,7 @@ impl SessionFile {
         self.make_writable()?;
         let line = serde_json::to_string(entry).expect("an entry has only JSON in it");
         let unsure = self.unacknowledged.take();
-        if unsure.is_none_or(|(whose, it)| whose != *of || it != line)
+        if unsure.is_none_or(|(speaker, it)| speaker != *of || it != line)
             || !self.ends_with_line(of, &line)?
         {
             self.append_line(of, line)?;
@@ -294,10 +313,10 @@ impl SessionFile {
 
     /// Removes workers whose files are links, and adds those whose files a crash left unlisted.
     fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
-        let (place, metadata) = (&self.location, &mut self.metadata);
+        let (location, metadata) = (&self.location, &mut self.metadata);
         for at in (0..metadata.state.workers.len()).rev() {
             let worker = &metadata.state.workers[at];
-            match resolve_inside(place.folder(), &place.worker_file_path(&worker.file)) {
+            match resolve_inside(location.folder(), &location.worker_file_path(&worker.file)) {
                 Err(error) => {
                     warnings.push(format!("worker `{}`: {error}", worker.name));
                     metadata.skip_worker(at);
@@ -309,7 +328,7 @@ impl SessionFile {
                 Ok(_) => {}
             }
         }
-        for file in worker_files(place, place.folder())? {
+        for file in worker_files(location, location.folder())? {
             let name = file.strip_suffix(NDJSON_SUFFIX).unwrap_or(&file);
             let workers = &mut metadata.state.workers;
             if !workers.iter().any(|it| it.file == file || it.name == name) {
@@ -480,10 +499,12 @@ fn open_log(
 
 /// Returns the names of the workers' transcripts in a session directory, without links.
 fn worker_files(
-    place: &SessionFileLocation,
+    location: &SessionFileLocation,
     folder: &Utf8Path,
 ) -> Result<Vec<String>, SessionFileError> {
-    let Ok(path) = resolve_inside(folder, &place.workers_folder()) else { return Ok(Vec::new()) };
+    let Ok(path) = resolve_inside(folder, &location.workers_folder()) else {
+        return Ok(Vec::new());
+    };
     let failed = |source| DiskError { action: "list", path: path.clone(), source };
     let names = match std::fs::read_dir(&path) {
         Ok(names) => names,
@@ -501,57 +522,4 @@ fn worker_files(
     }
     files.sort_unstable();
     Ok(files)
-}
-
-/// Iterates over the records of a transcript from an offset on; a missing file has none.
-fn read_records(
-    path: &Utf8Path,
-    from: u64,
-) -> Result<impl Iterator<Item = Result<heeler_transcript::TranscriptRecord, DiskError>>, DiskError>
-{
-    let scan = match TranscriptScanner::open_at(path, from) {
-        Ok(scan) => Some(scan),
-        Err(error) if is_missing(&error.source) => None,
-        Err(error) => return Err(error),
-    };
-    Ok(scan.into_iter().flatten().filter_map(|entry| match entry {
-        Ok(heeler_transcript::TranscriptEntry::Record(record)) => Some(Ok(record)),
-        Ok(heeler_transcript::TranscriptEntry::Fault(_)) => None,
-        Err(error) => Some(Err(error)),
-    }))
-}
-
-/// Counts the entries of a transcript up to an offset, starting from an earlier count if that is
-/// still valid. Returns `None` if more than `bytes_max` would have to be read.
-pub(crate) fn count_entries_from(
-    path: &Utf8Path,
-    before: EntryCount,
-    until: u64,
-    bytes_max: u64,
-) -> Result<Option<EntryCount>, DiskError> {
-    let end = match read_tail(path, 0) {
-        Ok(page) => page.end.min(until),
-        Err(error) if is_missing(&error.source) => 0,
-        Err(error) => return Err(error),
-    };
-    let is_place = before.bytes <= end && migrate::is_line_start(path, before.bytes)?;
-    let mut counted = if is_place { before } else { EntryCount::default() };
-    if end - counted.bytes > bytes_max {
-        return Ok(None);
-    }
-    if counted.bytes < end {
-        for record in read_records(path, counted.bytes)? {
-            // Lines may be appended during the count.
-            if record?.offset >= end {
-                break;
-            }
-            counted.entries += 1;
-        }
-        counted.bytes = end;
-    }
-    Ok(Some(counted))
-}
-
-fn is_missing(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::NotFound
 }

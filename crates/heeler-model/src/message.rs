@@ -105,6 +105,13 @@ pub struct AssistantMessage {
     pub api_error: Option<ApiError>,
 }
 
+impl AssistantMessage {
+    /// Returns the text blocks of the message, one below the other.
+    pub fn text(&self) -> String {
+        self.message.get("content").map(content_text).unwrap_or_default()
+    }
+}
+
 /// API failure, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ApiError {

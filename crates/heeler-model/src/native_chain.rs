@@ -40,16 +40,16 @@ impl NativeSessionChanges {
 /// Compares a native session of `file_bytes` bytes with the position at which the last run left it.
 /// Growth by entries that are not part of the conversation does not count as a change.
 ///
-/// `has_messages_after` looks for messages behind an offset, and `next_older` returns the entries
-/// from the newest to the oldest. Neither is called if it is not needed.
-pub fn compare_with_position<E>(
+/// `lines_after` returns the lines behind an offset, and `next_older` the entries from the newest
+/// to the oldest. Neither is called if it is not needed.
+pub fn compare_with_position<E, L: Iterator<Item = Result<String, E>>>(
     left: &NativeSessionPosition,
     file_bytes: u64,
-    has_messages_after: impl FnOnce(u64) -> Result<bool, E>,
+    lines_after: impl FnOnce(u64) -> Result<L, E>,
     mut next_older: impl FnMut() -> Result<Option<NativeChainEntry>, E>,
 ) -> Result<NativeSessionChanges, E> {
     let has_grown = file_bytes > left.bytes;
-    if file_bytes == left.bytes || (has_grown && !has_messages_after(left.bytes)?) {
+    if file_bytes == left.bytes || (has_grown && !has_messages(lines_after(left.bytes)?)?) {
         return Ok(NativeSessionChanges::default());
     }
     let mut walk = NativeChainComparison::new(left.last);
@@ -60,6 +60,15 @@ pub fn compare_with_position<E>(
     }
     let is_other = !walk.found_ours;
     Ok(walk.finish(is_other))
+}
+
+fn has_messages<E>(lines: impl Iterator<Item = Result<String, E>>) -> Result<bool, E> {
+    for line in lines {
+        if NativeChainEntry::parse(&line?).is_some_and(|entry| entry.is_message()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Simultaneous walk back from the newest entry and from Heeler's last one until both chains meet.

@@ -9,8 +9,8 @@ use maud::{Markup, html};
 
 use crate::components::{
     agent_link, empty_notice, encode_path, format_grouped, format_usd, isolated_text, job_link,
-    meter, one_line, optional_relative_time, relative_time, session_link, status_badge,
-    url_with_params,
+    meter, optional_relative_time, relative_time, session_link, status_badge, url_with_params,
+    visible_line,
 };
 use crate::schedules::{run_now_button, toggle_button};
 use crate::{DashboardSection, PageFrame, charts, jobs};
@@ -49,7 +49,7 @@ pub fn past_page(frame: &PageFrame, name: &str, jobs: &JobPage, found: &SessionP
         }
         (agent_history(frame, name, jobs, found))
     };
-    frame.page(DashboardSection::Agents, &one_line(name), content)
+    frame.page(DashboardSection::Agents, &visible_line(name), content)
 }
 
 /// Renders the jobs and sessions of an agent.
@@ -106,8 +106,8 @@ fn row(frame: &PageFrame, agent: &AgentSummary) -> Markup {
             td.fit { (agent_status(agent)) }
             td { (agent_link(&agent.name)) }
             td.wide.opt2 {
-                div.clamp { (one_line(agent.description.as_deref().unwrap_or_default())) }
-                @if let Some(error) = error { div.clamp.small.failed { (one_line(error)) } }
+                div.clamp { (visible_line(agent.description.as_deref().unwrap_or_default())) }
+                @if let Some(error) = error { div.clamp.small.failed { (visible_line(error)) } }
             }
             td.opt.muted { (isolated_text(agent.model.as_deref().unwrap_or(&agent.runtime))) }
             td.num { (optional_relative_time(frame, agent.next_trigger_at)) }
@@ -131,7 +131,7 @@ fn run_button(agent: &AgentSummary) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action="POST /api/v1/jobs"
             data-body=(job_body(agent)) data-go="/jobs/{id}"
-            aria-label={ "Run " (one_line(&agent.name)) } { "Run" }
+            aria-label={ "Run " (visible_line(&agent.name)) } { "Run" }
     }
 }
 
@@ -158,9 +158,9 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
             (agent_status(agent))
             @if frame.can_operate() { (agent_actions(agent)) }
         }
-        @if let Some(about) = &agent.description { p { (one_line(about)) } }
+        @if let Some(about) = &agent.description { p { (visible_line(about)) } }
         @if let Some(error) = &agent.error_message {
-            p.banner.bad { strong { "Its last job failed: " } (one_line(error)) }
+            p.banner.bad { strong { "Its last job failed: " } (visible_line(error)) }
         }
         div.split {
             div.stack {
@@ -183,7 +183,7 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
         }
         (agent_history(frame, &agent.name, &view.jobs, &view.sessions))
     };
-    frame.page(DashboardSection::Agents, &one_line(&agent.name), content)
+    frame.page(DashboardSection::Agents, &visible_line(&agent.name), content)
 }
 
 fn agent_actions(agent: &AgentSummary) -> Markup {
@@ -192,7 +192,7 @@ fn agent_actions(agent: &AgentSummary) -> Markup {
         div.tools {
             @if agent.enabled {
                 button.button.danger type="button" data-action={ "POST " (api) "/disable" } data-danger
-                    data-confirm={ "Disable " (one_line(&agent.name)) "? Its jobs do not start until it is enabled again. Running jobs continue." }
+                    data-confirm={ "Disable " (visible_line(&agent.name)) "? Its jobs do not start until it is enabled again. Running jobs continue." }
                     data-answer="Disable it" { "Disable" }
             } @else {
                 button.button type="button" data-action={ "POST " (api) "/enable" } { "Enable" }
@@ -230,7 +230,7 @@ fn schedule_item(frame: &PageFrame, one: &ScheduleSummary) -> Markup {
         li data-row {
             div.line {
                 strong { (isolated_text(&one.name)) }
-                span.muted { (one_line(&one.when)) }
+                span.muted { (visible_line(&one.when)) }
                 @if let Some(workflow) = &one.workflow { span.badge { "workflow " (isolated_text(workflow)) } }
                 span.end.row {
                     @if frame.can_operate() { (toggle_button(&api, one.enabled, &one.name)) (run_now_button(&api, &one.name)) }
@@ -246,7 +246,7 @@ fn schedule_item(frame: &PageFrame, one: &ScheduleSummary) -> Markup {
                     }
                 }
             }
-            @if let Some(error) = &one.last_error { p.clamp.small.failed { (one_line(error)) } }
+            @if let Some(error) = &one.last_error { p.clamp.small.failed { (visible_line(error)) } }
         }
     }
 }
@@ -254,15 +254,15 @@ fn schedule_item(frame: &PageFrame, one: &ScheduleSummary) -> Markup {
 fn facts_card(frame: &PageFrame, agent: &AgentSummary) -> Markup {
     html! {
         dl.facts {
-            dt { "Runs on" } dd { (one_line(&agent.runtime)) @if let Some(model) = &agent.model { ", " (one_line(model)) } }
-            dt { "Working directory" } dd { code { (one_line(&agent.working_directory)) } }
+            dt { "Runs on" } dd { (visible_line(&agent.runtime)) @if let Some(model) = &agent.model { ", " (visible_line(model)) } }
+            dt { "Working directory" } dd { code { (visible_line(&agent.working_directory)) } }
             dt { "Concurrency" } dd { (agent.max_concurrent) @if agent.max_concurrent == 1 { " job" } @else { " jobs" } }
             @if let Some(job) = &agent.current_job { dt { "Current job" } dd { (job_link(job)) } }
             @if let Some(job) = &agent.last_job { dt { "Last job" } dd { (job_link(job)) } }
             @if let (Some(name), at) = (&agent.next_schedule, agent.next_trigger_at) {
                 dt { "Next" } dd { (isolated_text(name)) " " (optional_relative_time(frame, at)) }
             }
-            dt { "Config" } dd { code { (one_line(&agent.file)) } }
+            dt { "Config" } dd { code { (visible_line(&agent.file)) } }
         }
     }
 }

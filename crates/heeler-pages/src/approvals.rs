@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::components::{
     activity_styles, agent_link, empty_notice, encode_path, format_grouped, isolated_text,
-    job_link, one_line, optional_relative_time, relative_time, run_link, status_badge,
-    truncate_text, url_with_params,
+    job_link, optional_relative_time, relative_time, run_link, status_badge, truncate_text,
+    url_with_params, visible_line,
 };
 use crate::markdown::markdown;
 use crate::{DashboardSection, PageFrame};
@@ -150,7 +150,7 @@ fn approval_facts(frame: &PageFrame, approval: &ApprovalDetails) -> Markup {
                 span.soon[at.duration_since(frame.now) < DEADLINE_WARNING] { "expires " (relative_time(frame, at)) }
                 // The default counts only if nobody answers in time.
                 @if let Some(default) = &approval.default_answer {
-                    span { "then: " (one_line(default)) }
+                    span { "then: " (visible_line(default)) }
                 }
             }
         }
@@ -204,7 +204,7 @@ fn full_text_link(approval: &ApprovalDetails, bytes: usize) -> Markup {
 
 fn artifact(approval: &ApprovalDetails) -> Markup {
     html! {
-        @if let Some(file) = &approval.artifact { p.small { "File: " code { (one_line(file)) } } }
+        @if let Some(file) = &approval.artifact { p.small { "File: " code { (visible_line(file)) } } }
     }
 }
 
@@ -219,7 +219,7 @@ fn tool_input(approval: &ApprovalDetails, input: &Value, is_open: bool) -> Marku
         div.input tabindex="0" aria-label="Input of the tool" role="group" {
             dl.facts {
                 @for (name, value) in fields {
-                    dt.mono { (one_line(name)) }
+                    dt.mono { (visible_line(name)) }
                     // Hidden characters are made visible: a person must see exactly what they
                     // approve.
                     dd { pre { (truncate_text(&as_text(value), DETAIL_BYTES_MAX)) } }
@@ -257,14 +257,14 @@ fn question_field(id: &str, number: usize, question: &Value, is_open: bool) -> M
     let text_id = format!("own-{id}-{number}");
     html! {
         fieldset data-question {
-            legend { (one_line(&text(&question["question"]))) }
+            legend { (visible_line(&text(&question["question"]))) }
             @for (at, option) in options.iter().enumerate() {
                 label {
                     // A choice is sent by its number, so that two equal labels remain distinct.
                     @if is_open { input type=(kind) name=(name) value=(at + 1); }
                     span {
-                        (one_line(&text(&option["label"])))
-                        @if let Some(more) = option["description"].as_str().filter(|it| !it.is_empty()) { span.muted { " – " (one_line(more)) } }
+                        (visible_line(&text(&option["label"])))
+                        @if let Some(more) = option["description"].as_str().filter(|it| !it.is_empty()) { span.muted { " – " (visible_line(more)) } }
                     }
                 }
             }
@@ -373,7 +373,7 @@ fn table(frame: &PageFrame, approvals: &[ApprovalSummary]) -> Markup {
                             td.fit { (approval_status(one)) }
                             td.wide {
                                 a href=(encode_path("/approvals", &[&one.id])) { (isolated_text(&one.gate)) }
-                                div.clamp.muted { (one_line(&one.summary)) }
+                                div.clamp.muted { (visible_line(&one.summary)) }
                             }
                             // Gates have no requester; the run is the best description then.
                             td.opt { (isolated_text(one.requested_by.as_deref().unwrap_or(&one.workflow_run_id))) }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use heeler_model::JobStatus;
 use heeler_query::charts::{DailyCost, HourlyJobCounts, JobDuration};
 
-use crate::components::{format_duration, format_grouped, format_usd, one_line};
+use crate::components::{format_clock_duration, format_grouped, format_usd, visible_line};
 
 /// Height of a chart in its own units; it is stretched to its place.
 const HEIGHT: f64 = 100.0;
@@ -86,7 +86,8 @@ pub fn durations_chart(jobs: &[JobDuration]) -> Markup {
     let mut sorted: Vec<f64> = jobs.iter().map(|job| job.seconds).collect();
     sorted.sort_by(f64::total_cmp);
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
-    let (count, median, most) = (jobs.len(), format_duration(median), format_duration(longest));
+    let (count, median, most) =
+        (jobs.len(), format_clock_duration(median), format_clock_duration(longest));
     let words = match count {
         1 => format!("one job: {most}"),
         _ => format!("last {count} jobs: median {median}, longest {most}"),
@@ -96,13 +97,16 @@ pub fn durations_chart(jobs: &[JobDuration]) -> Markup {
     let bars = html! {
         @for (place, job) in (width - jobs.len()..).zip(jobs) {
             g {
-                title { (one_line(&job.agent)) ": " (format_duration(job.seconds)) ", " (job.status.as_str()) }
+                title { (visible_line(&job.agent)) ": " (format_clock_duration(job.seconds)) ", " (job.status.as_str()) }
                 (draw_bar(place, longest, &[(bar_class(job.status), job.seconds)]))
             }
         }
     };
     let rows = jobs.iter().map(|job| {
-        [one_line(&job.agent), format!("{}, {}", format_duration(job.seconds), job.status.as_str())]
+        [
+            visible_line(&job.agent),
+            format!("{}, {}", format_clock_duration(job.seconds), job.status.as_str()),
+        ]
     });
     render_figure(&ChartFigure {
         summary: &words,

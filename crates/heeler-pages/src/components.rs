@@ -11,12 +11,14 @@ use crate::PageFrame;
 /// Renders untrusted text in a line: without control characters, and isolated so that its text
 /// direction does not affect its surroundings.
 pub fn isolated_text(text: &str) -> Markup {
-    html! { bdi { (one_line(text)) } }
+    html! { bdi { (visible_line(text)) } }
 }
 
-/// Returns text as one line: whitespace becomes single spaces; control characters and those that
-/// change the text direction become `�`.
-pub fn one_line(text: &str) -> String {
+/// Returns text as one line: whitespace becomes single spaces; control characters, invisible ones
+/// and those that change the text direction become `�`.
+///
+/// The lines of a terminal omit such characters. On a page, the person must see that they are there.
+pub fn visible_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !line.is_empty() {
@@ -35,8 +37,8 @@ pub(crate) const CLAMPED_CHARS_MAX: usize = 300;
 pub(crate) fn clamp_line(text: &str) -> String {
     // By characters, so that no character is cut.
     match text.char_indices().nth(CLAMPED_CHARS_MAX) {
-        Some((end, _)) => one_line(&text[..end]) + "…",
-        None => one_line(text),
+        Some((end, _)) => visible_line(&text[..end]) + "…",
+        None => visible_line(text),
     }
 }
 
@@ -63,7 +65,7 @@ fn is_hidden(c: char) -> bool {
 
 /// Renders a trusted line in which text between backticks becomes code.
 pub(crate) fn inline_code(text: &str) -> Markup {
-    let line = one_line(text);
+    let line = visible_line(text);
     let parts: Vec<&str> = line.split('`').collect();
     // An unpaired backtick is ordinary text.
     if parts.len().is_multiple_of(2) {
@@ -98,7 +100,7 @@ pub fn encode_path(start: &str, names: &[&str]) -> String {
 /// Renders a status: an icon and a word.
 pub fn status_badge(word: &str) -> Markup {
     // The attribute selects the icon; the word makes it readable without colours.
-    html! { span.status data-s=(word) { (one_line(word).replace('_', " ")) } }
+    html! { span.status data-s=(word) { (visible_line(word).replace('_', " ")) } }
 }
 
 /// Renders the status of a job; `dead` means that the record says `running` but no process exists.
@@ -164,8 +166,9 @@ pub fn format_clock(seconds: i64) -> String {
     }
 }
 
-/// Returns a duration: `40 ms`, `1.8 s`, `12 s`, `1:05`, `2:01:09`.
-pub fn format_duration(seconds: f64) -> String {
+/// Returns a duration in the form of the clock that ran meanwhile: `40 ms`, `1.8 s`, `12 s`, `1:05`,
+/// `2:01:09`.
+pub fn format_clock_duration(seconds: f64) -> String {
     match seconds {
         // Just below one second, so that rounding does not show `1000 ms`.
         s if s < 0.9995 => format!("{:.0} ms", s.max(0.0) * 1_000.0),
@@ -210,7 +213,7 @@ pub fn format_bytes(count: u64) -> String {
 }
 
 pub fn agent_link(name: &str) -> Markup {
-    html! { a href=(encode_path("/agents", &[name])) title=(one_line(name)) { (isolated_text(name)) } }
+    html! { a href=(encode_path("/agents", &[name])) title=(visible_line(name)) { (isolated_text(name)) } }
 }
 
 pub fn job_link(id: &str) -> Markup {
@@ -249,10 +252,10 @@ pub(crate) fn agent_field(agents: &[String], chosen: &str) -> Markup {
             select #f-agent name="agent" {
                 option value="" { "All agents" }
                 @if !chosen.is_empty() && !agents.iter().any(|agent| agent == chosen) {
-                    option value=(chosen) selected { (one_line(chosen)) }
+                    option value=(chosen) selected { (visible_line(chosen)) }
                 }
                 @for agent in agents {
-                    option value=(agent) selected[agent == chosen] { (one_line(agent)) }
+                    option value=(agent) selected[agent == chosen] { (visible_line(agent)) }
                 }
             }
         }
@@ -305,7 +308,7 @@ pub fn url_with_params(path: &str, params: &[(&str, &str)]) -> String {
 
 /// Renders text with the matches of a search highlighted, ignoring case.
 pub fn highlight_matches(text: &str, wanted: &str) -> Markup {
-    let line = one_line(text);
+    let line = visible_line(text);
     let (low, low_wanted) = (line.to_lowercase(), wanted.to_lowercase());
     // If lower case has another length, its offsets are not valid in the text.
     if low_wanted.is_empty() || low.len() != line.len() {

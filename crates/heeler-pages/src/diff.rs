@@ -5,7 +5,7 @@
 use heeler_query::diff::SessionDiff;
 use maud::{Markup, html};
 
-use crate::components::{activity_styles, encode_path, format_grouped, one_line};
+use crate::components::{activity_styles, encode_path, format_grouped, visible_line};
 use crate::{DashboardSection, PageFrame};
 
 /// Most lines of a diff on a page.
@@ -257,13 +257,13 @@ fn file_section(file: &DiffFile, lines: &[DiffLine], number: usize, is_open: boo
     html! {
         details.file id={ "file-" (number) } open[is_open] {
             summary data-row {
-                code { (one_line(&file.name)) }
+                code { (visible_line(&file.name)) }
                 span.added.nowrap { "+" (file.added) } span.removed.nowrap { "−" (file.removed) }
             }
             @for note in &file.notes { p.note.pad { (note) } }
             @if lines.len() < file.lines.len() { p.note.pad { (file.lines.len() - lines.len()) " lines are left out." } }
             @if !lines.is_empty() {
-                div.diff tabindex="0" role="group" aria-label={ "Changes to " (one_line(&file.name)) } {
+                div.diff tabindex="0" role="group" aria-label={ "Changes to " (visible_line(&file.name)) } {
                     table {
                         thead.visually-hidden { tr {
                             th scope="col" { "Before" } th scope="col" { "After" }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use maud::{Markup, html};
 
-use crate::components::one_line;
+use crate::components::visible_line;
 
 const WIDTH: usize = 176;
 const HEIGHT: usize = 46;
@@ -168,7 +168,7 @@ fn draw_node(node: &GraphNode, position: NodePosition) -> Markup {
     html! {
         a href={ "#phase-" (anchor(&node.name)) } {
             g.node data-s=(node.state) {
-                title { (one_line(&node.title)) " " (one_line(&sub)) }
+                title { (visible_line(&node.title)) " " (visible_line(&sub)) }
                 rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx="7" {}
                 @if node.has_gate { circle.gate cx=(x + WIDTH - 2) cy=(y + HEIGHT - 2) r="5" {} }
                 text.sign x=(x + 15) y=(y + 28) aria-hidden="true" { (sign) }
@@ -186,7 +186,7 @@ pub(crate) fn anchor(name: &str) -> String {
 }
 
 fn truncate_line(text: &str, chars_max: usize) -> String {
-    let line = one_line(text);
+    let line = visible_line(text);
     match line.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,

@@ -7,9 +7,9 @@ use heeler_query::rows::RowPage;
 use maud::{Markup, html};
 
 use crate::components::{
-    activity_styles, agent_link, elapsed_time, encode_path, format_bytes, format_duration,
-    format_grouped, format_usd, isolated_text, job_link, job_status_badge, one_line,
-    optional_relative_time, relative_time, run_link, session_link, truncate_text,
+    activity_styles, agent_link, elapsed_time, encode_path, format_bytes, format_clock_duration,
+    format_grouped, format_usd, isolated_text, job_link, job_status_badge, optional_relative_time,
+    relative_time, run_link, session_link, truncate_text, visible_line,
 };
 use crate::{DashboardSection, PageFrame, approvals, transcript};
 
@@ -93,7 +93,7 @@ fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
         @if let Some(waits) = &job.waits {
             div.banner.warn role="note" {
                 span {
-                    strong { "Waits" } @if !waits.is_empty() { ": " (one_line(waits)) }
+                    strong { "Waits" } @if !waits.is_empty() { ": " (visible_line(waits)) }
                     @if let Some(at) = job.not_before { " · starts at the earliest " (relative_time(frame, at)) }
                     @if let Some(at) = job.expires_at { " · expires " (relative_time(frame, at)) }
                 }
@@ -115,7 +115,7 @@ fn status_reason(frame: &PageFrame, job: &JobDetails) -> Markup {
         @for hook in &job.failed_hooks {
             div.banner.warn role="note" {
                 span {
-                    "Hook " strong { (isolated_text(&hook.name)) } " failed: " (one_line(&hook.error))
+                    "Hook " strong { (isolated_text(&hook.name)) } " failed: " (visible_line(&hook.error))
                     @if hook.given_up { " (given up)" } @else { " (will be retried)" }
                 }
             }
@@ -145,7 +145,7 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
                 dt { "Created" } dd { (relative_time(frame, item.asked_at)) }
                 dt { "Started" } dd { (optional_relative_time(frame, item.started_at)) }
                 @if let Some(at) = item.finished_at { dt { "Ended" } dd { (relative_time(frame, at)) } }
-                @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (format_duration(took)) } }
+                @if let Some(took) = item.duration_seconds { dt { "Took" } dd.num { (format_clock_duration(took)) } }
                 dt { "Cost" }
                 dd.num {
                     (item.cost_usd.map_or_else(|| "–".to_owned(), format_usd))
@@ -194,7 +194,7 @@ fn session(job: &JobDetails) -> Markup {
         @match (&job.session, &job.item.session_id) {
             (Some(id), _) => { dt { "Session" } dd { (session_link(id)) } }
             // The record of the session may be deleted; its native id remains.
-            (None, Some(native_id)) => { dt { "Session" } dd.mono { (one_line(native_id)) } }
+            (None, Some(native_id)) => { dt { "Session" } dd.mono { (visible_line(native_id)) } }
             (None, None) => {}
         }
     }
@@ -215,7 +215,7 @@ fn source_facts(job: &JobDetails) -> Markup {
             dd { (isolated_text(repo)) @if let Some(issue) = job.issue_number { " #" (issue) } }
         }
         @if let Some(folder) = &job.working_directory {
-            dt { "Working directory" } dd.mono { (one_line(folder)) }
+            dt { "Working directory" } dd.mono { (visible_line(folder)) }
         }
         @if let Some(origin) = &job.origin { dt { "Record of" } dd { (isolated_text(origin)) } }
     }
@@ -229,7 +229,7 @@ fn files(files: &[JobFile]) -> Markup {
                 @for file in files {
                     li {
                         (isolated_text(&file.name)) " " span.muted { (format_bytes(file.bytes)) " · " }
-                        span.mono.muted { (one_line(&file.path)) }
+                        span.mono.muted { (visible_line(&file.path)) }
                     }
                 }
             }
@@ -263,9 +263,9 @@ fn attempt(frame: &PageFrame, run: &RunSummary) -> Markup {
     html! {
         tr {
             td.fit.num { (run.attempt) }
-            td { (one_line(reason)) }
+            td { (visible_line(reason)) }
             td.wide {
-                @if let Some(error) = &run.error { div.clamp { (one_line(&error.message)) } }
+                @if let Some(error) = &run.error { div.clamp { (visible_line(&error.message)) } }
             }
             td.num { (optional_relative_time(frame, run.started_at)) }
             td.num { (run.cost_usd.map_or_else(|| "–".to_owned(), format_usd)) }

@@ -10,7 +10,7 @@ use ammonia::{Builder, UrlRelative};
 use maud::{Markup, PreEscaped, html};
 use pulldown_cmark::{CowStr, Event, HeadingLevel, LinkType, Options, Parser, Tag, TagEnd};
 
-use crate::components::one_line;
+use crate::components::visible_line;
 
 /// Size limit of text rendered as markdown; longer text is shown unformatted.
 pub const MARKDOWN_BYTES_MAX: usize = 128 * 1024;
@@ -105,7 +105,7 @@ pub fn markdown_line(text: &str) -> String {
         }
         line.push_str(&part);
     }
-    one_line(&line)
+    visible_line(&line)
 }
 
 fn is_block(tag: &Tag<'_>) -> bool {

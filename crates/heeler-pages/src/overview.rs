@@ -9,8 +9,9 @@ use heeler_query::overview::{
 use maud::{Markup, html};
 
 use crate::components::{
-    agent_link, clamp_line, elapsed_time, encode_path, format_duration, format_grouped, format_usd,
-    isolated_text, job_link, job_status_badge, relative_time, status_badge, url_with_params,
+    agent_link, clamp_line, elapsed_time, encode_path, format_clock_duration, format_grouped,
+    format_usd, isolated_text, job_link, job_status_badge, relative_time, status_badge,
+    url_with_params,
 };
 use crate::transcript::row_summary;
 use crate::{DashboardSection, PageFrame, approvals, charts};
@@ -248,7 +249,7 @@ fn recent_card(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
 /// Renders the duration of a job, or the time elapsed so far.
 pub(crate) fn job_duration(frame: &PageFrame, job: &JobSummary) -> Markup {
     match (job.duration_seconds, job.started_at) {
-        (Some(seconds), _) => html! { (format_duration(seconds)) },
+        (Some(seconds), _) => html! { (format_clock_duration(seconds)) },
         (None, Some(at)) if !job.status.is_final() => elapsed_time(frame, at),
         _ => html! { span.muted { "–" } },
     }

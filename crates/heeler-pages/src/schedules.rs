@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::components::{
     agent_link, empty_notice, encode_path, format_exact, format_span, isolated_text, job_link,
-    one_line, relative_time, status_badge,
+    relative_time, status_badge, visible_line,
 };
 use crate::{DashboardSection, PageFrame};
 
@@ -80,7 +80,7 @@ fn lane_row(frame: &PageFrame, calendar: &FleetCalendar, lane: &ScheduleTimeline
                     (agent_link(&lane.agent))
                 }
                 div.row.small {
-                    span.muted.grow.cut { (one_line(&lane.when)) }
+                    span.muted.grow.cut { (visible_line(&lane.when)) }
                     @if frame.can_operate() { (toggle_button(&api, lane.enabled, &lane.schedule)) (run_now_button(&api, &lane.schedule)) }
                     @else { (status_badge(if lane.enabled { "enabled" } else { "disabled" })) }
                 }
@@ -96,7 +96,7 @@ pub(crate) fn toggle_button(api: &str, enabled: bool, name: &str) -> Markup {
     html! {
         // The state is text too, so that it does not depend on the colour.
         button.switch type="button" role="switch" aria-checked=(enabled)
-            aria-label={ (one_line(name)) " is enabled" }
+            aria-label={ (visible_line(name)) " is enabled" }
             data-action={ "POST " (api) "/" (change) } { span aria-hidden="true" { @if enabled { "on" } @else { "off" } } }
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn toggle_button(api: &str, enabled: bool, name: &str) -> Markup {
 pub(crate) fn run_now_button(api: &str, name: &str) -> Markup {
     html! {
         button.button.small.icon.i-play type="button" data-action={ "POST " (api) "/trigger" }
-            aria-label={ "Run now: " (one_line(name)) } { "Run now" }
+            aria-label={ "Run now: " (visible_line(name)) } { "Run now" }
     }
 }
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::components::{
     activity_styles, agent_field, agent_link, empty_notice, encode_path, format_grouped,
-    isolated_text, job_link, one_line, relative_time, session_link, state_field, status_badge,
-    url_with_params,
+    isolated_text, job_link, relative_time, session_link, state_field, status_badge,
+    url_with_params, visible_line,
 };
 use crate::job::{end_button, newest_link, older_link};
 use crate::transcript::message_blocks;
@@ -207,7 +207,7 @@ fn holder_notice(holder: &SessionHolderDetails) -> Markup {
             span {
                 strong { "In use" }
                 @if let Some(job) = &holder.job { ": job " (job_link(job)) }
-                @if let Some(process) = &holder.process { span.muted { " · " (one_line(process)) } }
+                @if let Some(process) = &holder.process { span.muted { " · " (visible_line(process)) } }
             }
         }
     }
@@ -220,7 +220,7 @@ fn facts(frame: &PageFrame, session: &SessionDetails, total: u64) -> Markup {
     html! {
         dl.facts.pairs.pad {
             dt { "Last used" } dd { (relative_time(frame, item.last_active_at)) }
-            dt { "Created" } dd { (relative_time(frame, item.created_at)) " · " (item.mode.as_str()) " · " (one_line(&item.runtime)) }
+            dt { "Created" } dd { (relative_time(frame, item.created_at)) " · " (item.mode.as_str()) " · " (visible_line(&item.runtime)) }
             dt { "Size" } dd.num { (format_grouped(count)) " messages" @if item.token_estimate > 0 { " · about " (format_grouped(item.token_estimate)) " tokens" } }
             @if let Some(parent) = &item.parent {
                 dt { "Forked from" }
@@ -230,12 +230,12 @@ fn facts(frame: &PageFrame, session: &SessionDetails, total: u64) -> Markup {
             @if !session.continued_by.is_empty() { dt { "Continued by" } dd { (links(&session.continued_by)) } }
             @if !session.forks.is_empty() { dt { "Forks" } dd { (links(&session.forks)) } }
             @if !item.jobs.is_empty() { dt { "Jobs" } dd { (jobs(item)) } }
-            @if let Some(folder) = &item.working_directory { dt { "Working directory" } dd.mono { (one_line(folder)) } }
-            @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (one_line(folder)) } }
+            @if let Some(folder) = &item.working_directory { dt { "Working directory" } dd.mono { (visible_line(folder)) } }
+            @if let Some(folder) = &item.workspace { dt { "Worktree" } dd.mono { (visible_line(folder)) } }
             @if let Some(channel) = &item.channel_id { dt { "Channel" } dd { (isolated_text(channel)) } }
             @if let Some(command) = &session.resume_command {
                 dt { "Resume in a terminal" }
-                dd { code #resume { (one_line(command)) } " " button.button.quiet.small type="button" data-copy="resume" { "Copy" } }
+                dd { code #resume { (visible_line(command)) } " " button.button.quiet.small type="button" data-copy="resume" { "Copy" } }
             }
         }
     }
@@ -280,7 +280,7 @@ fn messages_card(frame: &PageFrame, view: &SessionView) -> Markup {
 }
 
 fn message_form(item: &SessionSummary) -> Markup {
-    let agent = one_line(&item.agent_id);
+    let agent = visible_line(&item.agent_id);
     html! {
         form.box data-talk={ (encode_path("/api/v1/sessions", &[&item.id])) "/messages" } {
             div.field {

@@ -7,8 +7,8 @@ use heeler_query::health::HealthReport;
 use maud::{Markup, html};
 
 use crate::components::{
-    encode_path, format_usd, inline_code, isolated_text, one_line, optional_relative_time,
-    relative_time, status_badge,
+    encode_path, format_usd, inline_code, isolated_text, optional_relative_time, relative_time,
+    status_badge, visible_line,
 };
 use crate::{DashboardSection, PageFrame, ViewerScope};
 
@@ -78,7 +78,7 @@ fn health(found: &HealthReport) -> Markup {
                         li {
                             div.line {
                                 span.badge { (one.severity) }
-                                code.cut.grow title=(one.subject) { (one_line(&one.subject)) }
+                                code.cut.grow title=(one.subject) { (visible_line(&one.subject)) }
                             }
                             p.small { (inline_code(&one.problem)) span.muted { " · " (inline_code(&one.cure)) } }
                         }
@@ -154,9 +154,9 @@ fn token_row(frame: &PageFrame, token: &TokenSummary) -> Markup {
                 @if token.status == TokenStatus::Active {
                     button.button.small.danger type="button" data-danger
                         data-action={ "DELETE " (encode_path("/api/v1/tokens", &[&token.id])) }
-                        data-confirm={ "Revoke the token " (one_line(&token.name)) "? Programs that use it lose access at once." }
+                        data-confirm={ "Revoke the token " (visible_line(&token.name)) "? Programs that use it lose access at once." }
                         data-answer="Revoke it" data-done="The token was revoked."
-                        aria-label={ "Revoke " (one_line(&token.name)) } { "Revoke" }
+                        aria-label={ "Revoke " (visible_line(&token.name)) } { "Revoke" }
                 }
             }
         }
@@ -203,7 +203,7 @@ fn about_card(frame: &PageFrame, view: &SettingsView) -> Markup {
             div.pad {
                 dl.facts {
                     dt { "Version" } dd { (frame.version) }
-                    dt { "State directory" } dd { code { (one_line(&view.state_dir)) } }
+                    dt { "State directory" } dd { code { (visible_line(&view.state_dir)) } }
                     dt { "Time zone" } dd { (frame.zone.iana_name().unwrap_or("UTC offset")) }
                     dt { "API" } dd { a href="/api/v1/docs" { "try it" } " · " a href="/api/v1/openapi.json" { "OpenAPI" } }
                 }
@@ -220,7 +220,7 @@ fn config(view: &SettingsView) -> Markup {
                 @match &view.config {
                     Err(problem) => { p.banner.bad { (problem) } }
                     Ok(shown) => {
-                        @if let Some(file) = &shown.config_path { p.small { code { (one_line(file)) } } }
+                        @if let Some(file) = &shown.config_path { p.small { code { (visible_line(file)) } } }
                         (config_tree("fleet", &shown.fleet))
                         @if let Some(agents) = shown.agents.as_array() {
                             @for agent in agents { (config_tree(agent["qualified_name"].as_str().unwrap_or("agent"), agent)) }
@@ -235,6 +235,6 @@ fn config(view: &SettingsView) -> Markup {
 fn config_tree(name: &str, value: &serde_json::Value) -> Markup {
     let text = serde_json::to_string_pretty(value).unwrap_or_default();
     html! {
-        details.tool { summary { strong { (one_line(name)) } } pre.code tabindex="0" { (text) } }
+        details.tool { summary { strong { (visible_line(name)) } } pre.code tabindex="0" { (text) } }
     }
 }

@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::components::{
-    CLAMPED_CHARS_MAX, clamp_line, encode_segment, format_clock, format_duration, format_grouped,
-    format_relative, format_span, format_usd, highlight_matches, inline_code, one_line,
+    CLAMPED_CHARS_MAX, clamp_line, encode_segment, format_clock, format_clock_duration,
+    format_grouped, format_relative, format_span, format_usd, highlight_matches, inline_code,
+    visible_line,
 };
 use crate::search::{self, SearchView};
 use crate::transcript::{row_html, row_summary};
@@ -296,7 +297,7 @@ fn who_may_only_look_is_offered_nothing_else() {
 
 #[test]
 fn what_would_not_be_seen_is_shown() {
-    assert_eq!(one_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
+    assert_eq!(visible_line(" a\n\tb\u{202e}c\u{7} "), "a b\u{fffd}c\u{fffd}");
     assert_eq!(clamp_line(&"ü".repeat(CLAMPED_CHARS_MAX)).chars().count(), CLAMPED_CHARS_MAX);
     assert_eq!(clamp_line(&"ü".repeat(CLAMPED_CHARS_MAX + 1)), "ü".repeat(CLAMPED_CHARS_MAX) + "…");
     assert_eq!(encode_segment("a/b c?ü"), "a%2Fb%20c%3F%C3%BC");
@@ -336,8 +337,8 @@ fn times_and_figures_read_as_people_say_them() {
         [format_clock(65), format_clock(7_269), format_clock(-1)],
         ["1:05", "2:01:09", "0:00"]
     );
-    assert_eq!([format_duration(0.084), format_duration(1.84)], ["84 ms", "1.8 s"]);
-    assert_eq!([format_duration(12.4), format_duration(65.0)], ["12 s", "1:05"]);
+    assert_eq!([format_clock_duration(0.084), format_clock_duration(1.84)], ["84 ms", "1.8 s"]);
+    assert_eq!([format_clock_duration(12.4), format_clock_duration(65.0)], ["12 s", "1:05"]);
     assert_eq!([format_usd(0.0), format_usd(0.0042), format_usd(1.2)], ["$0", "$0.0042", "$1.20"]);
     assert_eq!(
         [format_grouped(999), format_grouped(1_234_567)],

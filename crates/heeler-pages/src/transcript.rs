@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use crate::components::{format_usd, one_line};
+use crate::components::{format_usd, visible_line};
 use crate::markdown::{markdown, markdown_line};
 
 /// Bytes of a tool's input or result that a page shows; the transcript has the rest.
@@ -58,7 +58,7 @@ pub fn row(number: u64, row_json: &str) -> Markup {
     // Only calls and results share an id; other rows use the same key for something else.
     let is_call = matches!(row.kind(), JobRowKind::ToolCall { .. } | JobRowKind::ToolResult { .. });
     let call = row.call_id().or_else(|| row.text("id")).filter(|_| is_call);
-    entry(number, &one_line(speaker.label()), css_class(speaker), row.written_at(), call, body)
+    entry(number, &visible_line(speaker.label()), css_class(speaker), row.written_at(), call, body)
 }
 
 /// Returns the content of a row as one line, for lists; empty if there is none.
@@ -66,10 +66,10 @@ pub fn row_summary(row_json: &[u8]) -> String {
     let Ok(row) = JobRow::parse(row_json) else { return String::new() };
     match row.kind() {
         JobRowKind::ToolCall { tool, input } => format!("{tool} {}", input_summary(input)),
-        JobRowKind::ToolResult(result) => one_line(&first_chars(&result.output())),
+        JobRowKind::ToolResult(result) => visible_line(&first_chars(&result.output())),
         // The agent's last message is a row of its own.
         JobRowKind::TurnResult(_) => String::new(),
-        JobRowKind::Error { message, .. } => one_line(&first_chars(message)),
+        JobRowKind::Error { message, .. } => visible_line(&first_chars(message)),
         // Other system rows are technical and would hide the last message.
         JobRowKind::System { subtype } if subtype != "user_input" => String::new(),
         _ => row
@@ -91,7 +91,7 @@ pub fn row_speech(row: &Value) -> (String, String) {
             row.content().map_or_else(subtype, block_text)
         }
     };
-    (one_line(row.speaker().label()), text)
+    (visible_line(row.speaker().label()), text)
 }
 
 fn css_class(speaker: RowSpeaker<'_>) -> &'static str {
@@ -148,7 +148,7 @@ fn block(block: ContentBlock<'_>) -> Markup {
             collapsible_result(failed, &block_text(content))
         }
         // A block of a newer version is named, not dropped.
-        ContentBlock::Other(kind) => html! { p.muted { "[" (one_line(kind)) "]" } },
+        ContentBlock::Other(kind) => html! { p.muted { "[" (visible_line(kind)) "]" } },
         ContentBlock::Plain(value) => html! { p { (value_text(value)) } },
     }
 }
@@ -181,7 +181,7 @@ fn tool_call(tool: &str, input: &Value) -> Markup {
     html! {
         details.tool {
             summary {
-                strong { (one_line(tool)) } " "
+                strong { (visible_line(tool)) } " "
                 code.cut { (input_summary(input)) }
             }
             pre.code { (clip_text(&whole)) }
@@ -206,7 +206,7 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
         details.tool open[failed] {
             summary {
                 (word) " "
-                code.cut { (one_line(&first_chars(text))) }
+                code.cut { (visible_line(&first_chars(text))) }
                 @if lines > 1 { span.muted.nowrap.end { (lines) " lines" } }
             }
             pre.code { (clip_text(text)) }
@@ -218,7 +218,7 @@ fn collapsible_result(failed: bool, text: &str) -> Markup {
 fn turn_result(turn: &TurnResultRow<'_>) -> Markup {
     html! {
         p {
-            @if turn.error.is_some() { span.failed { "failed" } } @else { (one_line(turn.subtype)) }
+            @if turn.error.is_some() { span.failed { "failed" } } @else { (visible_line(turn.subtype)) }
             @if let Some(turns) = turn.turns { " · " (turns) @if turns == 1 { " turn" } @else { " turns" } }
             @if let Some(took) = turn.duration_ms { " · " (format_duration(took)) }
             @if let Some(cost) = turn.cost_usd { " · " (format_usd(cost)) }
@@ -229,7 +229,7 @@ fn turn_result(turn: &TurnResultRow<'_>) -> Markup {
 
 /// Returns the essential part of a tool's input as one line.
 fn input_summary(input: &Value) -> String {
-    one_line(&first_chars(&summarize_tool_input(input)))
+    visible_line(&first_chars(&summarize_tool_input(input)))
 }
 
 fn first_chars(text: &str) -> String {

@@ -12,9 +12,9 @@ use heeler_query::workflows::PhaseDescription;
 use maud::{Markup, html};
 
 use crate::components::{
-    activity_styles, agent_link, elapsed_time, empty_notice, encode_path, format_duration,
-    format_grouped, format_usd, inline_code, isolated_text, job_link, one_line, relative_time,
-    run_link, state_field, status_badge, truncate_text, url_with_params,
+    activity_styles, agent_link, elapsed_time, empty_notice, encode_path, format_clock_duration,
+    format_grouped, format_usd, inline_code, isolated_text, job_link, relative_time, run_link,
+    state_field, status_badge, truncate_text, url_with_params, visible_line,
 };
 use crate::graph::{self, GraphNode, anchor};
 use crate::markdown::markdown;
@@ -90,9 +90,9 @@ fn filters(view: &WorkflowRunsView) -> Markup {
                     option value="" { "All workflows" }
                     // The workflow may have been removed since; the filter stays usable.
                     @if !view.workflow.is_empty() && !view.workflows.contains(&view.workflow) {
-                        option value=(view.workflow) selected { (one_line(&view.workflow)) }
+                        option value=(view.workflow) selected { (visible_line(&view.workflow)) }
                     }
-                    @for one in &view.workflows { option value=(one) selected[*one == view.workflow] { (one_line(one)) } }
+                    @for one in &view.workflows { option value=(one) selected[*one == view.workflow] { (visible_line(one)) } }
                 }
             }
             (state_field(WorkflowRunStatus::ALL.iter().map(|one| one.as_str()), chosen))
@@ -122,7 +122,7 @@ pub(crate) fn table(
                         tr data-row {
                             td.fit { (status_badge(run.status.as_str())) }
                             @if column == WorkflowColumn::Workflow { td { a href=(encode_path("/workflows", &[&run.workflow])) { (isolated_text(&run.workflow)) } } }
-                            td.opt2 { (isolated_text(&run.current_phase)) @if let Some(error) = &run.error { div.clamp.muted { (one_line(error)) } } }
+                            td.opt2 { (isolated_text(&run.current_phase)) @if let Some(error) = &run.error { div.clamp.muted { (visible_line(error)) } } }
                             td.num { (relative_time(frame, run.started_at)) }
                             td.num.opt2 { (run_duration(frame, run)) }
                             td.num.opt { (format_usd(run.cost_usd)) }
@@ -137,7 +137,7 @@ pub(crate) fn table(
 
 fn run_duration(frame: &PageFrame, run: &WorkflowRunSummary) -> Markup {
     match run.duration_seconds {
-        Some(seconds) => html! { (format_duration(seconds)) },
+        Some(seconds) => html! { (format_clock_duration(seconds)) },
         None => elapsed_time(frame, run.started_at),
     }
 }
@@ -245,8 +245,8 @@ fn inputs(run: &WorkflowRunDetails) -> Markup {
     let given = run.inputs.as_object().into_iter().flatten();
     html! {
         @for (name, value) in given {
-            dt.mono { (one_line(name)) }
-            dd { div.clamp { (one_line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))) } }
+            dt.mono { (visible_line(name)) }
+            dd { div.clamp { (visible_line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))) } }
         }
     }
 }
@@ -263,7 +263,7 @@ fn phase_section(frame: &PageFrame, phase: &PhaseSummary, plan: &[PhaseDescripti
             strong { (isolated_text(phase.label.as_deref().unwrap_or(&phase.name))) }
             @if let Some(count) = phase.items { span.badge { (count) " items" } }
             span.end.muted.num {
-                @if let Some(took) = took { (format_duration(took)) }
+                @if let Some(took) = took { (format_clock_duration(took)) }
                 @else if phase.status == "running" { @if let Some(at) = phase.started_at { (elapsed_time(frame, at)) } }
                 @if phase.cost_usd > 0.0 { " · " (format_usd(phase.cost_usd)) }
             }
@@ -300,13 +300,13 @@ fn part_item(frame: &PageFrame, part: &PartSummary, phase: &str) -> Markup {
     html! {
         li.row {
             (status_badge(part.status.as_str()))
-            @if part.part != phase { span { (one_line(&part.part)) } }
+            @if part.part != phase { span { (visible_line(&part.part)) } }
             @if let Some(agent) = &part.agent { (agent_link(agent)) }
             @if let Some(job) = &part.job { (job_link(job)) }
             @if let Some(decision) = part.decision { span.badge { (decision.as_str()) } }
             span.end.muted.num {
                 @match (part.duration_seconds, part.started_at) {
-                    (Some(took), _) => (format_duration(took)),
+                    (Some(took), _) => (format_clock_duration(took)),
                     (None, Some(at)) => (elapsed_time(frame, at)),
                     (None, None) => "waiting",
                 }
@@ -326,7 +326,7 @@ fn events(frame: &PageFrame, events: &[WorkflowEventSummary]) -> Markup {
                 // Newest first, unlike the record.
                 @for event in events[left_out..].iter().rev() {
                     li.small { div.line {
-                        span.badge { (one_line(&event.kind)) }
+                        span.badge { (visible_line(&event.kind)) }
                         @if let Some(phase) = &event.phase { strong { (isolated_text(phase)) } }
                         span { (inline_code(&event.text)) }
                         span.end.muted { (relative_time(frame, event.at)) }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::components::{
     activity_styles, agent_link, empty_notice, encode_path, format_usd, inline_code, isolated_text,
-    one_line, relative_time, status_badge, url_with_params,
+    relative_time, status_badge, url_with_params, visible_line,
 };
 use crate::graph::{self, GraphNode, anchor};
 use crate::markdown::{markdown, markdown_line};
@@ -42,7 +42,7 @@ fn faulty_file(one: &FaultyWorkflow) -> Markup {
     html! {
         div.banner.bad role="note" {
             div.hang {
-                p { strong { (isolated_text(&one.name)) } " · " (subject) " cannot run until its file is corrected: " code { (one_line(&one.file)) } }
+                p { strong { (isolated_text(&one.name)) } " · " (subject) " cannot run until its file is corrected: " code { (visible_line(&one.file)) } }
                 ul role="list" {
                     @for error in one.errors.iter().take(FAULTS_SHOWN) {
                         li.small {
@@ -86,11 +86,11 @@ fn row(frame: &PageFrame, one: &WorkflowSummary) -> Markup {
             }
             td.fit { (switch_state(one.enabled)) }
             td.opt2.num { (one.phases.len()) }
-            td.opt { @for cron in &one.crons { div.small { (isolated_text(&cron.name)) " " code { (one_line(&cron.schedule)) } @if !cron.enabled { " " span.badge { "off" } } } } }
+            td.opt { @for cron in &one.crons { div.small { (isolated_text(&cron.name)) " " code { (visible_line(&cron.schedule)) } @if !cron.enabled { " " span.badge { "off" } } } } }
             td {
                 @match &one.last_run {
                     Some(run) => {
-                        a href=(encode_path("/runs", &[&run.id])) { span.visually-hidden { "Last run of " (one_line(&one.name)) ": " } (status_badge(run.status.as_str())) }
+                        a href=(encode_path("/runs", &[&run.id])) { span.visually-hidden { "Last run of " (visible_line(&one.name)) ": " } (status_badge(run.status.as_str())) }
                         " " span.muted { (relative_time(frame, run.started_at)) }
                     }
                     None => span.muted { "never" },
@@ -144,7 +144,7 @@ fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
         @for warning in &it.warnings { (fault(warning)) }
         section.card aria-label="About the workflow" {
             dl.facts.pairs.pad {
-                dt { "File" } dd.mono { (one_line(&it.file)) }
+                dt { "File" } dd.mono { (visible_line(&it.file)) }
                 @if let Some(agent) = &it.agent { dt { "Agent" } dd { (agent_link(agent)) } }
                 dt { "Concurrency" } dd { "at most " (it.max_parallel) @if it.max_parallel == 1 { " part" } @else { " parts" } }
                 @if let Some(budget) = it.budget_usd { dt { "Budget" } dd { (format_usd(budget)) " a run" } }
@@ -159,8 +159,8 @@ fn head(frame: &PageFrame, it: &WorkflowDetails) -> Markup {
 
 fn cron_item(cron: &CronSummary) -> Markup {
     html! {
-        (isolated_text(&cron.name)) " " code { (one_line(&cron.schedule)) }
-        @if let Some(zone) = &cron.timezone { " " (one_line(zone)) }
+        (isolated_text(&cron.name)) " " code { (visible_line(&cron.schedule)) }
+        @if let Some(zone) = &cron.timezone { " " (visible_line(zone)) }
         @if !cron.enabled { " " span.badge { "off" } }
     }
 }
@@ -171,7 +171,7 @@ fn fault(fault: &ConfigFaultSummary) -> Markup {
             span {
                 (inline_code(&fault.message))
                 @if let Some(help) = &fault.help { span.muted { " · " (inline_code(help)) } }
-                span.mono.muted.small { " " (one_line(&fault.file)) ":" (fault.line) }
+                span.mono.muted.small { " " (visible_line(&fault.file)) ":" (fault.line) }
             }
         }
     }
@@ -222,8 +222,8 @@ fn field(number: usize, input: &WorkflowInputSummary) -> Markup {
     let described = input.description.as_ref().map(|_| about.as_str());
     html! {
         div.field {
-            label for=(id) { (one_line(&input.name)) @if input.required { span.muted { "(required)" } } }
-            @if let Some(text) = &input.description { span.note id=(about) { (one_line(text)) } }
+            label for=(id) { (visible_line(&input.name)) @if input.required { span.muted { "(required)" } } }
+            @if let Some(text) = &input.description { span.note id=(about) { (visible_line(text)) } }
             @if !input.options.is_empty() || input.kind == WorkflowInputType::Boolean {
                 (choices(&id, input, described))
             } @else if input.kind == WorkflowInputType::Number {
@@ -252,13 +252,13 @@ fn choices(id: &str, input: &WorkflowInputSummary, described: Option<&str>) -> M
         select id=(id) name=(input.name) required[input.required] aria-describedby=[described] {
             // An empty choice sends nothing, so that the default applies.
             option value="" { @match default_value(input) { Some(it) => { "Default: " (it) } None => "Choose", } }
-            @for one in &given { option value=(one) { (one_line(one)) } }
+            @for one in &given { option value=(one) { (visible_line(one)) } }
         }
     }
 }
 
 fn default_value(input: &WorkflowInputSummary) -> Option<String> {
-    input.default.as_ref().map(|value| one_line(&text_of(value)))
+    input.default.as_ref().map(|value| visible_line(&text_of(value)))
 }
 
 fn text_of(value: &Value) -> String {
@@ -280,15 +280,15 @@ fn phase_section(phase: &PhaseDescription) -> Markup {
     html! {
         div.line {
             strong { (isolated_text(phase.label.as_deref().unwrap_or(&phase.name))) }
-            span.badge { (one_line(&phase.kind)) }
+            span.badge { (visible_line(&phase.kind)) }
             @if let Some(agent) = &phase.agent { @if phase.kind == "agent" { (agent_link(agent)) } }
-            @if let Some(gate) = &phase.gate { span.badge { "gate: " (one_line(&gate.name)) } }
+            @if let Some(gate) = &phase.gate { span.badge { "gate: " (visible_line(&gate.name)) } }
         }
         p.small.muted {
             (describe_dependencies(&phase.depends_on, phase.trigger_rule.as_str(), phase.trigger_rule != TriggerRule::AllSuccess))
-            @if let Some(repeat) = &phase.repeat { " · " (one_line(repeat)) }
+            @if let Some(repeat) = &phase.repeat { " · " (visible_line(repeat)) }
             @if phase.retries > 0 { " · at most " (phase.retries) " retries" }
-            @if !phase.skip_if.is_empty() { " · skipped if " (one_line(&phase.skip_if.join(", "))) }
+            @if !phase.skip_if.is_empty() { " · skipped if " (visible_line(&phase.skip_if.join(", "))) }
         }
     }
 }
@@ -296,7 +296,7 @@ fn phase_section(phase: &PhaseDescription) -> Markup {
 /// Describes the dependencies of a phase.
 pub(crate) fn describe_dependencies(before: &[String], rule: &str, is_lenient: bool) -> Markup {
     html! {
-        @if before.is_empty() { "no dependencies" } @else { "after " (one_line(&before.join(", "))) }
+        @if before.is_empty() { "no dependencies" } @else { "after " (visible_line(&before.join(", "))) }
         @if is_lenient { " (" (rule) ")" }
     }
 }

@@ -64,13 +64,13 @@ impl AgentRuntime for CommandRuntime {
 
     fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {
         (self.last, self.lines, self.batched_lines) = (None, 0, None);
-        let mut told =
+        let mut notice =
             AgentMessage::from_body(MessageBody::System { subtype: "command".to_owned() });
-        told.fields.insert("content".to_owned(), self.command.trim_end().into());
-        let told = self.records_command.then_some(RuntimeEffect::Message(told));
+        notice.fields.insert("content".to_owned(), self.command.trim_end().into());
+        let notice = self.records_command.then_some(RuntimeEffect::Message(notice));
         let input =
             [RuntimeEffect::Write(self.prompt.clone().into_bytes()), RuntimeEffect::CloseInput];
-        told.into_iter().chain(input).collect()
+        notice.into_iter().chain(input).collect()
     }
 
     fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect> {

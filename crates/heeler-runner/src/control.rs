@@ -136,19 +136,19 @@ impl RunControlServer {
     /// Waits for the next request. Cancel-safe.
     pub(crate) async fn next_request(&mut self) -> PendingControlRequest {
         match self.requests.recv().await {
-            Some(asked) => asked,
+            Some(request) => request,
             // The accepting task ends only together with this object.
             None => std::future::pending().await,
         }
     }
 
     /// Sends the client every event from now on.
-    pub(crate) fn subscribe(&mut self, asked: &PendingControlRequest) {
-        let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &asked.client);
+    pub(crate) fn subscribe(&mut self, request: &PendingControlRequest) {
+        let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &request.client);
         if !self.subscribers.iter().any(known) {
-            self.subscribers.push(Arc::clone(&asked.client));
+            self.subscribers.push(Arc::clone(&request.client));
         }
-        asked.reply(ControlReplyBody::Done);
+        request.reply(ControlReplyBody::Done);
     }
 
     /// Returns true if at least one client is subscribed.
@@ -190,10 +190,10 @@ impl RunControlServer {
             client.send_last_event(&last);
         }
         let mut clients = std::mem::take(&mut self.subscribers);
-        while let Ok(asked) = self.requests.try_recv() {
-            asked.refuse("the run has ended; see its result");
-            asked.client.close();
-            clients.push(asked.client);
+        while let Ok(request) = self.requests.try_recv() {
+            request.refuse("the run has ended; see its result");
+            request.client.close();
+            clients.push(request.client);
         }
         let farewell = async {
             for client in &clients {

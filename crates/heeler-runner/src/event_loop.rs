@@ -17,7 +17,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use heeler_model::AgentSessionId;
-use heeler_model::message::{AgentMessage, MessageBody, content_text};
+use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
 use heeler_model::redact::{SecretRedactor, StreamRedactor};
@@ -100,9 +100,7 @@ pub(crate) struct SideReply {
 impl SideReply {
     fn record_message(&mut self, message: &AgentMessage) {
         let text = match &message.body {
-            MessageBody::Assistant(said) if said.api_error.is_none() => {
-                said.message.get("content").map(content_text).unwrap_or_default()
-            }
+            MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
             MessageBody::Result(result) if !result.is_error => {
                 result.text.clone().unwrap_or_default()
             }
@@ -244,8 +242,8 @@ impl<'r> RunEventLoop<'r> {
     pub(crate) async fn run(mut self, begin: Vec<RuntimeEffect>) -> AgentExit {
         self.pending_effects.extend(begin);
         self.process_lines();
-        for asked in std::mem::take(&mut self.run.early_requests) {
-            self.handle_request(&asked);
+        for request in std::mem::take(&mut self.run.early_requests) {
+            self.handle_request(&request);
         }
         while (self.exit.is_none() || self.snapshot.is_some()) && !self.must_kill {
             self.run_iteration().await;
@@ -280,7 +278,7 @@ impl<'r> RunEventLoop<'r> {
         loop {
             tokio::select! {
                 ended = &mut ending => return ended,
-                asked = self.run.control.next_request() => self.handle_request(&asked),
+                request = self.run.control.next_request() => self.handle_request(&request),
             }
         }
     }
@@ -289,9 +287,9 @@ impl<'r> RunEventLoop<'r> {
     /// open, and waits for the disk only until the run is ended.
     async fn drain_output(&mut self) {
         self.read_stderr();
-        let mut left = self.stdout.as_ref().map_or(0, buffered_bytes);
+        let mut remaining = self.stdout.as_ref().map_or(0, buffered_bytes);
         loop {
-            left = self.read_stdout(left, READ_TIME_MAX);
+            remaining = self.read_stdout(remaining, READ_TIME_MAX);
             let waits_for_disk = self.is_blocked() && self.run.ending.is_none();
             if !self.has_unread_lines && !waits_for_disk && self.snapshot.is_none() {
                 return;
@@ -302,39 +300,39 @@ impl<'r> RunEventLoop<'r> {
 
     /// Handles the output and events available now, without waiting.
     fn read_available(&mut self) {
-        let left = self.stdout.as_ref().map_or(0, buffered_bytes);
-        self.read_stdout(left, Duration::MAX);
+        let remaining = self.stdout.as_ref().map_or(0, buffered_bytes);
+        self.read_stdout(remaining, Duration::MAX);
         self.read_stderr();
         if self.exit.is_none() {
             self.exit = self.agent.exit_status();
         }
     }
 
-    /// Reads up to `left` bytes that are in the pipe, as time and disk allow; returns the
+    /// Reads up to `remaining` bytes that are in the pipe, as time and disk allow; returns the
     /// remainder.
-    fn read_stdout(&mut self, mut left: usize, time: Duration) -> usize {
+    fn read_stdout(&mut self, mut remaining: usize, time: Duration) -> usize {
         self.process_lines_for(time);
-        while left > 0
+        while remaining > 0
             && !self.has_unread_lines
             && !self.is_blocked()
             && self.snapshot.is_none()
             && let Some(stdout) = &self.stdout
         {
             let read = self.run.lines.fill_now(stdout);
-            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            remaining = remaining.saturating_sub(*read.as_ref().unwrap_or(&remaining));
             self.handle_event(RunLoopEvent::Stdout(read));
             self.process_lines_for(time);
         }
-        left
+        remaining
     }
 
     fn read_stderr(&mut self) {
-        let mut left = self.stderr.as_ref().map_or(0, buffered_bytes);
-        while left > 0
+        let mut remaining = self.stderr.as_ref().map_or(0, buffered_bytes);
+        while remaining > 0
             && let Some(stderr) = &self.stderr
         {
             let read = self.stderr_log.fill_now(stderr);
-            left = left.saturating_sub(*read.as_ref().unwrap_or(&left));
+            remaining = remaining.saturating_sub(*read.as_ref().unwrap_or(&remaining));
             self.handle_event(RunLoopEvent::Stderr(read));
         }
     }
@@ -357,7 +355,7 @@ impl<'r> RunEventLoop<'r> {
     /// Waits for the next event. Every arm is cancel-safe.
     async fn next_event(&mut self, wake: Option<Instant>) -> RunLoopEvent {
         let blocked = self.is_blocked();
-        let behind = self.has_unread_lines;
+        let has_backlog = self.has_unread_lines;
         let held = blocked || self.snapshot.is_some();
         let RunEventLoop {
             run,
@@ -372,12 +370,12 @@ impl<'r> RunEventLoop<'r> {
             ..
         } = self;
         tokio::select! {
-            read = fill_lines(&mut run.lines, stdout), if !held && !behind => RunLoopEvent::Stdout(read),
-            () = yield_now(), if behind => RunLoopEvent::TimerFired,
+            read = fill_lines(&mut run.lines, stdout), if !held && !has_backlog => RunLoopEvent::Stdout(read),
+            () = yield_now(), if has_backlog => RunLoopEvent::TimerFired,
             read = fill_stderr(complaints, stderr) => RunLoopEvent::Stderr(read),
             () = input.write_some(), if input.is_waiting() => RunLoopEvent::InputWritten,
             status = agent.wait(), if exit.is_none() => RunLoopEvent::Exited(status),
-            asked = run.control.next_request() => RunLoopEvent::RequestReceived(asked),
+            request = run.control.next_request() => RunLoopEvent::RequestReceived(request),
             signal = run.signals.next_signal() => RunLoopEvent::Signalled(signal),
             Some(Ok((call, reply))) = calls.join_next() => RunLoopEvent::Replied { call, reply },
             Some(note) = run.notes.recv(), if !blocked => RunLoopEvent::NoteReceived(note),
@@ -407,7 +405,7 @@ impl<'r> RunEventLoop<'r> {
             }
             RunLoopEvent::InputWritten => {}
             RunLoopEvent::Exited(status) => self.exit = Some(status),
-            RunLoopEvent::RequestReceived(asked) => self.handle_request(&asked),
+            RunLoopEvent::RequestReceived(request) => self.handle_request(&request),
             RunLoopEvent::Signalled(signal) => self.handle_signal(signal),
             RunLoopEvent::Replied { call, reply } => {
                 let steps = self.run.runtime.deliver_mcp_reply(&call, reply);

@@ -21,6 +21,7 @@ mod process;
 mod questions;
 mod run;
 mod runtime;
+mod runtime_context;
 pub mod scripted;
 mod session;
 mod settle;

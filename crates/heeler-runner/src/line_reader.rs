@@ -222,8 +222,8 @@ impl AgentLineReader {
 
     /// Charges up to `bytes` against the spill limit and returns the number granted.
     fn allocate_spill_bytes(&mut self, bytes: usize) -> usize {
-        let left = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
-        let kept = bytes.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let remaining = self.limits.spill_bytes_max.saturating_sub(self.spilled_bytes);
+        let kept = bytes.min(usize::try_from(remaining).unwrap_or(usize::MAX));
         self.spilled_bytes += kept as u64;
         kept
     }

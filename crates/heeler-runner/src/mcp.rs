@@ -12,6 +12,8 @@ mod fleet_tools;
 mod http_bridge;
 mod server;
 mod task_tools;
+mod tool_definition;
+mod tool_note;
 mod worker_tools;
 
 pub(crate) use config::{InjectedMcpTransport, build_mcp_config};
@@ -20,7 +22,8 @@ pub use fleet_client::{
 };
 pub(crate) use fleet_tools::ASK_HUMAN;
 pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
-pub(crate) use server::{InjectedMcpServers, ToolChannels, ToolNote, ToolQuestion};
+pub(crate) use server::{InjectedMcpServers, ToolChannels};
+pub(crate) use tool_note::{ToolNote, ToolQuestion};
 
 /// Returns true if an injected tool may take so long that claude must keep its streams open for it
 /// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).

@@ -91,9 +91,9 @@ fn mark_after_run(
     ours: Option<Uuid>,
 ) -> Result<Option<NativeSessionPosition>, DiskError> {
     if let Some(last) = ours {
-        let left = NativeSessionPosition { bytes: 0, last };
-        if changes_since(path, &left)?.dropped > 0 {
-            return Ok(Some(left));
+        let position = NativeSessionPosition { bytes: 0, last };
+        if changes_since(path, &position)?.dropped > 0 {
+            return Ok(Some(position));
         }
     }
     read_mark(path)
@@ -125,13 +125,13 @@ pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskEr
     let mut file = File::open(path).map_err(failed)?;
     let mut block = vec![0; BLOCK_BYTES];
     // An ID may begin at the end of a block, so that part is searched again with the next block.
-    let mut kept = 0;
+    let mut overlap = 0;
     loop {
-        let read = match file.read(&mut block[kept..]) {
+        let read = match file.read(&mut block[overlap..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read.map_err(failed)?,
         };
-        let end = kept + read;
+        let end = overlap + read;
         if finder.find(&block[..end]).is_some() {
             return Ok(true);
         }
@@ -140,7 +140,7 @@ pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskEr
         }
         let from = end.saturating_sub(needle.len() - 1);
         block.copy_within(from..end, 0);
-        kept = end - from;
+        overlap = end - from;
     }
 }
 
@@ -150,26 +150,14 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// Compares a native session with the position at which the last run left it.
 pub(crate) fn changes_since(
     path: &Utf8Path,
-    left: &NativeSessionPosition,
+    position: &NativeSessionPosition,
 ) -> Result<NativeSessionChanges, DiskError> {
     let mut records = ReverseRecordReader::open(path);
-    compare_with_position(
-        left,
-        file_length(path)?,
-        |offset| has_messages_after(path, offset),
-        || next_entry(&mut records),
-    )
-}
-
-fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
-    for line in TranscriptScanner::open_at(path, offset)? {
-        if let Line::Record(record) = line?
-            && NativeChainEntry::parse(&record.text).is_some_and(|entry| entry.is_message())
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let lines_after = |offset| {
+        let newer = TranscriptScanner::open_at(path, offset)?.records();
+        Ok(newer.map(|record| Ok(record?.text)))
+    };
+    compare_with_position(position, file_length(path)?, lines_after, || next_entry(&mut records))
 }
 
 /// Returns the next older entry.
@@ -253,12 +241,12 @@ impl NativeTailReader {
             self.seen.push(entry);
         }
         if is_prompt && self.open.is_empty() {
-            let fits = self.prompts + self.replies.len() <= keep;
-            if !fits && self.kept.is_some() {
+            let is_within_limit = self.prompts + self.replies.len() <= keep;
+            if !is_within_limit && self.kept.is_some() {
                 return true;
             }
             self.kept = Some(self.seen.len());
-            return !fits;
+            return !is_within_limit;
         }
         is_on && self.next.is_none()
     }

@@ -182,18 +182,18 @@ impl ProcessTree {
     pub(crate) fn spawn(
         &self,
         launch: &LaunchSpec,
-        place: &SpawnContext<'_>,
+        context: &SpawnContext<'_>,
     ) -> Result<AgentProcess, AgentSpawnError> {
         let failed = |attempt| {
             let program = launch.program.clone();
             move |source| AgentSpawnError::Failed { attempt, program, source }
         };
-        if let Some(at) = find_secret_argument(launch, place.secrets) {
+        if let Some(at) = find_secret_argument(launch, context.secrets) {
             return Err(AgentSpawnError::Secret { program: launch.program.clone(), place: at });
         }
         let (args, mut inherited) =
             build_arguments(&launch.args).map_err(failed("hand arguments to"))?;
-        for fd in place.inherit {
+        for fd in context.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
         let group = self.cgroup.as_ref().map(RunCgroup::open_procs_file).transpose();
@@ -203,10 +203,10 @@ impl ProcessTree {
             oom_score: oom_score(),
             inherited,
         };
-        let mut command = build_command(launch, place, self.run, args);
+        let mut command = build_command(launch, context, self.run, args);
         prepared.attach(&mut command);
         let started = AgentProcess::start(&mut command, &self.children);
-        started.map_err(|source| classify_spawn_error(source, launch, place))
+        started.map_err(|source| classify_spawn_error(source, launch, context))
     }
 
     /// Returns true if a process belongs, or may belong, to the tree. Returns false on systems
@@ -276,21 +276,21 @@ fn build_arguments(args: &[LaunchArg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd
 }
 
 fn oom_score() -> String {
-    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
-    let own: i32 = own.trim().parse().unwrap_or(0);
-    (own + OOM_SCORE_INCREASE).min(OOM_SCORE_MAX).to_string()
+    let own_score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
+    let own_score: i32 = own_score.trim().parse().unwrap_or(0);
+    (own_score + OOM_SCORE_INCREASE).min(OOM_SCORE_MAX).to_string()
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is where the runner starts the agent")]
 fn build_command(
     launch: &LaunchSpec,
-    place: &SpawnContext<'_>,
+    context: &SpawnContext<'_>,
     run: RunId,
     args: Vec<OsString>,
 ) -> Command {
     let mut command = Command::new(&launch.program);
-    command.args(args).current_dir(place.cwd).env_clear();
-    command.envs(place.env.iter()).envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command.args(args).current_dir(context.cwd).env_clear();
+    command.envs(context.env.iter()).envs(launch.env.iter().map(|(name, value)| (name, value)));
     command.env(MARKER, run.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -342,15 +342,15 @@ impl PreExecSetup {
 fn classify_spawn_error(
     source: io::Error,
     launch: &LaunchSpec,
-    place: &SpawnContext<'_>,
+    context: &SpawnContext<'_>,
 ) -> AgentSpawnError {
     let program = launch.program.clone();
     // The child enters its working directory before it executes the program, so the same errors can
     // mean either.
-    if let Err(source) = std::fs::metadata(place.cwd.join(".")) {
-        return AgentSpawnError::Folder { program, path: place.cwd.to_owned(), source };
+    if let Err(source) = std::fs::metadata(context.cwd.join(".")) {
+        return AgentSpawnError::Folder { program, path: context.cwd.to_owned(), source };
     }
-    let there = program.as_str().contains('/') && place.cwd.join(&program).exists();
+    let there = program.as_str().contains('/') && context.cwd.join(&program).exists();
     match source.kind() {
         io::ErrorKind::NotFound if there => AgentSpawnError::NoInterpreter { program },
         io::ErrorKind::NotFound => AgentSpawnError::NotFound { program },

@@ -106,13 +106,13 @@ impl RunQuestions {
         Some(open.ask.id.clone())
     }
 
-    /// Closes a question. `told` is the explanation for later answers. A question that ends with
+    /// Closes a question. `late_reply` is the explanation for later answers. A question that ends with
     /// the run needs no outcome file.
     pub(crate) fn close(
         &mut self,
         id: &str,
         end: Option<RunQuestionOutcome>,
-        told: String,
+        late_reply: String,
     ) -> Option<OpenRunQuestion> {
         let open = self.open.shift_remove(id)?;
         let closed = end.map(|RunQuestionOutcome { closing: how, answered_by: by, text, at }| {
@@ -137,7 +137,7 @@ impl RunQuestions {
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
         }
-        self.closed.push_back((id.to_owned(), told));
+        self.closed.push_back((id.to_owned(), late_reply));
         Some(open)
     }
 

@@ -4,104 +4,44 @@
 //! `started.json`, agent, rows, end of the process tree, transcripts synced, `result.json`. Steps
 //! that are missing after a crash are completed by [`crate::settle_run()`]. Start at [`run()`].
 
+mod executor;
 mod external_messages;
 mod fork;
 mod hand_over;
 mod host;
 mod prepare;
 mod result;
+mod runner_error;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use heeler_model::error_chain;
 use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::{
-    ControlEvent, ErrorClass, PROTOCOL, PROTOCOL_MIN, RunResult, RunSpec, RunStartRecord,
-    SessionStart, file, is_readable_protocol,
+    ControlEvent, ErrorClass, PROTOCOL, RunResult, RunStartRecord, SessionStart, file,
+    is_readable_protocol,
 };
-use heeler_transcript::{DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk};
-use jiff::Timestamp;
-use thiserror::Error;
+use heeler_transcript::{LockFile, LockHolder};
 use uuid::Uuid;
 
-use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop, SNAPSHOT_TIME_MAX};
+use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop};
 use crate::fault::{self, RunnerFaultPoint};
-use crate::files::{self, ReservedResultFile, RunFileError};
-use crate::line_reader::LineLimits;
-use crate::native_session;
+use crate::files::{self, ReservedResultFile};
 use crate::process::{LaunchSpec, ProcessTree, SpawnContext};
-use crate::runtime::{self, AgentRuntime, RuntimeContext};
 use crate::session::{self, SessionLockError};
 use crate::stderr_log::AgentStderrLog;
+use executor::{RunExecutor, RunnerDependencies};
 pub use host::RunnerHost;
-use prepare::{PreparedRun, RunPrepareError, RunSessionStart, prepare_run};
+use prepare::{PreparedRun, RunSessionStart, prepare_run};
 use result::RunAttemptOutcomes;
+use runner_error::RunPrepareError;
+pub use runner_error::RunnerError;
 
 /// Time to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
-
-/// Reason that a run has no result. No cost was incurred: settling determines the progress of the
-/// run.
-#[derive(Debug, Error)]
-pub enum RunnerError {
-    #[error(transparent)]
-    File(#[from] RunFileError),
-    /// The brief uses an unsupported protocol version.
-    #[error(
-        "the brief has protocol version {found}, and this program reads {PROTOCOL_MIN} to {PROTOCOL}; use the program that wrote it"
-    )]
-    Brief {
-        /// Protocol version of the brief.
-        found: u32,
-    },
-    /// Another runner executes this run.
-    #[error("the run {dir} is already in progress")]
-    Locked {
-        dir: Utf8PathBuf,
-        /// Current holder of the lock.
-        #[source]
-        source: LockError,
-    },
-    /// An earlier runner was interrupted; its agent may have had effects already.
-    #[error("the run {dir} was interrupted earlier; settle it and start another run")]
-    CutOff { dir: Utf8PathBuf },
-    /// The disk does not accept the files a run starts with, or its result.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// The event loop of this process cannot be created.
-    #[error("cannot start the runner's event loop")]
-    EventLoop {
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Dependencies that tests replace.
-pub(crate) struct RunnerDependencies {
-    /// Backend for transcript writes.
-    pub(crate) disk: Arc<dyn DiskBackend>,
-    pub(crate) lines: LineLimits,
-    /// Time limit of a working directory snapshot.
-    pub(crate) snapshot_time_max: Duration,
-    /// Constructor of the runtime.
-    pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
-}
-
-impl Default for RunnerDependencies {
-    fn default() -> RunnerDependencies {
-        RunnerDependencies {
-            disk: Arc::new(OsDisk),
-            lines: LineLimits::default(),
-            snapshot_time_max: SNAPSHOT_TIME_MAX,
-            runtime: runtime::build_runtime,
-        }
-    }
-}
 
 /// Executes the run in `dir` and returns its result, which has been written to `result.json` by
 /// then.
@@ -114,7 +54,7 @@ pub fn run(dir: &Utf8Path, host: &RunnerHost) -> Result<RunResult, RunnerError> 
 pub(crate) fn run_with(
     dir: &Utf8Path,
     host: &RunnerHost,
-    means: &RunnerDependencies,
+    dependencies: &RunnerDependencies,
 ) -> Result<RunResult, RunnerError> {
     let spec = files::read_spec(dir)?;
     if !is_readable_protocol(host.brief.protocol) {
@@ -135,17 +75,8 @@ pub(crate) fn run_with(
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let event_loop =
         builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
-    let order = RunExecutor { dir, spec: &spec, host, dependencies: means, started_at };
-    event_loop.block_on(order.execute(reserved))
-}
-
-/// Inputs of a run and the state of its execution.
-pub(crate) struct RunExecutor<'o> {
-    pub(crate) dir: &'o Utf8Path,
-    pub(crate) spec: &'o RunSpec,
-    pub(crate) host: &'o RunnerHost,
-    pub(crate) dependencies: &'o RunnerDependencies,
-    pub(crate) started_at: Timestamp,
+    let executor = RunExecutor { dir, spec: &spec, host, dependencies, started_at };
+    event_loop.block_on(executor.execute(reserved))
 }
 
 impl RunExecutor<'_> {
@@ -171,14 +102,14 @@ impl RunExecutor<'_> {
             }
         };
         fault::point(RunnerFaultPoint::SessionLocked);
-        let outside = match self.check_external_messages() {
-            Ok(outside) => outside,
+        let external_messages = match self.check_external_messages() {
+            Ok(external_messages) => external_messages,
             Err(result) => {
                 reserved.write(&result)?;
                 return Ok(*result);
             }
         };
-        let prepared = match prepare_run(self, outside).await {
+        let prepared = match prepare_run(self, external_messages).await {
             Ok(prepared) => prepared,
             Err(RunPrepareError::DiskFull(error)) => return Err(error),
             Err(RunPrepareError::Refused(reason)) => {
@@ -191,11 +122,11 @@ impl RunExecutor<'_> {
         let started = self.started_record(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(RunnerFaultPoint::Started);
-        let judged = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
+        let outcomes = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
-        let result = self.finish(&mut run, judged);
+        let result = self.finish(&mut run, outcomes);
         fault::point(RunnerFaultPoint::LogsSynced);
         reserved.write(&result)?;
         fault::point(RunnerFaultPoint::ResultWritten);
@@ -206,11 +137,6 @@ impl RunExecutor<'_> {
         drop(lock);
         control.finish(&ControlEvent::Ended { result: Box::new(result.clone()) }).await;
         Ok(result)
-    }
-
-    /// Returns the directory of the agent's native sessions.
-    pub(crate) fn native_sessions_folder(&self) -> Option<Utf8PathBuf> {
-        native_session::sessions_folder(self.spec, &self.host.brief.env)
     }
 
     fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {
@@ -251,18 +177,18 @@ impl RunExecutor<'_> {
         tree: &ProcessTree,
         lock: &mut LockFile,
         mut started: RunStartRecord,
-        RunSessionStart { mut start, reason, external_note: outside }: RunSessionStart,
+        RunSessionStart { mut start, reason, external_note }: RunSessionStart,
     ) -> RunAttemptOutcomes {
         run.record_session_start(&start, &reason);
-        if let Some(outside) = outside {
-            run.add_note("taken_in", &outside);
+        if let Some(external_note) = external_note {
+            run.add_note("taken_in", &external_note);
         }
-        let mut judged = RunAttemptOutcomes::default();
+        let mut outcomes = RunAttemptOutcomes::default();
         let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
         if let SessionStart::Continue { source, id, keep } = &start {
-            if self.hand_over(run, tree, lock, (source, *keep), &mut judged).await.is_none() {
-                return judged;
+            if self.hand_over(run, tree, lock, (source, *keep), &mut outcomes).await.is_none() {
+                return outcomes;
             }
             start = SessionStart::Resume { id: id.clone() };
             run.deadlines.restart(Instant::now());
@@ -275,11 +201,11 @@ impl RunExecutor<'_> {
                 run.deadlines.restart(Instant::now());
             }
             let ending = self.run_attempt(run, tree, lock, &start).await;
-            judged.record_attempt(run, ending);
+            outcomes.record_attempt(run, ending);
             if run.ending.is_some() || !run.journal.is_flushed() {
-                return judged;
+                return outcomes;
             }
-            let reason = match judged.error_class() {
+            let reason = match outcomes.error_class() {
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
                 {
@@ -291,7 +217,7 @@ impl RunExecutor<'_> {
                                 "warning",
                                 &format!("cannot start a new session: {reason}"),
                             );
-                            return judged;
+                            return outcomes;
                         }
                     };
                     *lock = fresh;
@@ -306,7 +232,7 @@ impl RunExecutor<'_> {
                     start = SessionStart::Resume { id: run.session.clone() };
                     "the login had expired, so the agent is started again"
                 }
-                _ => return judged,
+                _ => return outcomes,
             };
             run.record_session_start(&start, reason);
             run.deadlines.restart(Instant::now());
@@ -340,13 +266,13 @@ impl RunExecutor<'_> {
         uuid: Uuid,
     ) -> AgentProcessExit {
         let inherit = [lock.fd()];
-        let place = SpawnContext {
+        let spawn_context = SpawnContext {
             cwd: &self.spec.working_directory,
             env: &self.host.brief.env,
             inherit: &inherit,
             secrets: &run.redactor,
         };
-        let agent = match tree.spawn(launch, &place) {
+        let agent = match tree.spawn(launch, &spawn_context) {
             Ok(agent) => agent,
             Err(error) => {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };

@@ -8,6 +8,7 @@
 mod agent;
 mod assistant_message;
 mod commands;
+mod event;
 mod host_requests;
 mod input;
 mod launch;
@@ -18,6 +19,7 @@ mod template;
 mod tests;
 mod tools;
 mod turn;
+mod turn_state;
 
 use std::fs;
 use std::io::{self, Write};
@@ -107,8 +109,8 @@ fn prepare_agent(
         let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
         exit_with_error(&format!("the script has faults: {}", faults.join("; ")))
     })?;
-    let mut memory = match ScriptedSession::open(&play.home, &play.cwd, &play.session) {
-        Ok(memory) => memory,
+    let mut session = match ScriptedSession::open(&play.home, &play.cwd, &play.session) {
+        Ok(session) => session,
         Err(error) => {
             if !matches!(error, ScriptedSessionError::InUse { .. }) {
                 let mut line = error_result(play, &error.to_string()).to_string();
@@ -119,8 +121,8 @@ fn prepare_agent(
             return Err(exit_with_error(&error.to_string()));
         }
     };
-    memory.is_persistent = play.persists_session;
-    let setting = ScriptedAgentSettings {
+    session.is_persistent = play.persists_session;
+    let settings = ScriptedAgentSettings {
         program: play.program.clone(),
         cwd: play.cwd.clone(),
         max_turns: play.max_turns,
@@ -131,7 +133,7 @@ fn prepare_agent(
         now: play.now,
     };
     let redactor = (!part.secrets.is_empty()).then(|| SecretRedactor::new(&part.secrets));
-    Ok(ScriptedAgent::new(setting, script, memory, redactor, out))
+    Ok(ScriptedAgent::new(settings, script, session, redactor, out))
 }
 
 /// Returns the result message of a session that cannot be opened.
@@ -150,13 +152,13 @@ fn exit_process(exit: ScriptExit) -> u8 {
     match exit {
         ScriptExit::Code(code) => code,
         ScriptExit::Signal(number) => {
-            let own = rustix::process::getpid();
+            let own_pid = rustix::process::getpid();
             if let Some(signal) = Signal::from_named_raw(number) {
                 // Sent twice, because Rust's handler takes the first SIGSEGV for a stack overflow.
                 // Signals that are handled here do not end the process; then the exit code below
                 // reports them.
-                let _first = rustix::process::kill_process(own, signal);
-                let _second = rustix::process::kill_process(own, signal);
+                let _first = rustix::process::kill_process(own_pid, signal);
+                let _second = rustix::process::kill_process(own_pid, signal);
             }
             u8::try_from(128 + number).unwrap_or(1)
         }

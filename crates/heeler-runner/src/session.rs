@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
 use heeler_model::recorder::{PRIOR_COUNTS_KEY, TranscriptRecorder};
 use heeler_model::run::{RunSpec, SessionStart};
@@ -189,13 +190,17 @@ pub(crate) fn load_history_until(
         if record.offset >= end {
             break;
         }
-        let Some(row) = parse_row(&record.text) else { continue };
-        recorder.replay_row(&row);
-        if row["type"] == "result" {
-            last_result = Some(row);
+        let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+        recorder.replay_row(row.as_json());
+        if is_result(&row) {
+            last_result = Some(row.into_json());
         }
     }
     Ok(RunSessionHistory { recorder, last_result })
+}
+
+fn is_result(row: &JobRow) -> bool {
+    matches!(row.kind(), JobRowKind::TurnResult(_))
 }
 
 /// Positions found by searching a transcript from its end.
@@ -232,12 +237,12 @@ fn find_replay_start(
             if !may_count && !may_end {
                 continue;
             }
-            let Some(row) = parse_row(&record.text) else { continue };
-            if may_count && recorder.resume_from_row(&row) {
+            let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+            if may_count && recorder.resume_from_row(row.as_json()) {
                 found.counted_offset = Some(record.offset);
             }
-            if may_end && row["type"] == "result" {
-                found.last_result = Some(row);
+            if may_end && is_result(&row) {
+                found.last_result = Some(row.into_json());
             }
             if found.is_complete() {
                 return Ok(found);

@@ -195,13 +195,13 @@ fn end_processes(
     started: Option<&RunStartRecord>,
     census: Option<&LiveRunSet>,
 ) -> TerminationReport {
-    let cgroup = RunCgroup::find(spec.run, started.and_then(|told| told.cgroup.as_deref()));
+    let cgroup = RunCgroup::find(spec.run, started.and_then(|started| started.cgroup.as_deref()));
     if cgroup.is_none() && census.is_some_and(|census| !census.contains(spec.run)) {
         return TerminationReport::default();
     }
     let ended = RunProcessScanner::for_dead_run(spec.run, cgroup).kill_all();
-    for left in &ended.survivors {
-        tracing::warn!(run = %spec.run, "{left}");
+    for survivor in &ended.survivors {
+        tracing::warn!(run = %spec.run, "{survivor}");
     }
     ended
 }
@@ -225,8 +225,8 @@ pub fn end_leftover_processes(
         return Err(RunSettleError::Running { dir: dir.to_owned(), holder: None });
     }
     let cgroup = RunCgroup::find(run, files::recorded_cgroup(dir).as_deref());
-    for left in RunProcessScanner::for_dead_run(run, cgroup).kill_all().survivors {
-        tracing::warn!(%run, "{left}");
+    for survivor in RunProcessScanner::for_dead_run(run, cgroup).kill_all().survivors {
+        tracing::warn!(%run, "{survivor}");
     }
     Ok(())
 }

@@ -68,18 +68,18 @@ impl AgentStderrLog {
             Some(_) => self.unrecorded.rfind('\n').map_or(0, |at| at + 1),
             None => self.unrecorded.len(),
         };
-        let told: String = self.unrecorded.drain(..end).collect();
-        let told = told.trim_end_matches('\n');
-        (!told.trim().is_empty()).then(|| told.to_owned())
+        let recorded: String = self.unrecorded.drain(..end).collect();
+        let recorded = recorded.trim_end_matches('\n');
+        (!recorded.trim().is_empty()).then(|| recorded.to_owned())
     }
 
     /// Queues text for recording, within the limit.
     fn queue_for_recording(&mut self, text: &str) {
-        let room = STDERR_RECORDED_BYTES_MAX.saturating_sub(self.recorded_bytes);
-        let kept = &text[..text.floor_char_boundary(room)];
-        self.unrecorded.push_str(kept);
+        let free = STDERR_RECORDED_BYTES_MAX.saturating_sub(self.recorded_bytes);
+        let fitting = &text[..text.floor_char_boundary(free)];
+        self.unrecorded.push_str(fitting);
         self.recorded_bytes += text.len();
-        if room > 0 && kept.len() < text.len() {
+        if free > 0 && fitting.len() < text.len() {
             self.unrecorded.push_str("\n[… the rest is only in stderr.log of the run …]\n");
         }
     }
@@ -131,10 +131,10 @@ impl AgentStderrLog {
     fn append_text(&mut self, text: &str) {
         self.queue_for_recording(text);
         self.total_bytes += text.len();
-        let room = text.floor_char_boundary(STDERR_HEAD_BYTES_MAX.saturating_sub(self.head_bytes));
+        let free = text.floor_char_boundary(STDERR_HEAD_BYTES_MAX.saturating_sub(self.head_bytes));
         // The head ends at the first omission, even if later text would still fit.
-        if self.total_bytes - text.len() == self.head_bytes && room > 0 {
-            self.write_head(&text[..room]);
+        if self.total_bytes - text.len() == self.head_bytes && free > 0 {
+            self.write_head(&text[..free]);
         }
         self.tail.push_str(text);
         if self.tail.len() > 2 * STDERR_TAIL_BYTES_MAX {

@@ -142,11 +142,11 @@ impl RunTranscriptWriter {
         self.pending.is_empty()
     }
 
-    /// Writes the pending rows. `told` receives each row of the job transcript once it is written,
+    /// Writes the pending rows. `on_row` receives each row of the job transcript once it is written,
     /// with its number.
     ///
     /// On an error the first pending row and all rows after it remain unwritten: try again later.
-    pub(crate) fn flush(&mut self, told: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
+    pub(crate) fn flush(&mut self, on_row: &mut dyn FnMut(u64, &[u8])) -> Result<(), String> {
         while let Some(row) = self.pending.front() {
             let sink = match row.log {
                 RunTranscriptKind::Session => &mut self.session,
@@ -161,19 +161,19 @@ impl RunTranscriptWriter {
                     continue;
                 }
             }
-            self.finish_row(told);
+            self.finish_row(on_row);
         }
         Ok(())
     }
 
-    fn finish_row(&mut self, told: &mut dyn FnMut(u64, &[u8])) {
+    fn finish_row(&mut self, on_row: &mut dyn FnMut(u64, &[u8])) {
         let Some(PendingTranscriptRow { log, line }) = self.pending.pop_front() else { return };
         if log == RunTranscriptKind::Session {
             fault::point(RunnerFaultPoint::SessionRow);
             return;
         }
         fault::point(RunnerFaultPoint::JobRow);
-        told(self.job_rows, &line);
+        on_row(self.job_rows, &line);
         self.job_rows += 1;
         if let Some(output) = &mut self.output {
             output.append_row(&line);

@@ -5,6 +5,7 @@
 //! needs a CSRF token (from a browser) and must not come from a process of a run. `/hooks` is
 //! authenticated by signatures instead.
 
+mod access_control;
 mod allowed_hosts;
 mod cookie;
 mod guard;
@@ -14,144 +15,16 @@ mod login_limiter;
 mod password;
 mod peer_caller;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{HeaderMap, Uri};
 use axum::middleware::from_fn_with_state;
-use heeler_engine::{AccessSecret, SecretGenerationError};
-use heeler_model::AccessScope;
-use jiff::{SignedDuration, Timestamp};
-use tokio::sync::Semaphore;
 
 use crate::server_state::SharedServerState;
-use allowed_hosts::AllowedHosts;
-use cookie::CookieName;
-use identity_cache::IdentityCache;
-use login_limiter::LoginLimiter;
 
+pub use access_control::{AccessControl, WebEndpoint};
 pub(crate) use guard::identify_peer;
 pub use password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, hash_password};
-
-/// Lifetime of a one-time login link.
-const LINK_LIFETIME: SignedDuration = SignedDuration::from_mins(5);
-
-/// Most pending login links; one more removes the oldest.
-const LINKS_MAX: usize = 64;
-
-/// Most concurrent password checks: each takes 19 MiB and much of a CPU core.
-const PASSWORD_CHECKS_MAX: usize = 2;
-
-/// Address of the dashboard and the API.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct WebEndpoint {
-    /// Host name or address from the config (`web.host`).
-    pub host: String,
-    pub port: u16,
-    /// URLs under which a proxy serves the dashboard, such as `https://heeler.example.com`.
-    pub origins: Vec<String>,
-}
-
-impl WebEndpoint {
-    /// Returns the URL that people open.
-    pub fn url(&self) -> String {
-        self.origins
-            .first()
-            .cloned()
-            .unwrap_or_else(|| allowed_hosts::local_url(&self.host, self.port))
-    }
-}
-
-/// State of access control: allowed hosts, login links, login limits, cached identities.
-#[derive(Debug)]
-pub struct AccessControl {
-    allowed_hosts: AllowedHosts,
-    url: String,
-    links: Mutex<HashMap<String, PendingLoginLink>>,
-    limiter: Mutex<LoginLimiter>,
-    password_permits: Semaphore,
-    identities: IdentityCache,
-}
-
-/// Pending one-time login link, created by a person on this machine.
-#[derive(Debug, Clone, PartialEq)]
-struct PendingLoginLink {
-    user_name: String,
-    scope: AccessScope,
-    expires_at: Timestamp,
-}
-
-impl AccessControl {
-    pub fn new(reach: &WebEndpoint) -> AccessControl {
-        AccessControl {
-            allowed_hosts: AllowedHosts::new(&reach.host, &reach.origins),
-            url: reach.url(),
-            links: Mutex::default(),
-            limiter: Mutex::default(),
-            password_permits: Semaphore::new(PASSWORD_CHECKS_MAX),
-            identities: IdentityCache::default(),
-        }
-    }
-
-    /// Creates a link with which one browser can log in, once, within [`LINK_LIFETIME`].
-    pub(crate) fn make_link(
-        &self,
-        who: &str,
-        scope: AccessScope,
-        now: Timestamp,
-    ) -> Result<String, SecretGenerationError> {
-        let secret = AccessSecret::new()?;
-        let until = now.checked_add(LINK_LIFETIME).unwrap_or(Timestamp::MAX);
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|_, link| link.expires_at > now);
-        while links.len() >= LINKS_MAX {
-            let oldest = links.iter().min_by_key(|(_, link)| link.expires_at);
-            let Some(oldest) = oldest.map(|(hash, _)| hash.clone()) else { break };
-            links.remove(&oldest);
-        }
-        links.insert(
-            secret.hash(),
-            PendingLoginLink { user_name: who.to_owned(), scope, expires_at: until },
-        );
-        Ok(format!("{}/login?link={}", self.url, secret.reveal()))
-    }
-
-    /// Returns true if the link is pending, even if it has expired.
-    fn has_link(&self, secret: &str) -> bool {
-        let hash = heeler_model::secret_hash(secret);
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&hash)
-    }
-
-    /// Removes and returns a link, so that only the first caller can use it. Expired links are not
-    /// returned.
-    fn take_link(&self, secret: &str, now: Timestamp) -> Option<PendingLoginLink> {
-        let hash = heeler_model::secret_hash(secret);
-        let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash)?;
-        (link.expires_at > now).then_some(link)
-    }
-
-    fn limiter(&self) -> MutexGuard<'_, LoginLimiter> {
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns the cookie name for the browser that sent a request.
-    fn cookie_name_for(&self, uri: &Uri, headers: &HeaderMap) -> CookieName {
-        let authority = guard::authority(uri, headers).unwrap_or_default();
-        CookieName::new(&self.url, authority, self.allowed_hosts.is_secure(None, authority))
-    }
-
-    /// Returns the cookie name for a browser that uses `authority` as the host.
-    #[cfg(test)]
-    pub(crate) fn cookie_name(&self, authority: &str) -> String {
-        CookieName::new(&self.url, authority, false).plain().to_owned()
-    }
-
-    /// Clears the identity cache after a change to tokens, users or logins.
-    pub(crate) fn invalidate_identities(&self) {
-        self.identities.clear();
-    }
-}
 
 /// Adds the login routes and the access check for all routes.
 ///
@@ -161,75 +34,4 @@ pub(crate) fn with_access_control(
     app: &SharedServerState,
 ) -> Router<SharedServerState> {
     router.merge(login::router()).layer(from_fn_with_state(Arc::clone(app), guard::guard_and_count))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn access() -> AccessControl {
-        AccessControl::new(&WebEndpoint {
-            host: "127.0.0.1".to_owned(),
-            port: 7878,
-            origins: Vec::new(),
-        })
-    }
-
-    fn secret(link: &str) -> &str {
-        link.strip_prefix("http://127.0.0.1:7878/login?link=").unwrap()
-    }
-
-    #[test]
-    fn a_link_counts_once_also_under_races() {
-        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
-        let link = access.make_link("ann", AccessScope::Admin, now).unwrap();
-        let taken: usize = std::thread::scope(|scope| {
-            let racers: Vec<_> = (0..8)
-                .map(|_| {
-                    scope.spawn(|| usize::from(access.take_link(secret(&link), now).is_some()))
-                })
-                .collect();
-            racers.into_iter().map(|racer| racer.join().unwrap()).sum()
-        });
-        assert_eq!(taken, 1);
-    }
-
-    #[test]
-    fn a_link_counts_for_five_minutes() {
-        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
-        let [soon, late] =
-            [(); 2].map(|()| access.make_link("ann", AccessScope::Read, now).unwrap());
-        let just = now + LINK_LIFETIME - SignedDuration::from_nanos(1);
-        assert!(access.has_link(secret(&soon)) && !access.has_link("guessed"));
-        assert_eq!(access.take_link(secret(&soon), just).unwrap().user_name, "ann");
-        assert!(!access.has_link(secret(&soon)));
-        assert_eq!(access.take_link(secret(&late), now + LINK_LIFETIME), None);
-        assert_eq!(access.take_link("", now), None);
-    }
-
-    #[test]
-    fn one_link_too_many_ends_the_oldest() {
-        let (access, now) = (access(), Timestamp::UNIX_EPOCH);
-        let first = access.make_link("ann", AccessScope::Read, now).unwrap();
-        let later = now + SignedDuration::from_secs(1);
-        for _ in 0..LINKS_MAX {
-            access.make_link("ann", AccessScope::Read, later).unwrap();
-        }
-        assert_eq!(access.take_link(secret(&first), later), None);
-        assert_eq!(access.links.lock().unwrap().len(), LINKS_MAX);
-    }
-
-    #[test]
-    fn people_open_what_a_proxy_serves_if_there_is_one() {
-        let reach = |host: &str, origins: &[&str]| WebEndpoint {
-            host: host.to_owned(),
-            port: 80,
-            origins: origins.iter().map(|&it| it.to_owned()).collect(),
-        };
-        assert_eq!(reach("localhost", &[]).url(), "http://localhost:80");
-        assert_eq!(reach("0.0.0.0", &[]).url(), "http://127.0.0.1:80");
-        assert_eq!(reach("::", &[]).url(), "http://[::1]:80");
-        assert_eq!(reach("::1", &[]).url(), "http://[::1]:80");
-        assert_eq!(reach("::1", &["https://a.example"]).url(), "https://a.example");
-    }
 }

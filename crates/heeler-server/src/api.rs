@@ -5,12 +5,15 @@
 
 mod access;
 mod agents;
+mod api_routes;
 mod approvals;
 mod daemon;
+mod daemon_commands;
 pub(crate) mod etag;
 mod fleet;
 mod jobs;
 mod openapi_document;
+mod page_limit;
 mod path_params;
 mod schedules;
 mod session_export;
@@ -19,7 +22,6 @@ mod workflows;
 
 use std::sync::{Arc, LazyLock};
 
-use crate::replies::{DaemonReply, JobReply, MessageReply, WorkflowRunReply};
 use axum::Json;
 use axum::Router;
 use axum::extract::Request;
@@ -32,52 +34,14 @@ use serde_json::Value;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use self::api_routes::ApiRoutes;
 use self::etag::TaggedResponse;
 use crate::caller::RequestCaller;
-use crate::encoded_json::EncodedJson;
-use crate::extractors::{KeyedCaller, attach_request_key};
+use crate::extractors::attach_request_key;
 use crate::live_streams;
 use crate::problem::ProblemDetails;
 use crate::read_coalescer::{self, ReadCoalescer};
-use crate::server_state::{ServerState, SharedServerState};
-
-/// Items per page by default.
-const PAGE_SIZE_DEFAULT: usize = 20;
-
-/// Most items per page.
-const PAGE_SIZE_MAX: usize = 100;
-
-/// Result of a handler.
-pub(crate) type JsonResult<T> = Result<Json<T>, ProblemDetails>;
-
-/// Result of a handler that reads the store; the JSON is encoded on the reading thread.
-pub(crate) type EncodedJsonResult<T> = Result<EncodedJson<T>, ProblemDetails>;
-
-/// Routes of one resource, grouped by the scope they need.
-#[derive(Default)]
-pub(crate) struct ApiRoutes {
-    pub(crate) read: OpenApiRouter<SharedServerState>,
-    /// Scope `read`, with the same reply for every caller: identical concurrent reads are
-    /// coalesced.
-    pub(crate) shared: OpenApiRouter<SharedServerState>,
-    /// Like `shared`, for reads that take as long as a transcript has rows. They have a coalescer
-    /// of their own, so that other reads do not wait for them.
-    pub(crate) shared_logs: OpenApiRouter<SharedServerState>,
-    pub(crate) operate: OpenApiRouter<SharedServerState>,
-    pub(crate) admin: OpenApiRouter<SharedServerState>,
-}
-
-impl ApiRoutes {
-    fn merge(self, more: ApiRoutes) -> ApiRoutes {
-        ApiRoutes {
-            read: self.read.merge(more.read),
-            shared: self.shared.merge(more.shared),
-            shared_logs: self.shared_logs.merge(more.shared_logs),
-            operate: self.operate.merge(more.operate),
-            admin: self.admin.merge(more.admin),
-        }
-    }
-}
+use crate::server_state::SharedServerState;
 
 /// Returns the routes of all resources.
 pub(crate) fn routes() -> ApiRoutes {
@@ -162,59 +126,6 @@ async fn method_not_allowed() -> ProblemDetails {
         "usage",
         "the route does not support this method",
     )
-}
-
-/// Returns the number of items of a page, or a problem if it is out of range.
-fn check_limit(given: Option<usize>, usual: usize, most: usize) -> Result<usize, ProblemDetails> {
-    match given.unwrap_or(usual) {
-        limit if (1..=most).contains(&limit) => Ok(limit),
-        limit => {
-            Err(ProblemDetails::bad_request(format!("limit must be 1 to {most}, not {limit}")))
-        }
-    }
-}
-
-/// Returns the problem for a reply of a type that does not belong to the command.
-fn unexpected_reply(told: &DaemonReply) -> ProblemDetails {
-    ProblemDetails::internal_error(format!("unexpected reply of the daemon: {told:?}"))
-}
-
-impl ServerState {
-    /// Sends a command that creates or changes a job.
-    async fn request_job(
-        &self,
-        asker: &KeyedCaller,
-        command: heeler_engine::DaemonCommand,
-    ) -> JsonResult<JobReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
-            DaemonReply::Job(job) => Ok(Json(job)),
-            other => Err(unexpected_reply(&other)),
-        }
-    }
-
-    /// Sends a command that is answered with a message.
-    async fn request_change(
-        &self,
-        asker: &KeyedCaller,
-        command: heeler_engine::DaemonCommand,
-    ) -> JsonResult<MessageReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
-            DaemonReply::Done(done) => Ok(Json(done)),
-            other => Err(unexpected_reply(&other)),
-        }
-    }
-
-    /// Sends a command that starts or changes a workflow run.
-    async fn request_workflow_run(
-        &self,
-        asker: &KeyedCaller,
-        command: heeler_engine::DaemonCommand,
-    ) -> JsonResult<WorkflowRunReply> {
-        match self.send_keyed_command(asker, command).await?.into() {
-            DaemonReply::Run(run) => Ok(Json(run)),
-            other => Err(unexpected_reply(&other)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use heeler_engine::Caller;
+use heeler_engine::{Caller, IdempotencyKey};
 pub(crate) use heeler_model::AccessScope;
 
 /// File in which user names are looked up.
@@ -19,6 +19,14 @@ pub(crate) struct RequestCaller {
     pub(crate) engine_caller: Caller,
     /// Expected CSRF token; `None` if the caller is not a browser.
     pub(crate) csrf_token: Option<String>,
+}
+
+/// Caller of a change, and the idempotency key of the request. A request whose key was already used
+/// gets the first reply and does not reach the handler.
+#[derive(Debug)]
+pub(crate) struct KeyedCaller {
+    pub(crate) caller: RequestCaller,
+    pub(crate) key: Option<IdempotencyKey>,
 }
 
 /// Both ends of a TCP connection.

@@ -46,8 +46,8 @@ impl ConnectionLimiter {
         permit: OwnedSemaphorePermit,
     ) -> Option<ConnectionPermit> {
         let network = client_network(address);
-        let mut taken = self.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = taken.entry(network).or_default();
+        let mut counts = self.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(network).or_default();
         if *count >= CONNECTIONS_PER_ADDRESS_MAX && !network.is_loopback() {
             return None;
         }
@@ -66,12 +66,12 @@ pub(crate) struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut taken =
+        let mut counts =
             self.limiter.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = taken.get_mut(&self.network) {
+        if let Some(count) = counts.get_mut(&self.network) {
             *count -= 1;
             if *count == 0 {
-                taken.remove(&self.network);
+                counts.remove(&self.network);
             }
         }
     }

@@ -11,11 +11,9 @@ use axum::http::StatusCode;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, WeakShared};
 use heeler_query::health::HealthReport;
-use heeler_query::{FleetReader, QueryError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::ProblemDetails;
-use crate::server_state::{ServerState, SharedServerState};
 
 /// Most concurrent searches.
 pub(crate) const SEARCHES_MAX: usize = 2;
@@ -39,9 +37,15 @@ pub(crate) enum ExpensiveReadKind {
     Search,
     /// Compares snapshots.
     Diff,
+    /// Examines the state directory.
+    Examination,
 }
 
-type ExaminationFuture = BoxFuture<'static, Result<Arc<HealthReport>, ProblemDetails>>;
+/// Result of an examination of the state directory.
+pub(crate) type ExaminationResult = Result<Arc<HealthReport>, ProblemDetails>;
+
+/// Examination of the state directory.
+pub(crate) type ExaminationFuture = BoxFuture<'static, ExaminationResult>;
 
 /// Permits for expensive reads.
 #[derive(Debug)]
@@ -76,71 +80,47 @@ impl ExpensiveReads {
     /// Waits for a permit, at most [`PERMIT_WAIT_MAX`].
     pub(crate) async fn acquire(
         &self,
-        cost: ExpensiveReadKind,
+        kind: ExpensiveReadKind,
     ) -> Result<OwnedSemaphorePermit, ProblemDetails> {
-        match cost {
+        match kind {
             ExpensiveReadKind::Search => acquire_permit(&self.searches, "searches").await,
             ExpensiveReadKind::Diff => acquire_permit(&self.diffs, "diffs").await,
+            ExpensiveReadKind::Examination => {
+                acquire_permit(&self.examinations, "examinations").await
+            }
         }
+    }
+
+    /// Returns the result of the examination in progress; starts one if there is none.
+    pub(crate) async fn share_examination(
+        &self,
+        start: impl FnOnce() -> ExaminationFuture,
+    ) -> ExaminationResult {
+        let examination = {
+            let mut current = self.examination.lock().unwrap_or_else(PoisonError::into_inner);
+            match current.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none()) {
+                Some(in_progress) => in_progress,
+                None => {
+                    let started = start().shared();
+                    *current = started.downgrade();
+                    started
+                }
+            }
+        };
+        examination.await
     }
 }
 
 async fn acquire_permit(
-    turns: &Arc<Semaphore>,
-    what: &str,
+    permits: &Arc<Semaphore>,
+    read_name: &str,
 ) -> Result<OwnedSemaphorePermit, ProblemDetails> {
-    let turn = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(turns).acquire_owned()).await;
-    turn.ok().and_then(Result::ok).ok_or_else(|| {
-        let detail = format!("the limit of concurrent {what} is reached");
+    let permit = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(permits).acquire_owned()).await;
+    permit.ok().and_then(Result::ok).ok_or_else(|| {
+        let detail = format!("the limit of concurrent {read_name} is reached");
         let problem = ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "too-many", detail);
         problem.with_hint("try again in a moment").with_retry_after(BUSY_RETRY_AFTER)
     })
-}
-
-impl ServerState {
-    /// Runs an expensive read when a permit is available.
-    pub(crate) async fn read_expensive<T: Send + 'static>(
-        &self,
-        cost: ExpensiveReadKind,
-        question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
-    ) -> Result<T, ProblemDetails> {
-        let turn = self.expensive_reads.acquire(cost).await?;
-        self.read(move |records| {
-            let _turn = turn;
-            question(records)
-        })
-        .await
-    }
-
-    /// Examines the state directory. Concurrent requests share one examination.
-    pub(crate) async fn examine_state_dir(
-        self: &Arc<Self>,
-    ) -> Result<Arc<HealthReport>, ProblemDetails> {
-        let going_on = {
-            let costly = &self.expensive_reads;
-            let mut known = costly.examination.lock().unwrap_or_else(PoisonError::into_inner);
-            match known.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none()) {
-                Some(going_on) => going_on,
-                None => {
-                    let begun = start_examination(Arc::clone(self)).boxed().shared();
-                    *known = begun.downgrade();
-                    begun
-                }
-            }
-        };
-        going_on.await
-    }
-}
-
-async fn start_examination(app: SharedServerState) -> Result<Arc<HealthReport>, ProblemDetails> {
-    // An abandoned examination may still be running.
-    let turn = acquire_permit(&app.expensive_reads.examinations, "examinations").await?;
-    let now = (app.clock)();
-    let question = move |records: &FleetReader| {
-        let _turn = turn;
-        Ok(Arc::new(records.check_health(now)))
-    };
-    app.read(question).await
 }
 
 #[cfg(test)]
@@ -151,6 +131,7 @@ mod tests {
     use heeler_engine::DaemonHandle;
 
     use super::*;
+    use crate::server_state::SharedServerState;
     use crate::tests::app;
 
     fn daemon() -> (tempfile::TempDir, SharedServerState) {
@@ -163,22 +144,22 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_question_too_many_of_a_kind_is_told_when_to_come_again() {
-        let costly = ExpensiveReads::default();
-        for (cost, other, most) in [
+        let reads = ExpensiveReads::default();
+        for (kind, other, most) in [
             (ExpensiveReadKind::Search, ExpensiveReadKind::Diff, SEARCHES_MAX),
             (ExpensiveReadKind::Diff, ExpensiveReadKind::Search, DIFFS_MAX),
         ] {
             let mut held = Vec::new();
             for _ in 0..most {
-                held.push(costly.acquire(cost).await.unwrap());
+                held.push(reads.acquire(kind).await.unwrap());
             }
-            let problem = costly.acquire(cost).await.unwrap_err();
+            let problem = reads.acquire(kind).await.unwrap_err();
             assert_eq!((problem.status, problem.kind), (503, "too-many"));
             let reply = axum::response::IntoResponse::into_response(problem);
             assert_eq!(reply.headers()["retry-after"], BUSY_RETRY_AFTER.as_secs().to_string());
-            drop(costly.acquire(other).await.unwrap());
+            drop(reads.acquire(other).await.unwrap());
             held.pop();
-            drop(costly.acquire(cost).await.unwrap());
+            drop(reads.acquire(kind).await.unwrap());
         }
     }
 

@@ -15,7 +15,7 @@ use heeler_model::PROMPT_BYTES_MAX;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::caller::{AccessScope, RequestCaller};
+use crate::caller::{AccessScope, KeyedCaller, RequestCaller};
 use crate::problem::ProblemDetails;
 use crate::replies::DaemonReply;
 use crate::server_state::SharedServerState;
@@ -72,9 +72,8 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     async fn from_request(request: Request, _: &S) -> Result<JsonBody<T>, ProblemDetails> {
         let bytes = read_bytes(request.into_body(), BODY_BYTES_MAX).await?;
         let bytes = if bytes.is_empty() { Bytes::from_static(b"{}") } else { bytes };
-        let given = serde_json::from_slice(&bytes);
-        given
-            .map(JsonBody)
+        let body = serde_json::from_slice(&bytes);
+        body.map(JsonBody)
             .map_err(|error| ProblemDetails::bad_request(format!("invalid request: {error}")))
     }
 }
@@ -90,9 +89,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
         parts: &mut Parts,
         state: &S,
     ) -> Result<QueryParams<T>, ProblemDetails> {
-        let asked = Query::<T>::from_request_parts(parts, state).await;
-        asked
-            .map(|Query(asked)| QueryParams(asked))
+        let params = Query::<T>::from_request_parts(parts, state).await;
+        params
+            .map(|Query(params)| QueryParams(params))
             .map_err(|error| ProblemDetails::bad_request(error.body_text()))
     }
 }
@@ -128,14 +127,14 @@ impl RequestCaller {
     pub(crate) fn from_extensions(
         extensions: &Extensions,
     ) -> Result<&RequestCaller, ProblemDetails> {
-        let who = || {
+        let unauthenticated = || {
             ProblemDetails::new(
                 StatusCode::UNAUTHORIZED,
                 "unauthenticated",
                 "a token or login is required",
             )
         };
-        extensions.get().ok_or_else(who)
+        extensions.get().ok_or_else(unauthenticated)
     }
 
     /// Returns a problem if the caller's scope is insufficient.
@@ -146,14 +145,6 @@ impl RequestCaller {
         }
         Ok(())
     }
-}
-
-/// Caller of a change, and the idempotency key of the request. A request whose key was already used
-/// gets the first reply and does not reach the handler.
-#[derive(Debug)]
-pub(crate) struct KeyedCaller {
-    pub(crate) caller: RequestCaller,
-    pub(crate) key: Option<IdempotencyKey>,
 }
 
 impl FromRequestParts<SharedServerState> for KeyedCaller {
@@ -199,8 +190,8 @@ pub(crate) async fn attach_request_key(
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
-    let print = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    parts.extensions.insert(IdempotencyKey { caller: caller.name, key: name, fingerprint: print });
+    let fingerprint = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    parts.extensions.insert(IdempotencyKey { caller: caller.name, key: name, fingerprint });
     Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
 }
 

@@ -13,8 +13,8 @@ use heeler_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::caller::RequestCaller;
-use crate::extractors::{BODY_BYTES_MAX, KeyedCaller, attach_request_key, read_bytes};
+use crate::caller::{KeyedCaller, RequestCaller};
+use crate::extractors::{BODY_BYTES_MAX, attach_request_key, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
@@ -84,7 +84,7 @@ async fn command(
 
 /// Creates a login link for a person on this machine; refuses agents.
 async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller) -> Response {
-    let made = match caller.engine_caller {
+    let link = match caller.engine_caller {
         Caller::Person => app.access.make_link(&caller.name, caller.scope, (app.clock)()),
         Caller::Run(_) | Caller::Unknown => {
             let refused = DaemonCommandError::new(
@@ -94,7 +94,7 @@ async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller
             return error_response(refused);
         }
     };
-    match made {
+    match link {
         Ok(url) => Json(LoginLink { url }).into_response(),
         Err(error) => error_response(DaemonCommandError::new(
             DaemonCommandErrorKind::Trouble,

@@ -10,6 +10,8 @@ mod fleet_stats;
 mod hub;
 mod hub_feeder;
 mod log_stream;
+mod stream_count;
+mod stream_routes;
 mod subscriber;
 mod write_timeout;
 
@@ -22,46 +24,25 @@ use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
-use futures_util::stream::{Stream, unfold};
+use axum::http::StatusCode;
 use heeler_engine::FleetMonitor;
-use heeler_query::job_feed::RowPosition;
-use serde::Deserialize;
+use heeler_query::FleetReader;
+use jiff::Timestamp;
 use tokio::sync::watch;
-use utoipa::IntoParams;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
 
-use self::event::RowFormat;
-use self::fleet_stats::{FleetStatsPublisher, FleetStatsSubscriber};
+use self::fleet_stats::FleetStatsPublisher;
 use self::hub::StreamHub;
 use self::hub_feeder::FollowTarget;
-use self::log_stream::LogStreamReader;
-use self::subscriber::StreamSubscriber;
+use self::stream_count::StreamCountGuard;
+pub(crate) use self::stream_routes::routes;
 pub(crate) use self::write_timeout::WriteTimeoutStream;
-use crate::api::ApiRoutes;
-use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
-use crate::server_state::SharedServerState;
 
 /// Most followed jobs, sessions and runs; each has one or two threads.
 pub(crate) const HUBS_MAX: usize = 256;
 
 /// Most readers of the daemon's log; each polls the file separately.
 pub(crate) const LOG_READERS_MAX: usize = 32;
-
-/// Lines of the daemon's log at the start of a stream, by default.
-const LOG_LINES: usize = 100;
-
-/// Most lines of the daemon's log at the start of a stream.
-const LOG_LINES_MAX: usize = 10_000;
-
-/// Header in which a browser sends the ID of the last event it received.
-const LAST_EVENT_ID: &str = "last-event-id";
 
 /// Open streams, and the hubs that feed them.
 pub struct LiveStreams {
@@ -80,28 +61,12 @@ impl fmt::Debug for LiveStreams {
     }
 }
 
-/// Counts a client until it is dropped.
-struct StreamCountGuard(Arc<AtomicUsize>);
-
-impl StreamCountGuard {
-    fn new(count: &Arc<AtomicUsize>) -> StreamCountGuard {
-        count.fetch_add(1, Ordering::SeqCst);
-        StreamCountGuard(Arc::clone(count))
-    }
-}
-
-impl Drop for StreamCountGuard {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 impl LiveStreams {
     /// Starts to count the commits of a daemon's state.
-    pub fn new(outlook: &FleetMonitor) -> Arc<LiveStreams> {
+    pub fn new(monitor: &FleetMonitor) -> Arc<LiveStreams> {
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
-        outlook.on_commit(move |_| {
+        monitor.on_commit(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
         });
         Arc::new(LiveStreams {
@@ -127,9 +92,9 @@ impl LiveStreams {
     /// Returns the hub for a key; starts one if there is none.
     fn hub_for(
         &self,
-        app: &SharedServerState,
+        records: &FleetReader,
         key: String,
-        followed: FollowTarget,
+        target: FollowTarget,
     ) -> Result<Arc<StreamHub>, ProblemDetails> {
         let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hub) = hubs.get(&key).and_then(Weak::upgrade).filter(|hub| !hub.is_broken()) {
@@ -141,7 +106,7 @@ impl LiveStreams {
                 "{HUBS_MAX} jobs, sessions and runs are followed, which is the limit"
             )));
         }
-        let hub = hub_feeder::start_hub(followed, app.records.clone(), Arc::clone(&self.commits));
+        let hub = hub_feeder::start_hub(target, records.clone(), Arc::clone(&self.commits));
         let hub = hub.map_err(no_thread)?;
         hubs.insert(key, Arc::downgrade(&hub));
         Ok(hub)
@@ -149,17 +114,18 @@ impl LiveStreams {
 
     fn fleet_stats_publisher(
         &self,
-        app: &SharedServerState,
+        records: &FleetReader,
+        clock: fn() -> Timestamp,
     ) -> Result<Arc<FleetStatsPublisher>, ProblemDetails> {
-        let mut known = self.fleet_stats.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pulses) = known.upgrade() {
-            return Ok(pulses);
+        let mut current = self.fleet_stats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(publisher) = current.upgrade() {
+            return Ok(publisher);
         }
-        let pulses =
-            fleet_stats::start_publisher(app.records.clone(), Arc::clone(&self.commits), app.clock);
-        let pulses = pulses.map_err(no_thread)?;
-        *known = Arc::downgrade(&pulses);
-        Ok(pulses)
+        let publisher =
+            fleet_stats::start_publisher(records.clone(), Arc::clone(&self.commits), clock);
+        let publisher = publisher.map_err(no_thread)?;
+        *current = Arc::downgrade(&publisher);
+        Ok(publisher)
     }
 
     fn count_client(&self) -> StreamCountGuard {
@@ -174,247 +140,4 @@ fn too_many(detail: &str) -> ProblemDetails {
 
 fn no_thread(error: io::Error) -> ProblemDetails {
     ProblemDetails::internal_error(format!("cannot start a thread: {error}"))
-}
-
-pub(crate) fn routes() -> ApiRoutes {
-    let read = OpenApiRouter::new()
-        .routes(routes!(fleet_stream))
-        .routes(routes!(job_stream))
-        .routes(routes!(session_stream))
-        .routes(routes!(run_stream))
-        .routes(routes!(log_stream));
-    ApiRoutes { read, ..ApiRoutes::default() }
-}
-
-/// Start and format of a row stream.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct RowStreamParams {
-    /// Number of the first row; default 0. A header `Last-Event-ID` takes precedence.
-    from: Option<u64>,
-    /// `html` for rows as HTML elements.
-    #[serde(rename = "as")]
-    #[param(inline)]
-    form: Option<RowFormatParam>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "lowercase")]
-enum RowFormatParam {
-    Json,
-    Html,
-}
-
-impl RowStreamParams {
-    fn row_format(&self) -> RowFormat {
-        match self.form {
-            Some(RowFormatParam::Html) => RowFormat::Html,
-            Some(RowFormatParam::Json) | None => RowFormat::Json,
-        }
-    }
-
-    /// Returns the position of the first requested row.
-    fn start_position(&self, headers: &HeaderMap) -> Result<RowPosition, ProblemDetails> {
-        match last_event_id(headers)? {
-            Some(id) => match id.parse::<RowPosition>() {
-                Ok(seen) => Ok(seen.after()),
-                Err(_) => {
-                    Err(ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a row"))
-                }
-            },
-            None => Ok(RowPosition::line_start(self.from.unwrap_or(0))),
-        }
-    }
-}
-
-/// Returns the ID of the last event a browser received. A browser that received none sends an empty
-/// ID.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ProblemDetails> {
-    let Some(id) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
-    match id.to_str() {
-        Ok("") => Ok(None),
-        Ok(id) => Ok(Some(id)),
-        Err(_) => Err(ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a row")),
-    }
-}
-
-/// Returns the response for a stream of events.
-fn event_stream_response(
-    events: impl Stream<Item = Result<Bytes, io::Error>> + Send + 'static,
-) -> Response {
-    let headers = [
-        (CONTENT_TYPE.as_str(), "text/event-stream"),
-        (CACHE_CONTROL.as_str(), "no-store"),
-        // A reverse proxy must not buffer the events.
-        ("x-accel-buffering", "no"),
-    ];
-    (headers, Body::from_stream(events)).into_response()
-}
-
-fn stream_rows(
-    hub: Arc<StreamHub>,
-    app: &SharedServerState,
-    form: RowFormat,
-    from: RowPosition,
-) -> Response {
-    let client = StreamSubscriber::new(
-        hub,
-        form,
-        from,
-        app.live_streams.ending.subscribe(),
-        app.live_streams.count_client(),
-    );
-    event_stream_response(unfold(client, |mut client| async move {
-        let bytes = client.next().await?;
-        Some((Ok(bytes), client))
-    }))
-}
-
-/// Follow the fleet.
-///
-/// Sends an event `fleet` at once and when the counts change, at most four per second.
-#[utoipa::path(
-    get, path = "/fleet/stream", tag = "live",
-    responses(
-        (status = OK, content_type = "text/event-stream", body = heeler_query::live_updates::FleetActivityUpdate),
-        (status = "default", body = ProblemDetails),
-    ),
-)]
-async fn fleet_stream(State(app): State<SharedServerState>) -> Result<Response, ProblemDetails> {
-    let (ending, counted) = (app.live_streams.ending.subscribe(), app.live_streams.count_client());
-    let watcher =
-        FleetStatsSubscriber::new(app.live_streams.fleet_stats_publisher(&app)?, ending, counted);
-    Ok(event_stream_response(unfold(watcher, |mut watcher| async move {
-        let bytes = watcher.next().await?;
-        Some((Ok(bytes), watcher))
-    })))
-}
-
-/// Follow a job.
-///
-/// Events: `row` with the row number as ID, `delta` with text of an unfinished message, `status`
-/// when the job's status changes, `large` instead of a row of more than 1 MiB, `lagged` where
-/// deltas were dropped, and `end` when the job has ended and all rows were sent.
-#[utoipa::path(
-    get, path = "/jobs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
-    responses(
-        (status = OK, content_type = "text/event-stream", body = String),
-        (status = "default", body = ProblemDetails),
-    ),
-)]
-async fn job_stream(
-    State(app): State<SharedServerState>,
-    PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<RowStreamParams>,
-    headers: HeaderMap,
-) -> Result<Response, ProblemDetails> {
-    let from = asked.start_position(&headers)?;
-    let job = app.read(move |records| records.job_id(&id)).await?;
-    let hub = app.live_streams.hub_for(&app, format!("job {job}"), FollowTarget::Job(job))?;
-    Ok(stream_rows(hub, &app, asked.row_format(), from))
-}
-
-/// Follow a session.
-///
-/// Events: `row` with the row's number in the session's transcript as ID. The stream does not end:
-/// a session can always be continued.
-#[utoipa::path(
-    get, path = "/sessions/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
-    responses(
-        (status = OK, content_type = "text/event-stream", body = String),
-        (status = "default", body = ProblemDetails),
-    ),
-)]
-async fn session_stream(
-    State(app): State<SharedServerState>,
-    PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<RowStreamParams>,
-    headers: HeaderMap,
-) -> Result<Response, ProblemDetails> {
-    let from = asked.start_position(&headers)?;
-    let session = app.read(move |records| records.session_id(&id)).await?;
-    let hub = app.live_streams.hub_for(
-        &app,
-        format!("session {session}"),
-        FollowTarget::Session(session),
-    )?;
-    Ok(stream_rows(hub, &app, asked.row_format(), from))
-}
-
-/// Follow a workflow run.
-///
-/// Events: `row` with the event's number as ID, `status` when the run's status changes, and `end`.
-#[utoipa::path(
-    get, path = "/runs/{id}/stream", tag = "live", params(("id" = String, Path), RowStreamParams),
-    responses(
-        (status = OK, content_type = "text/event-stream", body = heeler_query::live_updates::WorkflowRunEvent),
-        (status = "default", body = ProblemDetails),
-    ),
-)]
-async fn run_stream(
-    State(app): State<SharedServerState>,
-    PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<RowStreamParams>,
-    headers: HeaderMap,
-) -> Result<Response, ProblemDetails> {
-    let from = asked.start_position(&headers)?;
-    let run = app.read(move |records| records.workflow_run_id(&id)).await?;
-    let hub = app.live_streams.hub_for(&app, format!("run {run}"), FollowTarget::Run(run))?;
-    // Events of a run are not transcript rows, so there is no HTML form.
-    Ok(stream_rows(hub, &app, RowFormat::Json, from))
-}
-
-/// Start position in the log.
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-struct LogStreamParams {
-    /// Number of last lines to start with, at most 10000; default 100. A header `Last-Event-ID`
-    /// takes precedence.
-    lines: Option<usize>,
-}
-
-/// Follow the daemon's log.
-///
-/// Events: `line` with the text of a line; its ID stays valid when the log is rotated. `lagged` if
-/// the file that was read last no longer exists.
-#[utoipa::path(
-    get, path = "/daemon/log/stream", tag = "live", params(LogStreamParams),
-    responses(
-        (status = OK, content_type = "text/event-stream", body = String),
-        (status = "default", body = ProblemDetails),
-    ),
-)]
-async fn log_stream(
-    State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<LogStreamParams>,
-    headers: HeaderMap,
-) -> Result<Response, ProblemDetails> {
-    let lines = asked.lines.unwrap_or(LOG_LINES);
-    if lines > LOG_LINES_MAX {
-        return Err(ProblemDetails::bad_request(format!(
-            "lines must be at most {LOG_LINES_MAX}, not {lines}"
-        )));
-    }
-    let mark = match last_event_id(&headers)? {
-        None => None,
-        Some(id) => Some(id.parse().map_err(|_| {
-            ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a log line")
-        })?),
-    };
-    let reading = StreamCountGuard::new(&app.live_streams.log_readers);
-    if app.live_streams.log_readers.load(Ordering::SeqCst) > LOG_READERS_MAX {
-        return Err(too_many(&format!(
-            "{LOG_READERS_MAX} clients read the log, which is the limit"
-        )));
-    }
-    let path = app.records.dir().logs().join(heeler_engine::logs::DAEMON_LOG);
-    let counted = [reading, app.live_streams.count_client()];
-    let reader =
-        LogStreamReader::new(path, mark, lines, app.live_streams.ending.subscribe(), counted);
-    Ok(event_stream_response(unfold(reader, |mut reader| async move {
-        let bytes = reader.next().await?;
-        Some((Ok(bytes), reader))
-    })))
 }

@@ -3,25 +3,22 @@
 //! The text format is simple, so it is written here; a client library would keep a second copy of
 //! data that the database counts. Start at [`ServerMetrics`].
 
+mod endpoint;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
-use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus};
+use axum::response::Response;
+use heeler_engine::DaemonStatus;
 use heeler_query::metrics::{EndedRun, FleetMetrics};
 use jiff::Timestamp;
 
-use crate::caller::RequestCaller;
-use crate::problem::ProblemDetails;
-use crate::server_state::SharedServerState;
+pub(crate) use endpoint::router;
 
 /// Upper bounds of histogram buckets, in seconds.
 const COMMIT_BOUNDS: [f64; 8] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5];
@@ -94,10 +91,10 @@ impl ServerMetrics {
 
     /// Counts an ended run.
     pub(crate) fn record_run(&self, run: &EndedRun) {
-        let mut counted = self.lock();
-        increment(&mut counted.runs, [&run.agent, run.exit_reason], 1);
+        let mut counters = self.lock();
+        increment(&mut counters.runs, [&run.agent, run.exit_reason], 1);
         let took = run.finished_at.duration_since(run.started_at);
-        counted.run_times.add(&RUN_BOUNDS, Duration::try_from(took).unwrap_or_default());
+        counters.run_times.add(&RUN_BOUNDS, Duration::try_from(took).unwrap_or_default());
         let usage = &run.usage;
         for (kind, tokens) in [
             ("input", usage.input_tokens),
@@ -106,19 +103,20 @@ impl ServerMetrics {
             ("cache_creation", usage.cache_creation_input_tokens),
         ] {
             let tokens = tokens.and_then(|tokens| u64::try_from(tokens).ok()).unwrap_or(0);
-            increment(&mut counted.tokens, [&run.agent, kind], tokens);
+            increment(&mut counters.tokens, [&run.agent, kind], tokens);
         }
     }
 
     /// Counts a request that was answered.
-    pub(crate) fn record_request(&self, asked: &MeasuredRequest, code: StatusCode) {
+    pub(crate) fn record_request(&self, measured: &MeasuredRequest, code: StatusCode) {
         // Clients may send arbitrary methods.
-        let method = METHODS.into_iter().find(|it| *it == asked.method.as_str()).unwrap_or("other");
-        let route = asked.route.as_ref().map_or("other", MatchedPath::as_str);
-        let took = asked.started_at.elapsed();
-        let mut counted = self.lock();
-        increment(&mut counted.requests, [method, route, code.as_str()], 1);
-        counted.request_times.add(&REQUEST_BOUNDS, took);
+        let method =
+            METHODS.into_iter().find(|it| *it == measured.method.as_str()).unwrap_or("other");
+        let route = measured.route.as_ref().map_or("other", MatchedPath::as_str);
+        let took = measured.started_at.elapsed();
+        let mut counters = self.lock();
+        increment(&mut counters.requests, [method, route, code.as_str()], 1);
+        counters.request_times.add(&REQUEST_BOUNDS, took);
     }
 
     /// Renders all metrics.
@@ -175,13 +173,13 @@ impl ServerMetrics {
     }
 
     fn write_counters(&self, page: &mut PrometheusText) {
-        let counted = self.lock();
+        let counters = self.lock();
         page.write_header(
             "heeler_runs_total",
             "counter",
             "Runs that ended since the daemon started.",
         );
-        for ([agent, reason], count) in &counted.runs {
+        for ([agent, reason], count) in &counters.runs {
             page.write_sample(
                 "heeler_runs_total",
                 &[("agent", agent), ("exit_reason", reason)],
@@ -193,7 +191,7 @@ impl ServerMetrics {
             "counter",
             "Tokens of runs that ended since the daemon started.",
         );
-        for ([agent, kind], count) in &counted.tokens {
+        for ([agent, kind], count) in &counters.tokens {
             page.write_sample(
                 "heeler_tokens_total",
                 &[("agent", agent), ("kind", kind)],
@@ -201,25 +199,30 @@ impl ServerMetrics {
             );
         }
         page.write_header("heeler_http_requests_total", "counter", "Answered HTTP requests.");
-        for ([method, route, code], count) in &counted.requests {
+        for ([method, route, code], count) in &counters.requests {
             let labels = [("method", method.as_str()), ("route", route), ("code", code)];
             page.write_sample("heeler_http_requests_total", &labels, *count as f64);
         }
         let about = "Duration of runs.";
-        page.write_histogram("heeler_run_duration_seconds", about, &RUN_BOUNDS, &counted.run_times);
+        page.write_histogram(
+            "heeler_run_duration_seconds",
+            about,
+            &RUN_BOUNDS,
+            &counters.run_times,
+        );
         let about = "Duration of commits of the state to disk.";
         page.write_histogram(
             "heeler_commit_duration_seconds",
             about,
             &COMMIT_BOUNDS,
-            &counted.commits,
+            &counters.commits,
         );
         let about = "Time until replies began.";
         page.write_histogram(
             "heeler_http_request_duration_seconds",
             about,
             &REQUEST_BOUNDS,
-            &counted.request_times,
+            &counters.request_times,
         );
         page.write_header("heeler_spans_lost_total", "counter", "Spans that were not exported.");
         page.write_sample(
@@ -285,31 +288,6 @@ fn escape_label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Returns the route `/metrics`. Requests must carry their [`RequestCaller`].
-pub(crate) fn router() -> Router<SharedServerState> {
-    Router::new().route("/metrics", get(metrics))
-}
-
-/// Returns the metrics, if the config enables them.
-async fn metrics(
-    State(app): State<SharedServerState>,
-    caller: RequestCaller,
-) -> Result<Response, ProblemDetails> {
-    let setup = app.fleet_monitor.setup();
-    if !setup.loaded.fleets.first().is_some_and(|fleet| fleet.metrics) {
-        let problem = ProblemDetails::not_found("metrics are off");
-        return Err(problem.with_hint("`metrics: true` in the config turns them on"));
-    }
-    let CommandReply::Status(status) = app.send_command(&caller, DaemonCommand::Status).await?
-    else {
-        return Err(ProblemDetails::internal_error("unexpected reply of the daemon"));
-    };
-    let figures = app.read(|records| records.metrics()).await?;
-    let page =
-        app.metrics.render((app.clock)(), &figures, &status, app.live_streams.client_count());
-    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response())
-}
-
 /// Method, route and start time of a request.
 pub(crate) struct MeasuredRequest {
     method: Method,
@@ -333,9 +311,9 @@ pub(crate) async fn count_request(
     request: Request,
     next: Next,
 ) -> Response {
-    let asked = MeasuredRequest::from_request(&request);
+    let measured = MeasuredRequest::from_request(&request);
     let response = next.run(request).await;
-    metrics.record_request(&asked, response.status());
+    metrics.record_request(&measured, response.status());
     response
 }
 

@@ -87,23 +87,23 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
         }
         let is_kept = pair.is_some() || make_room(&mut of);
         let before = of.get(key).and_then(|pair| upgrade_read(pair.running.as_ref()));
-        let (flights, own, read) = (Arc::clone(self), key.to_owned(), read());
+        let (flights, own_key, read) = (Arc::clone(self), key.to_owned(), read());
         let flight = async move {
             if let Some(before) = before {
                 before.await;
             }
-            let turn = Arc::clone(&flights.read_permits).acquire_owned().await.ok().map(Arc::new);
+            let permit = Arc::clone(&flights.read_permits).acquire_owned().await.ok().map(Arc::new);
             // Lets requests that are already scheduled join. A spawned task is queued behind them;
             // a yield of this future would end as soon as another waiting request polls it.
             let _turn_of_others = tokio::spawn(tokio::task::yield_now()).await;
             if is_kept {
-                flights.mark_running(&own);
+                flights.mark_running(&own_key);
             }
-            let told = READ_PERMIT.scope(turn, read).await;
+            let reply = READ_PERMIT.scope(permit, read).await;
             if is_kept {
-                flights.remove_finished(&own);
+                flights.remove_finished(&own_key);
             }
-            told
+            reply
         };
         let flight = flight.boxed().shared();
         if is_kept {
@@ -159,10 +159,10 @@ pub(crate) async fn coalesce_reads(
     let known = IfNoneMatchTags::from_headers(request.headers());
     let key = coalescing_key(caller, &request);
     let flight = flights.join(&key, || async move {
-        let told =
+        let reply =
             AssertUnwindSafe(async { TaggedResponse::buffer(next.run(request).await).await });
-        match told.catch_unwind().await {
-            Ok(told) => told,
+        match reply.catch_unwind().await {
+            Ok(reply) => reply,
             Err(_) => {
                 tracing::error!("a handler panicked");
                 let problem =
@@ -176,8 +176,8 @@ pub(crate) async fn coalesce_reads(
 
 /// Returns the key of a request: scope of the caller, path with query, and `Accept` header.
 fn coalescing_key(caller: &RequestCaller, request: &Request) -> String {
-    let asked = request.uri().path_and_query().map_or("", |it| it.as_str());
-    let mut key = format!("{} {asked}", caller.scope);
+    let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+    let mut key = format!("{} {path}", caller.scope);
     for accept in request.headers().get_all(ACCEPT) {
         key.push('\n');
         key.push_str(&String::from_utf8_lossy(accept.as_bytes()));

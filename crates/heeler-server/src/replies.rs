@@ -123,18 +123,18 @@ pub struct CreatedSessionReply {
 }
 
 impl From<ForkedSession> for CreatedSessionReply {
-    fn from(made: ForkedSession) -> CreatedSessionReply {
+    fn from(session: ForkedSession) -> CreatedSessionReply {
         CreatedSessionReply {
-            id: made.id.to_string(),
-            agent_session_id: made.agent_session_id.to_string(),
-            agent_id: made.agent,
-            parent: made.parent.to_string(),
-            at_message: made.at_message,
-            asked_for: made.asked_for,
-            workspace: made.workspace.map(Into::into),
-            left_behind: made.left_behind,
-            left_out: made.left_out,
-            others: made.others,
+            id: session.id.to_string(),
+            agent_session_id: session.agent_session_id.to_string(),
+            agent_id: session.agent,
+            parent: session.parent.to_string(),
+            at_message: session.at_message,
+            asked_for: session.asked_for,
+            workspace: session.workspace.map(Into::into),
+            left_behind: session.left_behind,
+            left_out: session.left_out,
+            others: session.others,
         }
     }
 }
@@ -158,14 +158,14 @@ pub struct AdoptedSessionReply {
 }
 
 impl From<AdoptedSession> for AdoptedSessionReply {
-    fn from(taken: AdoptedSession) -> AdoptedSessionReply {
+    fn from(session: AdoptedSession) -> AdoptedSessionReply {
         AdoptedSessionReply {
-            id: taken.id.to_string(),
-            agent_session_id: taken.agent_session_id.map(|id| id.to_string()),
-            agent_id: taken.agent,
-            message_count: taken.messages,
-            working_directory: taken.working_directory.map(Into::into),
-            snapshots: taken.snapshots,
+            id: session.id.to_string(),
+            agent_session_id: session.agent_session_id.map(|id| id.to_string()),
+            agent_id: session.agent,
+            message_count: session.messages,
+            working_directory: session.working_directory.map(Into::into),
+            snapshots: session.snapshots,
         }
     }
 }
@@ -194,8 +194,8 @@ pub struct SkippedSession {
 }
 
 impl From<RetainedSession> for SkippedSession {
-    fn from(kept: RetainedSession) -> SkippedSession {
-        SkippedSession { id: kept.id.to_string(), reason: kept.reason }
+    fn from(session: RetainedSession) -> SkippedSession {
+        SkippedSession { id: session.id.to_string(), reason: session.reason }
     }
 }
 

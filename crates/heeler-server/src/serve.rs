@@ -58,8 +58,8 @@ pub struct ConnectionCounter {
 
 impl Default for ConnectionCounter {
     fn default() -> ConnectionCounter {
-        let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        ConnectionCounter { open: Arc::default(), is_expected: Arc::default(), permits: room }
+        let permit = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        ConnectionCounter { open: Arc::default(), is_expected: Arc::default(), permits: permit }
     }
 }
 
@@ -92,18 +92,18 @@ impl ConnectionCounter {
     }
 
     /// Counts an accepted connection until the result is dropped.
-    fn count(&self, room: OwnedSemaphorePermit) -> CountedConnection {
+    fn count(&self, permit: OwnedSemaphorePermit) -> CountedConnection {
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
         }
-        CountedConnection { open: self.open(), _room: room }
+        CountedConnection { open: self.open(), _permit: permit }
     }
 }
 
 /// Counted connection.
 struct CountedConnection {
     open: Arc<AtomicUsize>,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for CountedConnection {
@@ -168,16 +168,16 @@ pub async fn serve(
                     drop(counted);
                 });
             }
-            Ok(AcceptedConnection::Web((stream, room))) => {
+            Ok(AcceptedConnection::Web((stream, permit))) => {
                 let router = on_web.clone();
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     continue;
                 };
                 // An address that has reached its limit is disconnected.
-                let Some(room) = rooms.try_admit(address.ip(), room) else { continue };
+                let Some(permit) = rooms.try_admit(address.ip(), permit) else { continue };
                 open.spawn(async move {
                     serve_connection(stream, router, TcpPeer { address, local }, ended).await;
-                    drop(room);
+                    drop(permit);
                 });
             }
             Err(error) => {
@@ -211,9 +211,9 @@ async fn accept_socket(
     connections: &ConnectionCounter,
 ) -> io::Result<(UnixStream, CountedConnection)> {
     loop {
-        let room = connections.acquire_permit().await;
+        let permit = connections.acquire_permit().await;
         let (stream, _) = listener.accept().await?;
-        let counted = connections.count(room);
+        let counted = connections.count(permit);
         let peer = stream.peer_cred()?.uid();
         if is_allowed_user(peer, rustix::process::geteuid().as_raw()) {
             return Ok((stream, counted));
@@ -228,11 +228,11 @@ async fn accept_web(
     rooms: &ConnectionLimiter,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
     let Some(listener) = listener else { return std::future::pending().await };
-    let room = rooms.acquire_permit().await;
+    let permit = rooms.acquire_permit().await;
     let (stream, _) = listener.accept().await?;
     // Events are small and must be sent at once.
     stream.set_nodelay(true)?;
-    Ok((stream, room))
+    Ok((stream, permit))
 }
 
 /// Returns the routes of the unix socket: the internal interface and the API.
@@ -251,8 +251,8 @@ fn common_routes() -> Router<SharedServerState> {
 }
 
 /// Returns true if a user may control the daemon: only its own user and root.
-fn is_allowed_user(peer: u32, own: u32) -> bool {
-    peer == own || peer == 0
+fn is_allowed_user(peer: u32, own_user: u32) -> bool {
+    peer == own_user || peer == 0
 }
 
 /// Serves one connection; `who` is attached to each request.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use heeler_engine::{
     Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonHandle,
     FleetMonitor, IdempotencyKey,
@@ -12,11 +13,9 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
-use crate::api::EncodedJsonResult;
-use crate::caller::RequestCaller;
-use crate::encoded_json::EncodedJson;
-use crate::expensive_reads::ExpensiveReads;
-use crate::extractors::KeyedCaller;
+use crate::caller::{KeyedCaller, RequestCaller};
+use crate::encoded_json::{EncodedJson, EncodedJsonResult};
+use crate::expensive_reads::{ExaminationResult, ExpensiveReadKind, ExpensiveReads};
 use crate::live_streams::LiveStreams;
 use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;
@@ -59,10 +58,10 @@ impl ServerState {
     /// Like [`ServerState::send_command`], with the idempotency key of the request, if any.
     pub(crate) async fn send_keyed_command(
         &self,
-        asker: &KeyedCaller,
+        caller: &KeyedCaller,
         command: DaemonCommand,
     ) -> Result<CommandReply, DaemonCommandError> {
-        self.dispatch_command(asker.caller.engine_caller, command, asker.key.clone()).await
+        self.dispatch_command(caller.caller.engine_caller, command, caller.key.clone()).await
     }
 
     /// Like [`ServerState::send_command`], for a caller without a [`RequestCaller`].
@@ -109,12 +108,12 @@ impl ServerState {
     /// requests.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
+        query: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
     ) -> Result<T, ProblemDetails> {
-        let (records, turn) = (self.records.clone(), read_coalescer::current_read_permit());
+        let (records, permit) = (self.records.clone(), read_coalescer::current_read_permit());
         let answer = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            question(&records)
+            let _permit = permit;
+            query(&records)
         });
         match answer.await {
             Ok(answer) => Ok(answer?),
@@ -125,13 +124,38 @@ impl ServerState {
         }
     }
 
+    /// Runs an expensive read when a permit is available.
+    pub(crate) async fn read_expensive<T: Send + 'static>(
+        &self,
+        kind: ExpensiveReadKind,
+        query: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
+    ) -> Result<T, ProblemDetails> {
+        let permit = self.expensive_reads.acquire(kind).await?;
+        self.read(move |records| {
+            let _permit = permit;
+            query(records)
+        })
+        .await
+    }
+
+    /// Examines the state directory. Concurrent requests share one examination.
+    pub(crate) async fn examine_state_dir(self: &Arc<Self>) -> ExaminationResult {
+        let app = Arc::clone(self);
+        let examine = async move {
+            let now = (app.clock)();
+            // An abandoned examination may still be running, so this one needs a permit too.
+            let query = move |records: &FleetReader| Ok(Arc::new(records.check_health(now)));
+            app.read_expensive(ExpensiveReadKind::Examination, query).await
+        };
+        self.expensive_reads.share_examination(|| examine.boxed()).await
+    }
+
     /// Runs a query and encodes the result as JSON on the same thread.
     pub(crate) async fn read_json<T: Serialize + 'static>(
         &self,
-        question: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
+        query: impl FnOnce(&FleetReader) -> Result<T, QueryError> + Send + 'static,
     ) -> EncodedJsonResult<T> {
-        let written =
-            self.read(move |records| Ok(EncodedJson::encode(&question(records)?))).await?;
+        let written = self.read(move |records| Ok(EncodedJson::encode(&query(records)?))).await?;
         written.map_err(|error| {
             ProblemDetails::internal_error(format!("cannot encode the reply: {error}"))
         })

@@ -224,7 +224,7 @@ fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
     if let Some(error) = run.error {
         of_run["status"] = json!({ "code": 2, "message": error });
     }
-    let mut told = vec![of_run];
+    let mut spans = vec![of_run];
     if let Some(finished) = run.job_finished_at.filter(|_| run.status.is_final()) {
         let mut of_job = json!({
             "traceId": trace,
@@ -238,9 +238,9 @@ fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
         if run.status == heeler_model::JobStatus::Failed {
             of_job["status"] = json!({ "code": 2 });
         }
-        told.push(of_job);
+        spans.push(of_job);
     }
-    told
+    spans
 }
 
 fn run_attributes(run: &EndedRun, model: Option<&str>) -> Vec<Json> {

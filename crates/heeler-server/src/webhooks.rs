@@ -89,15 +89,15 @@ struct WebhookWarnings(Mutex<HashMap<String, Instant>>);
 impl WebhookWarnings {
     /// Returns true if a warning must be logged now, and records it.
     fn is_due(&self, schedule: &str, now: Instant) -> bool {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: &Instant| now.saturating_duration_since(*at) < WARNING_INTERVAL;
-        if told.get(schedule).is_some_and(is_recent) {
+        if warned.get(schedule).is_some_and(is_recent) {
             return false;
         }
-        if told.len() >= WARNINGS_MAX {
-            told.clear();
+        if warned.len() >= WARNINGS_MAX {
+            warned.clear();
         }
-        told.insert(schedule.to_owned(), now);
+        warned.insert(schedule.to_owned(), now);
         true
     }
 }
@@ -115,9 +115,9 @@ impl WebhookLimits {
 }
 
 /// Waits for a permit, at most [`PERMIT_WAIT_MAX`].
-async fn acquire_permit(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
-    let turn = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(turns).acquire_owned()).await;
-    turn.ok().and_then(Result::ok).ok_or_else(|| {
+async fn acquire_permit(permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
+    let permit = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(permits).acquire_owned()).await;
+    permit.ok().and_then(Result::ok).ok_or_else(|| {
         let detail = "too many calls are being processed";
         ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail)
             .with_hint("try again later")
@@ -131,14 +131,14 @@ struct WebhookHttpRequest {
     known_caller: Option<Caller>,
     now: jiff::Timestamp,
     warnings: Arc<WebhookWarnings>,
-    _turn: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl WebhookHttpRequest {
     /// Receives a call when permits are available.
     async fn read(
         app: &SharedServerState,
-        turns: &WebhookLimits,
+        permits: &WebhookLimits,
         known: OptionalCaller,
         headers: HeaderMap,
         body: Body,
@@ -147,11 +147,11 @@ impl WebhookHttpRequest {
         if known.is_none() && !signature::has_signature(&headers) {
             return Err(unsigned_problem());
         }
-        let reading = acquire_permit(&turns.body_permits).await?;
+        let reading = acquire_permit(&permits.body_permits).await?;
         let body = read_bytes(body, CALL_BYTES_MAX).await?;
         drop(reading);
-        let (turn, complaints) =
-            (acquire_permit(&turns.call_permits).await?, Arc::clone(&turns.warnings));
+        let (permit, complaints) =
+            (acquire_permit(&permits.call_permits).await?, Arc::clone(&permits.warnings));
         let origin = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
         let origin = origin.map(|Extension(caller)| caller.engine_caller);
         Ok(WebhookHttpRequest {
@@ -160,7 +160,7 @@ impl WebhookHttpRequest {
             known_caller: origin,
             now: (app.clock)(),
             warnings: complaints,
-            _turn: turn,
+            _permit: permit,
         })
     }
 
@@ -277,18 +277,18 @@ enum WebhookDecision {
 
 async fn webhook(
     State(app): State<SharedServerState>,
-    Extension(turns): Extension<WebhookLimits>,
+    Extension(permits): Extension<WebhookLimits>,
     known: OptionalCaller,
     peer: Option<Extension<TcpPeer>>,
     PathParams((agent, schedule)): PathParams<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let received = WebhookHttpRequest::read(&app, &turns, known, headers, body).await?;
+    let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
-    let judged =
+    let decision =
         tokio::task::spawn_blocking(move || decide_call(&setup, &received, &agent, &schedule));
-    match judged
+    match decision
         .await
         .map_err(|_| ProblemDetails::internal_error("the call could not be processed"))??
     {
@@ -355,30 +355,30 @@ fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails
 /// Handles a GitHub event: triggers all schedules that listen to it.
 async fn github(
     State(app): State<SharedServerState>,
-    Extension(turns): Extension<WebhookLimits>,
+    Extension(permits): Extension<WebhookLimits>,
     known: OptionalCaller,
     peer: Option<Extension<TcpPeer>>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let received = WebhookHttpRequest::read(&app, &turns, known, headers, body).await?;
+    let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
-    let judged = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
-    let fates = judged
+    let decision = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
+    let decisions = decision
         .await
         .map_err(|_| ProblemDetails::internal_error("the call could not be processed"))??;
     let origin = resolve_caller(origin, peer).await;
     let mut code = StatusCode::OK;
     let mut replies = Vec::new();
-    for (schedule, fate) in fates {
+    for (schedule, fate) in decisions {
         let mut reply = match fate {
             WebhookDecision::Ping => return Ok(Json(json!({ "pong": true })).into_response()),
             WebhookDecision::Ignored(why) => json!({ "ignored": why }),
             WebhookDecision::Call(call) => {
                 match app.send_command_as(origin, DaemonCommand::Webhook(call)).await {
                     Ok(answer) => {
-                        let (told, reply) = job_reply(answer)?;
-                        code = code.max(told);
+                        let (status, reply) = job_reply(answer)?;
+                        code = code.max(status);
                         reply
                     }
                     // The other schedules are still triggered.
@@ -414,7 +414,7 @@ fn decide_github_event(
     if payload.is_ping() {
         return Ok(vec![(String::new(), WebhookDecision::Ping)]);
     }
-    let fates = heard.iter().map(|webhook| {
+    let decisions = heard.iter().map(|webhook| {
         let name = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
         let fate = match webhook.build_call(&payload.as_sent(), delivery.clone()) {
             Err(why) => WebhookDecision::Ignored(why),
@@ -425,5 +425,5 @@ fn decide_github_event(
         };
         (name, fate)
     });
-    Ok(fates.collect())
+    Ok(decisions.collect())
 }

@@ -40,6 +40,15 @@ impl TranscriptScanner {
         Ok(Self { path: path.to_owned(), file, lines, found: VecDeque::new(), done: false })
     }
 
+    /// Returns the records, without the faults.
+    pub fn records(self) -> impl Iterator<Item = Result<TranscriptRecord, DiskError>> {
+        self.filter_map(|entry| match entry {
+            Ok(TranscriptEntry::Record(record)) => Some(Ok(record)),
+            Ok(TranscriptEntry::Fault(_)) => None,
+            Err(error) => Some(Err(error)),
+        })
+    }
+
     fn read_line(&mut self) -> std::io::Result<()> {
         let Some(line) = self.lines.next(&self.file)? else {
             self.done = true;

@@ -7,7 +7,7 @@
 use anyhow::Result;
 use sha2::{Digest as _, Sha256};
 
-use crate::setup::cargo_tool;
+use crate::packages::install_cargo_tool;
 use crate::shell::run;
 
 /// File with the hash of the files that passed last.
@@ -19,7 +19,7 @@ const CHECKS: [&str; 6] = ["cargo", "deny", "check", "bans", "licenses", "source
 
 /// Audits the dependencies and records the result.
 pub(crate) fn audit() -> Result<()> {
-    cargo_tool("cargo-deny", "0.20.2")?;
+    install_cargo_tool("cargo-deny", "0.20.2")?;
     run(&CHECKS, &[])?;
     std::fs::write(AUDITED, format!("{}\n", audited_hash()?))?;
     eprintln!("audit: passed; commit {AUDITED}");

@@ -4,8 +4,7 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::claude::{cache, npm};
-use crate::setup;
+use crate::packages::{install_debian_packages, run_npm, tool_cache};
 use crate::shell::run;
 
 /// Also read by `heeler_testkit::axe`.
@@ -17,20 +16,20 @@ const INTEGRITY: &str = "sha512-9WTZxEjsZ7b13TH8JPmbV2z8CHbl80/2hm3XPEG4JgNdQLK8
 /// Fetches axe-core, unless it is in the cache.
 pub(crate) fn fetch() -> Result<()> {
     let version = VERSION.trim();
-    let folder = cache()?.join(format!("axe-{version}"));
+    let folder = tool_cache()?.join(format!("axe-{version}"));
     let script = folder.join("axe.min.js");
     if script.is_file() {
         eprintln!("setup: axe-core {version} is installed");
         return Ok(());
     }
-    setup::debian(&[("npm", "npm"), ("tar", "tar")])?;
+    install_debian_packages(&[("npm", "npm"), ("tar", "tar")])?;
     // Unpack next to the target and move it there, so that an existing target is complete.
-    let parts = cache()?.join(format!("axe-{version}.tmp.{}", std::process::id()));
+    let parts = tool_cache()?.join(format!("axe-{version}.tmp.{}", std::process::id()));
     std::fs::create_dir_all(&parts)?;
     let to = parts.to_str().context("the cache's path is not text")?;
     let package = format!("axe-core@{version}");
-    let told = npm(&["pack", &package, "--json", "--pack-destination", to])?;
-    if !told.contains(INTEGRITY) {
+    let output = run_npm(&["pack", &package, "--json", "--pack-destination", to])?;
+    if !output.contains(INTEGRITY) {
         bail!("{package} does not have the checksum {INTEGRITY}");
     }
     let archive = std::fs::read_dir(&parts)?.next().context("npm pack left no file")??.path();

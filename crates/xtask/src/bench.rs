@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::setup;
+use crate::packages::install_debian_packages;
 use crate::shell::{run, succeeds, workspace_root};
 
 const SCRIPTS: &str = "crates/heeler/benches/node";
 
 /// Measures and prints all figures, or those of one group.
 pub(crate) fn figures(group: Option<&str>) -> Result<()> {
-    setup::debian(&[("node", "nodejs"), ("npm", "npm"), ("wrk", "wrk")])?;
+    install_debian_packages(&[("node", "nodejs"), ("npm", "npm"), ("wrk", "wrk")])?;
     let node = alternatives()?;
     let node = node.to_string_lossy();
     let mut command = vec!["cargo", "bench", "--package", "heeler", "--bench", "figures", "--"];

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::setup;
+use crate::packages::{install_debian_packages, run_npm, tool_cache};
 use crate::shell::run;
 
 /// Also read by `heeler_testkit::claude`.
@@ -46,16 +46,16 @@ const PACKAGES: [(&str, &str, &str, &str); 4] = [
 /// Fetches Claude Code, unless it is in the cache.
 pub(crate) fn fetch() -> Result<()> {
     let version = VERSION.trim();
-    let folder = cache()?.join(format!("claude-{version}"));
+    let folder = tool_cache()?.join(format!("claude-{version}"));
     let program = folder.join("claude");
     if program.is_file() {
         eprintln!("setup: claude {version} is installed");
         return Ok(());
     }
-    setup::debian(&[("npm", "npm"), ("tar", "tar")])?;
+    install_debian_packages(&[("npm", "npm"), ("tar", "tar")])?;
     eprintln!("setup: fetching claude {version} (170 MB) into {}", folder.display());
     // Unpack next to the target and move it there, so that an existing target is complete.
-    let parts = cache()?.join(format!("claude-{version}.tmp.{}", std::process::id()));
+    let parts = tool_cache()?.join(format!("claude-{version}.tmp.{}", std::process::id()));
     std::fs::create_dir_all(&parts)?;
     let unpacked = unpack(version, &parts);
     let moved = unpacked.and_then(|claude| {
@@ -75,8 +75,8 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
     };
     let package = format!("@anthropic-ai/claude-code-{package}@{version}");
     let to = folder.to_str().context("the cache's path is not text")?;
-    let told = npm(&["pack", &package, "--json", "--pack-destination", to])?;
-    if !told.contains(integrity) {
+    let output = run_npm(&["pack", &package, "--json", "--pack-destination", to])?;
+    if !output.contains(integrity) {
         bail!("{package} does not have the checksum {integrity}");
     }
     let archive = std::fs::read_dir(folder)?.next().context("npm pack left no file")??.path();
@@ -88,21 +88,4 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
         bail!("{} does not report version {version}: {says:?}", program.display());
     }
     Ok(program)
-}
-
-/// Runs npm, which checks the download against the registry's checksum, and returns its output.
-pub(crate) fn npm(args: &[&str]) -> Result<String> {
-    eprintln!("$ npm {}", args.join(" "));
-    let output = Command::new("npm").args(args).output().context("cannot start npm")?;
-    if !output.status.success() {
-        bail!("npm failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// Returns the folder of fetched tools, the same as in `heeler-testkit`.
-pub(crate) fn cache() -> Result<PathBuf> {
-    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
-    Ok(cache.context("neither HOME nor XDG_CACHE_HOME is set")?.join("heeler-tools"))
 }

@@ -16,6 +16,8 @@ type ModulePath = Vec<String>;
 /// One module file: the names that it imports, and the paths that its code uses.
 struct ModuleFile {
     path: String,
+    /// Names of its own functions, types and constants.
+    definitions: BTreeSet<String>,
     /// Local name, then the path that it stands for. Imports and re-exports.
     imports: Vec<(String, Vec<String>)>,
     /// Every path in the code, imports included, relative to the file's module.
@@ -54,15 +56,21 @@ fn module_of(path: &str) -> Option<(String, ModulePath)> {
 }
 
 fn read_module(file: &SourceFile) -> ModuleFile {
-    let mut tokens = Vec::new();
-    for line in file.shipped_lines() {
-        tokens.extend(line_tokens(line));
-    }
     let mut module = ModuleFile {
         path: file.path.to_string_lossy().into_owned(),
+        definitions: BTreeSet::new(),
         imports: Vec::new(),
         uses: Vec::new(),
     };
+    let mut tokens = Vec::new();
+    for line in file.shipped_lines() {
+        let of_line = line_tokens(line);
+        // Items of the module itself are not indented; methods are.
+        if !line.starts_with(' ') {
+            module.definitions.extend(defined_name(&of_line));
+        }
+        tokens.extend(of_line);
+    }
     let mut at = 0;
     while at < tokens.len() {
         if tokens[at] == "use" {
@@ -90,6 +98,14 @@ fn read_module(file: &SourceFile) -> ModuleFile {
 
 fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// Returns the name that a line defines.
+fn defined_name(tokens: &[String]) -> Option<String> {
+    let keywords = ["fn", "struct", "enum", "trait", "type", "const", "static"];
+    let is_keyword = |token: &String| keywords.contains(&token.as_str());
+    let names = tokens.iter().skip_while(|token| !is_keyword(token));
+    names.skip_while(|token| is_keyword(token)).find(|token| is_name(token)).cloned()
 }
 
 /// Returns the names, `::` and punctuation of a line, without comments and texts.
@@ -266,8 +282,9 @@ fn resolve(
     }
     // The name of a module alone ties nothing: the names that are used from it do.
     let name = rest.first()?.clone();
-    let imports = &modules.get(&module)?.imports;
-    let reexport = imports.iter().find(|(local, _)| *local == name);
+    let ModuleFile { definitions, imports, .. } = modules.get(&module)?;
+    // A function may have the name of an imported macro: the definition counts.
+    let reexport = imports.iter().find(|(local, _)| *local == name && !definitions.contains(&name));
     match reexport.filter(|_| depth < REEXPORT_DEPTH_MAX) {
         Some((_, target)) => {
             let mut whole = target.clone();
@@ -306,6 +323,18 @@ mod tests {
                 "crates/a/src/two.rs -> crates/a/src/one.rs: One"
             ]
         );
+    }
+
+    #[test]
+    fn a_function_with_the_name_of_an_imported_macro_ties_its_file() {
+        let found = circles(&[
+            file("crates/a/src/api.rs", "mod jobs;\nstruct Api;\nfn f() { jobs::routes() }\n"),
+            file(
+                "crates/a/src/api/jobs.rs",
+                "use macros::routes;\nuse super::Api;\nfn routes() -> Api { routes!() }\n",
+            ),
+        ]);
+        assert_eq!(found.len(), 1);
     }
 
     #[test]

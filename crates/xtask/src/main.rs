@@ -10,6 +10,7 @@ mod check;
 mod claude;
 mod imports;
 mod measure;
+mod packages;
 mod schemathesis;
 mod setup;
 mod shell;
@@ -21,6 +22,7 @@ mod tidy;
 use anyhow::Result;
 use clap::Parser;
 
+use crate::packages::install_cargo_tool;
 use crate::shell::{Step, has_nextest, run, step};
 
 /// Repetitions of each proof under `prove`.
@@ -117,7 +119,7 @@ fn tests() -> Result<()> {
 
 fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
     setup::all()?;
-    setup::cargo_tool("cargo-nextest", "0.9.143")?;
+    install_cargo_tool("cargo-nextest", "0.9.143")?;
     let expression = match filter {
         Some(name) => format!("test(proof_) & test({name})"),
         None => "test(proof_)".to_owned(),
@@ -139,7 +141,7 @@ fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
 }
 
 fn fuzz(target: &str, seconds: u32) -> Result<()> {
-    setup::cargo_tool("cargo-fuzz", "0.13.2")?;
+    install_cargo_tool("cargo-fuzz", "0.13.2")?;
     let time = format!("-max_total_time={seconds}");
     run(&["cargo", "+nightly", "fuzz", "run", target, "--", &time], &[])
 }

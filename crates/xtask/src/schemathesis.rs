@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 
-use crate::setup;
+use crate::packages::install_debian_packages;
 use crate::shell::{run, succeeds, workspace_root};
 
 /// Also read by the proof.
@@ -26,7 +26,7 @@ pub(crate) fn install() -> Result<()> {
         return Ok(());
     }
     if !succeeds(&["python3", "-c", "import venv, ensurepip"]) {
-        setup::debian(&[("python3", "python3"), ("heeler-needs-venv", "python3-venv")])?;
+        install_debian_packages(&[("python3", "python3"), ("heeler-needs-venv", "python3-venv")])?;
     }
     eprintln!("setup: installing schemathesis {version}");
     run(&["python3", "-m", "venv", folder], &[])?;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use camino::{Utf8Path, Utf8PathBuf};
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
 use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
@@ -17,23 +17,20 @@ use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 /// Most results of `/search`.
 const HITS_MAX: usize = 20;
 
-/// Message to show at the end, or the reason for the failure.
-pub(super) type BackgroundTask = StoppableThread<Result<String, String>>;
-
 impl Conversation {
     /// Searches the transcript in view.
     pub(super) fn start_search(&mut self, text: String) {
         let is_numbered = self.display.view == ChatSpeaker::Coordinator;
-        self.start_background_task(&self.display.view.clone(), move |whole, is_stopped| {
-            search_transcript(whole, &text, is_numbered, is_stopped)
+        self.start_background_task(&self.display.view.clone(), move |contents, is_stopped| {
+            search_transcript(contents, &text, is_numbered, is_stopped)
         });
     }
 
     pub(super) fn start_export(&mut self, file: Option<String>) {
         let id = self.record.session_file.id().to_owned();
         let path = self.options.folder.join(Utf8PathBuf::from(file.unwrap_or(format!("{id}.md"))));
-        self.start_background_task(&ChatSpeaker::Coordinator, move |whole, is_stopped| {
-            match write_markdown(whole, &id, &path, is_stopped) {
+        self.start_background_task(&ChatSpeaker::Coordinator, move |contents, is_stopped| {
+            match write_markdown(contents, &id, &path, is_stopped) {
                 Ok(()) => Ok(format!("written: {path}")),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     Err(format!("{path} already exists; /export FILE writes another file"))
@@ -53,13 +50,13 @@ impl Conversation {
                 "the previous command is still reading the transcript; Esc cancels it",
             );
         }
-        let whole = match self.record.session_file.contents(of) {
-            Ok(whole) => whole,
+        let contents = match self.record.session_file.contents(of) {
+            Ok(contents) => contents,
             Err(error) => return self.display.show_error(format!("{error}")),
         };
-        let bytes = whole.len();
+        let bytes = contents.len();
         self.background_task =
-            Some(StoppableThread::start(move |is_stopped| work(&whole, is_stopped)));
+            Some(StoppableThread::start(move |is_stopped| work(&contents, is_stopped)));
         match bytes <= WAIT_BYTES_MAX {
             true => self.finish_background_task(),
             false => self.display.show_notice(format!("reading {:.0} MB", bytes as f64 / 1e6)),
@@ -92,17 +89,17 @@ impl Conversation {
 
 /// Returns the last entries that contain a text; messages with the numbers that `/fork` takes.
 fn search_transcript(
-    whole: &TranscriptContents,
+    contents: &TranscriptContents,
     text: &str,
     is_numbered: bool,
     is_stopped: &AtomicBool,
 ) -> Result<String, String> {
-    let wanted = text.to_lowercase();
+    let needle = text.to_lowercase();
     let (mut hits, mut count, mut has_more) = (VecDeque::new(), 0_u64, false);
-    let each = whole.for_each_entry(|entry, _| {
+    let each = contents.for_each_entry(|entry, _| {
         count += u64::from(entry.is_message());
-        let said = entry.text();
-        if let Some(line) = said.lines().find(|line| line.to_lowercase().contains(&wanted)) {
+        let entry_text = entry.text();
+        if let Some(line) = entry_text.lines().find(|line| line.to_lowercase().contains(&needle)) {
             let number = if entry.is_message() { count.to_string() } else { String::new() };
             let number = if is_numbered { format!("{number:>4}  ") } else { String::new() };
             hits.push_back(format!("{number}{}: {}", speaker_label(&entry), truncate_line(line)));
@@ -126,7 +123,7 @@ fn search_transcript(
 }
 
 fn write_markdown(
-    whole: &TranscriptContents,
+    contents: &TranscriptContents,
     id: &str,
     path: &Utf8Path,
     is_stopped: &AtomicBool,
@@ -135,7 +132,7 @@ fn write_markdown(
     let mut write = || {
         writeln!(file, "# {id}")?;
         let mut written = Ok(());
-        let each = whole.for_each_entry(|entry, _| {
+        let each = contents.for_each_entry(|entry, _| {
             written = match is_stopped.load(Ordering::Relaxed) {
                 true => Err(io::Error::other("it was stopped")),
                 false => write_entry(&mut file, &entry),

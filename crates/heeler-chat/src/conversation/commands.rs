@@ -1,14 +1,13 @@
 //! Implementation of the chat commands.
 
 use super::Conversation;
+use super::display::truncate_line;
 use super::phase::ConversationPhaseEvent;
 use crate::command::{ChatCommand, TaskListChange, help};
 use crate::{ChatJobState, ChatOutput, ChatSpeaker, ConversationLoop};
 
 /// Most sessions that `/sessions` lists.
 const SESSIONS_MAX: usize = 20;
-/// Characters of a line in a list.
-const LINE_CHARS_MAX: usize = 80;
 
 impl Conversation {
     pub(super) fn run_command(&mut self, command: ChatCommand) {
@@ -42,8 +41,9 @@ impl Conversation {
         let width = agents.iter().map(|agent| agent.name.chars().count()).max().unwrap_or_default();
         let lines = agents.into_iter().map(|agent| {
             let model = agent.model.map(|model| format!(", {model}")).unwrap_or_default();
-            let what = agent.description.map(|what| format!("  {what}")).unwrap_or_default();
-            format!("{:<width$}  ({}{model}){what}", agent.name, agent.runtime)
+            let description =
+                agent.description.map(|description| format!("  {description}")).unwrap_or_default();
+            format!("{:<width$}  ({}{model}){description}", agent.name, agent.runtime)
         });
         let lines: Vec<String> = lines.collect();
         self.display.show_notice(lines.join("\n"));
@@ -142,11 +142,11 @@ impl Conversation {
             return self.display.show_notice("no cost yet: no turn has reported its cost");
         }
         let all = self.jobs.total_cost();
-        let own = self.jobs.cost_of(&ChatSpeaker::Coordinator);
-        self.display.show_notice(match own < all {
+        let coordinator = self.jobs.cost_of(&ChatSpeaker::Coordinator);
+        self.display.show_notice(match coordinator < all {
             true => format!(
-                "${all:.4}: ${own:.4} for this conversation, ${:.4} for its workers",
-                all - own
+                "${all:.4}: ${coordinator:.4} for this conversation, ${:.4} for its workers",
+                all - coordinator
             ),
             false => format!("${all:.4}"),
         });
@@ -200,13 +200,5 @@ impl Conversation {
             status.cost_usd,
         );
         self.display.show_notice(text);
-    }
-}
-
-pub(super) fn truncate_line(line: &str) -> String {
-    let line = line.trim();
-    match line.char_indices().nth(LINE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", &line[..end]),
-        None => line.to_owned(),
     }
 }

@@ -3,8 +3,13 @@
 
 use std::collections::HashMap;
 
-use super::PAGE_ENTRIES;
 use crate::{ChatOutput, ChatSpeaker, ConversationStatus, EntryCursor, EntryPage, SessionFile};
+
+/// Entries shown at first, and loaded at a time.
+pub const PAGE_ENTRIES: usize = 50;
+
+/// Characters of a line in a list.
+const LINE_CHARS_MAX: usize = 80;
 
 /// Output that was not taken yet, and the state of the user interface.
 pub(super) struct ConversationDisplay {
@@ -104,5 +109,14 @@ impl ConversationDisplay {
             self.status = status.clone();
             self.push(ChatOutput::Status(Box::new(status)));
         }
+    }
+}
+
+/// Shortens a line for a list.
+pub(super) fn truncate_line(line: &str) -> String {
+    let line = line.trim();
+    match line.char_indices().nth(LINE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
     }
 }

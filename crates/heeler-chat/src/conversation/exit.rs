@@ -69,11 +69,11 @@ impl Conversation {
     fn report_workers(&mut self, choice: WorkerExitChoice) {
         let names = self.workers.live_names();
         if !names.is_empty() {
-            let what = match choice {
+            let label = match choice {
                 WorkerExitChoice::Stop => "Stopping workers",
                 WorkerExitChoice::KeepRunning => "Workers that keep running",
             };
-            self.display.show_exit_message(format!("{what}: {}", names.join(", ")));
+            self.display.show_exit_message(format!("{label}: {}", names.join(", ")));
         }
     }
 

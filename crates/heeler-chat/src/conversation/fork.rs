@@ -5,32 +5,17 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
+use super::fork_copy::ConversationFork;
 use super::turn_phase::TurnEvent;
 use super::undo::entry_uuid;
-use super::workers::WorkerList;
+use super::worker_list::WorkerList;
 use crate::background::{StoppableThread, WAIT_BYTES_MAX};
 use crate::session_file::TranscriptContents;
-use crate::{
-    ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole, SessionFile,
-};
+use crate::{ChatSpeaker, ConversationEntry, ConversationState, ConversationTurn, EntryRole};
 
 /// Most messages that an error suggests as fork points.
 const NAMED_MAX: usize = 5;
-
-/// Copy in progress.
-pub(super) struct ConversationFork {
-    /// Draft; it becomes a session when it is saved.
-    copy: SessionFile,
-    /// Returns the message at which the copy ends, if it is not the last.
-    work: StoppableThread<Result<Option<ConversationEntry>, String>>,
-}
-
-impl ConversationFork {
-    pub(super) fn is_done(&self) -> bool {
-        self.work.is_done()
-    }
-}
 
 impl Conversation {
     /// Continues in a copy of the session, up to a message if one is given.
@@ -53,7 +38,7 @@ impl Conversation {
 
     /// Starts to copy. Also returns the number of bytes.
     fn start_fork(&mut self, at: Option<u64>) -> Result<(ConversationFork, u64), String> {
-        let whole = self
+        let contents = self
             .record
             .session_file
             .contents(&ChatSpeaker::Coordinator)
@@ -77,14 +62,14 @@ impl Conversation {
         };
         let copy = self.directory.create_draft(new, self.now).map_err(|error| error.to_string())?;
         let (to, disk) = copy.draft_target().map_err(|error| error.to_string())?;
-        let bytes = whole.len();
+        let bytes = contents.len();
         let work = StoppableThread::start(move |is_stopped| {
             let (message, len) = match at {
                 None => (None, u64::MAX),
-                Some(number) => find_fork_message(&whole, number, is_stopped)
+                Some(number) => find_fork_message(&contents, number, is_stopped)
                     .map(|(entry, end)| (Some(entry), end))?,
             };
-            let copied = whole.copy_prefix(disk.as_ref(), &to, len, is_stopped);
+            let copied = contents.copy_prefix(disk.as_ref(), &to, len, is_stopped);
             copied.map_err(|error| error.to_string()).map(|()| message)
         });
         Ok((ConversationFork { copy, work }, bytes))
@@ -101,7 +86,7 @@ impl Conversation {
 
     /// Waits for the copy, then continues in it.
     pub(super) fn finish_fork(&mut self, ConversationFork { mut copy, work }: ConversationFork) {
-        let made = work.join().and_then(|message| {
+        let saved_copy = work.join().and_then(|message| {
             let from = message.map(|entry| (self.session_of_entry(&entry), entry_uuid(&entry)));
             // Saved last: an interrupted copy is not a session.
             let saved = copy.save(|state| {
@@ -112,9 +97,10 @@ impl Conversation {
             });
             saved.map_err(|error| error.to_string())
         });
-        if let Err(why) = made {
-            let left = copy.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
-            self.display.show_error(format!("{why}{left}"));
+        if let Err(why) = saved_copy {
+            let discard_error =
+                copy.discard().err().map(|error| format!("; {error}")).unwrap_or_default();
+            self.display.show_error(format!("{why}{discard_error}"));
             return self.return_held_lines();
         }
         let from = self.record.session_file.id().to_owned();
@@ -137,14 +123,14 @@ impl Conversation {
 /// Returns the message with a number (from 1) and its end. If it is not a possible fork point, the
 /// error lists some that are.
 pub(super) fn find_fork_message(
-    whole: &TranscriptContents,
+    contents: &TranscriptContents,
     number: u64,
     is_stopped: &AtomicBool,
 ) -> Result<(ConversationEntry, u64), String> {
     let mut count = 0;
     // The last few possible fork points: number, entry, and its end.
     let mut usable: VecDeque<(u64, ConversationEntry, u64)> = VecDeque::new();
-    let each = whole.for_each_entry(|entry, end| {
+    let each = contents.for_each_entry(|entry, end| {
         count += u64::from(entry.is_message());
         if entry.role == EntryRole::Assistant && entry_uuid(&entry).is_some() {
             usable.push_back((count, entry, end));

@@ -38,10 +38,12 @@ impl Conversation {
         if one.goal.is_none() && !self.state().tasks.iter().any(|task| !task.done) {
             return self.display.show_error("no task is open; /tasks add TEXT adds one");
         }
-        let gist = one.describe();
+        let description = one.describe();
         self.save_state(|state| state.loops.push(one));
-        self.display
-            .show_notice(format!("loop {}: {gist}; /stop ends it", self.state().loops.len()));
+        self.display.show_notice(format!(
+            "loop {}: {description}; /stop ends it",
+            self.state().loops.len()
+        ));
         self.start_due_loop();
     }
 
@@ -191,9 +193,9 @@ impl Conversation {
             let number = row.number("number").and_then(|it| usize::try_from(it).ok());
             let text = row.text("description");
             self.save_state(|state| {
-                let place =
+                let index =
                     number.and_then(|number| finished_task_index(&state.tasks, number, text));
-                place.into_iter().for_each(|place| state.tasks[place].done = true);
+                index.into_iter().for_each(|index| state.tasks[index].done = true);
             });
         } else {
             return;
@@ -202,15 +204,15 @@ impl Conversation {
     }
 
     pub(super) fn add_tasks(&mut self, texts: Vec<String>, added_by: Option<EntrySource>) {
-        let room = TASKS_MAX.saturating_sub(self.state().tasks.len());
-        if texts.len() > room {
+        let free = TASKS_MAX.saturating_sub(self.state().tasks.len());
+        if texts.len() > free {
             self.display.show_error(format!(
-                "only {room} of {} tasks are kept: {TASKS_MAX} is the limit",
+                "only {free} of {} tasks are kept: {TASKS_MAX} is the limit",
                 texts.len()
             ));
         }
         let task = |text| ConversationTask { text, done: false, added_by: added_by.clone() };
-        let tasks: Vec<ConversationTask> = texts.into_iter().take(room).map(task).collect();
+        let tasks: Vec<ConversationTask> = texts.into_iter().take(free).map(task).collect();
         self.save_state(|state| state.tasks.extend(tasks));
     }
 }
@@ -228,11 +230,11 @@ fn finished_task_index(
     number: usize,
     text: Option<&str>,
 ) -> Option<usize> {
-    let place = number.checked_sub(1).filter(|place| *place < tasks.len());
-    let Some(text) = text else { return place };
+    let index = number.checked_sub(1).filter(|index| *index < tasks.len());
+    let Some(text) = text else { return index };
     let is_meant = |task: &ConversationTask| task.text.starts_with(text);
-    place
-        .filter(|place| is_meant(&tasks[*place]))
+    index
+        .filter(|index| is_meant(&tasks[*index]))
         .or_else(|| tasks.iter().position(|task| !task.done && is_meant(task)))
 }
 

@@ -8,7 +8,7 @@
 use heeler_model::JobId;
 use jiff::{SignedDuration, Timestamp};
 
-use super::WorkerExitPolicy;
+use super::options::WorkerExitPolicy;
 
 /// Time limit for the agent's insights.
 pub const INSIGHTS_TIMEOUT: SignedDuration = SignedDuration::from_secs(20);

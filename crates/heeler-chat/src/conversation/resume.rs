@@ -4,10 +4,11 @@
 use heeler_model::JobId;
 use jiff::SignedDuration;
 
+use super::Conversation;
+use super::display::PAGE_ENTRIES;
 use super::outbox::UnsentMessage;
 use super::turn_phase::{RunningTurn, TurnEvent, TurnInitiator};
 use super::undo::is_undo;
-use super::{Conversation, PAGE_ENTRIES};
 use crate::{ChatSpeaker, ConversationEntry, ConversationTurn, EntryRole, SessionFileError, row};
 
 /// Time for which the fleet can reliably find the job of a turn.
@@ -108,8 +109,8 @@ impl Conversation {
         let age = entry.at.map(|at| self.now.duration_since(at));
         match self.fleet.find_turn_job(turn) {
             Ok(Some(job)) => {
-                let asked = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
-                self.save_state(|state| state.turns.push(asked));
+                let recorded = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
+                self.save_state(|state| state.turns.push(recorded));
             }
             Ok(None) if age.is_some_and(|age| age > TURN_LOOKUP_WINDOW) => {
                 self.display.show_notice("it is no longer known if your last message was sent; `heeler jobs` lists the jobs.");

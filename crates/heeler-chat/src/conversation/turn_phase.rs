@@ -9,7 +9,7 @@ use heeler_model::JobId;
 use heeler_model::job_row::{JobRow, JobRowKind};
 use uuid::Uuid;
 
-use super::fork::ConversationFork;
+use super::fork_copy::ConversationFork;
 use crate::{ChatJobInfo, ChatJobState, ChatQuestion};
 
 /// Initiator of a turn.

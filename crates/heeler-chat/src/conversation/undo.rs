@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::Conversation;
-use super::commands::truncate_line;
+use super::display::truncate_line;
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
 /// Key that marks the entry of an undo.
@@ -44,7 +44,7 @@ impl Conversation {
             }
             None
         });
-        let Some(words) = taken_back else {
+        let Some(prompt) = taken_back else {
             return self.display.show_error("there is nothing to take back");
         };
         let from = found.map(|(entry, cut)| (self.session_of_entry(&entry), cut));
@@ -57,7 +57,7 @@ impl Conversation {
             None => (state.session, state.cut) = (None, None),
         });
         let text = format!(
-            "The turn `{words}` was taken back: the next one continues from before it. Files are unchanged."
+            "The turn `{prompt}` was taken back: the next one continues from before it. Files are unchanged."
         );
         let mut entry = ConversationEntry::new(EntryRole::System, text, self.now);
         entry.other.insert(UNDO.to_owned(), Json::Bool(true));

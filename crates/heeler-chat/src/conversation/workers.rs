@@ -1,134 +1,18 @@
-//! Workers: agents started by the agent, each with a transcript.
+//! Following of workers, and messages to them. A worker is an agent that the agent started, with a
+//! transcript of its own.
 
 use std::collections::HashSet;
 
-use heeler_model::{AgentSessionId, JobId};
+use heeler_model::JobId;
 use uuid::Uuid;
 
 use super::Conversation;
 use super::phase::ConversationPhaseEvent;
+use super::worker_list::ConversationWorker;
 use crate::{
-    ChatJobInfo, ChatJobState, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerInfo,
-    ChatWorkerStatus, MessageDeliveryError, TurnRequest, TurnSessionChoice,
+    ChatJobInfo, ChatJobState, ChatOutput, ChatSpeaker, ChatWorkerInfo, MessageDeliveryError,
+    TurnRequest, TurnSessionChoice,
 };
-
-/// Worker of the conversation.
-pub(super) struct ConversationWorker {
-    facts: ChatWorkerInfo,
-    pub(super) unseen: usize,
-    /// Jobs whose rows are all in the transcript.
-    recorded_jobs: HashSet<JobId>,
-    /// Jobs that were cancelled because the person leaves.
-    stopped_jobs: HashSet<JobId>,
-    /// Open questions of its jobs.
-    pub(super) questions: Vec<ChatQuestion>,
-}
-
-impl ConversationWorker {
-    fn new(facts: ChatWorkerInfo, recorded_jobs: HashSet<JobId>) -> ConversationWorker {
-        ConversationWorker {
-            facts,
-            unseen: 0,
-            recorded_jobs,
-            stopped_jobs: HashSet::new(),
-            questions: Vec::new(),
-        }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.facts.name
-    }
-
-    /// Returns the jobs that have not ended; a worker may have several.
-    fn live_jobs(&self) -> impl Iterator<Item = &ChatJobInfo> {
-        let is_live =
-            |job: &&ChatJobInfo| matches!(job.state, ChatJobState::Waiting | ChatJobState::Running);
-        self.facts.jobs.iter().filter(is_live)
-    }
-
-    /// Returns the running job, else the next waiting one, else the last one.
-    fn current_job(&self) -> Option<&ChatJobInfo> {
-        let running = self.facts.jobs.iter().find(|job| job.state == ChatJobState::Running);
-        running.or_else(|| self.live_jobs().next()).or(self.facts.jobs.last())
-    }
-
-    pub(super) fn state(&self) -> ChatJobState {
-        self.current_job().map_or(ChatJobState::Waiting, |job| job.state)
-    }
-
-    fn has_live_jobs(&self) -> bool {
-        self.live_jobs().next().is_some()
-    }
-
-    /// Returns true if a job has ended and all its rows are in the transcript.
-    pub(super) fn has_recorded(&self, job: &JobId) -> bool {
-        self.recorded_jobs.contains(job)
-    }
-
-    /// Returns its part of the status line.
-    pub(super) fn status(&self) -> ChatWorkerStatus {
-        let name = self.name().to_owned();
-        ChatWorkerStatus { name, state: self.state(), unseen: self.unseen }
-    }
-
-    /// Returns the native session; a waiting job has none yet.
-    fn session(&self) -> Option<&AgentSessionId> {
-        self.facts.jobs.iter().rev().find_map(|job| job.session.as_ref())
-    }
-
-    /// Returns a line for the worker list; `width` is that of the name column.
-    pub(super) fn summary_line(&self, width: usize) -> String {
-        let state = match self.state() {
-            ChatJobState::Waiting => "waiting",
-            ChatJobState::Running => "running",
-            ChatJobState::Done => "done",
-            ChatJobState::Failed => "failed",
-        };
-        // The sum of no floats is -0.
-        let cost = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>() + 0.0;
-        let task = self.facts.task.lines().next().unwrap_or_default();
-        format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name)
-    }
-}
-
-/// Workers of the conversation, in the order in which they were started.
-#[derive(Default)]
-pub(super) struct WorkerList(Vec<ConversationWorker>);
-
-impl WorkerList {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ConversationWorker> {
-        self.0.iter()
-    }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ConversationWorker> {
-        self.0.iter_mut()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn get(&self, name: &str) -> Option<&ConversationWorker> {
-        self.iter().find(|worker| worker.name() == name)
-    }
-
-    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut ConversationWorker> {
-        self.iter_mut().find(|worker| worker.name() == name)
-    }
-
-    fn live(&self) -> impl Iterator<Item = &ConversationWorker> {
-        self.iter().filter(|worker| worker.has_live_jobs())
-    }
-
-    /// Returns the number of workers with a job that has not ended.
-    pub(super) fn live_count(&self) -> usize {
-        self.live().count()
-    }
-
-    pub(super) fn live_names(&self) -> Vec<String> {
-        self.live().map(|worker| worker.name().to_owned()).collect()
-    }
-}
 
 impl Conversation {
     /// Updates the list of workers, and follows their new jobs.
@@ -146,7 +30,7 @@ impl Conversation {
                 None => {
                     self.register_worker(&facts);
                     let recorded = self.find_recorded_jobs(&facts);
-                    self.workers.0.push(ConversationWorker::new(facts, recorded));
+                    self.workers.push(ConversationWorker::new(facts, recorded));
                 }
             }
             self.follow_worker(&name);

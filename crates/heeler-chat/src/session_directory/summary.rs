@@ -10,7 +10,9 @@ use heeler_transcript::{LockFile, read_tail, resolve_inside, untrusted_file};
 use jiff::Timestamp;
 use serde_json::Value as Json;
 
-use super::{JSON, SessionFileEntry, SessionFileRef, SessionFileSummary, lock_name};
+use super::session_file_entry::{
+    JSON, SessionFileEntry, SessionFileRef, SessionFileSummary, lock_name, read_metadata,
+};
 use crate::conversation_state::EntryCount;
 use crate::session_file::{
     count_entries_from, find_inline_boundary, parse_entry, unterminated_record,
@@ -52,12 +54,12 @@ pub(super) fn summarize(heeler_folder: &Utf8Path, named: &SessionFileEntry) -> S
 }
 
 fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Result<(), String> {
-    let words = |error: &dyn std::error::Error| heeler_model::error_chain(error);
+    let chain = |error: &dyn std::error::Error| heeler_model::error_chain(error);
     let path = found.folder.join(format!("{}{JSON}", found.id));
     if path.symlink_metadata().is_ok_and(|it| it.is_file() && it.len() > METADATA_BYTES_MAX) {
         return Ok(());
     }
-    let (_, metadata) = super::read_metadata(found);
+    let (_, metadata) = read_metadata(found);
     let metadata = metadata?;
     listed.agent =
         metadata.state.agent.clone().or_else(|| foreign_text(&metadata, &["agent", "agentName"]));
@@ -68,13 +70,13 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
         || parse_timestamp(&metadata.foreign_value(&["createdAt", "created_at", "startedAt"])?);
     listed.created = metadata.state.created_at.or_else(created);
     let path =
-        resolve_inside(&found.folder, &metadata.transcript).map_err(|error| words(&error))?;
-    let seam = find_inline_boundary(&path, &metadata).map_err(|error| words(&error))?;
-    let until = seam.map_or(u64::MAX, |seam| seam.bytes);
+        resolve_inside(&found.folder, &metadata.transcript).map_err(|error| chain(&error))?;
+    let boundary = find_inline_boundary(&path, &metadata).map_err(|error| chain(&error))?;
+    let until = boundary.map_or(u64::MAX, |boundary| boundary.bytes);
     let counted = metadata.state.counted.unwrap_or_default();
     let counted = count_entries_from(&path, counted, until, COUNT_BYTES_MAX)
-        .map_err(|error| words(&error))?;
-    let inline = seam.map_or(&[][..], |seam| &metadata.inline[seam.entries..]);
+        .map_err(|error| chain(&error))?;
+    let inline = boundary.map_or(&[][..], |boundary| &metadata.inline[boundary.entries..]);
     // An entry that lacks only its newline counts: opening the session adds the newline.
     let is_longer = |it: &EntryCount| path.metadata().is_ok_and(|found| found.len() > it.bytes);
     let is_unended = inline.is_empty()
@@ -127,8 +129,8 @@ fn last_message_in(file: &File, end: u64, len: usize) -> io::Result<Option<Strin
     let from = end.saturating_sub(len as u64);
     let tail = read_at(file, from, len)?;
     // The first line may be incomplete.
-    let whole = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail) };
-    Ok(whole.and_then(|at| last_message_text(entries(&tail[at..]))))
+    let first_line = if from == 0 { Some(0) } else { memchr::memchr(b'\n', &tail) };
+    Ok(first_line.and_then(|at| last_message_text(entries(&tail[at..]))))
 }
 
 fn read_at(file: &File, from: u64, len: usize) -> io::Result<Vec<u8>> {

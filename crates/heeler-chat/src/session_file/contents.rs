@@ -9,7 +9,8 @@ use heeler_transcript::{
 };
 
 use super::page::parse_entry;
-use super::{SessionFile, SessionFileError, is_missing, read_records};
+use super::records::{is_missing, read_records};
+use super::{SessionFile, SessionFileError};
 use crate::background::StoppableReader;
 use crate::session_directory::INSIGHTS_SUFFIX;
 use crate::{ChatSpeaker, ConversationEntry};

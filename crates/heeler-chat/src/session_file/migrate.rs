@@ -12,16 +12,17 @@ use std::sync::atomic::AtomicBool;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{
-    DiskBackend, DiskError, create_folder, read_tail, replace_file, resolve_inside, untrusted_file,
+    DiskBackend, DiskError, create_folder, replace_file, resolve_inside, untrusted_file,
     write_new_file,
 };
-use serde_json::Value as Json;
 
-use super::{SessionFile, SessionFileError, is_missing, read_records, worker_files};
+use super::inline_boundary::{find_inline_boundary, is_same_entry};
+use super::records::{is_missing, read_records};
+use super::{SessionFile, SessionFileError, worker_files};
 use crate::ChatSpeaker;
 use crate::background::{StoppableReader, StoppableThread, WAIT_BYTES_MAX};
 use crate::conversation_state::InlineBoundary;
-use crate::session_metadata::{InlineTranscriptUpdate, SessionMetadata};
+use crate::session_metadata::InlineTranscriptUpdate;
 
 /// Bytes of an inline transcript that are appended before a sync: a power loss then leaves a
 /// prefix.
@@ -47,8 +48,8 @@ impl SessionFile {
             let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
             self.inline_boundary = find_inline_boundary(&path, &self.metadata)?;
         }
-        if let Some(seam) = self.inline_boundary {
-            self.migrate_inline_entries(seam)?;
+        if let Some(boundary) = self.inline_boundary {
+            self.migrate_inline_entries(boundary)?;
         }
         self.write_metadata()?;
         self.location.foreign = None;
@@ -103,10 +104,10 @@ impl SessionFile {
     }
 
     /// Moves the entries that only the inline transcript has to the transcript file.
-    fn migrate_inline_entries(&mut self, seam: InlineBoundary) -> Result<(), SessionFileError> {
+    fn migrate_inline_entries(&mut self, boundary: InlineBoundary) -> Result<(), SessionFileError> {
         let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
-        let lines = self.metadata.inline[seam.entries..].to_vec();
-        if seam.bytes == 0 {
+        let lines = self.metadata.inline[boundary.entries..].to_vec();
+        if boundary.bytes == 0 {
             // The replacement is atomic, so there is no partial state.
             self.log = None;
             let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
@@ -114,13 +115,13 @@ impl SessionFile {
         } else {
             // Only this marker distinguishes entries from the array from identical ones of the
             // file.
-            self.metadata.state.adopting = Some(seam);
+            self.metadata.state.adopting = Some(boundary);
             self.write_metadata_with(InlineTranscriptUpdate::Keep)?;
             self.location.foreign = None;
-            self.append_missing(&path, seam, &lines)?;
+            self.append_missing(&path, boundary, &lines)?;
         }
-        self.adopted_offsets = vec![seam.bytes];
-        for record in read_records(&path, seam.bytes)? {
+        self.adopted_offsets = vec![boundary.bytes];
+        for record in read_records(&path, boundary.bytes)? {
             self.adopted_offsets.push(record?.next);
         }
         (self.metadata.state.adopting, self.inline_boundary) = (None, None);
@@ -131,11 +132,11 @@ impl SessionFile {
     fn append_missing(
         &mut self,
         path: &Utf8Path,
-        seam: InlineBoundary,
+        boundary: InlineBoundary,
         lines: &[String],
     ) -> Result<(), SessionFileError> {
         let mut there = 0;
-        for (record, line) in read_records(path, seam.bytes)?.zip(lines) {
+        for (record, line) in read_records(path, boundary.bytes)?.zip(lines) {
             if !is_same_entry(&record?.text, line) {
                 break;
             }
@@ -157,61 +158,6 @@ impl SessionFile {
             rest = later;
         }
         Ok(())
-    }
-}
-
-/// Returns the boundary of the inline entries that the transcript file lacks; `None` if it has all
-/// of them.
-///
-/// Both may hold the same entries: after an import, or for older programs. Where they differ, an
-/// older program that knows only the array has continued the session: its entries come after those
-/// of the file.
-pub(crate) fn find_inline_boundary(
-    path: &Utf8Path,
-    metadata: &SessionMetadata,
-) -> Result<Option<InlineBoundary>, DiskError> {
-    let inline = &metadata.inline;
-    if inline.is_empty() {
-        return Ok(None);
-    }
-    if let Some(begun) = metadata.state.adopting
-        && begun.entries < inline.len()
-        && is_line_start(path, begun.bytes)?
-    {
-        return Ok(Some(begun));
-    }
-    let mut entries = 0;
-    for (record, line) in read_records(path, 0)?.zip(inline) {
-        if !is_same_entry(&record?.text, line) {
-            break;
-        }
-        entries += 1;
-    }
-    if entries == inline.len() {
-        return Ok(None);
-    }
-    match read_tail(path, 0) {
-        Ok(page) => Ok(Some(InlineBoundary { bytes: page.end, entries })),
-        Err(error) if is_missing(&error.source) => Ok(Some(InlineBoundary { bytes: 0, entries })),
-        Err(error) => Err(error),
-    }
-}
-
-/// Compares two entries as JSON values: a program that rewrites them may format them differently.
-fn is_same_entry(a: &str, b: &str) -> bool {
-    let value = |text: &str| serde_json::from_str::<Json>(text).ok();
-    a == b || value(a).is_some_and(|a| Some(a) == value(b))
-}
-
-/// Returns true if a line of the file begins, or may begin, at an offset.
-pub(super) fn is_line_start(path: &Utf8Path, at: u64) -> Result<bool, DiskError> {
-    let Some(before) = at.checked_sub(1) else { return Ok(true) };
-    let mut byte = [0];
-    let read = File::open(path).and_then(|file| file.read_at(&mut byte, before));
-    match read {
-        Ok(len) => Ok(len == 1 && byte[0] == b'\n'),
-        Err(error) if is_missing(&error) => Ok(false),
-        Err(source) => Err(DiskError { action: "read", path: path.to_owned(), source }),
     }
 }
 

@@ -13,7 +13,8 @@ use memchr::memmem;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
-use super::{SessionFile, SessionFileError, is_missing, read_records};
+use super::records::{is_missing, read_records};
+use super::{SessionFile, SessionFileError};
 use crate::{ChatSpeaker, ConversationEntry, EntryRole};
 
 /// Position in a transcript: the beginning of a page.
@@ -61,16 +62,16 @@ impl SessionFile {
         let start = at.saturating_sub(count);
         let entries: Vec<ConversationEntry> =
             inline[start..at].iter().map(|line| parse_entry(line)).collect();
-        let seam = self.file_end(of);
+        let boundary = self.file_end(of);
         if entries.len() == count {
-            let has_more = start > 0 || seam > 0;
+            let has_more = start > 0 || boundary > 0;
             return Ok(EntryPage {
                 entries,
                 cursor: EntryCursor(EntryPosition::Inline(start)),
                 has_more,
             });
         }
-        let mut page = self.page_from_file(&path, Some(seam), count - entries.len())?;
+        let mut page = self.page_from_file(&path, Some(boundary), count - entries.len())?;
         page.entries.extend(entries);
         Ok(page)
     }
@@ -83,14 +84,14 @@ impl SessionFile {
                 let end = self.adopted_offsets.last().copied().unwrap_or(u64::MAX);
                 EntryPosition::Offset(self.adopted_offsets.get(at).copied().unwrap_or(end))
             }
-            EntryCursor(spot) => spot,
+            EntryCursor(position) => position,
         }
     }
 
     /// Returns the end of the transcript file's part; entries after it are inline too.
     pub(super) fn file_end(&self, of: &ChatSpeaker) -> u64 {
         match (of, self.inline_boundary) {
-            (ChatSpeaker::Coordinator, Some(seam)) => seam.bytes,
+            (ChatSpeaker::Coordinator, Some(boundary)) => boundary.bytes,
             _ => u64::MAX,
         }
     }
@@ -108,11 +109,11 @@ impl SessionFile {
             }
             EntryPosition::Offset(offset) => offset,
         };
-        let seam = self.file_end(of);
+        let boundary = self.file_end(of);
         let mut passed = 0;
         for record in read_records(&self.transcript_path_of(of)?, end)?.take(entries) {
             let record = record?;
-            if record.offset >= seam {
+            if record.offset >= boundary {
                 return Ok(EntryCursor(EntryPosition::Inline(entries - passed)));
             }
             (passed, end) = (passed + 1, record.next);
@@ -154,8 +155,8 @@ impl SessionFile {
         let row_in =
             |line: RawLine<'_>| line.records().iter().rev().find_map(|record| row_of(&record.text));
         let turn = self.turn_of(job);
-        let asked = turn.map(|turn| memmem::Finder::new(&turn.to_string()).into_owned());
-        let is_asked_in = |line: RawLine<'_>| {
+        let prompt = turn.map(|turn| memmem::Finder::new(&turn.to_string()).into_owned());
+        let is_prompt_in = |line: RawLine<'_>| {
             line.records().iter().any(|record| parse_entry(&record.text).turn == turn)
         };
         while let Some(line) = lines.next_line()? {
@@ -165,7 +166,8 @@ impl SessionFile {
                 return Ok(Some(row));
             }
             // The prompt of a job precedes all of its rows.
-            if asked.as_ref().is_some_and(|it| it.find(line.bytes).is_some()) && is_asked_in(line) {
+            if prompt.as_ref().is_some_and(|it| it.find(line.bytes).is_some()) && is_prompt_in(line)
+            {
                 break;
             }
         }
@@ -175,13 +177,13 @@ impl SessionFile {
     /// Returns the turn of a job, if it is recorded.
     fn turn_of(&self, job: &JobId) -> Option<Uuid> {
         let mut turns = self.state().turns.iter();
-        turns.find(|asked| asked.job.as_ref() == Some(job)).map(|asked| asked.turn)
+        turns.find(|turn| turn.job.as_ref() == Some(job)).map(|turn| turn.turn)
     }
 
     /// Returns the entries that only the JSON file has.
     pub(super) fn inline_entries(&self, of: &ChatSpeaker) -> &[String] {
         match (of, self.inline_boundary) {
-            (ChatSpeaker::Coordinator, Some(seam)) => &self.metadata.inline[seam.entries..],
+            (ChatSpeaker::Coordinator, Some(boundary)) => &self.metadata.inline[boundary.entries..],
             _ => &[],
         }
     }

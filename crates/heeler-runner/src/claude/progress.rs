@@ -84,8 +84,8 @@ impl ClaudeTurnProgress {
     pub(super) fn handle_message(&mut self, message: &AgentMessage) {
         match &message.body {
             MessageBody::Init(_) => self.turn_over = false,
-            MessageBody::Assistant(said) => self.track_tool_calls(&said.message),
-            MessageBody::User(told) => self.track_tool_calls(&told.message),
+            MessageBody::Assistant(reply) => self.track_tool_calls(&reply.message),
+            MessageBody::User(message) => self.track_tool_calls(&message.message),
             MessageBody::Result(result) => {
                 self.calls.clear();
                 // A queued turn need not stem from a message of the runner.

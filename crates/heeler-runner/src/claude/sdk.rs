@@ -238,8 +238,8 @@ impl SdkRuntime {
     fn find_forbidden_call(&mut self, body: &MessageBody) -> Option<String> {
         let allowed = self.allowed.as_ref()?;
         let content = match body {
-            MessageBody::Assistant(said) => said.message.get("content"),
-            MessageBody::User(told) => told.message.get("content"),
+            MessageBody::Assistant(reply) => reply.message.get("content"),
+            MessageBody::User(input) => input.message.get("content"),
             _ => None,
         };
         for block in content.and_then(Json::as_array).into_iter().flatten() {

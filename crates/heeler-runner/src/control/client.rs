@@ -202,8 +202,8 @@ async fn read_requests(
         match request {
             Ok(ControlRequest { id, op, .. }) => {
                 outbox.update(|waiting| waiting.reply_pending = true);
-                let asked = PendingControlRequest { op, peer, id, client: Arc::clone(outbox) };
-                if requests.send(asked).await.is_err() {
+                let request = PendingControlRequest { op, peer, id, client: Arc::clone(outbox) };
+                if requests.send(request).await.is_err() {
                     return;
                 }
             }

@@ -138,8 +138,8 @@ impl RunEventLoop<'_> {
         // Redacted before any part is cut: half a secret would not be recognized.
         message.redact(&self.run.redactor);
         self.run.tally.add_message(&message);
-        if let Some(aside) = &mut self.run.side_reply {
-            aside.record_message(&message);
+        if let Some(side_reply) = &mut self.run.side_reply {
+            side_reply.record_message(&message);
             return;
         }
         let is_assistant = matches!(message.body, MessageBody::Assistant(_));
@@ -152,11 +152,11 @@ impl RunEventLoop<'_> {
         let rows = self.run.recorder.record_message(message, (self.run.now)());
         for delta in &rows.deltas {
             let started = || (self.run.redactor.stream(), 0);
-            let (stream, told) = self.deltas.get_or_insert_with(started);
+            let (stream, sent) = self.deltas.get_or_insert_with(started);
             let text = stream.push(delta);
             if !text.is_empty() {
-                let from = Some(*told);
-                *told += text.len() as u64;
+                let from = Some(*sent);
+                *sent += text.len() as u64;
                 self.run.control.publish(&ControlEvent::Delta { text, from });
             }
         }

@@ -29,28 +29,29 @@ const OWN_PROCESS: &str = "this request comes from a process of the run itself, 
 
 impl RunEventLoop<'_> {
     /// Handles the request of a client.
-    pub(super) fn handle_request(&mut self, asked: &PendingControlRequest) {
-        let only_looks = matches!(asked.op, ControlOperation::Status | ControlOperation::Subscribe);
-        if !only_looks && asked.peer.is_some_and(|peer| self.tree.contains(peer)) {
-            return asked.refuse(OWN_PROCESS);
+    pub(super) fn handle_request(&mut self, request: &PendingControlRequest) {
+        let is_read_only =
+            matches!(request.op, ControlOperation::Status | ControlOperation::Subscribe);
+        if !is_read_only && request.peer.is_some_and(|peer| self.tree.contains(peer)) {
+            return request.refuse(OWN_PROCESS);
         }
-        match &asked.op {
+        match &request.op {
             ControlOperation::Cancel { now, by } => {
                 self.cancel(by.clone(), *now);
-                asked.reply(ControlReplyBody::Done);
+                request.reply(ControlReplyBody::Done);
             }
             ControlOperation::Message { text } => match self.send_user_message(text) {
-                Ok(()) => asked.reply(ControlReplyBody::Done),
-                Err(reason) => asked.refuse(reason),
+                Ok(()) => request.reply(ControlReplyBody::Done),
+                Err(reason) => request.refuse(reason),
             },
             ControlOperation::Answer { ask, answer, by } => {
                 match self.answer_question(ask, answer, by) {
-                    Ok(()) => asked.reply(ControlReplyBody::Done),
-                    Err(reason) => asked.refuse(reason),
+                    Ok(()) => request.reply(ControlReplyBody::Done),
+                    Err(reason) => request.refuse(reason),
                 }
             }
-            ControlOperation::Status => asked.reply(ControlReplyBody::Status(self.run_state())),
-            ControlOperation::Subscribe => self.run.control.subscribe(asked),
+            ControlOperation::Status => request.reply(ControlReplyBody::Status(self.run_state())),
+            ControlOperation::Subscribe => self.run.control.subscribe(request),
         }
     }
 
@@ -115,7 +116,7 @@ impl RunEventLoop<'_> {
             return Err(reason);
         }
         let tool = &open.ask.tool;
-        let said = match answer {
+        let description = match answer {
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
             QuestionAnswer::Allow { input: Some(_) } => {
                 format!("{by} allowed {tool} with a changed input")
@@ -131,7 +132,7 @@ impl RunEventLoop<'_> {
             }
         };
         let end = Some(self.question_outcome(how, Some(by), text.as_deref()));
-        self.close_question(id, end, "answered", &said, Some(answer));
+        self.close_question(id, end, "answered", &description, Some(answer));
         Ok(())
     }
 
@@ -142,12 +143,12 @@ impl RunEventLoop<'_> {
         id: &str,
         end: Option<RunQuestionOutcome>,
         subtype: &str,
-        said: &str,
+        text: &str,
         answer: Option<&QuestionAnswer>,
     ) {
-        let told = format!("too late: {said}, at {}", iso_millis((self.run.now)()));
-        let Some(open) = self.run.questions.close(id, end, told) else { return };
-        self.run.add_note(subtype, &format!("{said} (question {id})"));
+        let late_reply = format!("too late: {text}, at {}", iso_millis((self.run.now)()));
+        let Some(open) = self.run.questions.close(id, end, late_reply) else { return };
+        self.run.add_note(subtype, &format!("{text} (question {id})"));
         match answer {
             Some(answer) => self.deliver_answer(&open.agent_id, answer),
             None => drop(self.run.question_replies.remove(&open.agent_id)),

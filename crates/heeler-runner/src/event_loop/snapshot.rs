@@ -137,13 +137,13 @@ impl ActiveRun {
                     return self.finish_snapshot(snapping, &read);
                 }
                 signal = signals.next_signal() => signal.to_owned(),
-                asked = control.next_request() => match &asked.op {
+                request = control.next_request() => match &request.op {
                     ControlOperation::Cancel { by, .. } => {
-                        asked.reply(ControlReplyBody::Done);
+                        request.reply(ControlReplyBody::Done);
                         by.clone()
                     }
                     _ => {
-                        self.early_requests.push(asked);
+                        self.early_requests.push(request);
                         continue;
                     }
                 },
@@ -171,8 +171,8 @@ impl ActiveRun {
         let launch = LaunchSpec { program: camera.program.clone(), args, env: Vec::new() };
         let env = camera.path.iter().map(|path| (PATH.to_owned(), path.clone())).collect();
         let (cwd, secrets) = (&spec.working_directory, &self.redactor);
-        let place = SpawnContext { cwd, env: &env, inherit: &[], secrets };
-        match tree.spawn(&launch, &place) {
+        let spawn_context = SpawnContext { cwd, env: &env, inherit: &[], secrets };
+        match tree.spawn(&launch, &spawn_context) {
             Ok(mut agent) => {
                 let (answers, until) = (agent.stdout.take(), Instant::now() + camera.time_max);
                 agent.stdin = None;

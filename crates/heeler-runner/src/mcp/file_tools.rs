@@ -22,9 +22,8 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::server::{
-    ToolCallOutcome, ToolNote, check_message, define_tool, mark_read_only, parse_input, send_note,
-};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_note::{ToolNote, check_message, send_note};
 
 pub(super) const SERVER: &str = "heeler-files";
 

@@ -112,8 +112,8 @@ pub(super) struct AsyncFleetClient {
 }
 
 impl AsyncFleetClient {
-    pub(super) fn new(door: Option<Arc<dyn FleetClient>>) -> AsyncFleetClient {
-        AsyncFleetClient { client: door, free_calls: Arc::new(Semaphore::new(FLEET_CALLS_MAX)) }
+    pub(super) fn new(client: Option<Arc<dyn FleetClient>>) -> AsyncFleetClient {
+        AsyncFleetClient { client, free_calls: Arc::new(Semaphore::new(FLEET_CALLS_MAX)) }
     }
 
     /// Calls the fleet on a thread, after earlier calls if there are too many. If the caller stops
@@ -123,24 +123,24 @@ impl AsyncFleetClient {
         &self,
         ask: impl FnOnce(&dyn FleetClient) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
-        let Some(door) = self.client.clone() else {
+        let Some(client) = self.client.clone() else {
             return Err(
                 "this run was not started by a fleet, so fleet tools are unavailable".to_owned()
             );
         };
         let failed = || "heeler itself failed, which is no fault of yours".to_owned();
         let turn = Arc::clone(&self.free_calls).acquire_owned().await.map_err(|_| failed())?;
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let work = move || {
-            let reply = ask(door.as_ref());
+            let reply = ask(client.as_ref());
             drop(turn);
-            drop(tell.send(reply));
+            drop(sender.send(reply));
         };
         std::thread::Builder::new()
             .name("heeler-door".to_owned())
             .spawn(work)
             .map_err(|error| format!("the fleet cannot be asked now: {error}"))?;
-        told.await.map_err(|_| failed())?
+        receiver.await.map_err(|_| failed())?
     }
 }
 

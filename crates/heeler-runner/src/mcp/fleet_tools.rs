@@ -14,11 +14,9 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::fleet_client::AsyncFleetClient;
-use super::server::{
-    ToolCallOutcome, ToolNote, ToolQuestion, check_message, define_tool, mark_read_only,
-    parse_input, send_note,
-};
 use super::task_tools::{self, TaskTools};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_note::{ToolNote, ToolQuestion, check_message, send_note};
 use super::worker_tools::{self, WorkerTools};
 
 pub(super) const SERVER: &str = "heeler";
@@ -77,11 +75,11 @@ pub(super) struct FleetTools {
 impl FleetTools {
     pub(super) fn new(
         notes: mpsc::Sender<ToolNote>,
-        inquiries: mpsc::Sender<ToolQuestion>,
-        way: AsyncFleetClient,
+        questions: mpsc::Sender<ToolQuestion>,
+        client: AsyncFleetClient,
     ) -> FleetTools {
-        let tasks = TaskTools::new(way.clone(), notes.clone());
-        FleetTools { notes, questions: inquiries, workers: WorkerTools::new(way), tasks }
+        let tasks = TaskTools::new(client.clone(), notes.clone());
+        FleetTools { notes, questions, workers: WorkerTools::new(client), tasks }
     }
 
     /// Calls a tool. `key` identifies the call, for tools that must not act twice.
@@ -128,18 +126,18 @@ impl FleetTools {
         }
         let option = |label: &String| json!({ "label": label, "description": "" });
         let options: Vec<Json> = options.iter().map(option).collect();
-        let asked = json!({
+        let question_input = json!({
             "question": question, "header": "Question", "multiSelect": false, "options": options,
         });
         let (reply, answered) = oneshot::channel();
-        let inquiry = ToolQuestion { input: json!({ "questions": [asked] }), reply };
+        let tool_question = ToolQuestion { input: json!({ "questions": [question_input] }), reply };
         let ending =
             || format!("the run is ending, so the question is not asked; {NO_ANSWER_ADVICE}");
-        self.questions.send(inquiry).await.map_err(|_| ending())?;
+        self.questions.send(tool_question).await.map_err(|_| ending())?;
         match answered.await.map_err(|_| ending())? {
             QuestionAnswer::Allow { input } => {
-                let words = input.as_ref().and_then(question::format_answers);
-                Ok(words.unwrap_or_else(|| "the person left it to you".to_owned()))
+                let answers = input.as_ref().and_then(question::format_answers);
+                Ok(answers.unwrap_or_else(|| "the person left it to you".to_owned()))
             }
             QuestionAnswer::Deny { message, .. } => {
                 Err(format!("there is no answer: {message}; {NO_ANSWER_ADVICE}"))

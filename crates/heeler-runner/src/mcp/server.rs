@@ -6,27 +6,26 @@
 
 use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8Path;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::QuestionAnswer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientJsonRpcMessage, ContentBlock,
-    Implementation, InitializeRequestParams, JsonObject, ListToolsResult, PaginatedRequestParams,
-    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool, ToolAnnotations,
+    Implementation, InitializeRequestParams, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ServerCapabilities, ServerConfig, ServerJsonRpcMessage, Tool,
 };
-use rmcp::schemars::JsonSchema;
 use rmcp::service::{RequestContext, serve_directly};
 use rmcp::transport::OneshotTransport;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
-use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::file_tools::FileSender;
 use super::fleet_client::{AsyncFleetClient, FleetClient};
 use super::fleet_tools::FleetTools;
+use super::tool_definition::ToolCallOutcome;
+use super::tool_note::{ToolNote, ToolQuestion};
 use super::{file_tools, fleet_tools};
 
 /// Limit on notes, and on questions, that wait for the event loop; a tool with a further one waits.
@@ -34,93 +33,6 @@ const NOTES_MAX: usize = 16;
 /// Metadata key of claude's tool call ID.
 const TOOL_USE_ID: &str = "claudecode/toolUseId";
 const TOOL_USE_ID_BYTES_MAX: usize = 128;
-/// Length limit of the text in a note.
-const MESSAGE_BYTES_MAX: usize = 4 * 1024;
-
-/// Record of a tool, which the event loop writes as a row.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ToolNote {
-    /// The agent reported progress.
-    Progress {
-        /// Text of the agent.
-        message: String,
-        /// From 0 to 100, if the agent reported it.
-        percent: Option<u8>,
-    },
-    /// The agent sent a file; the copy is on disk.
-    FileSent {
-        /// Path of the copy.
-        path: Utf8PathBuf,
-        /// Name for people.
-        name: String,
-        bytes: u64,
-        /// Accompanying message.
-        message: Option<String>,
-    },
-    /// The agent added tasks to the conversation's list.
-    TasksAdded {
-        /// Texts of the tasks.
-        tasks: Vec<String>,
-    },
-    /// The agent marked a task of the conversation as done.
-    TaskFinished {
-        /// Task number, from 1.
-        number: usize,
-        /// Beginning of the task's text: the list may have changed when this note is processed.
-        text: String,
-    },
-}
-
-impl ToolNote {
-    /// Returns the subtype of the row.
-    pub(crate) fn subtype(&self) -> &'static str {
-        match self {
-            ToolNote::Progress { .. } => "progress",
-            ToolNote::FileSent { .. } => "file_sent",
-            ToolNote::TasksAdded { .. } => "tasks_added",
-            ToolNote::TaskFinished { .. } => "task_finished",
-        }
-    }
-
-    /// Returns the additional fields of the row.
-    pub(crate) fn fields(&self) -> Json {
-        match self {
-            ToolNote::Progress { .. } => json!({}),
-            ToolNote::FileSent { path, name, bytes, .. } => {
-                json!({ "name": name, "bytes": bytes, "path": path })
-            }
-            ToolNote::TasksAdded { tasks } => json!({ "tasks": tasks }),
-            ToolNote::TaskFinished { number, text } => {
-                json!({ "number": number, "description": text })
-            }
-        }
-    }
-
-    /// Returns the text of the row.
-    pub(crate) fn content(&self) -> String {
-        match self {
-            ToolNote::Progress { message, percent: None } => message.clone(),
-            ToolNote::Progress { message, percent: Some(percent) } => {
-                format!("{percent} %: {message}")
-            }
-            ToolNote::FileSent { path, name, bytes, message } => {
-                let message = message.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
-                format!("{name} ({bytes} bytes) is in {path}{message}")
-            }
-            ToolNote::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
-            ToolNote::TaskFinished { number, .. } => format!("task {number} is done"),
-        }
-    }
-}
-
-/// Question of a tool to people. The event loop handles it like a question of the agent.
-#[derive(Debug)]
-pub(crate) struct ToolQuestion {
-    /// Question in claude's format.
-    pub(crate) input: Json,
-    /// Receives the answer; dropped if there will be none.
-    pub(crate) reply: oneshot::Sender<QuestionAnswer>,
-}
 
 /// Receivers of the tools' notes and questions, for the event loop.
 #[derive(Debug)]
@@ -138,26 +50,26 @@ pub(crate) struct InjectedMcpServers {
 impl InjectedMcpServers {
     /// Returns the servers of a run, and the receivers of their notes and questions.
     ///
-    /// The file sender exists only if there is a directory for files; `door` is the connection to
+    /// The file sender exists only if there is a directory for files; `client` is the connection to
     /// the fleet.
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
         secrets: &SecretRedactor,
-        door: Option<Arc<dyn FleetClient>>,
+        client: Option<Arc<dyn FleetClient>>,
     ) -> (InjectedMcpServers, ToolChannels) {
-        let (notes, noted) = mpsc::channel(NOTES_MAX);
-        let (inquiries, inquired) = mpsc::channel(NOTES_MAX);
+        let (note_sender, notes) = mpsc::channel(NOTES_MAX);
+        let (question_sender, questions) = mpsc::channel(NOTES_MAX);
         let files = send_files_to
-            .map(|folder| FileSender::new(working_directory, folder, secrets, notes.clone()))
+            .map(|folder| FileSender::new(working_directory, folder, secrets, note_sender.clone()))
             .map(|sender| InjectedMcpServer::Files(Arc::new(sender)));
         let fleet = InjectedMcpServer::Fleet(FleetTools::new(
-            notes,
-            inquiries,
-            AsyncFleetClient::new(door),
+            note_sender,
+            question_sender,
+            AsyncFleetClient::new(client),
         ));
-        let from_tools = ToolChannels { notes: noted, questions: inquired };
-        (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, from_tools)
+        let channels = ToolChannels { notes, questions };
+        (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, channels)
     }
 
     pub(crate) fn none() -> InjectedMcpServers {
@@ -295,9 +207,6 @@ fn call_key(tool_use: Option<&str>) -> String {
     tool_use.filter(is_plain).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
-/// Reply of a tool to the agent: its result, or the reason for its failure.
-pub(super) type ToolCallOutcome = Result<String, String>;
-
 /// Runs a tool and turns a panic into a failure, because the agent would otherwise wait forever.
 async fn catch_panic(
     work: impl Future<Output = ToolCallOutcome> + Send + 'static,
@@ -311,43 +220,6 @@ async fn catch_panic(
              you can, and say in your answer what is left open"
             .to_owned())
     })
-}
-
-/// Defines a tool with input `T`; the agent reads the doc comments of the fields.
-pub(super) fn define_tool<T: JsonSchema + 'static>(
-    name: &'static str,
-    description: &'static str,
-) -> Tool {
-    let schema = rmcp::handler::server::tool::schema_for_input::<T>();
-    Tool::new(name, description, schema.expect("the input is a struct, so its schema is an object"))
-}
-
-/// Marks a tool as one that changes nothing in the working directory, so that it is available in
-/// plan mode.
-pub(super) fn mark_read_only(tool: Tool) -> Tool {
-    tool.with_annotations(ToolAnnotations::new().read_only(true))
-}
-
-pub(super) fn parse_input<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
-    serde_json::from_value(Json::Object(arguments))
-        .map_err(|error| format!("invalid input for this tool: {error}"))
-}
-
-/// Refuses a text that is too long for a note.
-pub(super) fn check_message(message: &str) -> Result<(), String> {
-    let bytes = message.len();
-    if bytes <= MESSAGE_BYTES_MAX {
-        return Ok(());
-    }
-    Err(format!("the message has {bytes} bytes; at most {MESSAGE_BYTES_MAX} are taken: shorten it"))
-}
-
-/// Sends a note to the event loop.
-pub(super) async fn send_note(
-    notes: &mpsc::Sender<ToolNote>,
-    note: ToolNote,
-) -> Result<(), String> {
-    notes.send(note).await.map_err(|_| "the run is ending and records nothing more".to_owned())
 }
 
 #[cfg(test)]

@@ -17,9 +17,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::fleet_client::{AsyncFleetClient, TaskSnapshot};
-use super::server::{
-    ToolCallOutcome, ToolNote, define_tool, mark_read_only, parse_input, send_note,
-};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_note::{ToolNote, send_note};
 
 pub(super) const ADD_TASKS: &str = "add_tasks";
 pub(super) const LIST_TASKS: &str = "list_tasks";
@@ -80,8 +79,8 @@ pub(super) struct TaskTools {
 }
 
 impl TaskTools {
-    pub(super) fn new(way: AsyncFleetClient, notes: mpsc::Sender<ToolNote>) -> TaskTools {
-        TaskTools { client: way, notes, update_wait: UPDATE_WAIT }
+    pub(super) fn new(client: AsyncFleetClient, notes: mpsc::Sender<ToolNote>) -> TaskTools {
+        TaskTools { client, notes, update_wait: UPDATE_WAIT }
     }
 
     pub(super) async fn call(&self, tool: &str, arguments: JsonObject) -> ToolCallOutcome {
@@ -97,7 +96,7 @@ impl TaskTools {
     }
 
     async fn list(&self) -> Result<Vec<TaskSnapshot>, String> {
-        let tasks = self.client.call(|door| door.list_tasks()).await?;
+        let tasks = self.client.call(|client| client.list_tasks()).await?;
         tasks.ok_or_else(|| {
             "this job is not a turn of a conversation, so it has no task list".to_owned()
         })
@@ -126,18 +125,19 @@ impl TaskTools {
 
     async fn finish(&self, FinishTaskInput { number }: FinishTaskInput) -> ToolCallOutcome {
         let list = self.list().await?;
-        let place = number.checked_sub(1).filter(|place| *place < list.len());
-        let Some(place) = place else {
+        let index = number.checked_sub(1).filter(|index| *index < list.len());
+        let Some(index) = index else {
             return Err(format!("there is no task {number}; the list has {}", list.len()));
         };
-        if list[place].done {
+        if list[index].done {
             return Ok(format!("task {number} was done already"));
         }
-        let whole = list[place].text.clone();
-        let text = whole[..whole.floor_char_boundary(TASK_PREFIX_BYTES_MAX)].to_owned();
+        let full_text = list[index].text.clone();
+        let text = full_text[..full_text.floor_char_boundary(TASK_PREFIX_BYTES_MAX)].to_owned();
         send_note(&self.notes, ToolNote::TaskFinished { number, text }).await?;
-        let is_done =
-            move |list: &[TaskSnapshot]| list.iter().any(|task| task.done && task.text == whole);
+        let is_done = move |list: &[TaskSnapshot]| {
+            list.iter().any(|task| task.done && task.text == full_text)
+        };
         Ok(match self.wait_until(is_done).await? {
             Some(_) => format!("task {number} is done"),
             None => "recorded; the conversation has not updated its list yet".to_owned(),
@@ -165,9 +165,9 @@ impl TaskTools {
 
 /// Formats tasks with their numbers, beginning at `from`.
 fn format_numbered(list: &[TaskSnapshot], from: usize) -> String {
-    let line = |(place, task): (usize, &TaskSnapshot)| {
+    let line = |(index, task): (usize, &TaskSnapshot)| {
         let done = if task.done { " (done)" } else { "" };
-        format!("{}. {}{done}", place + 1, task.text)
+        format!("{}. {}{done}", index + 1, task.text)
     };
     list.iter().enumerate().skip(from).map(line).collect::<Vec<_>>().join("\n")
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::fleet_client::{
     AsyncFleetClient, StartedJob, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
-use super::server::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
+use super::tool_definition::{ToolCallOutcome, define_tool, mark_read_only, parse_input};
 
 pub(super) const SPAWN_WORKER: &str = "spawn_worker";
 pub(super) const LIST_WORKERS: &str = "list_workers";
@@ -135,8 +135,8 @@ pub(super) struct WorkerTools {
 }
 
 impl WorkerTools {
-    pub(super) fn new(way: AsyncFleetClient) -> WorkerTools {
-        WorkerTools { client: way, message_retry_time: MESSAGE_RETRY_TIME }
+    pub(super) fn new(client: AsyncFleetClient) -> WorkerTools {
+        WorkerTools { client, message_retry_time: MESSAGE_RETRY_TIME }
     }
 
     /// Calls one of the tools. `key` identifies the call: a repeated call starts nothing twice.
@@ -194,11 +194,11 @@ impl WorkerTools {
     }
 
     async fn start(&self, key: String, wanted: JobRequest) -> Result<StartedJob, String> {
-        self.client.call(move |door| door.start_job(&key, &wanted)).await
+        self.client.call(move |client| client.start_job(&key, &wanted)).await
     }
 
     async fn list(&self) -> ToolCallOutcome {
-        let workers = self.client.call(|door| door.list_workers()).await?;
+        let workers = self.client.call(|client| client.list_workers()).await?;
         if workers.is_empty() {
             return Ok("there are no workers in this conversation".to_owned());
         }
@@ -212,7 +212,7 @@ impl WorkerTools {
     }
 
     async fn find(&self, name: &str) -> Result<WorkerSnapshot, String> {
-        let workers = self.client.call(|door| door.list_workers()).await?;
+        let workers = self.client.call(|client| client.list_workers()).await?;
         let known = workers.iter().map(|worker| worker.name.clone()).collect::<Vec<_>>();
         workers
             .into_iter()
@@ -241,7 +241,8 @@ impl WorkerTools {
                 ));
             }
             let (job, text) = (worker.job.clone(), message.clone());
-            let why = match self.client.call(move |door| door.send_message(&job, &text)).await? {
+            let why = match self.client.call(move |client| client.send_message(&job, &text)).await?
+            {
                 WorkerMessageDelivery::Delivered => {
                     return Ok(format!("{name} is working and received the message"));
                 }
@@ -298,7 +299,7 @@ impl WorkerTools {
         loop {
             let is_late = Instant::now() >= until;
             let chosen =
-                select_workers(self.client.call(|door| door.list_workers()).await?, &names)?;
+                select_workers(self.client.call(|client| client.list_workers()).await?, &names)?;
             if is_late || chosen.iter().all(|worker| worker.state.is_over()) {
                 return self.report(chosen, seconds).await;
             }
@@ -316,13 +317,13 @@ impl WorkerTools {
                 continue;
             }
             let of = job.clone();
-            let words = self.client.call(move |door| door.last_message(&of)).await?;
-            let words = words.as_deref().map(str::trim).filter(|words| !words.is_empty());
-            let said = match words {
+            let reply = self.client.call(move |client| client.last_message(&of)).await?;
+            let reply = reply.as_deref().map(str::trim).filter(|reply| !reply.is_empty());
+            let last_reply = match reply {
                 None => ", without a message".to_owned(),
-                Some(words) => format!(", and said:\n{}", truncate_start(words)),
+                Some(reply) => format!(", and said:\n{}", truncate_start(reply)),
             };
-            _ = writeln!(text, "{name} {} ({job}){said}", describe_state(&state));
+            _ = writeln!(text, "{name} {} ({job}){last_reply}", describe_state(&state));
         }
         Ok(text.trim_end().to_owned())
     }
@@ -338,7 +339,7 @@ impl WorkerTools {
             ));
         }
         for job in worker.open_jobs {
-            self.client.call(move |door| door.stop_job(&job)).await?;
+            self.client.call(move |client| client.stop_job(&job)).await?;
         }
         Ok(format!("{name} is being stopped; call {WAIT_FOR_WORKER} to wait for its end"))
     }
@@ -391,10 +392,10 @@ fn first_line(text: &str) -> String {
 }
 
 /// Returns the end of a text that is too long to report.
-fn truncate_start(words: &str) -> String {
-    let Some(cut) = words.len().checked_sub(REPLY_BYTES_MAX).filter(|cut| *cut > 0) else {
-        return words.to_owned();
+fn truncate_start(reply: &str) -> String {
+    let Some(cut) = reply.len().checked_sub(REPLY_BYTES_MAX).filter(|cut| *cut > 0) else {
+        return reply.to_owned();
     };
-    let cut = words.ceil_char_boundary(cut);
-    format!("… ({cut} bytes before this are in its transcript)\n{}", &words[cut..])
+    let cut = reply.ceil_char_boundary(cut);
+    format!("… ({cut} bytes before this are in its transcript)\n{}", &reply[cut..])
 }

@@ -61,12 +61,13 @@ pub(crate) struct RunCgroup {
 impl RunCgroup {
     /// Creates a run's cgroup below the cgroup of this process.
     pub(crate) fn create(run: RunId) -> Result<RunCgroup, CgroupCreateError> {
-        let own = own_group().ok_or(CgroupCreateError::Absent)?;
-        let not_ours = |source| CgroupCreateError::NotOwned { path: own.clone(), source };
+        let own_group_path = own_group().ok_or(CgroupCreateError::Absent)?;
+        let not_ours =
+            |source| CgroupCreateError::NotOwned { path: own_group_path.clone(), source };
         // Moving a process requires write permission in the common ancestor of both cgroups: this
         // process's own.
-        OpenOptions::new().write(true).open(own.join(PROCESSES)).map_err(not_ours)?;
-        let path = own.join(group_name(run));
+        OpenOptions::new().write(true).open(own_group_path.join(PROCESSES)).map_err(not_ours)?;
+        let path = own_group_path.join(group_name(run));
         match std::fs::create_dir(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result.map_err(not_ours)?,
@@ -75,7 +76,7 @@ impl RunCgroup {
         let kind = std::fs::read_to_string(cgroup.path.join("cgroup.type")).unwrap_or_default();
         if kind.trim() != "domain" {
             cgroup.remove();
-            return Err(CgroupCreateError::NotADomain { path: own });
+            return Err(CgroupCreateError::NotADomain { path: own_group_path });
         }
         Ok(cgroup)
     }
@@ -84,7 +85,7 @@ impl RunCgroup {
     /// this process's own. The record is not trusted: only a directory that can be that run's
     /// cgroup is accepted.
     pub(crate) fn find(run: RunId, recorded: Option<&Utf8Path>) -> Option<RunCgroup> {
-        let below_own = own_group().map(|own| own.join(group_name(run)));
+        let below_own = own_group().map(|own_group_path| own_group_path.join(group_name(run)));
         let candidates = recorded.map(Utf8Path::to_owned).into_iter().chain(below_own);
         candidates.map(|path| RunCgroup { path }).find(|cgroup| cgroup.belongs_to(run))
     }
@@ -118,7 +119,7 @@ impl RunCgroup {
 
     /// Returns true if this process is in the cgroup.
     pub(crate) fn contains_self(&self) -> bool {
-        own_group().is_some_and(|own| own.starts_with(&self.path))
+        own_group().is_some_and(|own_group_path| own_group_path.starts_with(&self.path))
     }
 
     /// Kills every process in the cgroup and below, including processes being forked.

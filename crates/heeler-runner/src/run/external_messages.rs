@@ -11,8 +11,8 @@ use heeler_model::run::{ErrorClass, RunEnd, RunError, RunResult, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};
 use serde_json::Value as Json;
 
-use super::RunExecutor;
-use super::prepare::RunPrepareError;
+use super::executor::RunExecutor;
+use super::runner_error::RunPrepareError;
 use crate::fault::{self, RunnerFaultPoint};
 use crate::native_session;
 use crate::session;
@@ -38,26 +38,26 @@ impl RunExecutor<'_> {
         };
         let found =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
-        let (Some(left), Some(own)) = (&plan.own, found) else {
+        let (Some(position), Some(native_file)) = (&plan.own, found) else {
             return Ok(RunExternalMessages::default());
         };
-        let since = match native_session::changes_since(&own, left) {
-            Ok(since) => since,
+        let changes = match native_session::changes_since(&native_file, position) {
+            Ok(changes) => changes,
             Err(error) => return Err(Box::new(self.not_started_result(error_chain(&error)))),
         };
-        if !since.has_changed() {
+        if !changes.has_changed() {
             return Ok(RunExternalMessages::default());
         }
-        let told = describe_changes(&since, &own);
+        let description = describe_changes(&changes, &native_file);
         if !plan.take_in {
-            return Err(Box::new(self.moved_on_result(&told)));
+            return Err(Box::new(self.moved_on_result(&description)));
         }
         // The source of a hand-over is not written to: the new session holds the rest.
         let goes_on = matches!(plan.start, SessionStart::Resume { .. });
-        let rows = if goes_on { since.added } else { Vec::new() };
+        let rows = if goes_on { changes.added } else { Vec::new() };
         Ok(RunExternalMessages {
             rows,
-            note: Some(format!("{told}; the messages are imported, as requested")),
+            note: Some(format!("{description}; the messages are imported, as requested")),
         })
     }
 
@@ -84,14 +84,14 @@ impl RunExecutor<'_> {
     /// run may have been interrupted while doing so.
     pub(super) fn add_external_messages(
         &self,
-        outside: &mut RunExternalMessages,
+        external_messages: &mut RunExternalMessages,
         journal: &mut RunTranscriptWriter,
     ) -> Result<(), RunPrepareError> {
-        if outside.rows.is_empty() {
+        if external_messages.rows.is_empty() {
             return Ok(());
         }
         let known = session::row_ids(&session::log_path(self.spec, self.spec.session.start.id()))?;
-        let mut rows = std::mem::take(&mut outside.rows);
+        let mut rows = std::mem::take(&mut external_messages.rows);
         rows.retain(|row| row["uuid"].as_str().is_none_or(|uuid| !known.contains(uuid)));
         rows.iter_mut().for_each(|row| row[EXTERNAL_KEY] = true.into());
         journal.push(RecordedRows { session: rows, ..RecordedRows::default() });
@@ -102,27 +102,27 @@ impl RunExecutor<'_> {
 }
 
 /// Describes the changes for people.
-fn describe_changes(since: &NativeSessionChanges, own: &Utf8Path) -> String {
-    let count = since.message_count();
+fn describe_changes(changes: &NativeSessionChanges, native_file: &Utf8Path) -> String {
+    let count = changes.message_count();
     let added = match count {
         1 => "1 message was added".to_owned(),
         count => format!("{count} messages were added"),
     };
-    let last = since.added.last().and_then(|row| row["timestamp"].as_str());
+    let last = changes.added.last().and_then(|row| row["timestamp"].as_str());
     let last = last.map(|at| format!(", the last at {at}")).unwrap_or_default();
-    if since.is_replaced {
+    if changes.is_replaced {
         return format!(
-            "the native session ({own}) was replaced: the last messages of this session are no \
+            "the native session ({native_file}) was replaced: the last messages of this session are no \
              longer in it, and {added} to it{last}"
         );
     }
-    match since.dropped {
+    match changes.dropped {
         0 => format!(
-            "the session was continued outside Heeler: {added} to the native session ({own}){last}"
+            "the session was continued outside Heeler: {added} to the native session ({native_file}){last}"
         ),
         dropped => format!(
             "the session was written outside Heeler during a run: {added} to the native session \
-             ({own}){last}, and the conversation continues from those, so the agent does not \
+             ({native_file}){last}, and the conversation continues from those, so the agent does not \
              remember the last {dropped} of this session"
         ),
     }

@@ -5,12 +5,13 @@
 
 use camino::Utf8Path;
 use heeler_model::error_chain;
+use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
 use heeler_model::run::SessionStart;
 use heeler_transcript::{DiskError, PageBoundary, read_range};
 use uuid::Uuid;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use crate::{native_session, session};
 
 /// Number of transcript rows read per page, from the end.
@@ -26,31 +27,35 @@ impl RunExecutor<'_> {
         let plan = &self.spec.session;
         let as_planned = (plan.start.clone(), plan.reason.clone());
         let SessionStart::Fork { id, at, .. } = &plan.start else { return Ok(as_planned) };
-        let own =
+        let native_file =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
-        let Some(own) = own else { return Ok(as_planned) };
-        if self.is_complete_fork(&own, *at).map_err(|error| error_chain(&error))? {
+        let Some(native_file) = native_file else { return Ok(as_planned) };
+        if self.is_complete_fork(&native_file, *at).map_err(|error| error_chain(&error))? {
             let reason =
                 format!("{}; the agent had begun the fork before the interruption", plan.reason);
             return Ok((SessionStart::Resume { id: id.clone() }, reason));
         }
         // The copy was interrupted: the fork holds no messages of its own.
-        let aside = own.with_extension("jsonl.cut-off");
-        std::fs::rename(&own, &aside)
-            .map_err(|error| format!("cannot move the incomplete {own} away: {error}"))?;
+        let moved_to = native_file.with_extension("jsonl.cut-off");
+        std::fs::rename(&native_file, &moved_to)
+            .map_err(|error| format!("cannot move the incomplete {native_file} away: {error}"))?;
         Ok(as_planned)
     }
 
     /// Returns true if the native session of a fork holds the fork point. If the fork point is
     /// unknown, the agent's record is trusted.
-    fn is_complete_fork(&self, own: &Utf8Path, at: Option<Uuid>) -> Result<bool, DiskError> {
+    fn is_complete_fork(
+        &self,
+        native_file: &Utf8Path,
+        at: Option<Uuid>,
+    ) -> Result<bool, DiskError> {
         let log = session::log_path(self.spec, self.spec.session.start.id());
         let cut = match at {
             Some(at) => Some(at),
             None if log.is_file() => recorded_fork_point(&log)?,
             None => None,
         };
-        cut.map_or(Ok(true), |cut| native_session::contains_entry(own, cut))
+        cut.map_or(Ok(true), |cut| native_session::contains_entry(native_file, cut))
     }
 }
 
@@ -60,10 +65,11 @@ fn recorded_fork_point(log: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
     loop {
         let page = read_range(log, before, PAGE_ROWS)?;
         for record in page.records.iter().rev().filter(|record| record.text.contains(FORKED_KEY)) {
-            let row = parse_row(&record.text).unwrap_or_default();
-            if row["type"] == "system" && row["subtype"] == "session" && row[FORKED_KEY].is_object()
-            {
-                let cut = row[FORKED_KEY]["messageUuid"].as_str();
+            let row = JobRow::new(parse_row(&record.text).unwrap_or_default());
+            let source = &row.as_json()[FORKED_KEY];
+            let is_session = row.kind() == JobRowKind::System { subtype: "session" };
+            if is_session && source.is_object() {
+                let cut = source["messageUuid"].as_str();
                 return Ok(cut.and_then(|cut| Uuid::try_parse(cut).ok()));
             }
         }

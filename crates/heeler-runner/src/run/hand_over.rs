@@ -16,7 +16,7 @@ use heeler_transcript::{LockFile, OsDisk, create_folder, replace_file};
 use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use super::result::RunAttemptOutcomes;
 use crate::claude::text_args;
 use crate::event_loop::{ActiveRun, SideReply};
@@ -24,7 +24,8 @@ use crate::fault::{self, RunnerFaultPoint};
 use crate::mcp::InjectedMcpServers;
 use crate::native_session::{self, NativeRecentMessages};
 use crate::process::ProcessTree;
-use crate::runtime::{AgentRuntime, RuntimeContext};
+use crate::runtime::AgentRuntime;
+use crate::runtime_context::RuntimeContext;
 use crate::session;
 
 /// Prompt for the summary.
@@ -64,7 +65,7 @@ const ENTRY_KEYS: [&str; 13] = [
 ];
 
 impl RunExecutor<'_> {
-    /// Creates the new session from the end of the old one; `None` if that failed, which `judged`
+    /// Creates the new session from the end of the old one; `None` if that failed, which `outcomes`
     /// then records.
     pub(super) async fn hand_over(
         &self,
@@ -72,32 +73,32 @@ impl RunExecutor<'_> {
         tree: &ProcessTree,
         lock: &LockFile,
         (source, keep): (&AgentSessionId, u32),
-        judged: &mut RunAttemptOutcomes,
+        outcomes: &mut RunAttemptOutcomes,
     ) -> Option<()> {
-        let kept = self.last_messages(source, keep).map_err(|reason| {
-            judged.record_failure(ErrorClass::NotStarted, &reason);
+        let carried = self.last_messages(source, keep).map_err(|reason| {
+            outcomes.record_failure(ErrorClass::NotStarted, &reason);
         });
-        let kept = kept.ok()?;
+        let carried = carried.ok()?;
         let fork = SessionStart::Fork {
             source: source.clone(),
             id: Uuid::new_v4().to_string().parse().expect("a UUID can be a session's id"),
-            at: Some(kept.last),
+            at: Some(carried.last),
         };
-        let summary = self.request_summary(run, tree, lock, &fork, judged).await?;
+        let summary = self.request_summary(run, tree, lock, &fork, outcomes).await?;
         fault::point(RunnerFaultPoint::SummaryWritten);
-        let left = self.spec_with_remaining_budget(judged)?;
-        let rows = self.build_carried_rows(&run.session, &summary, kept.rows, (run.now)());
+        let remaining_spec = self.spec_with_remaining_budget(outcomes)?;
+        let rows = self.build_carried_rows(&run.session, &summary, carried.rows, (run.now)());
         // The transcript is written first: if the run is interrupted here, settling uses it to
         // recognize the entries of the native session that stem from Heeler.
         let rows = self.record_carried_rows(run, rows);
         let made = self.write_native_session(run, &rows).and_then(|()| {
             fault::point(RunnerFaultPoint::NativeSessionWritten);
-            self.build_runtime(&left, &self.host.brief, &run.injected, run)
+            self.build_runtime(&remaining_spec, &self.host.brief, &run.injected, run)
         });
         match made {
             Ok(runtime) => run.runtime = runtime,
             Err(reason) => {
-                judged.record_failure(ErrorClass::NotStarted, &reason);
+                outcomes.record_failure(ErrorClass::NotStarted, &reason);
                 return None;
             }
         }
@@ -111,7 +112,7 @@ impl RunExecutor<'_> {
         source: &AgentSessionId,
         keep: u32,
     ) -> Result<NativeRecentMessages, String> {
-        let own = self
+        let native_file = self
             .native_sessions_folder()
             .and_then(|folder| self.find_native_session(&folder, source));
         let nothing = || {
@@ -120,8 +121,8 @@ impl RunExecutor<'_> {
                  one with `--fresh`"
             )
         };
-        let own = own.ok_or_else(nothing)?;
-        native_session::last_messages(&own, keep)
+        let native_file = native_file.ok_or_else(nothing)?;
+        native_session::last_messages(&native_file, keep)
             .map_err(|error| error_chain(&error))?
             .ok_or_else(nothing)
     }
@@ -133,13 +134,13 @@ impl RunExecutor<'_> {
         tree: &ProcessTree,
         lock: &LockFile,
         fork: &SessionStart,
-        judged: &mut RunAttemptOutcomes,
+        outcomes: &mut RunAttemptOutcomes,
     ) -> Option<String> {
         let (spec, brief) = (limit_to_one_turn(self.spec), summary_brief(&self.host.brief));
         let runtime = match self.build_runtime(&spec, &brief, &InjectedMcpServers::none(), run) {
             Ok(runtime) => runtime,
             Err(reason) => {
-                judged.record_failure(ErrorClass::NotStarted, &reason);
+                outcomes.record_failure(ErrorClass::NotStarted, &reason);
                 return None;
             }
         };
@@ -147,22 +148,22 @@ impl RunExecutor<'_> {
         run.runtime = runtime;
         run.side_reply = Some(SideReply::default());
         let ending = self.run_summary_agent(run, tree, lock, fork).await;
-        judged.record_attempt(run, ending);
-        let SideReply { text: said } = run.side_reply.take().unwrap_or_default();
-        if judged.error_class().is_some() || run.ending.is_some() || !run.journal.is_flushed() {
+        outcomes.record_attempt(run, ending);
+        let SideReply { text: summary } = run.side_reply.take().unwrap_or_default();
+        if outcomes.error_class().is_some() || run.ending.is_some() || !run.journal.is_flushed() {
             return None;
         }
-        if said.trim().is_empty() {
+        if summary.trim().is_empty() {
             let message = "the agent was asked for a summary of the session and gave none";
-            judged.record_failure(ErrorClass::AgentFailed, message);
+            outcomes.record_failure(ErrorClass::AgentFailed, message);
             return None;
         }
-        let mut rows = run.recorder.record_note("summary", &said, (run.now)());
+        let mut rows = run.recorder.record_note("summary", &summary, (run.now)());
         for row in &mut rows.session {
-            row[SPENT_KEY] = json!(judged.cost());
+            row[SPENT_KEY] = json!(outcomes.cost());
         }
         run.journal.push(rows);
-        Some(said)
+        Some(summary)
     }
 
     async fn run_summary_agent(
@@ -204,18 +205,18 @@ impl RunExecutor<'_> {
     ) -> Result<Box<dyn AgentRuntime>, String> {
         let host = self.host.with_brief(brief.clone());
         let endpoint = run.endpoint.as_ref();
-        let surroundings = RuntimeContext { spec, host: &host, injected, endpoint };
-        (self.dependencies.runtime)(&surroundings)
+        let context = RuntimeContext { spec, host: &host, injected, endpoint };
+        (self.dependencies.runtime)(&context)
     }
 
     /// Returns the run's spec with the budget that the summary left; `None` if nothing is left.
-    fn spec_with_remaining_budget(&self, judged: &mut RunAttemptOutcomes) -> Option<RunSpec> {
+    fn spec_with_remaining_budget(&self, outcomes: &mut RunAttemptOutcomes) -> Option<RunSpec> {
         let mut spec = self.spec.clone();
         if let Some(budget) = &mut spec.limits.budget_usd {
-            *budget -= judged.cost().and_then(|cost| cost.usd).unwrap_or(0.0);
+            *budget -= outcomes.cost().and_then(|cost| cost.usd).unwrap_or(0.0);
             if *budget <= 0.0 {
                 let message = "the summary of the session used the whole budget";
-                judged.record_failure(ErrorClass::Budget, message);
+                outcomes.record_failure(ErrorClass::Budget, message);
                 return None;
             }
         }
@@ -227,12 +228,12 @@ impl RunExecutor<'_> {
         &self,
         id: &AgentSessionId,
         summary: &str,
-        kept: Vec<Json>,
+        carried: Vec<Json>,
         now: jiff::Timestamp,
     ) -> Vec<Json> {
-        let at = kept.first().map(|row| row["timestamp"].clone());
+        let at = carried.first().map(|row| row["timestamp"].clone());
         let at = at.filter(Json::is_string).unwrap_or_else(|| iso_millis(now).into());
-        let version = kept.last().map(|row| row["version"].clone()).unwrap_or_default();
+        let version = carried.last().map(|row| row["version"].clone()).unwrap_or_default();
         let made = |kind: &str, message: Json| {
             json!({"type": kind, "message": message, "uuid": Uuid::new_v4(), "timestamp": at,
                 "isSidechain": false, "userType": "external", "cwd": self.spec.working_directory,
@@ -248,7 +249,7 @@ impl RunExecutor<'_> {
                     "id": Uuid::new_v4(), "stop_reason": "end_turn", "content": answer}),
             ),
         ];
-        rows.extend(kept.into_iter().map(carried_row));
+        rows.extend(carried.into_iter().map(carried_row));
         let mut parent = Json::Null;
         for row in &mut rows {
             row["parentUuid"] = std::mem::replace(&mut parent, row["uuid"].clone());

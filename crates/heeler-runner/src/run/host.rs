@@ -45,15 +45,15 @@ impl RunnerHost {
     }
 
     /// Adds a connection to the fleet.
-    pub fn with_fleet_client(self, door: Arc<dyn FleetClient>) -> RunnerHost {
-        RunnerHost { fleet_client: Some(door), ..self }
+    pub fn with_fleet_client(self, client: Arc<dyn FleetClient>) -> RunnerHost {
+        RunnerHost { fleet_client: Some(client), ..self }
     }
 
     /// Returns a copy with another brief. Its secrets must be known already.
     pub(crate) fn with_brief(&self, brief: AgentLaunchSpec) -> RunnerHost {
         let (program, token) = (self.program.clone(), self.token.clone());
-        let (door, redactor) = (self.fleet_client.clone(), self.redactor.clone());
-        RunnerHost { program, now: self.now, brief, token, fleet_client: door, redactor }
+        let (client, redactor) = (self.fleet_client.clone(), self.redactor.clone());
+        RunnerHost { program, now: self.now, brief, token, fleet_client: client, redactor }
     }
 
     /// Returns the redactor with every secret of the run. All output of this process passes through

@@ -4,21 +4,18 @@
 //! attempt fail. Start at [`prepare_run`].
 
 use std::collections::HashMap;
-use std::io;
 use std::time::Instant;
 
 use heeler_config::RuntimeType;
 use heeler_model::outcome::RunOutcomeBuilder;
 use heeler_model::run::{RunStartRecord, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};
-use heeler_transcript::{
-    DiskError, LockFile, TranscriptCopyError, TranscriptDurability, TranscriptOpenError,
-    TranscriptWriterOptions,
-};
+use heeler_transcript::{LockFile, TranscriptDurability, TranscriptWriterOptions};
 use uuid::Uuid;
 
+use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
-use super::{RunExecutor, RunnerError};
+use super::runner_error::RunPrepareError;
 use crate::control::RunControlServer;
 use crate::deadlines::RunDeadlines;
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
@@ -28,7 +25,7 @@ use crate::mcp::{InjectedMcpServers, McpHttpBridge, ToolChannels};
 use crate::output_log::JobOutputLog;
 use crate::process::ProcessTree;
 use crate::questions::RunQuestions;
-use crate::runtime::RuntimeContext;
+use crate::runtime_context::RuntimeContext;
 use crate::session::{self, RunSessionHistory};
 use crate::signals::RunnerSignals;
 use crate::transcript_writer::RunTranscriptWriter;
@@ -49,68 +46,31 @@ pub(super) struct RunSessionStart {
     pub(super) external_note: Option<String>,
 }
 
-/// Reason that a run is not ready.
-pub(super) enum RunPrepareError {
-    /// There is no space; a retry may succeed later.
-    DiskFull(RunnerError),
-    /// A retry would fail again.
-    Refused(String),
-}
-
-impl From<DiskError> for RunPrepareError {
-    fn from(error: DiskError) -> RunPrepareError {
-        match error.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                RunPrepareError::DiskFull(error.into())
-            }
-            _ => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
-}
-
-impl From<TranscriptOpenError> for RunPrepareError {
-    fn from(error: TranscriptOpenError) -> RunPrepareError {
-        match error {
-            TranscriptOpenError::Disk(error) => error.into(),
-            error => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
-}
-
-impl From<TranscriptCopyError> for RunPrepareError {
-    fn from(error: TranscriptCopyError) -> RunPrepareError {
-        match error {
-            TranscriptCopyError::Disk(error) => error.into(),
-            error => RunPrepareError::Refused(error_chain(&error)),
-        }
-    }
-}
-
 fn refuse(error: impl std::error::Error) -> RunPrepareError {
     RunPrepareError::Refused(error_chain(&error))
 }
 
-fn snapshot_options(order: &RunExecutor<'_>) -> SnapshotProcessOptions {
+fn snapshot_options(executor: &RunExecutor<'_>) -> SnapshotProcessOptions {
     SnapshotProcessOptions {
-        program: order.host.program.clone(),
-        run_dir: order.dir.to_owned(),
-        path: order.host.brief.env.get("PATH").cloned(),
-        time_max: order.dependencies.snapshot_time_max,
+        program: executor.host.program.clone(),
+        run_dir: executor.dir.to_owned(),
+        path: executor.host.brief.env.get("PATH").cloned(),
+        time_max: executor.dependencies.snapshot_time_max,
     }
 }
 
 pub(super) async fn prepare_run(
-    order: &RunExecutor<'_>,
-    mut outside: RunExternalMessages,
+    executor: &RunExecutor<'_>,
+    mut external_messages: RunExternalMessages,
 ) -> Result<PreparedRun, RunPrepareError> {
-    let RunExecutor { dir, spec, host, dependencies: means, started_at } = *order;
+    let RunExecutor { dir, spec, host, dependencies, started_at } = *executor;
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
-    let door = host.fleet_client.clone();
-    let (injected, from_tools) =
-        InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, door);
-    let ToolChannels { notes, questions: inquiries } = from_tools;
+    let fleet_client = host.fleet_client.clone();
+    let (injected, channels) =
+        InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, fleet_client);
+    let ToolChannels { notes, questions: tool_questions } = channels;
     let bridge = match spec.runtime {
         RuntimeType::Cli => {
             Some(McpHttpBridge::open(&injected, &host.token).await.map_err(refuse)?)
@@ -118,24 +78,24 @@ pub(super) async fn prepare_run(
         RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
     };
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
-    let surroundings = RuntimeContext { spec, host, injected: &injected, endpoint };
-    let runtime = (means.runtime)(&surroundings).map_err(RunPrepareError::Refused)?;
-    session::copy_history(means.disk.as_ref(), spec)?;
-    let (start, reason) = order.resolve_session_start().map_err(RunPrepareError::Refused)?;
+    let context = RuntimeContext { spec, host, injected: &injected, endpoint };
+    let runtime = (dependencies.runtime)(&context).map_err(RunPrepareError::Refused)?;
+    session::copy_history(dependencies.disk.as_ref(), spec)?;
+    let (start, reason) = executor.resolve_session_start().map_err(RunPrepareError::Refused)?;
     let session = spec.session.start.id().clone();
     let mut journal = RunTranscriptWriter::open(
         &session::log_path(spec, &session),
         &spec.job_log,
-        &log_options(order),
+        &log_options(executor),
         &redactor,
         spec.run,
     )?;
-    order.add_external_messages(&mut outside, &mut journal)?;
+    executor.add_external_messages(&mut external_messages, &mut journal)?;
     if let Some(path) = &spec.output_file {
         journal.set_output(JobOutputLog::open(path)?);
     }
     let RunSessionHistory { recorder, last_result } = session::load_history(spec, &session)?;
-    let tally = tally(order, last_result.as_ref());
+    let tally = tally(executor, last_result.as_ref());
     let control = RunControlServer::bind(&spec.sockets, spec.run).await.map_err(refuse)?;
     let run = ActiveRun {
         spec: spec.clone(),
@@ -149,13 +109,13 @@ pub(super) async fn prepare_run(
         control,
         questions: RunQuestions::new(dir),
         deadlines: RunDeadlines::new(&spec.limits, Instant::now()),
-        lines: AgentLineReader::new(dir, &redactor, means.lines),
+        lines: AgentLineReader::new(dir, &redactor, dependencies.lines),
         redactor,
         signals,
         injected,
         endpoint: bridge.as_ref().map(McpHttpBridge::endpoint).cloned(),
         notes,
-        tool_questions: inquiries,
+        tool_questions,
         question_replies: HashMap::new(),
         ending: None,
         last_line_at: None,
@@ -163,24 +123,24 @@ pub(super) async fn prepare_run(
         has_spoken: false,
         disk_failure: None,
         side_reply: None,
-        snapshot_options: snapshot_options(order),
+        snapshot_options: snapshot_options(executor),
         early_requests: Vec::new(),
     };
-    let first = RunSessionStart { start, reason, external_note: outside.note };
+    let first = RunSessionStart { start, reason, external_note: external_messages.note };
     Ok(PreparedRun { run, tree: ProcessTree::claim(spec.run), bridge, first })
 }
 
-fn log_options(order: &RunExecutor<'_>) -> TranscriptWriterOptions {
-    let durability = if order.spec.sync_each_row {
+fn log_options(executor: &RunExecutor<'_>) -> TranscriptWriterOptions {
+    let durability = if executor.spec.sync_each_row {
         TranscriptDurability::Event
     } else {
         TranscriptDurability::Interval
     };
-    TranscriptWriterOptions { durability, disk: order.dependencies.disk.clone() }
+    TranscriptWriterOptions { durability, disk: executor.dependencies.disk.clone() }
 }
 
-fn tally(order: &RunExecutor<'_>, last_result: Option<&serde_json::Value>) -> RunOutcomeBuilder {
-    let tally = RunOutcomeBuilder::for_runtime(order.spec.runtime);
+fn tally(executor: &RunExecutor<'_>, last_result: Option<&serde_json::Value>) -> RunOutcomeBuilder {
+    let tally = RunOutcomeBuilder::for_runtime(executor.spec.runtime);
     match last_result {
         Some(result) => tally.with_previous_result(result),
         None => tally,
@@ -201,7 +161,7 @@ impl RunExecutor<'_> {
         let log = session::log_path(self.spec, &id);
         let sink = run.journal.open_session(&log).map_err(|error| error_chain(&error))?;
         let history = session::load_history(self.spec, &id).map_err(|error| error_chain(&error))?;
-        let anew = RunStartRecord {
+        let restarted = RunStartRecord {
             session: id.clone(),
             session_log: log,
             session_rows_before: 0,
@@ -209,8 +169,8 @@ impl RunExecutor<'_> {
         };
         // From here on, settling must look for this run's rows in the new transcript, and not
         // before.
-        files::write_started(self.dir, &anew).map_err(|error| error_chain(&error))?;
-        *started = anew;
+        files::write_started(self.dir, &restarted).map_err(|error| error_chain(&error))?;
+        *started = restarted;
         run.journal.change_session(sink);
         run.session = id;
         run.recorder = history.recorder;

@@ -11,7 +11,7 @@ use heeler_model::run::{ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResu
 use heeler_model::{NativeSessionPosition, error_chain};
 use heeler_transcript::LockError;
 
-use super::RunExecutor;
+use super::executor::RunExecutor;
 use crate::event_loop::ActiveRun;
 use crate::native_session;
 use crate::session::{self, SessionLockError};
@@ -70,8 +70,8 @@ pub(super) fn exit_ending(exit: Option<ExitStatus>, stderr: String) -> AgentProc
 
 impl RunExecutor<'_> {
     /// Writes the last row, syncs the transcripts and returns the result.
-    pub(super) fn finish(&self, run: &mut ActiveRun, judged: RunAttemptOutcomes) -> RunResult {
-        let RunAttemptOutcomes { last, exit_code, earlier_cost: before } = judged;
+    pub(super) fn finish(&self, run: &mut ActiveRun, outcomes: RunAttemptOutcomes) -> RunResult {
+        let RunAttemptOutcomes { last, exit_code, earlier_cost: before } = outcomes;
         let ended = AgentProcessExit::Internal { reason: "the agent was never started".to_owned() };
         let mut conclusion = last.unwrap_or_else(|| RunOutcomeBuilder::new().conclude(&ended));
         conclusion.cost = add_costs(before, conclusion.cost);

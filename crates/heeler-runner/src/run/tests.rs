@@ -11,27 +11,32 @@ mod requests;
 mod retries;
 mod snapshots;
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_config::RuntimeType;
 use heeler_model::RunId;
 use heeler_model::run::{
-    AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy,
+    AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy, RunSpec,
     RuntimeLaunchSpec, SessionPlan,
 };
 use heeler_testkit::{HookedDisk, WAIT_MAX};
-use heeler_transcript::DiskBackend;
+use heeler_transcript::{DiskBackend, OsDisk};
 use indexmap::IndexMap;
+use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
 use super::*;
 use crate::claude::SdkRuntime;
 use crate::files::tests::RunFolderFixture;
+use crate::native_session;
 use crate::process::{LaunchArg, LaunchSpec};
+use crate::runtime::AgentRuntime;
+use crate::runtime_context::RuntimeContext;
 
 /// A limit that is over by the time that a runner looks which is started late.
 const LIMIT: Duration = Duration::from_millis(200);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_config::script::{AgentScript, ScriptExit, ScriptStep};
+use heeler_config::script::{AgentScript, ScriptExit};
 use heeler_model::iso_millis;
 use heeler_model::redact::SecretRedactor;
 use jiff::Timestamp;
@@ -21,19 +21,17 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::assistant_message::ScriptedPartialMessage;
-use super::commands::{ScriptedCommandHandle, ScriptedCommandRegistry};
-use super::input::forward_lines;
-use super::output::{ScriptedOutput, ScriptedStreamLine};
-use super::session::{ScriptedSession, ScriptedSessionError, ScriptedSpending};
+use super::commands::ScriptedCommandRegistry;
+use super::event::{ScriptedEvent, ScriptedStopReason, ScriptedWaitOutcome, forward_lines};
+use super::output::{ScriptedOutput, ScriptedStreamLine, merge_objects, write_stderr};
+use super::session::{ScriptedSession, ScriptedSpending};
 use super::template::ScriptedTemplateVariables;
-use super::turn::ScriptedTurn;
+use super::turn_state::{
+    ScriptedBackgroundTask, ScriptedPartialMessage, ScriptedPrompt, ScriptedTurn,
+};
 
 /// Limit on events queued for the agent; beyond it, lines stay in the pipe.
 const EVENTS_MAX: usize = 256;
-
-/// Name used where the stream has a model.
-pub(super) const MODEL: &str = "scripted";
 
 /// Settings fixed for the life of an agent.
 pub(super) struct ScriptedAgentSettings {
@@ -49,68 +47,6 @@ pub(super) struct ScriptedAgentSettings {
     /// Tools are available.
     pub(super) tools: bool,
     pub(super) now: fn() -> Timestamp,
-}
-
-/// Event from outside the agent thread.
-pub(super) enum ScriptedEvent {
-    /// Line of the standard input.
-    Line(Vec<u8>),
-    /// End of the standard input.
-    Eof,
-    Ended {
-        number: u32,
-        code: i32,
-    },
-}
-
-/// Reason that an agent stops in the middle of a turn.
-#[derive(Debug)]
-pub(super) enum ScriptedStopReason {
-    /// Interrupted; part of a text may have been written, or a tool was running.
-    Interrupted { said: Option<Json>, in_tool: bool },
-    /// The API failed, as scripted.
-    Failed { message: String, status: Option<u16>, kind: &'static str },
-    /// The turn limit was reached.
-    MaxTurns,
-    /// The budget was spent.
-    Budget,
-    /// The process must end without a result.
-    Exit(ScriptExit),
-    /// The session cannot be saved.
-    Session(ScriptedSessionError),
-    /// The reader of the output is gone.
-    Closed,
-    /// The input violates the protocol; the message goes to the standard error.
-    Protocol(String),
-}
-
-impl From<ScriptedSessionError> for ScriptedStopReason {
-    fn from(error: ScriptedSessionError) -> ScriptedStopReason {
-        ScriptedStopReason::Session(error)
-    }
-}
-
-/// Queued message of the user.
-pub(super) struct ScriptedPrompt {
-    pub(super) text: String,
-    pub(super) uuid: Option<Uuid>,
-}
-
-/// Command that runs in the background.
-pub(super) struct ScriptedBackgroundTask {
-    pub(super) id: String,
-    pub(super) tool_use_id: String,
-    pub(super) command: String,
-    pub(super) running: ScriptedCommandHandle,
-    pub(super) then: Vec<ScriptStep>,
-}
-
-/// Event that ended a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScriptedWaitOutcome {
-    Ready,
-    TimedOut,
-    Interrupted,
 }
 
 pub(super) struct ScriptedAgent {
@@ -152,28 +88,28 @@ pub(super) struct ScriptedAgent {
 
 impl ScriptedAgent {
     pub(super) fn new(
-        setting: ScriptedAgentSettings,
+        settings: ScriptedAgentSettings,
         script: AgentScript,
-        memory: ScriptedSession,
+        session: ScriptedSession,
         redactor: Option<SecretRedactor>,
         out: Box<dyn Write>,
     ) -> ScriptedAgent {
         let (sender, events) = sync_channel(EVENTS_MAX);
-        let words = ScriptedTemplateVariables {
-            session: memory.id.to_string(),
-            cwd: setting.cwd.to_string(),
+        let variables = ScriptedTemplateVariables {
+            session: session.id.to_string(),
+            cwd: settings.cwd.to_string(),
             ..ScriptedTemplateVariables::default()
         };
         ScriptedAgent {
-            settings: setting,
+            settings,
             script: Arc::new(script),
             output: ScriptedOutput::new(out),
-            session: memory,
+            session,
             redactor,
             children: ScriptedCommandRegistry::default(),
             events,
             sender,
-            variables: words,
+            variables,
             queue: VecDeque::new(),
             replies: HashMap::new(),
             pending: None,
@@ -220,7 +156,7 @@ impl ScriptedAgent {
             } else if self.eof {
                 return Ok(());
             } else {
-                self.wait(None, |player| player.has_work())?;
+                self.wait(None, |agent| agent.has_work())?;
             }
         }
     }
@@ -270,7 +206,7 @@ impl ScriptedAgent {
                 Ok(event) => self.handle_event(event)?,
                 Err(RecvTimeoutError::Timeout) => return Ok(ScriptedWaitOutcome::TimedOut),
                 Err(RecvTimeoutError::Disconnected) => {
-                    unreachable!("the player holds a sender itself")
+                    unreachable!("the agent holds a sender itself")
                 }
             }
         }
@@ -360,16 +296,4 @@ impl ScriptedAgent {
 pub(super) fn exit_with_error(message: &str) -> ScriptExit {
     write_stderr(message);
     ScriptExit::Code(1)
-}
-
-/// Writes a line to the standard error; errors are ignored, because they could not be reported.
-pub(super) fn write_stderr(line: &str) {
-    drop(writeln!(std::io::stderr(), "{line}"));
-}
-
-/// Adds the keys of one object to another.
-pub(super) fn merge_objects(line: &mut Json, more: Json) {
-    if let (Some(line), Json::Object(more)) = (line.as_object_mut(), more) {
-        line.extend(more);
-    }
 }

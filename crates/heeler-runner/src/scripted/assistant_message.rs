@@ -4,15 +4,12 @@ use heeler_config::script::{GarbageKind, ScriptApiError, StreamedText};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{MODEL, ScriptedAgent, ScriptedStopReason, ScriptedWaitOutcome, merge_objects};
-use super::output::{ScriptedAssistantMessage, ScriptedTokenUsage, ScriptedUserMessage};
-
-/// Assistant message that may get further blocks.
-pub(super) struct ScriptedPartialMessage {
-    id: String,
-    blocks: u64,
-    has_text: bool,
-}
+use super::agent::ScriptedAgent;
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
+use super::output::{
+    MODEL, ScriptedAssistantMessage, ScriptedTokenUsage, ScriptedUserMessage, merge_objects,
+};
+use super::turn_state::ScriptedPartialMessage;
 
 impl ScriptedAgent {
     /// Writes a text, in the pieces that the step demands.
@@ -61,21 +58,22 @@ impl ScriptedAgent {
         delta: impl Fn(&str) -> Json,
     ) -> Result<(), ScriptedStopReason> {
         let index = self.begin_block(empty);
-        let mut said = 0;
+        let mut written_bytes = 0;
         for piece in split_pieces(text, speech.chunks as usize) {
-            let waited = match speech.delay.is_zero() || said == 0 {
+            let waited = match speech.delay.is_zero() || written_bytes == 0 {
                 true => ScriptedWaitOutcome::TimedOut,
                 false => self.wait(Some(speech.delay), |_| false)?,
             };
             if waited == ScriptedWaitOutcome::Interrupted {
-                let is_text = empty["type"] == "text" && said > 0;
-                let block = is_text.then(|| json!({"type": "text", "text": &text[..said]}));
-                return Err(ScriptedStopReason::Interrupted { said: block, in_tool: false });
+                let is_text = empty["type"] == "text" && written_bytes > 0;
+                let block =
+                    is_text.then(|| json!({"type": "text", "text": &text[..written_bytes]}));
+                return Err(ScriptedStopReason::Interrupted { partial: block, in_tool: false });
             }
             self.stream_event(
                 || json!({"type": "content_block_delta", "index": index, "delta": delta(piece)}),
             );
-            said += piece.len();
+            written_bytes += piece.len();
         }
         Ok(())
     }
@@ -130,10 +128,10 @@ impl ScriptedAgent {
     /// interrupted.
     pub(super) fn write_interruption(
         &mut self,
-        said: Option<Json>,
+        partial: Option<Json>,
         in_tool: bool,
     ) -> Result<(), ScriptedStopReason> {
-        if let Some(block) = said {
+        if let Some(block) = partial {
             self.write_whole_block(block, &json!({"aborted": true}))?;
         }
         let text = match in_tool {
@@ -200,13 +198,13 @@ impl ScriptedAgent {
         let (error, kind) = failure_names(failure);
         let id = Uuid::new_v4().to_string();
         let content = [json!({"type": "text", "text": text})];
-        let mut said = ScriptedAssistantMessage::new(&id, "<synthetic>", &content);
-        said.stop_reason = Some("stop_sequence");
+        let mut failure_message = ScriptedAssistantMessage::new(&id, "<synthetic>", &content);
+        failure_message.stop_reason = Some("stop_sequence");
         let mut more = json!({"error": error, "is_api_error_message": true});
         if let Some(status) = failure.status() {
             merge_objects(&mut more, json!({"api_error_status": status, "api_error_type": kind}));
         }
-        self.write_message("assistant", &said, &more)?;
+        self.write_message("assistant", &failure_message, &more)?;
         Err(ScriptedStopReason::Failed { message: text, status: failure.status(), kind })
     }
 

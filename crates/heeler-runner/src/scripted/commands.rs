@@ -18,7 +18,7 @@ use heeler_model::redact::SecretRedactor;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use uuid::Uuid;
 
-use super::agent::ScriptedEvent;
+use super::event::ScriptedEvent;
 use crate::process::memory_file;
 use crate::text_decoder::RedactingTextDecoder;
 
@@ -52,13 +52,13 @@ impl ScriptedCommandRegistry {
     pub(super) fn start(
         &self,
         command: &str,
-        place: &ScriptedCommandContext,
+        context: &ScriptedCommandContext,
         events: &SyncSender<ScriptedEvent>,
     ) -> io::Result<ScriptedCommandHandle> {
         let output = unnamed_temp_file()?;
         let (stdout, stderr) = (output.try_clone()?, output.try_clone()?);
         let line = stdin_with_command(command)?;
-        let mut command = shell_command(place);
+        let mut command = shell_command(context);
         command.stdin(line).stdout(stdout).stderr(stderr).process_group(0);
         // Locked before the start, so that `kill_all` cannot miss this command.
         let mut children = self.lock();
@@ -140,7 +140,7 @@ impl ScriptedCommandHandle {
 /// Starts a process that is never waited for.
 pub(super) fn spawn_detached(
     spawn: &OrphanProcess,
-    place: &ScriptedCommandContext,
+    context: &ScriptedCommandContext,
     program: &Utf8Path,
 ) -> io::Result<()> {
     let mut line = spawn.command.clone();
@@ -152,11 +152,11 @@ pub(super) fn spawn_detached(
         // Only a process itself can leave its session: a copy of this program does so, then becomes
         // the shell.
         true => {
-            let mut command = new_command(program.as_str(), place);
+            let mut command = new_command(program.as_str(), context);
             command.args(["play", "--in-new-session"]);
             command
         }
-        false => shell_command(place),
+        false => shell_command(context),
     };
     if spawn.clear_env {
         command.env_clear();
@@ -186,8 +186,8 @@ pub fn exec_in_new_session() -> io::Error {
 /// argument every user of the machine could read the line, and it may hold a secret.
 const RUN_STDIN_SCRIPT: &str = "exec 3<&0 </dev/null; . /dev/fd/3";
 
-fn shell_command(place: &ScriptedCommandContext) -> Command {
-    let mut command = new_command("/bin/sh", place);
+fn shell_command(context: &ScriptedCommandContext) -> Command {
+    let mut command = new_command("/bin/sh", context);
     command.args(["-c", RUN_STDIN_SCRIPT]);
     command
 }
@@ -199,9 +199,9 @@ fn stdin_with_command(line: &str) -> io::Result<Stdio> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the runner's agents start processes")]
-fn new_command(program: &str, place: &ScriptedCommandContext) -> Command {
+fn new_command(program: &str, context: &ScriptedCommandContext) -> Command {
     let mut command = Command::new(program);
-    command.current_dir(&place.cwd).envs(place.variables.iter().cloned());
+    command.current_dir(&context.cwd).envs(context.variables.iter().cloned());
     command
 }
 

@@ -5,7 +5,9 @@ use heeler_config::script::ScriptQuestion;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{ScriptedAgent, ScriptedStopReason, ScriptedWaitOutcome, merge_objects};
+use super::agent::ScriptedAgent;
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
+use super::output::merge_objects;
 use super::tools::ScriptedToolResult;
 
 /// Decision of a person.

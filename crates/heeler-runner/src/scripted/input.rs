@@ -1,11 +1,11 @@
 //! Input of the scripted agent: prompts, control requests of its host, and replies to its own.
 
-use std::io::{BufRead as _, BufReader, Read};
-use std::sync::mpsc::SyncSender;
-
 use serde_json::{Value as Json, json};
 
-use super::agent::{MODEL, ScriptedAgent, ScriptedEvent, ScriptedPrompt, ScriptedStopReason};
+use super::agent::ScriptedAgent;
+use super::event::ScriptedStopReason;
+use super::output::MODEL;
+use super::turn_state::ScriptedPrompt;
 
 impl ScriptedAgent {
     /// Handles a line of the standard input.
@@ -108,21 +108,5 @@ fn content_text(content: &Json) -> String {
             texts.join("\n")
         }
         _ => String::new(),
-    }
-}
-
-/// Forwards lines until the input ends.
-pub(super) fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<ScriptedEvent>) {
-    let mut input = BufReader::new(input);
-    loop {
-        let mut line = Vec::new();
-        let event = match input.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => ScriptedEvent::Eof,
-            Ok(_) => ScriptedEvent::Line(line),
-        };
-        let last = matches!(event, ScriptedEvent::Eof);
-        if events.send(event).is_err() || last {
-            return;
-        }
     }
 }

@@ -10,6 +10,9 @@ use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
+/// Name used where the stream has a model.
+pub(super) const MODEL: &str = "scripted";
+
 /// Size at which buffered lines are written at the latest.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
@@ -117,4 +120,16 @@ pub(super) struct ScriptedTokenUsage {
     pub(super) cache_creation_input_tokens: u64,
     pub(super) cache_read_input_tokens: u64,
     pub(super) output_tokens: u64,
+}
+
+/// Adds the keys of one object to another.
+pub(super) fn merge_objects(line: &mut Json, more: Json) {
+    if let (Some(line), Json::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
+    }
+}
+
+/// Writes a line to the standard error; errors are ignored, because they could not be reported.
+pub(super) fn write_stderr(line: &str) {
+    drop(writeln!(std::io::stderr(), "{line}"));
 }

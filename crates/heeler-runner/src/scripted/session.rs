@@ -72,7 +72,7 @@ impl ScriptedSession {
         start: &SessionStart,
     ) -> Result<ScriptedSession, ScriptedSessionError> {
         let projects = home.join("scripted/projects");
-        let mut memory = ScriptedSession {
+        let mut session = ScriptedSession {
             id: start.id().clone(),
             kind: ScriptSessionKind::New,
             prompts: Vec::new(),
@@ -89,9 +89,9 @@ impl ScriptedSession {
             SessionStart::Resume { id } | SessionStart::Continue { id, .. } => {
                 let path =
                     found.ok_or_else(|| ScriptedSessionError::NotFound { id: id.clone() })?;
-                memory.kind = ScriptSessionKind::Resumed;
-                memory.load_history(&ScriptedSessionHistory::read(&path, None)?);
-                memory.path = path;
+                session.kind = ScriptSessionKind::Resumed;
+                session.load_history(&ScriptedSessionHistory::read(&path, None)?);
+                session.path = path;
             }
             SessionStart::Fresh { id } | SessionStart::Fork { id, .. } if found.is_some() => {
                 return Err(ScriptedSessionError::InUse { id: id.clone() });
@@ -100,13 +100,13 @@ impl ScriptedSession {
             SessionStart::Fork { source, at, id } => {
                 let path = native_session::find_session(&projects, cwd, source)
                     .ok_or_else(|| ScriptedSessionError::NotFound { id: source.clone() })?;
-                memory.kind = ScriptSessionKind::Forked;
+                session.kind = ScriptSessionKind::Forked;
                 let history = ScriptedSessionHistory::read(&path, *at)?;
-                memory.load_history(&history);
-                memory.inherited = Some(history.copy_lines_for(id));
+                session.load_history(&history);
+                session.inherited = Some(history.copy_lines_for(id));
             }
         }
-        Ok(memory)
+        Ok(session)
     }
 
     fn load_history(&mut self, history: &ScriptedSessionHistory) {

@@ -7,12 +7,12 @@ use heeler_config::script::{ScriptStep, ScriptToolCall, ToolResultSource};
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{
-    ScriptedAgent, ScriptedBackgroundTask, ScriptedStopReason, ScriptedWaitOutcome,
-};
+use super::agent::ScriptedAgent;
 use super::commands::ScriptedCommandContext;
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
 use super::host_requests::ScriptedPermissionDecision;
 use super::output::ScriptedUserMessage;
+use super::turn_state::ScriptedBackgroundTask;
 
 /// Result of a tool.
 pub(super) struct ScriptedToolResult {
@@ -129,7 +129,7 @@ impl ScriptedAgent {
         }]);
         let more = json!({"tool_use_result": "User rejected tool use"});
         self.write_message("user", &ScriptedUserMessage::new(content), &more)?;
-        Err(ScriptedStopReason::Interrupted { said: None, in_tool: true })
+        Err(ScriptedStopReason::Interrupted { partial: None, in_tool: true })
     }
 
     /// Executes a tool; `None` if it is interrupted.
@@ -175,8 +175,8 @@ impl ScriptedAgent {
         &mut self,
         command: &str,
     ) -> Result<Option<ScriptedToolResult>, ScriptedStopReason> {
-        let place = self.command_context();
-        let running = match self.children.start(command, &place, &self.sender) {
+        let context = self.command_context();
+        let running = match self.children.start(command, &context, &self.sender) {
             Ok(running) => running,
             Err(error) => {
                 return Ok(Some(ScriptedToolResult::failure(format!("cannot run it: {error}"))));
@@ -215,8 +215,8 @@ impl ScriptedAgent {
     ) -> Result<(), ScriptedStopReason> {
         let input = json!({"command": command, "run_in_background": true});
         let tool_use_id = self.write_tool_use("Bash", &input)?;
-        let place = self.command_context();
-        let running = match self.children.start(command, &place, &self.sender) {
+        let context = self.command_context();
+        let running = match self.children.start(command, &context, &self.sender) {
             Ok(running) => running,
             Err(error) => {
                 let outcome = ScriptedToolResult::failure(format!("cannot run it: {error}"));
@@ -260,14 +260,14 @@ impl ScriptedAgent {
                 "is_backgrounded": false, "task_type": "local_agent", "prompt": prompt,
             }),
         );
-        let said = std::mem::take(&mut self.turn.text);
+        let outer_text = std::mem::take(&mut self.turn.text);
         let outer = self.parent.replace(id.clone());
         let content = json!([{"type": "text", "text": prompt}]);
         self.write_message("user", &ScriptedUserMessage::new(content), &Json::Null)?;
         self.run_steps(steps)?;
         self.end_message("end_turn");
         self.parent = outer;
-        let report = std::mem::replace(&mut self.turn.text, said);
+        let report = std::mem::replace(&mut self.turn.text, outer_text);
         self.write_system_message(
             "task_updated",
             json!({"task_id": task, "patch": {"status": "completed"}}),

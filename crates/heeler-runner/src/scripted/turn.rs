@@ -8,33 +8,16 @@ use heeler_config::script::{AgentScript, ScriptApiError, ScriptCondition, Script
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
-use super::agent::{
-    MODEL, ScriptedAgent, ScriptedBackgroundTask, ScriptedPrompt, ScriptedStopReason,
-    ScriptedWaitOutcome, merge_objects, write_stderr,
-};
+use super::agent::ScriptedAgent;
 use super::assistant_message::failure_names;
 use super::commands::spawn_detached;
-use super::output::{ScriptedTokenUsage, ScriptedUserMessage};
+use super::event::{ScriptedStopReason, ScriptedWaitOutcome};
+use super::output::{MODEL, ScriptedTokenUsage, ScriptedUserMessage, merge_objects, write_stderr};
 use super::session::ScriptedSpending;
+use super::turn_state::{ScriptedBackgroundTask, ScriptedPrompt, ScriptedTurn};
 
 /// Total number of retries, as reported by `api_retry`.
 const RETRIES_MAX: u32 = 10;
-
-/// State of one turn.
-#[derive(Default)]
-pub(super) struct ScriptedTurn {
-    pub(super) is_running: bool,
-    /// Last text written.
-    pub(super) text: String,
-    /// Number of tool rounds: after each, a model would be called again.
-    pub(super) tool_rounds: u32,
-    pub(super) denials: Vec<Json>,
-    /// Messages of the user that joined this turn while a tool ran.
-    pub(super) steered: Vec<Uuid>,
-    began: Option<Instant>,
-    /// Cost and usage of this process before the turn.
-    spent_before: ScriptedSpending,
-}
 
 impl ScriptedAgent {
     /// Follows the script for a prompt.
@@ -133,8 +116,8 @@ impl ScriptedAgent {
             })
         };
         Ok(match stop {
-            ScriptedStopReason::Interrupted { said, in_tool } => {
-                self.write_interruption(said, in_tool)?;
+            ScriptedStopReason::Interrupted { partial, in_tool } => {
+                self.write_interruption(partial, in_tool)?;
                 let reason = if in_tool { "aborted_tools" } else { "aborted_streaming" };
                 let error = "the turn was interrupted".to_owned();
                 let mut result = failed(&self.turn, "error_during_execution", reason, error);
@@ -226,7 +209,7 @@ impl ScriptedAgent {
     pub(super) fn stop_if_interrupted(&mut self) -> Result<(), ScriptedStopReason> {
         self.process_events()?;
         match self.interrupted {
-            true => Err(ScriptedStopReason::Interrupted { said: None, in_tool: false }),
+            true => Err(ScriptedStopReason::Interrupted { partial: None, in_tool: false }),
             false => Ok(()),
         }
     }
@@ -271,8 +254,8 @@ impl ScriptedAgent {
             }
             ScriptStep::Exit(exit) => Err(ScriptedStopReason::Exit(*exit)),
             ScriptStep::Spawn(spawn) => {
-                let place = self.command_context();
-                match spawn_detached(spawn, &place, &self.settings.program) {
+                let context = self.command_context();
+                match spawn_detached(spawn, &context, &self.settings.program) {
                     Ok(()) => Ok(()),
                     Err(error) => {
                         write_stderr(&format!("cannot spawn `{}`: {error}", spawn.command));
@@ -307,7 +290,7 @@ impl ScriptedAgent {
     fn pause(&mut self, length: Option<Duration>) -> Result<(), ScriptedStopReason> {
         match self.wait(length, |_| false)? {
             ScriptedWaitOutcome::Interrupted => {
-                Err(ScriptedStopReason::Interrupted { said: None, in_tool: false })
+                Err(ScriptedStopReason::Interrupted { partial: None, in_tool: false })
             }
             ScriptedWaitOutcome::Ready | ScriptedWaitOutcome::TimedOut => Ok(()),
         }

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use camino::Utf8Path;
 use heeler_config::RuntimeType;
+use heeler_model::job_row::{JobRow, JobRowKind, envelope_content};
 use heeler_model::message::{AgentMessage, MessageBody, parse_line, parse_row};
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::recorder::{
@@ -18,7 +19,7 @@ use heeler_model::recorder::{
 use heeler_model::run::{
     ErrorClass, RunCost, RunEnd, RunError, RunSpec, RunStartRecord, SessionStart,
 };
-use heeler_model::{ExitReason, RunId, parse_iso};
+use heeler_model::{ExitReason, RunId};
 use heeler_transcript::{DiskError, PageBoundary, TranscriptEntry, TranscriptScanner, read_range};
 use jiff::Timestamp;
 use serde_json::Value as Json;
@@ -57,27 +58,27 @@ impl SettledRunReport {
     ) -> Result<SettledRunReport, RunSettleError> {
         let mut known = job_row_ids(&spec.job_log, started.job_rows_before)?;
         let (log, session) = (&started.session_log, &started.session);
-        let mut story = RunReplayState::new(spec.runtime);
+        let mut state = RunReplayState::new(spec.runtime);
         let mut completed = 0;
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
             let recorder = TranscriptRecorder::new(session.clone(), cwd);
-            return Ok(story.conclude(spec, started, &recorder, 0));
+            return Ok(state.conclude(spec, started, &recorder, 0));
         }
         let begin = line_start(log, started.session_rows_before)?;
         let RunSessionHistory { mut recorder, last_result } =
             session::load_history_until(spec, log, session, begin)?;
         if let Some(result) = last_result {
-            story.tally = story.tally.with_previous_result(&result);
+            state.tally = state.tally.with_previous_result(&result);
         }
         for entry in TranscriptScanner::open_at(log, begin)? {
             let TranscriptEntry::Record(record) = entry? else { continue };
-            let Some(row) = parse_row(&record.text) else { continue };
-            let rows = recorder.replay_row(&row);
-            if !belongs_to_run(&row, spec.run) {
+            let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+            let rows = recorder.replay_row(row.as_json());
+            if !belongs_to_run(row.as_json(), spec.run) {
                 continue;
             }
-            story.apply_row(&row, parse_line(record.text.as_bytes()));
+            state.apply_row(&row, parse_line(record.text.as_bytes()));
             for row in rows {
                 if row_uuid(&row).is_some_and(|uuid| known.insert(uuid)) {
                     append(&row)?;
@@ -85,7 +86,7 @@ impl SettledRunReport {
                 }
             }
         }
-        Ok(story.conclude(spec, started, &recorder, completed))
+        Ok(state.conclude(spec, started, &recorder, completed))
     }
 }
 
@@ -120,17 +121,19 @@ impl RunReplayState {
     }
 
     /// Applies a row of the run.
-    fn apply_row(&mut self, row: &Json, message: AgentMessage) {
-        self.last_at = row["timestamp"].as_str().and_then(parse_iso).or(self.last_at);
-        if let Some(error) = row_error(row, FAILURE_KEY) {
-            let reason = serde_json::from_value(row[EXIT_REASON_KEY].clone());
+    fn apply_row(&mut self, row: &JobRow, message: AgentMessage) {
+        self.last_at = row.written_at().or(self.last_at);
+        let fields = row.as_json();
+        if let Some(error) = row_error(fields, FAILURE_KEY) {
+            let reason = serde_json::from_value(fields[EXIT_REASON_KEY].clone());
             self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
         }
-        if let Ok(spent) = serde_json::from_value::<RunCost>(row[SPENT_KEY].clone()) {
+        if let Ok(spent) = serde_json::from_value::<RunCost>(fields[SPENT_KEY].clone()) {
             self.side_cost = Some(spent);
         }
-        self.interruption = self.interruption.take().or_else(|| row_error(row, INTERRUPTION_KEY));
+        self.interruption =
+            self.interruption.take().or_else(|| row_error(fields, INTERRUPTION_KEY));
         self.has_spoken |= is_agent_message(row);
         match &message.body {
             MessageBody::Result(result) => {
@@ -145,8 +148,8 @@ impl RunReplayState {
             _ => {}
         }
         // A prompt recorded by the runner is not a message of the agent.
-        let is_own = row["type"] == "user" && row["message"]["content"].is_string();
-        if !is_own && !matches!(message.body, MessageBody::System { .. }) {
+        let is_prompt = row.kind() == JobRowKind::User && envelope_content(fields).is_string();
+        if !is_prompt && !matches!(message.body, MessageBody::System { .. }) {
             self.tally.add_message(&message);
         }
     }
@@ -159,8 +162,8 @@ impl RunReplayState {
         completed: u64,
     ) -> SettledRunReport {
         let (end, mut conclusion) = self.determine_end();
-        if let Some(aside) = &self.side_cost {
-            conclusion.cost = aside.clone().plus(&conclusion.cost);
+        if let Some(side_cost) = &self.side_cost {
+            conclusion.cost = side_cost.clone().plus(&conclusion.cost);
         }
         let resumed =
             matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);
@@ -210,8 +213,8 @@ fn row_error(row: &Json, key: &str) -> Option<RunError> {
 }
 
 /// Returns true for a row of the agent: a conversation with one can be resumed.
-fn is_agent_message(row: &Json) -> bool {
-    row["type"] == "assistant" && row["isApiErrorMessage"] != true
+fn is_agent_message(row: &JobRow) -> bool {
+    row.kind() == JobRowKind::Assistant && row.as_json()["isApiErrorMessage"] != true
 }
 
 /// Returns true if a row belongs to the run. Rows from versions that recorded no run ID count as

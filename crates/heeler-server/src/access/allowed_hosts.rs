@@ -1,11 +1,13 @@
-//! Allowed Host and Origin headers.
+//! Host and Origin of a request, and those that are allowed.
 //!
 //! A page of another site can make a browser reach this machine under a host name of its own (DNS
 //! rebinding). So only configured names, and addresses of this machine, are accepted.
 
 use std::net::IpAddr;
 
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Uri};
 
 /// Allowed host names and origins.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -64,6 +66,24 @@ impl AllowedHosts {
             }
         }
     }
+}
+
+/// Returns the host that a request names, from the URI or the only Host header.
+pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
+    if let Some(authority) = uri.authority() {
+        return Some(authority.as_str());
+    }
+    let mut hosts = headers.get_all(HOST).into_iter();
+    let host = hosts.next()?.to_str().ok()?;
+    hosts.next().is_none().then_some(host)
+}
+
+/// Returns the Origin header.
+pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
+    let mut origins = headers.get_all(ORIGIN).into_iter();
+    let origin = origins.next()?.to_str().unwrap_or_default();
+    // Browsers send one Origin; with two it is treated as invalid.
+    Some(origins.next().map_or(origin, |_| ""))
 }
 
 /// Parses `host[:port]`; user information is rejected.

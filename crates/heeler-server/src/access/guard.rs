@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, LOCATION,
-    ORIGIN, REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
+    REFERRER_POLICY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
@@ -19,6 +19,7 @@ use futures_util::StreamExt as _;
 use heeler_engine::{AccessOperation, Caller, DaemonCommand};
 use heeler_model::secret_hash;
 
+use super::allowed_hosts::{authority, origin_header};
 use super::identity_cache::{AuthIdentity, CredentialKind, IdentityCache};
 use super::{cookie, peer_caller};
 use crate::caller::{RequestCaller, TcpPeer};
@@ -80,9 +81,9 @@ pub(super) async fn guard_and_count(
     request: Request,
     next: Next,
 ) -> Response {
-    let asked = metrics::MeasuredRequest::from_request(&request);
+    let measured = metrics::MeasuredRequest::from_request(&request);
     let response = guard(&app, request, next).await;
-    app.metrics.record_request(&asked, response.status());
+    app.metrics.record_request(&measured, response.status());
     response
 }
 
@@ -146,13 +147,13 @@ async fn check_request(
     app: &SharedServerState,
     request: &mut Request,
 ) -> Result<Option<RequestCredential>, Response> {
-    let door = RouteAccess::from_path(request.uri().path());
+    let access = RouteAccess::from_path(request.uri().path());
     let Some(peer) = request.extensions().get::<TcpPeer>().copied() else {
         return Err(
             ProblemDetails::internal_error("the connection has no peer address").into_response()
         );
     };
-    if door == RouteAccess::Webhook {
+    if access == RouteAccess::Webhook {
         if let Ok(Some((identity, _))) = authenticate_token(app, request.headers()).await {
             let caller = build_caller(app, &identity, None, request.method(), peer).await;
             request.extensions_mut().insert(caller);
@@ -161,7 +162,7 @@ async fn check_request(
     }
     check_host(app, request, peer).map_err(ProblemDetails::into_response)?;
     check_origin(app, request).map_err(ProblemDetails::into_response)?;
-    if door == RouteAccess::Public {
+    if access == RouteAccess::Public {
         return Ok(None);
     }
     let (identity, pass, csrf) = match authenticate(app, request.uri(), request.headers()).await {
@@ -178,24 +179,6 @@ async fn check_request(
     let caller = build_caller(app, &identity, csrf, request.method(), peer).await;
     request.extensions_mut().insert(caller);
     Ok(Some(pass))
-}
-
-/// Returns the host that a request names, from the URI or the only Host header.
-pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
-    if let Some(authority) = uri.authority() {
-        return Some(authority.as_str());
-    }
-    let mut hosts = headers.get_all(HOST).into_iter();
-    let host = hosts.next()?.to_str().ok()?;
-    hosts.next().is_none().then_some(host)
-}
-
-/// Returns the Origin header.
-pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
-    let mut origins = headers.get_all(ORIGIN).into_iter();
-    let origin = origins.next()?.to_str().unwrap_or_default();
-    // Browsers send one Origin; with two it is treated as invalid.
-    Some(origins.next().map_or(origin, |_| ""))
 }
 
 /// Rejects a request with a host that is not allowed: it may be DNS rebinding.
@@ -237,9 +220,9 @@ fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), Proble
 /// Returns true if a browser reports another site as the sender, except when the user followed a
 /// link to a page.
 fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
-    let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let is_visit = method.is_safe() && said("sec-fetch-mode") == Some("navigate");
-    matches!(said("sec-fetch-site"), Some("cross-site" | "same-site")) && !is_visit
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_visit = method.is_safe() && header("sec-fetch-mode") == Some("navigate");
+    matches!(header("sec-fetch-site"), Some("cross-site" | "same-site")) && !is_visit
 }
 
 /// Identifies the sender by token or cookie. With a cookie, the result includes the expected CSRF
@@ -299,9 +282,10 @@ async fn identify(
     let identity = match known.get(kind, &hash) {
         Ok(identity) => Some(identity),
         Err(age) => {
-            let asked = hash.clone();
-            let found =
-                app.read(move |records| IdentityCache::look_up(records, kind, &asked)).await;
+            let credential_hash = hash.clone();
+            let found = app
+                .read(move |records| IdentityCache::look_up(records, kind, &credential_hash))
+                .await;
             let found = found.map_err(hide_internal_details)?;
             if let Some(identity) = &found {
                 known.insert(kind, &hash, identity, age);
@@ -365,8 +349,8 @@ async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
     let order = AccessOperation::TokensUsed { tokens: vec![token.id.clone()] };
     let (handle, by) = (app.dispatcher.with_caller(Caller::Person), identity.caller_name());
     let command = DaemonCommand::Access { order, by };
-    let told = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
-    if !matches!(told, Ok(Ok(()))) {
+    let sent = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
+    if !matches!(sent, Ok(Ok(()))) {
         tracing::debug!("cannot record the use of a token");
     }
 }

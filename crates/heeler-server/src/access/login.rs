@@ -19,9 +19,8 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::guard::{
-    authority, hide_internal_details, identify_peer, is_logged_in, origin_header, redirect,
-};
+use super::allowed_hosts::{authority, origin_header};
+use super::guard::{hide_internal_details, identify_peer, is_logged_in, redirect};
 use super::login_limiter::LoginAttempt;
 use super::{cookie, password};
 use crate::caller::{RequestCaller, TcpPeer};
@@ -53,13 +52,13 @@ struct LoginParams {
 async fn show_login(
     State(app): State<SharedServerState>,
     Extension(peer): Extension<TcpPeer>,
-    QueryParams(asked): QueryParams<LoginParams>,
+    QueryParams(params): QueryParams<LoginParams>,
     request: Request,
 ) -> Result<Response, ProblemDetails> {
     let (head, _) = request.into_parts();
-    let next = safe_redirect_path(asked.next.as_deref());
+    let next = safe_redirect_path(params.next.as_deref());
     // A HEAD request must not use up the link.
-    let Some(secret) = asked.link.filter(|_| head.method == Method::GET) else {
+    let Some(secret) = params.link.filter(|_| head.method == Method::GET) else {
         return Ok(match is_logged_in(&app, &head).await? {
             true => redirect(&next),
             false => login_page(StatusCode::OK, LoginView { next, ..LoginView::default() }),
@@ -82,9 +81,9 @@ async fn show_login(
         let why = "This link was already used or has expired: heeler open creates another.";
         return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", why));
     };
-    let who = LoginMethod::Link { name: link.user_name, scope: link.scope };
+    let method = LoginMethod::Link { name: link.user_name, scope: link.scope };
     let mut response = html(logged_in_page(PRODUCT, &next));
-    match create_login(&app, &head, by, who).await? {
+    match create_login(&app, &head, by, method).await? {
         Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),
         Err(why) => return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", &why)),
     };
@@ -109,16 +108,16 @@ async fn log_in(
     let (head, body) = request.into_parts();
     let LoginForm { user: name, password, next } = read_form(&head, body).await?;
     let next = safe_redirect_path(next.as_deref());
-    let (tried, address) = (login_attempt(&app, &head, peer, &name), peer.address.ip());
-    let begun = app.access.limiter().begin_attempt(&tried, Instant::now());
-    if let Err(wait) = begun {
+    let (attempt, address) = (login_attempt(&app, &head, peer, &name), peer.address.ip());
+    let admitted = app.access.limiter().begin_attempt(&attempt, Instant::now());
+    if let Err(wait) = admitted {
         return Ok(too_many_attempts(wait, &next, &name));
     }
     let Some((known, hash)) = check_password(&app, &name, password).await? else {
         tracing::warn!(%address, "a login attempt failed");
         return Ok(refused_page(StatusCode::UNAUTHORIZED, &next, &name, WRONG_CREDENTIALS));
     };
-    app.access.limiter().record_success(&tried);
+    app.access.limiter().record_success(&attempt);
     let by = identify_peer(peer).await;
     match create_login(&app, &head, by, LoginMethod::Password { name: known, hash }).await? {
         Ok(cookie) => {
@@ -145,23 +144,23 @@ async fn check_password(
     name: &str,
     password: String,
 ) -> Result<Option<(AccessName, String)>, ProblemDetails> {
-    let room = app.access.password_permits.acquire().await;
-    let _room = room.expect("the semaphore is never closed");
+    let permit = app.access.password_permits.acquire().await;
+    let _permit = permit.expect("the semaphore is never closed");
     let name: Option<AccessName> = name.parse().ok();
-    let asked = name.clone();
+    let looked_up = name.clone();
     let known = app
-        .read(move |records| match &asked {
+        .read(move |records| match &looked_up {
             Some(name) => records.password_hash(name),
             None => Ok(None),
         })
         .await
         .map_err(hide_internal_details)?;
     let hash = known.clone();
-    let fits = tokio::task::spawn_blocking(move || {
+    let is_match = tokio::task::spawn_blocking(move || {
         password::verify_password_hash(&password, known.as_deref())
     });
-    let fits = fits.await.unwrap_or(false);
-    Ok(name.zip(hash).filter(|_| fits))
+    let is_match = is_match.await.unwrap_or(false);
+    Ok(name.zip(hash).filter(|_| is_match))
 }
 
 /// Records a login and returns the header that sets its cookie, or the reason for a refusal.
@@ -169,18 +168,18 @@ async fn create_login(
     app: &SharedServerState,
     head: &Parts,
     origin_of_peer: Caller,
-    who: LoginMethod,
+    method: LoginMethod,
 ) -> Result<Result<HeaderValue, String>, ProblemDetails> {
     let secret =
         AccessSecret::new().map_err(|error| ProblemDetails::internal_error(error.to_string()))?;
-    let by = match &who {
+    let by = match &method {
         LoginMethod::Password { name, .. } => name.to_string(),
         LoginMethod::Link { name, .. } => name.clone(),
     };
     let scope = heeler_model::AccessScope::Read;
     let caller =
         RequestCaller { name: by.clone(), scope, engine_caller: origin_of_peer, csrf_token: None };
-    let order = AccessOperation::Login { hash: secret.hash(), who };
+    let order = AccessOperation::Login { hash: secret.hash(), who: method };
     match app.send_command(&caller, DaemonCommand::Access { order, by }).await {
         Ok(_) => {
             let authority = authority(&head.uri, &head.headers).unwrap_or_default();
@@ -221,8 +220,8 @@ async fn log_out(
     let order = AccessOperation::Logout { hash: secret_hash(&cookie) };
     app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
     let mut response = redirect("/login");
-    for gone in name.clear_headers() {
-        response.headers_mut().append(SET_COOKIE, gone);
+    for cookie in name.clear_headers() {
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
     Ok(response)
 }

@@ -65,8 +65,8 @@ impl LoginFailures {
     fn remaining_wait(self, free: u32, most: Duration, now: Instant) -> Option<Duration> {
         let beyond = self.count.checked_sub(free)?;
         let wait = WAIT_FIRST.saturating_mul(2_u32.saturating_pow(beyond)).min(most);
-        let left = (self.last + wait).saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
+        let remaining = (self.last + wait).saturating_duration_since(now);
+        (!remaining.is_zero()).then_some(remaining)
     }
 
     fn is_recent(self, now: Instant) -> bool {
@@ -84,17 +84,17 @@ impl LoginLimiter {
     /// wait before the next one.
     pub(super) fn begin_attempt(
         &mut self,
-        who: &LoginAttempt,
+        attempt: &LoginAttempt,
         now: Instant,
     ) -> Result<(), Duration> {
-        let address = who.address.map(network);
+        let address = attempt.address.map(network);
         self.addresses.retain(|_, tries| tries.is_recent(now));
         self.names.retain(|_, tries| tries.is_recent(now));
         self.total = self.total.filter(|tries| tries.is_recent(now));
         let tries = address.and_then(|address| self.addresses.get(&address));
         let of_address =
             tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, ADDRESS_WAIT_MAX, now));
-        let tries = who.name.as_ref().and_then(|name| self.names.get(name));
+        let tries = attempt.name.as_ref().and_then(|name| self.names.get(name));
         let of_name = tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, NAME_WAIT_MAX, now));
         let of_all =
             self.total.and_then(|it| it.remaining_wait(FREE_ATTEMPTS_TOTAL, TOTAL_WAIT_MAX, now));
@@ -104,7 +104,7 @@ impl LoginLimiter {
         if let Some(address) = address {
             count_failure(&mut self.addresses, address, now);
         }
-        if let Some(name) = &who.name {
+        if let Some(name) = &attempt.name {
             count_failure(&mut self.names, name.clone(), now);
         }
         self.total = Some(LoginFailures::increment(self.total, now));
@@ -112,11 +112,11 @@ impl LoginLimiter {
     }
 
     /// Clears the failures of an address and a name after a correct password.
-    pub(super) fn record_success(&mut self, who: &LoginAttempt) {
-        if let Some(address) = who.address {
+    pub(super) fn record_success(&mut self, attempt: &LoginAttempt) {
+        if let Some(address) = attempt.address {
             self.addresses.remove(&network(address));
         }
-        if let Some(name) = &who.name {
+        if let Some(name) = &attempt.name {
             self.names.remove(name);
         }
         if let Some(all) = &mut self.total {

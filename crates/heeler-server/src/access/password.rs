@@ -49,14 +49,14 @@ pub(super) fn verify_password_hash(password: &str, known: Option<&str>) -> bool 
     let nobodys = NOBODYS.as_str();
     // A longer password was never accepted, and must not cost hashing time.
     let password = if password.len() > PASSWORD_BYTES_MAX { "" } else { password };
-    let fits = |hash: &str| {
+    let is_match = |hash: &str| {
         let hash = PasswordHash::new(hash);
         hash.is_ok_and(|it| Argon2::default().verify_password(password.as_bytes(), &it).is_ok())
     };
     match known {
-        Some(hash) => fits(hash),
+        Some(hash) => is_match(hash),
         None => {
-            let _not = fits(nobodys);
+            let _not = is_match(nobodys);
             false
         }
     }

@@ -11,8 +11,9 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, EncodedJsonResult, JsonResult};
+use super::api_routes::ApiRoutes;
 use crate::caller::RequestCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::extractors::{JsonBody, PathParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
@@ -88,11 +89,11 @@ async fn create(
     let secret =
         AccessSecret::token().map_err(|error| ProblemDetails::internal_error(error.to_string()))?;
     let CreateTokenBody { name, scope, expires_at } = order;
-    let (hash, shown) = (secret.hash(), name.to_string());
+    let (hash, token_name) = (secret.hash(), name.to_string());
     let id = TokenId::from_hash(&hash).to_string();
     let order = AccessOperation::CreateToken { name, scope, hash, expires_at };
     app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
-    Ok(Json(CreateTokenResponse { id, name: shown, token: secret.reveal().to_owned() }))
+    Ok(Json(CreateTokenResponse { id, name: token_name, token: secret.reveal().to_owned() }))
 }
 
 /// Result of a revocation.

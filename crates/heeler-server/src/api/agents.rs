@@ -7,9 +7,11 @@ use heeler_query::agents::{AgentPage, AgentSummary};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
 use super::path_params::AgentPathParams;
-use super::{ApiRoutes, EncodedJsonResult, JsonResult};
-use crate::extractors::{KeyedCaller, PathParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -50,10 +52,10 @@ async fn show(
 )]
 async fn enable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<AgentPathParams>,
 ) -> JsonResult<MessageReply> {
-    request_agent_change(&app, &asker, it, AgentChange::Enable).await
+    request_agent_change(&app, &caller, it, AgentChange::Enable).await
 }
 
 /// Disable an agent: no jobs start; running jobs continue.
@@ -63,10 +65,10 @@ async fn enable(
 )]
 async fn disable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<AgentPathParams>,
 ) -> JsonResult<MessageReply> {
-    request_agent_change(&app, &asker, it, AgentChange::Disable).await
+    request_agent_change(&app, &caller, it, AgentChange::Disable).await
 }
 
 /// Clear an agent's failed state after its last job failed.
@@ -76,18 +78,18 @@ async fn disable(
 )]
 async fn reset(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<AgentPathParams>,
 ) -> JsonResult<MessageReply> {
-    request_agent_change(&app, &asker, it, AgentChange::Reset).await
+    request_agent_change(&app, &caller, it, AgentChange::Reset).await
 }
 
 async fn request_agent_change(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     it: AgentPathParams,
     change: AgentChange,
 ) -> JsonResult<MessageReply> {
-    let by = asker.caller.name.clone();
-    app.request_change(asker, DaemonCommand::Agent { agent: it.agent, change, by }).await
+    let by = caller.caller.name.clone();
+    app.request_change(caller, DaemonCommand::Agent { agent: it.agent, change, by }).await
 }

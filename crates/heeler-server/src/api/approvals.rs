@@ -12,11 +12,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::IdPathParams;
-use super::{
-    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
-};
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -51,12 +52,12 @@ struct ApprovalListParams {
 )]
 async fn list(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<ApprovalListParams>,
+    QueryParams(params): QueryParams<ApprovalListParams>,
 ) -> EncodedJsonResult<ApprovalPage> {
-    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let ApprovalListParams { status, run, before, .. } = asked;
-    let wanted = ApprovalListQuery { status, run, before, limit };
-    app.read_json(move |records| records.approvals(&wanted)).await
+    let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let ApprovalListParams { status, run, before, .. } = params;
+    let query = ApprovalListQuery { status, run, before, limit };
+    app.read_json(move |records| records.approvals(&query)).await
 }
 
 /// Show one approval, with its full question.
@@ -92,13 +93,13 @@ struct AnswerApprovalBody {
 )]
 async fn answer(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<AnswerApprovalBody>,
 ) -> JsonResult<MessageReply> {
     let approval = app.read(move |records| Ok(records.reader()?.find_approval(&id)?.id)).await?;
     let AnswerApprovalBody { approve, text, updated_input } = order;
     let answer = ApprovalAnswer { approve, text, updated_input };
-    let by = asker.caller.name.clone();
-    app.request_change(&asker, DaemonCommand::Approval { approval, answer, by }).await
+    let by = caller.caller.name.clone();
+    app.request_change(&caller, DaemonCommand::Approval { approval, answer, by }).await
 }

@@ -9,8 +9,11 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, JsonResult, unexpected_reply};
-use crate::extractors::{JsonBody, KeyedCaller};
+use super::api_routes::ApiRoutes;
+use super::daemon_commands::unexpected_reply;
+use crate::caller::KeyedCaller;
+use crate::encoded_json::JsonResult;
+use crate::extractors::JsonBody;
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -27,9 +30,9 @@ pub(super) fn routes() -> ApiRoutes {
 )]
 async fn reload(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
 ) -> JsonResult<ConfigReloadReply> {
-    match app.send_keyed_command(&asker, DaemonCommand::Reload).await?.into() {
+    match app.send_keyed_command(&caller, DaemonCommand::Reload).await?.into() {
         DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
         other => Err(unexpected_reply(&other)),
     }
@@ -62,7 +65,7 @@ enum StopJobsPolicy {
 )]
 async fn stop(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     JsonBody(order): JsonBody<StopDaemonBody>,
 ) -> JsonResult<MessageReply> {
     let stopping = match order.jobs {
@@ -70,5 +73,5 @@ async fn stop(
         StopJobsPolicy::Cancel => StopMode::Force,
         StopJobsPolicy::Keep => StopMode::KeepJobs,
     };
-    app.request_change(&asker, DaemonCommand::Stop(stopping)).await
+    app.request_change(&caller, DaemonCommand::Stop(stopping)).await
 }

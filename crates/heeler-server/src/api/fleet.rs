@@ -14,8 +14,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{ApiRoutes, EncodedJsonResult, JsonResult, check_limit};
+use super::api_routes::ApiRoutes;
+use super::page_limit::check_limit;
 use crate::caller::RequestCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;
@@ -58,16 +60,16 @@ struct FleetStatusParams {
 async fn status(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
-    QueryParams(asked): QueryParams<FleetStatusParams>,
+    QueryParams(params): QueryParams<FleetStatusParams>,
 ) -> EncodedJsonResult<FleetStatus> {
     let daemon = match app.send_command(&caller, DaemonCommand::Status).await {
         Ok(CommandReply::Status(status)) => Ok(*status),
         Ok(_) => Err("unexpected reply".to_owned()),
         Err(refused) => Err(refused.message),
     };
-    let wanted = FleetStatusQuery { agent: asked.agent, daemon: Some(daemon) };
+    let query = FleetStatusQuery { agent: params.agent, daemon: Some(daemon) };
     let now = (app.clock)();
-    app.read_json(move |records| records.fleet(&wanted, now)).await
+    app.read_json(move |records| records.fleet(&query, now)).await
 }
 
 /// Options of the cost report.
@@ -87,10 +89,10 @@ struct CostSummaryParams {
 )]
 async fn costs(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<CostSummaryParams>,
+    QueryParams(params): QueryParams<CostSummaryParams>,
 ) -> EncodedJsonResult<CostReport> {
-    let by = asked.by.unwrap_or(CostGrouping::Agent);
-    app.read_json(move |records| records.costs(by, asked.since)).await
+    let by = params.by.unwrap_or(CostGrouping::Agent);
+    app.read_json(move |records| records.costs(by, params.since)).await
 }
 
 /// Search options.
@@ -124,18 +126,18 @@ const TEXT_CHARS_MAX: usize = 1_000;
 )]
 async fn search(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<TranscriptSearchParams>,
+    QueryParams(params): QueryParams<TranscriptSearchParams>,
 ) -> JsonResult<SearchPage> {
-    let limit = check_limit(asked.limit, HITS_DEFAULT, HITS_MAX)?;
-    let TranscriptSearchParams { text, regex, ignore_case, agent, .. } = asked;
+    let limit = check_limit(params.limit, HITS_DEFAULT, HITS_MAX)?;
+    let TranscriptSearchParams { text, regex, ignore_case, agent, .. } = params;
     if text.chars().count() > TEXT_CHARS_MAX {
         return Err(ProblemDetails::bad_request(format!(
             "text has at most {TEXT_CHARS_MAX} characters"
         )));
     }
-    let wanted = FleetSearchQuery { text, regex, ignore_case, agent, native: None, limit };
+    let query = FleetSearchQuery { text, regex, ignore_case, agent, native: None, limit };
     Ok(Json(
-        app.read_expensive(ExpensiveReadKind::Search, move |records| records.search(&wanted))
+        app.read_expensive(ExpensiveReadKind::Search, move |records| records.search(&query))
             .await?,
     ))
 }

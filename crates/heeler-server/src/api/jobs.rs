@@ -15,12 +15,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::IdPathParams;
 use super::sessions::{ForkSessionBody, request_fork};
-use super::{
-    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
-};
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
@@ -69,12 +70,12 @@ struct JobListParams {
 )]
 async fn list(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<JobListParams>,
+    QueryParams(params): QueryParams<JobListParams>,
 ) -> EncodedJsonResult<JobPage> {
-    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let JobListParams { agent, status, since, before, .. } = asked;
-    let wanted = JobListQuery { agent, status, since, before, limit };
-    app.read_json(move |records| records.jobs(&wanted)).await
+    let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let JobListParams { agent, status, since, before, .. } = params;
+    let query = JobListQuery { agent, status, since, before, limit };
+    app.read_json(move |records| records.jobs(&query)).await
 }
 
 /// Show one job.
@@ -111,11 +112,11 @@ struct JobRowsParams {
 async fn rows(
     State(app): State<SharedServerState>,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
-    QueryParams(asked): QueryParams<JobRowsParams>,
+    QueryParams(params): QueryParams<JobRowsParams>,
 ) -> EncodedJsonResult<RowPage> {
-    let limit = check_limit(asked.limit, ROWS_DEFAULT, ROWS_MAX)? as u64;
-    let wanted = RowListQuery { before: asked.before, after: asked.after, limit };
-    app.read_json(move |records| records.rows(&id, wanted)).await
+    let limit = check_limit(params.limit, ROWS_DEFAULT, ROWS_MAX)? as u64;
+    let query = RowListQuery { before: params.before, after: params.after, limit };
+    app.read_json(move |records| records.rows(&id, query)).await
 }
 
 /// Job to create.
@@ -158,7 +159,7 @@ struct CreateJobBody {
 impl CreateJobBody {
     /// Rejects options that exclude each other, and a priority out of range.
     fn check(&self) -> Result<(), ProblemDetails> {
-        let told: Vec<&str> = [
+        let given: Vec<&str> = [
             ("session", self.session.is_some()),
             ("fresh", self.fresh),
             ("channel", self.channel.is_some() && self.session.is_some()),
@@ -166,10 +167,10 @@ impl CreateJobBody {
         .into_iter()
         .filter_map(|(name, is_told)| is_told.then_some(name))
         .collect();
-        if told.len() > 1 {
+        if given.len() > 1 {
             return Err(ProblemDetails::bad_request(format!(
                 "{} exclude each other",
-                told.join(" and ")
+                given.join(" and ")
             )));
         }
         if self.fork && self.session.is_none() {
@@ -192,7 +193,7 @@ impl CreateJobBody {
 )]
 async fn trigger(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     JsonBody(order): JsonBody<CreateJobBody>,
 ) -> JsonResult<JobReply> {
     order.check()?;
@@ -203,7 +204,7 @@ async fn trigger(
         None if order.fresh => SessionChoice::Fresh,
         None => SessionChoice::Usual,
     };
-    let wanted = JobRequest {
+    let request = JobRequest {
         prompt: order.prompt,
         schedule: order.schedule,
         session,
@@ -215,8 +216,8 @@ async fn trigger(
         priority: order.priority,
         ..JobRequest::new(agent)
     };
-    tracing::info!(by = asker.caller.name, agent = %wanted.agent, "job requested over HTTP");
-    app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
+    tracing::info!(by = caller.caller.name, agent = %request.agent, "job requested over HTTP");
+    app.request_job(&caller, DaemonCommand::Trigger(Box::new(request))).await
 }
 
 /// Options for cancelling a job.
@@ -235,13 +236,13 @@ struct CancelJobBody {
 )]
 async fn cancel(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<CancelJobBody>,
 ) -> JsonResult<JobReply> {
     let job = find_job(&app, id).await?;
-    let by = asker.caller.name.clone();
-    app.request_job(&asker, DaemonCommand::Cancel { job, now: order.now, by }).await
+    let by = caller.caller.name.clone();
+    app.request_job(&caller, DaemonCommand::Cancel { job, now: order.now, by }).await
 }
 
 /// Options for resuming a job.
@@ -259,13 +260,13 @@ struct ResumeJobBody {
 )]
 async fn resume(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<ResumeJobBody>,
 ) -> JsonResult<JobReply> {
     let job = find_job(&app, id).await?;
-    let by = asker.caller.name.clone();
-    app.request_job(&asker, DaemonCommand::Resume { job, prompt: order.prompt, by }).await
+    let by = caller.caller.name.clone();
+    app.request_job(&caller, DaemonCommand::Resume { job, prompt: order.prompt, by }).await
 }
 
 /// Create a new job with the same request.
@@ -275,12 +276,12 @@ async fn resume(
 )]
 async fn retry(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
 ) -> JsonResult<JobReply> {
     let job = find_job(&app, id).await?;
-    let by = asker.caller.name.clone();
-    app.request_job(&asker, DaemonCommand::Retry { job, by }).await
+    let by = caller.caller.name.clone();
+    app.request_job(&caller, DaemonCommand::Retry { job, by }).await
 }
 
 /// Options for forking a job's session.
@@ -301,14 +302,14 @@ struct ForkJobBody {
 )]
 async fn fork(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<ForkJobBody>,
 ) -> JsonResult<CreatedSessionReply> {
     let (session, at) = app.read(move |records| records.fork_point_of_job(&id)).await?;
     let ForkJobBody { agent, workspace } = order;
     let order = ForkSessionBody { at_message: Some(at), agent, workspace };
-    request_fork(&app, &asker, session.id, order).await
+    request_fork(&app, &caller, session.id, order).await
 }
 
 /// Finds a job by a unique prefix of its ID.

@@ -10,9 +10,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::daemon_commands::unexpected_reply;
 use super::path_params::SchedulePathParams;
-use super::{ApiRoutes, EncodedJsonResult, JsonResult, unexpected_reply};
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -44,9 +47,9 @@ struct ScheduleListParams {
 )]
 async fn list(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<ScheduleListParams>,
+    QueryParams(params): QueryParams<ScheduleListParams>,
 ) -> EncodedJsonResult<SchedulePage> {
-    app.read_json(move |records| records.schedules(asked.agent.as_deref())).await
+    app.read_json(move |records| records.schedules(params.agent.as_deref())).await
 }
 
 /// Show one schedule, with its recent due times and the reasons for skipped ones.
@@ -77,11 +80,11 @@ struct SetScheduleBody {
 )]
 async fn set(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<SchedulePathParams>,
     JsonBody(order): JsonBody<SetScheduleBody>,
 ) -> JsonResult<MessageReply> {
-    request_schedule_change(&app, &asker, it, ScheduleChange::Set { text: order.when }).await
+    request_schedule_change(&app, &caller, it, ScheduleChange::Set { text: order.when }).await
 }
 
 /// Enable a schedule, regardless of the config.
@@ -91,10 +94,10 @@ async fn set(
 )]
 async fn enable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<SchedulePathParams>,
 ) -> JsonResult<MessageReply> {
-    request_schedule_change(&app, &asker, it, ScheduleChange::Enable).await
+    request_schedule_change(&app, &caller, it, ScheduleChange::Enable).await
 }
 
 /// Disable a schedule, regardless of the config.
@@ -104,10 +107,10 @@ async fn enable(
 )]
 async fn disable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<SchedulePathParams>,
 ) -> JsonResult<MessageReply> {
-    request_schedule_change(&app, &asker, it, ScheduleChange::Disable).await
+    request_schedule_change(&app, &caller, it, ScheduleChange::Disable).await
 }
 
 /// Remove the overrides of a schedule; the config applies again.
@@ -117,10 +120,10 @@ async fn disable(
 )]
 async fn reset(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<SchedulePathParams>,
 ) -> JsonResult<MessageReply> {
-    request_schedule_change(&app, &asker, it, ScheduleChange::Reset).await
+    request_schedule_change(&app, &caller, it, ScheduleChange::Reset).await
 }
 
 /// Job or workflow run that a schedule started.
@@ -140,10 +143,10 @@ enum TriggerScheduleResponse {
 )]
 async fn trigger(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<SchedulePathParams>,
 ) -> JsonResult<TriggerScheduleResponse> {
-    match send_schedule_command(&app, &asker, it, ScheduleChange::Trigger).await?.into() {
+    match send_schedule_command(&app, &caller, it, ScheduleChange::Trigger).await?.into() {
         DaemonReply::Job(job) => Ok(Json(TriggerScheduleResponse::Job(job))),
         DaemonReply::Run(run) => Ok(Json(TriggerScheduleResponse::Run(run))),
         other => Err(unexpected_reply(&other)),
@@ -152,24 +155,24 @@ async fn trigger(
 
 async fn send_schedule_command(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     it: SchedulePathParams,
     change: ScheduleChange,
 ) -> Result<CommandReply, crate::problem::ProblemDetails> {
     let SchedulePathParams { agent, schedule } = it;
-    let by = asker.caller.name.clone();
+    let by = caller.caller.name.clone();
     Ok(app
-        .send_keyed_command(asker, DaemonCommand::Schedule { agent, schedule, change, by })
+        .send_keyed_command(caller, DaemonCommand::Schedule { agent, schedule, change, by })
         .await?)
 }
 
 async fn request_schedule_change(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     it: SchedulePathParams,
     change: ScheduleChange,
 ) -> JsonResult<MessageReply> {
-    match send_schedule_command(app, asker, it, change).await?.into() {
+    match send_schedule_command(app, caller, it, change).await?.into() {
         DaemonReply::Done(done) => Ok(Json(done)),
         other => Err(unexpected_reply(&other)),
     }

@@ -21,7 +21,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::ApiRoutes;
+use super::api_routes::ApiRoutes;
 use super::path_params::IdPathParams;
 use crate::caller::RequestCaller;
 use crate::extractors::{PathParams, QueryParams};
@@ -64,18 +64,19 @@ async fn export(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
-    QueryParams(asked): QueryParams<ExportSessionParams>,
+    QueryParams(params): QueryParams<ExportSessionParams>,
 ) -> Result<Response, ProblemDetails> {
     let files =
-        if asked.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
+        if params.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
     if files == SnapshotInclusion::Included && caller.scope < AccessScope::Admin {
         let detail = format!("{} may not export files: this needs the scope admin", caller.name);
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
-    let room = app.expensive_reads.acquire_export()?;
+    let permit = app.expensive_reads.acquire_export()?;
     let export = app.read(move |records| records.export(&id, files)).await?;
     let name = format!("attachment; filename=\"{}.json\"", export.session.id);
-    let mut sending = SessionExportStream::start(room, move |pieces| write_export(&export, pieces));
+    let mut sending =
+        SessionExportStream::start(permit, move |pieces| write_export(&export, pieces));
     let first = match sending.next().await {
         Some(Ok(first)) => first,
         Some(Err(error)) => {
@@ -102,12 +103,12 @@ struct SessionExportStream {
 
 impl SessionExportStream {
     fn start(
-        room: OwnedSemaphorePermit,
+        permit: OwnedSemaphorePermit,
         write: impl FnOnce(ExportChannelWriter) -> io::Result<()> + Send + 'static,
     ) -> SessionExportStream {
         let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
         let thread = spawn_blocking(move || {
-            let _room = room;
+            let _permit = permit;
             write(ExportChannelWriter(sender))
         });
         SessionExportStream { chunks: pieces, thread: Some(thread) }

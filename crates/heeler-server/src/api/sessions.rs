@@ -21,13 +21,14 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::daemon_commands::unexpected_reply;
+use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::IdPathParams;
-use super::{
-    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
-    unexpected_reply,
-};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::expensive_reads::ExpensiveReadKind;
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
@@ -79,13 +80,13 @@ struct SessionListParams {
 )]
 async fn list(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<SessionListParams>,
+    QueryParams(params): QueryParams<SessionListParams>,
 ) -> EncodedJsonResult<SessionPage> {
-    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let SessionListParams { agent, status, channel, since, before, tree, .. } = asked;
-    let wanted = SessionListQuery { agent, status, channel, since, before, limit, tree };
+    let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let SessionListParams { agent, status, channel, since, before, tree, .. } = params;
+    let query = SessionListQuery { agent, status, channel, since, before, limit, tree };
     let now = (app.clock)();
-    app.read_json(move |records| records.sessions(&wanted, now)).await
+    app.read_json(move |records| records.sessions(&query, now)).await
 }
 
 /// Show one session: agent, origin and jobs.
@@ -121,11 +122,11 @@ struct MessageListParams {
 async fn messages(
     State(app): State<SharedServerState>,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
-    QueryParams(asked): QueryParams<MessageListParams>,
+    QueryParams(params): QueryParams<MessageListParams>,
 ) -> EncodedJsonResult<MessagePage> {
-    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let wanted = MessageListQuery { before: asked.before, limit };
-    app.read_json(move |records| records.messages(&id, wanted)).await
+    let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let query = MessageListQuery { before: params.before, limit };
+    app.read_json(move |records| records.messages(&id, query)).await
 }
 
 /// Start of the comparison.
@@ -146,12 +147,12 @@ struct SessionDiffParams {
 async fn diff(
     State(app): State<SharedServerState>,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
-    QueryParams(asked): QueryParams<SessionDiffParams>,
+    QueryParams(params): QueryParams<SessionDiffParams>,
 ) -> JsonResult<SessionDiff> {
     let now = (app.clock)();
     Ok(Json(
         app.read_expensive(ExpensiveReadKind::Diff, move |records| {
-            records.diff(&id, asked.at_message, now)
+            records.diff(&id, params.at_message, now)
         })
         .await?,
     ))
@@ -178,25 +179,25 @@ pub(super) struct ForkSessionBody {
 )]
 async fn fork(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<ForkSessionBody>,
 ) -> JsonResult<CreatedSessionReply> {
     let session = app.read(move |records| Ok(find_session(&*records.reader()?, &id)?.id)).await?;
-    request_fork(&app, &asker, session, order).await
+    request_fork(&app, &caller, session, order).await
 }
 
 /// Sends the command for a fork.
 pub(super) async fn request_fork(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     session: SessionId,
     order: ForkSessionBody,
 ) -> JsonResult<CreatedSessionReply> {
     let ForkSessionBody { at_message, agent, workspace } = order;
     let order = SessionOperation::Fork { session, at_message, agent, workspace };
-    match send_session_command(app, asker, order).await?.into() {
-        DaemonReply::Session(made) => Ok(Json(made)),
+    match send_session_command(app, caller, order).await?.into() {
+        DaemonReply::Session(session) => Ok(Json(session)),
         other => Err(unexpected_reply(&other)),
     }
 }
@@ -225,7 +226,7 @@ struct SendMessageBody {
 )]
 async fn talk(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<SendMessageBody>,
 ) -> JsonResult<JobReply> {
@@ -239,19 +240,20 @@ async fn talk(
     if session.runtime == RuntimeType::Command.as_str() {
         return Err(refused("its agent is a command, which has no session to continue"));
     }
-    let own = session.agent_session_id.clone();
-    let own = own.ok_or_else(|| refused("it was never used, so there is nothing to continue"))?;
+    let native_session = session.agent_session_id.clone();
+    let native_session = native_session
+        .ok_or_else(|| refused("it was never used, so there is nothing to continue"))?;
     let agent =
         session.agent.parse().map_err(|error| ProblemDetails::bad_request(format!("{error}")))?;
-    let wanted = JobRequest {
+    let request = JobRequest {
         prompt: Some(order.prompt.unwrap_or_else(|| RESUME_PROMPT.to_owned())),
-        session: SessionChoice::Given { id: own },
+        session: SessionChoice::Given { id: native_session },
         take_in: order.take_in,
         attended: order.attended,
         trigger: TriggerType::Manual,
         ..JobRequest::new(agent)
     };
-    app.request_job(&asker, DaemonCommand::Trigger(Box::new(wanted))).await
+    app.request_job(&caller, DaemonCommand::Trigger(Box::new(request))).await
 }
 
 /// Options for deleting a session.
@@ -271,21 +273,21 @@ struct DeleteSessionParams {
 )]
 async fn delete(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
-    QueryParams(asked): QueryParams<DeleteSessionParams>,
+    QueryParams(params): QueryParams<DeleteSessionParams>,
 ) -> JsonResult<ChangedSessionsReply> {
     let session = app
         .read(move |records| {
             let reader = records.reader()?;
             match (find_session(&reader, &id), find_deleted_sessions(&reader, &id)?.as_slice()) {
                 (Ok(session), _) => Ok(session.id),
-                (Err(_), [one]) if asked.purge => Ok(one.id.clone()),
+                (Err(_), [one]) if params.purge => Ok(one.id.clone()),
                 (Err(error), _) => Err(error),
             }
         })
         .await?;
-    request_session_change(&app, &asker, SessionOperation::Delete { session, purge: asked.purge })
+    request_session_change(&app, &caller, SessionOperation::Delete { session, purge: params.purge })
         .await
 }
 
@@ -296,7 +298,7 @@ async fn delete(
 )]
 async fn restore(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
 ) -> JsonResult<ChangedSessionsReply> {
     let found = app
@@ -308,7 +310,7 @@ async fn restore(
     let Some(session) = found else {
         return Err(ProblemDetails::not_found("no session with this ID is in the trash"));
     };
-    request_session_change(&app, &asker, SessionOperation::Restore { session }).await
+    request_session_change(&app, &caller, SessionOperation::Restore { session }).await
 }
 
 /// Selection of sessions to clean up.
@@ -326,10 +328,10 @@ struct CleanupSessionsBody {
 )]
 async fn cleanup(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     JsonBody(order): JsonBody<CleanupSessionsBody>,
 ) -> JsonResult<ChangedSessionsReply> {
-    request_session_change(&app, &asker, SessionOperation::Cleanup { before: order.before }).await
+    request_session_change(&app, &caller, SessionOperation::Cleanup { before: order.before }).await
 }
 
 /// Native session to adopt.
@@ -350,31 +352,31 @@ struct AdoptSessionBody {
 )]
 async fn adopt(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     JsonBody(order): JsonBody<AdoptSessionBody>,
 ) -> JsonResult<AdoptedSessionReply> {
     let AdoptSessionBody { id, agent } = order;
-    match send_session_command(&app, &asker, SessionOperation::Adopt { id, agent }).await?.into() {
-        DaemonReply::Taken(taken) => Ok(Json(taken)),
+    match send_session_command(&app, &caller, SessionOperation::Adopt { id, agent }).await?.into() {
+        DaemonReply::Taken(session) => Ok(Json(session)),
         other => Err(unexpected_reply(&other)),
     }
 }
 
 async fn send_session_command(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     order: SessionOperation,
 ) -> Result<CommandReply, ProblemDetails> {
-    let by = asker.caller.name.clone();
-    Ok(app.send_keyed_command(asker, DaemonCommand::Session { order, by }).await?)
+    let by = caller.caller.name.clone();
+    Ok(app.send_keyed_command(caller, DaemonCommand::Session { order, by }).await?)
 }
 
 async fn request_session_change(
     app: &SharedServerState,
-    asker: &KeyedCaller,
+    caller: &KeyedCaller,
     order: SessionOperation,
 ) -> JsonResult<ChangedSessionsReply> {
-    match send_session_command(app, asker, order).await?.into() {
+    match send_session_command(app, caller, order).await?.into() {
         DaemonReply::Sessions(sessions) => Ok(Json(sessions)),
         other => Err(unexpected_reply(&other)),
     }

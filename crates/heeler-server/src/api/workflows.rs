@@ -15,11 +15,12 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::api_routes::ApiRoutes;
+use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::{IdPathParams, WorkflowPathParams};
-use super::{
-    ApiRoutes, EncodedJsonResult, JsonResult, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit,
-};
-use crate::extractors::{JsonBody, KeyedCaller, PathParams, QueryParams};
+use crate::caller::KeyedCaller;
+use crate::encoded_json::{EncodedJsonResult, JsonResult};
+use crate::extractors::{JsonBody, PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
@@ -67,12 +68,12 @@ async fn show(
 )]
 async fn enable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<WorkflowPathParams>,
 ) -> JsonResult<MessageReply> {
     app.request_change(
-        &asker,
-        workflow_command(&asker, WorkflowOperation::Enable { workflow: it.workflow }),
+        &caller,
+        workflow_command(&caller, WorkflowOperation::Enable { workflow: it.workflow }),
     )
     .await
 }
@@ -84,12 +85,12 @@ async fn enable(
 )]
 async fn disable(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<WorkflowPathParams>,
 ) -> JsonResult<MessageReply> {
     app.request_change(
-        &asker,
-        workflow_command(&asker, WorkflowOperation::Disable { workflow: it.workflow }),
+        &caller,
+        workflow_command(&caller, WorkflowOperation::Disable { workflow: it.workflow }),
     )
     .await
 }
@@ -120,7 +121,7 @@ struct StartWorkflowBody {
 )]
 async fn run(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(it): PathParams<WorkflowPathParams>,
     JsonBody(order): JsonBody<StartWorkflowBody>,
 ) -> JsonResult<WorkflowRunReply> {
@@ -143,18 +144,19 @@ async fn run(
         (None, true) => WorkflowMode::Dry,
         (None, false) => WorkflowMode::Real,
     };
-    let wanted = WorkflowRunRequest {
+    let request = WorkflowRunRequest {
         workflow: it.workflow,
         inputs,
         trigger_id,
         trigger: TriggerType::Manual,
         mode,
     };
-    app.request_workflow_run(&asker, workflow_command(&asker, WorkflowOperation::Run(wanted))).await
+    app.request_workflow_run(&caller, workflow_command(&caller, WorkflowOperation::Run(request)))
+        .await
 }
 
-fn workflow_command(asker: &KeyedCaller, order: WorkflowOperation) -> DaemonCommand {
-    DaemonCommand::Workflow { order, by: asker.caller.name.clone() }
+fn workflow_command(caller: &KeyedCaller, order: WorkflowOperation) -> DaemonCommand {
+    DaemonCommand::Workflow { order, by: caller.caller.name.clone() }
 }
 
 /// Filters of the workflow run list.
@@ -182,12 +184,12 @@ struct WorkflowRunListParams {
 )]
 async fn runs(
     State(app): State<SharedServerState>,
-    QueryParams(asked): QueryParams<WorkflowRunListParams>,
+    QueryParams(params): QueryParams<WorkflowRunListParams>,
 ) -> EncodedJsonResult<WorkflowRunPage> {
-    let limit = check_limit(asked.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let WorkflowRunListParams { workflow, status, since, before, .. } = asked;
-    let wanted = WorkflowRunListQuery { workflow, status, since, before, limit };
-    app.read_json(move |records| records.workflow_runs(&wanted)).await
+    let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
+    let WorkflowRunListParams { workflow, status, since, before, .. } = params;
+    let query = WorkflowRunListQuery { workflow, status, since, before, limit };
+    app.read_json(move |records| records.workflow_runs(&query)).await
 }
 
 /// Show one workflow run: phases, approvals and events.
@@ -217,14 +219,14 @@ struct CancelWorkflowRunBody {
 )]
 async fn cancel(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<CancelWorkflowRunBody>,
 ) -> JsonResult<WorkflowRunReply> {
     let run = find_workflow_run(&app, id).await?;
     app.request_workflow_run(
-        &asker,
-        workflow_command(&asker, WorkflowOperation::Cancel { run, now: order.now }),
+        &caller,
+        workflow_command(&caller, WorkflowOperation::Cancel { run, now: order.now }),
     )
     .await
 }
@@ -244,14 +246,14 @@ struct RetryWorkflowRunBody {
 )]
 async fn retry(
     State(app): State<SharedServerState>,
-    asker: KeyedCaller,
+    caller: KeyedCaller,
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<RetryWorkflowRunBody>,
 ) -> JsonResult<WorkflowRunReply> {
     let run = find_workflow_run(&app, id).await?;
     app.request_workflow_run(
-        &asker,
-        workflow_command(&asker, WorkflowOperation::Retry { run, from: order.from }),
+        &caller,
+        workflow_command(&caller, WorkflowOperation::Retry { run, from: order.from }),
     )
     .await
 }

@@ -8,7 +8,6 @@ mod workflows;
 
 use axum::Router;
 use axum::routing::get;
-use serde::Deserialize;
 
 use crate::server_state::SharedServerState;
 
@@ -26,11 +25,4 @@ pub(super) fn router() -> Router<SharedServerState> {
         .route("/runs/{id}", get(workflow_runs::workflow_run_page))
         .route("/approvals", get(approvals::page))
         .route("/approvals/{id}", get(approvals::approval_page))
-}
-
-/// Query parameter of a transcript: show the rows or messages before this one, or the end.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TranscriptPageParams {
-    before: Option<u64>,
 }

@@ -9,7 +9,7 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
@@ -21,10 +21,10 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let now = visit.frame.now;
-    let question = move |records: &FleetReader| Ok((records.agents(now)?, records.past_agents()?));
-    visit.render(question, |frame, (found, past)| agents::page(frame, found, past)).await
+    let context = PageContext::load(app, &caller).await;
+    let now = context.frame.now;
+    let load = move |records: &FleetReader| Ok((records.agents(now)?, records.past_agents()?));
+    context.render(load, |frame, (found, past)| agents::page(frame, found, past)).await
 }
 
 pub(super) async fn agent_page(
@@ -32,17 +32,17 @@ pub(super) async fn agent_page(
     caller: RequestCaller,
     PathParams(name): PathParams<String>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
-    let past = visit.read(|records| records.past_agents()).await?;
+    let context = PageContext::load(app, &caller).await;
+    let (now, zone) = (context.frame.now, context.frame.zone.clone());
+    let past = context.read(|records| records.past_agents()).await?;
     if past.contains(&name) {
         let of = name.clone();
         let render = move |frame: &PageFrame, (jobs, sessions): &(JobPage, SessionPage)| {
             agents::past_page(frame, &name, jobs, sessions)
         };
-        return visit.render(move |records| agent_history(records, &of, now), render).await;
+        return context.render(move |records| agent_history(records, &of, now), render).await;
     }
-    visit.render(move |records| load_view(records, &name, now, &zone), agents::agent_page).await
+    context.render(move |records| load_view(records, &name, now, &zone), agents::agent_page).await
 }
 
 fn agent_history(

@@ -3,7 +3,7 @@
 use axum::extract::State;
 use heeler_pages::api_docs;
 
-use super::{HtmlPage, PageContext, PageResult};
+use super::page_context::{HtmlPage, PageContext, PageResult};
 use crate::api;
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
@@ -12,6 +12,6 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    Ok(HtmlPage(api_docs::page(&visit.frame, api::openapi_json())))
+    let context = PageContext::load(app, &caller).await;
+    Ok(HtmlPage(api_docs::page(&context.frame, api::openapi_json())))
 }

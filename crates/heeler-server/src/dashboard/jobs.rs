@@ -8,7 +8,8 @@ use heeler_query::jobs::JobListQuery;
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use super::{PageContext, PageResult, empty_if_not_found, non_empty, parse_param};
+use super::page_context::{PageContext, PageResult};
+use super::page_params::{empty_if_not_found, non_empty, parse_param};
 use crate::caller::RequestCaller;
 use crate::extractors::QueryParams;
 use crate::problem::ProblemDetails;
@@ -31,16 +32,16 @@ pub(super) async fn page(
     caller: RequestCaller,
     QueryParams(params): QueryParams<JobsPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let agents = visit.agent_names().await?;
-    let (view, wanted) =
-        build_query(&visit, params, agents).map_err(|problem| visit.page_error(problem))?;
-    let question = move |records: &FleetReader| empty_if_not_found(records.jobs(&wanted));
-    visit.render(question, move |frame, found| jobs::page(frame, &view, found)).await
+    let context = PageContext::load(app, &caller).await;
+    let agents = context.agent_names().await?;
+    let (view, query) =
+        build_query(&context, params, agents).map_err(|problem| context.page_error(problem))?;
+    let load = move |records: &FleetReader| empty_if_not_found(records.jobs(&query));
+    context.render(load, move |frame, found| jobs::page(frame, &view, found)).await
 }
 
 fn build_query(
-    visit: &PageContext,
+    context: &PageContext,
     params: JobsPageParams,
     agents: Vec<String>,
 ) -> Result<(JobsView, JobListQuery), ProblemDetails> {
@@ -48,12 +49,12 @@ fn build_query(
     let status = parse_param(&status)?;
     let age = parse_param::<ConfigDuration>(&since)?
         .and_then(|age| SignedDuration::try_from(age.get()).ok());
-    let wanted = JobListQuery {
+    let query = JobListQuery {
         agent: non_empty(&agent),
         status,
-        since: age.and_then(|age| visit.frame.now.checked_sub(age).ok()),
+        since: age.and_then(|age| context.frame.now.checked_sub(age).ok()),
         before: non_empty(&before),
         limit: PAGE_SIZE,
     };
-    Ok((JobsView { agent, status, since, before, agents }, wanted))
+    Ok((JobsView { agent, status, since, before, agents }, query))
 }

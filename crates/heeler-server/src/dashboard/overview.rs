@@ -4,7 +4,7 @@ use axum::extract::State;
 use heeler_pages::overview;
 use heeler_query::FleetReader;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 
@@ -12,10 +12,10 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
-    let question = move |records: &FleetReader| {
+    let context = PageContext::load(app, &caller).await;
+    let (now, zone) = (context.frame.now, context.frame.zone.clone());
+    let load = move |records: &FleetReader| {
         Ok((records.overview(now, &zone)?, records.charts(now, &zone)?))
     };
-    visit.render(question, |frame, (now, charts)| overview::page(frame, now, charts)).await
+    context.render(load, |frame, (now, charts)| overview::page(frame, now, charts)).await
 }

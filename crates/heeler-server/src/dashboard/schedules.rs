@@ -3,7 +3,7 @@
 use axum::extract::State;
 use heeler_pages::schedules;
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 
@@ -11,7 +11,7 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let (now, zone) = (visit.frame.now, visit.frame.zone.clone());
-    visit.render(move |records| records.calendar(now, &zone), schedules::page).await
+    let context = PageContext::load(app, &caller).await;
+    let (now, zone) = (context.frame.now, context.frame.zone.clone());
+    context.render(move |records| records.calendar(now, &zone), schedules::page).await
 }

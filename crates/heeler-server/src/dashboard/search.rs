@@ -6,7 +6,7 @@ use heeler_query::FleetReader;
 use heeler_query::search::FleetSearchQuery;
 use serde::Deserialize;
 
-use super::{HtmlPage, PageContext, PageResult};
+use super::page_context::{HtmlPage, PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::QueryParams;
@@ -27,14 +27,14 @@ pub(super) async fn page(
     caller: RequestCaller,
     QueryParams(params): QueryParams<SearchPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
+    let context = PageContext::load(app, &caller).await;
     let SearchPageParams { q, agent } = params;
-    let agents = visit.agent_names().await?;
+    let agents = context.agent_names().await?;
     let mut view = SearchView { text: q, agent, agents, problem: None };
     if view.text.is_empty() {
-        return Ok(HtmlPage(search::page(&visit.frame, &view, None)));
+        return Ok(HtmlPage(search::page(&context.frame, &view, None)));
     }
-    let wanted = FleetSearchQuery {
+    let query = FleetSearchQuery {
         text: view.text.clone(),
         regex: false,
         ignore_case: false,
@@ -42,14 +42,14 @@ pub(super) async fn page(
         native: None,
         limit: RESULTS_MAX,
     };
-    let (frame, asked) = (visit.frame.clone(), view.clone());
-    let question = move |records: &FleetReader| {
-        Ok(HtmlPage(search::page(&frame, &asked, Some(&records.search(&wanted)?))))
+    let (frame, searched) = (context.frame.clone(), view.clone());
+    let load = move |records: &FleetReader| {
+        Ok(HtmlPage(search::page(&frame, &searched, Some(&records.search(&query)?))))
     };
-    let shown = visit.app.read_expensive(ExpensiveReadKind::Search, question).await;
+    let page = context.app.read_expensive(ExpensiveReadKind::Search, load).await;
     // An error in the search is shown next to the search form.
-    shown.or_else(|problem| {
+    page.or_else(|problem| {
         view.problem = Some(problem.detail);
-        Ok(HtmlPage(search::page(&visit.frame, &view, None)))
+        Ok(HtmlPage(search::page(&context.frame, &view, None)))
     })
 }

@@ -8,7 +8,7 @@ use heeler_query::health::HealthReport;
 use heeler_query::{FleetReader, QueryError};
 use jiff::{SignedDuration, Timestamp};
 
-use super::{PageContext, PageResult};
+use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
 use crate::server_state::SharedServerState;
 
@@ -19,13 +19,13 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let now = visit.frame.now;
-    let is_admin = visit.frame.can_administer();
+    let context = PageContext::load(app, &caller).await;
+    let now = context.frame.now;
+    let is_admin = context.frame.can_administer();
     let health =
-        visit.app.examine_state_dir().await.map_err(|problem| visit.page_error(problem))?;
-    let question = move |records: &FleetReader| load_view(records, &health, is_admin, now);
-    visit.render(question, settings::page).await
+        context.app.examine_state_dir().await.map_err(|problem| context.page_error(problem))?;
+    let load = move |records: &FleetReader| load_view(records, &health, is_admin, now);
+    context.render(load, settings::page).await
 }
 
 fn load_view(

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
+use super::stream_count::StreamCountGuard;
 use super::subscriber::HEARTBEAT_EVERY;
 
 /// Shortest time between two updates.
@@ -33,29 +33,32 @@ pub(super) fn start_publisher(
     commits: Arc<AtomicU64>,
     now: fn() -> Timestamp,
 ) -> io::Result<Arc<FleetStatsPublisher>> {
-    let pulses = Arc::new(FleetStatsPublisher(watch::Sender::new(None)));
-    let weak = Arc::downgrade(&pulses);
+    let publisher = Arc::new(FleetStatsPublisher(watch::Sender::new(None)));
+    let weak = Arc::downgrade(&publisher);
     std::thread::Builder::new().name("live-fleet".to_owned()).spawn(move || {
         publish_changes(&weak, &records, &commits, now);
     })?;
-    Ok(pulses)
+    Ok(publisher)
 }
 
 fn publish_changes(
-    pulses: &Weak<FleetStatsPublisher>,
+    publisher: &Weak<FleetStatsPublisher>,
     records: &FleetReader,
     commits: &AtomicU64,
     now: fn() -> Timestamp,
 ) {
     let (mut seen, mut idle) = (None, 0);
-    while let Some(pulses) = pulses.upgrade() {
+    while let Some(publisher) = publisher.upgrade() {
         let commit = commits.load(Ordering::SeqCst);
         idle += 1;
         if seen != Some(commit) || idle > IDLE_POLLS_MAX {
-            match records.activity(now()).map(|pulse| FleetActivityUpdate { commit, pulse }) {
-                Ok(pulse) => {
+            match records
+                .activity(now())
+                .map(|activity| FleetActivityUpdate { commit, pulse: activity })
+            {
+                Ok(update) => {
                     (seen, idle) = (Some(commit), 0);
-                    pulses.0.send_if_modified(|known| known.replace(pulse) != Some(pulse));
+                    publisher.0.send_if_modified(|known| known.replace(update) != Some(update));
                 }
                 Err(error) => {
                     tracing::warn!(
@@ -65,7 +68,7 @@ fn publish_changes(
                 }
             }
         }
-        drop(pulses);
+        drop(publisher);
         std::thread::sleep(PUBLISH_INTERVAL);
     }
 }
@@ -73,7 +76,7 @@ fn publish_changes(
 /// Client of the fleet stream.
 pub(super) struct FleetStatsSubscriber {
     /// Keeps the thread alive.
-    _pulses: Arc<FleetStatsPublisher>,
+    _publisher: Arc<FleetStatsPublisher>,
     updates: watch::Receiver<Option<FleetActivityUpdate>>,
     ending: watch::Receiver<bool>,
     _counted: StreamCountGuard,
@@ -82,15 +85,15 @@ pub(super) struct FleetStatsSubscriber {
 
 impl FleetStatsSubscriber {
     pub(super) fn new(
-        pulses: Arc<FleetStatsPublisher>,
+        publisher: Arc<FleetStatsPublisher>,
         ending: watch::Receiver<bool>,
         counted: StreamCountGuard,
     ) -> FleetStatsSubscriber {
-        let mut news = pulses.0.subscribe();
-        news.mark_changed();
+        let mut updates = publisher.0.subscribe();
+        updates.mark_changed();
         FleetStatsSubscriber {
-            _pulses: pulses,
-            updates: news,
+            _publisher: publisher,
+            updates,
             ending,
             _counted: counted,
             is_opened: false,
@@ -110,8 +113,8 @@ impl FleetStatsSubscriber {
                 changed = self.updates.changed() => changed.ok()?,
                 () = sleep_until(silent_until) => return Some(HEARTBEAT),
             }
-            if let Some(pulse) = *self.updates.borrow_and_update() {
-                let data = serde_json::to_string(&pulse).expect("figures are JSON");
+            if let Some(update) = *self.updates.borrow_and_update() {
+                let data = serde_json::to_string(&update).expect("figures are JSON");
                 return Some(encode_event(None, "fleet", &data));
             }
         }

@@ -153,9 +153,9 @@ impl StreamHub {
             ring.bytes += row.len();
             ring.rows.push_back(Arc::new(row));
             while ring.rows.len() > BUFFER_ROWS_MAX || ring.bytes > BUFFER_BYTES_MAX {
-                let Some(gone) = ring.rows.pop_front() else { break };
-                ring.bytes -= gone.len();
-                ring.start = gone.position.after();
+                let Some(evicted) = ring.rows.pop_front() else { break };
+                ring.bytes -= evicted.len();
+                ring.start = evicted.position.after();
             }
         });
     }

@@ -77,11 +77,11 @@ impl HubFeeder {
         while let Some(hub) = self.hub.upgrade() {
             if let Some(change) = self.changed_commit(seen) {
                 match self.records.job_progress(job) {
-                    Ok(course) => {
+                    Ok(run_state) => {
                         seen = Some(change);
-                        let status = to_json(&course.item);
-                        source.open_file(&hub, course.log.as_deref());
-                        if course.item.status.is_final() {
+                        let status = to_json(&run_state.item);
+                        source.open_file(&hub, run_state.log.as_deref());
+                        if run_state.item.status.is_final() {
                             // The status was read before the file: an ended job has written all
                             // rows.
                             if source.read_to_end(&hub).is_ok() {
@@ -90,7 +90,7 @@ impl HubFeeder {
                             return;
                         }
                         hub.set_status(&status);
-                        if let Some(run) = &course.run {
+                        if let Some(run) = &run_state.run {
                             source.feed.follow_run(run);
                         }
                     }

@@ -8,15 +8,15 @@ use heeler_engine::logs::{LOG_POLL_INTERVAL, LogCursor, LogLineReader};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, encode_event};
+use super::stream_count::StreamCountGuard;
 use super::subscriber::HEARTBEAT_EVERY;
 
 /// Client of the log stream.
 pub(super) struct LogStreamReader {
     path: Utf8PathBuf,
     /// Position to start after.
-    mark: Option<LogCursor>,
+    cursor: Option<LogCursor>,
     last: usize,
     lines: Option<LogLineReader>,
     ending: watch::Receiver<bool>,
@@ -27,14 +27,14 @@ pub(super) struct LogStreamReader {
 impl LogStreamReader {
     pub(super) fn new(
         path: Utf8PathBuf,
-        mark: Option<LogCursor>,
+        cursor: Option<LogCursor>,
         last: usize,
         ending: watch::Receiver<bool>,
         counted: [StreamCountGuard; 2],
     ) -> LogStreamReader {
         LogStreamReader {
             path,
-            mark,
+            cursor,
             last,
             lines: None,
             ending,
@@ -70,14 +70,14 @@ impl LogStreamReader {
     }
 
     async fn read(&mut self) -> io::Result<Bytes> {
-        let (path, mark, last) = (self.path.clone(), self.mark.take(), self.last);
+        let (path, cursor, last) = (self.path.clone(), self.cursor.take(), self.last);
         let lines = self.lines.take();
         let read = tokio::task::spawn_blocking(move || {
             let mut text = Vec::new();
-            let mut lines = match (lines, mark) {
+            let mut lines = match (lines, cursor) {
                 (Some(lines), _) => lines,
                 (None, None) => LogLineReader::last(&path, last)?,
-                (None, Some(mark)) => match LogLineReader::after(&path, &mark)? {
+                (None, Some(cursor)) => match LogLineReader::after(&path, &cursor)? {
                     Some(lines) => lines,
                     None => {
                         text.push(encode_event(None, "lagged", "{}"));
@@ -85,8 +85,8 @@ impl LogStreamReader {
                     }
                 },
             };
-            for (mark, line) in lines.read_more()? {
-                text.push(encode_event(Some(&mark.to_string()), "line", &line));
+            for (cursor, line) in lines.read_more()? {
+                text.push(encode_event(Some(&cursor.to_string()), "line", &line));
             }
             Ok::<_, io::Error>((lines, Bytes::from(text.concat())))
         });

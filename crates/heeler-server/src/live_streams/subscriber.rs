@@ -13,9 +13,9 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{HubUpdate, RowChunk, StreamEnd, StreamHub, TextDelta, encode_chunk};
+use super::stream_count::StreamCountGuard;
 
 /// Longest silence of a connection.
 pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
@@ -107,8 +107,8 @@ impl StreamSubscriber {
             }
             match self.wait(silent_until).await {
                 StreamWakeReason::Changed => {}
-                StreamWakeReason::Delta(said) => {
-                    if let Some(event) = self.collect_deltas(said) {
+                StreamWakeReason::Delta(received) => {
+                    if let Some(event) = self.collect_deltas(received) {
                         return Some(event);
                     }
                 }
@@ -126,7 +126,7 @@ impl StreamSubscriber {
                 Ok(()) => StreamWakeReason::Changed,
                 Err(_) => StreamWakeReason::Ending,
             },
-            said = self.deltas.recv() => StreamWakeReason::Delta(said),
+            received = self.deltas.recv() => StreamWakeReason::Delta(received),
             _ = self.ending.wait_for(|ending| *ending) => StreamWakeReason::Ending,
             () = sleep_until(silent_until) => StreamWakeReason::HeartbeatDue,
         }
@@ -135,12 +135,12 @@ impl StreamSubscriber {
     /// Returns the pending deltas, without those of rows that the client already has.
     fn collect_deltas(&mut self, first: Result<Arc<TextDelta>, RecvError>) -> Option<Bytes> {
         let mut events = Vec::new();
-        let mut said = first;
+        let mut received = first;
         loop {
-            match said {
+            match received {
                 Ok(delta) => {
-                    let is_told = |row: u64| RowPosition::line_start(row) < self.next;
-                    if !delta.row.is_some_and(is_told) {
+                    let is_sent = |row: u64| RowPosition::line_start(row) < self.next;
+                    if !delta.row.is_some_and(is_sent) {
                         events.push(delta.event.clone());
                     }
                 }
@@ -150,7 +150,7 @@ impl StreamSubscriber {
             if events.len() >= DELTAS_PER_EVENT_MAX {
                 break;
             }
-            said = match self.deltas.try_recv() {
+            received = match self.deltas.try_recv() {
                 Ok(delta) => Ok(delta),
                 Err(TryRecvError::Lagged(count)) => Err(RecvError::Lagged(count)),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
@@ -203,14 +203,14 @@ impl StreamSubscriber {
 /// Returns the events of rows. HTML is rendered on a blocking thread, because text of an agent may
 /// take long to render.
 async fn encode_rows(rows: Vec<Arc<StreamRow>>, form: RowFormat) -> Option<Bytes> {
-    let told = move |rows: &[Arc<StreamRow>]| match rows {
+    let encode = move |rows: &[Arc<StreamRow>]| match rows {
         // Shares the bytes of a single row among all clients.
         [row] => row.encoded(form),
         rows => Bytes::from(rows.iter().map(|row| row.encoded(form)).collect::<Vec<_>>().concat()),
     };
     if rows.iter().all(|row| row.is_rendered(form)) {
-        return Some(told(&rows));
+        return Some(encode(&rows));
     }
-    let made = tokio::task::spawn_blocking(move || told(&rows)).await;
-    made.inspect_err(|error| tracing::error!(%error, "a row could not be rendered")).ok()
+    let encoded = tokio::task::spawn_blocking(move || encode(&rows)).await;
+    encoded.inspect_err(|error| tracing::error!(%error, "a row could not be rendered")).ok()
 }

@@ -10,10 +10,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_query::job_feed::RowPosition;
 use tokio::sync::watch;
 
-use super::StreamCountGuard;
 use super::event::{HEARTBEAT, RETRY_DIRECTIVE, RowFormat, StreamRow, encode_event};
 use super::hub::{BUFFER_BYTES_MAX, BUFFER_ROWS_MAX, RowSource, StreamHub, TextDelta};
 use super::hub_feeder::{EVENTS_PER_READ, HubSource};
+use super::stream_count::StreamCountGuard;
 use super::subscriber::{HEARTBEAT_EVERY, StreamSubscriber};
 
 /// Transcript and its follower.

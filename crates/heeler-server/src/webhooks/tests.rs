@@ -303,7 +303,7 @@ fn a_call_is_checked_once_for_each_secret_and_complained_of_once_an_hour() {
         known_caller: None,
         now: jiff::Timestamp::UNIX_EPOCH,
         warnings: Arc::clone(&turns.warnings),
-        _turn: turns.call_permits.try_acquire_owned().unwrap(),
+        _permit: turns.call_permits.try_acquire_owned().unwrap(),
     };
     let mut signed = SignatureChecks::new();
     let mut heard = setup.github_webhooks();

@@ -13,12 +13,12 @@ use heeler_transcript::{DiskError, TranscriptEntry, TranscriptRecord, Transcript
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use super::native_chain::{NativeEntryChain, uuid};
-use super::segments::{self, MessagePosition, RowRelation};
-use super::{
+use super::message::{
     ForkSafety, HistoryMessage, HistoryRole, NATIVE_FILE_MISSING, NOT_IN_CONTEXT, ToolCall,
     ToolResult,
 };
+use super::native_chain::{NativeEntryChain, uuid};
+use super::segments::{self, MessagePosition, RowRelation};
 
 /// Reads consecutive messages, at most `bytes_max` of each.
 pub(super) fn read(

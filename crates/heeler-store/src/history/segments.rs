@@ -17,8 +17,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use super::message::{ForkSafety, HistoryRole, TranscriptSnapshot};
 use super::native_chain::uuid;
-use super::{ForkSafety, HistoryRole, TranscriptSnapshot};
 use crate::json_selector::{JsonSelector, parse_selected};
 
 /// Number of recent messages that are searched for the one that a snapshot names. Prompts may

@@ -7,8 +7,8 @@ use heeler_model::AgentSessionId;
 use heeler_transcript::{TranscriptEntry, TranscriptScanner};
 use memchr::memmem;
 
+use super::message::{HistoryError, TranscriptSnapshot};
 use super::segments::{RowRelation, is_initial_snapshot, read_snapshot, snapshot_row};
-use super::{HistoryError, TranscriptSnapshot};
 
 /// Text that every snapshot row contains, so that no other row is parsed.
 const NEEDLE: &str = "\"snapshot\"";

@@ -3,7 +3,7 @@
 use camino::Utf8Path;
 use heeler_model::NativeSessionPosition;
 use heeler_model::native_chain::{NativeChainEntry, compare_with_position};
-use heeler_transcript::{DiskError, ReverseRecordReader, TranscriptEntry, TranscriptScanner};
+use heeler_transcript::{DiskError, ReverseRecordReader, TranscriptScanner};
 use serde_json::Value;
 
 /// Returns the messages that a native session received outside Heeler since the last run, oldest
@@ -25,18 +25,10 @@ pub fn read_external_messages(
         }
         Ok(None)
     };
-    let has_messages = |offset| has_messages_after(path, offset);
-    Ok(compare_with_position(left, bytes, has_messages, next_older)?.added)
-}
-
-fn has_messages_after(path: &Utf8Path, offset: u64) -> Result<bool, DiskError> {
     // Only the part after the known position is read, however long the session is.
-    for entry in TranscriptScanner::open_at(path, offset)? {
-        if let TranscriptEntry::Record(record) = entry?
-            && NativeChainEntry::parse(&record.text).is_some_and(|entry| entry.is_message())
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let lines_after = |offset| {
+        let records = TranscriptScanner::open_at(path, offset)?.records();
+        Ok(records.map(|record| Ok(record?.text)))
+    };
+    Ok(compare_with_position(left, bytes, lines_after, next_older)?.added)
 }

@@ -9,7 +9,8 @@ use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::page_params::{non_empty, parse_param};
 use crate::extractors::{PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
@@ -37,7 +38,7 @@ struct ApprovalsPageData {
 impl ApprovalsPageData {
     fn read(
         records: &FleetReader,
-        wanted: ApprovalListQuery,
+        query: ApprovalListQuery,
     ) -> Result<ApprovalsPageData, QueryError> {
         let status = Some(ApprovalStatus::Pending);
         let open =
@@ -45,7 +46,7 @@ impl ApprovalsPageData {
         let open = records.approvals(&open)?;
         let waiting = open.approvals.iter().map(|it| records.approval(&it.id));
         let waiting = waiting.collect::<Result<_, _>>()?;
-        let mut past = records.approvals(&wanted)?;
+        let mut past = records.approvals(&query)?;
         past.approvals.retain(|it| it.status != ApprovalStatus::Pending);
         Ok(ApprovalsPageData { waiting, waiting_total: open.total, past })
     }
@@ -56,17 +57,17 @@ pub(super) async fn page(
     caller: RequestCaller,
     QueryParams(params): QueryParams<ApprovalsPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
+    let context = PageContext::load(app, &caller).await;
     let ApprovalsPageParams { status, before } = params;
-    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
-    let wanted =
+    let status = parse_param(&status).map_err(|problem| context.page_error(problem))?;
+    let query =
         ApprovalListQuery { status, run: None, before: non_empty(&before), limit: PAGE_SIZE };
     let view = ApprovalsView { status, before };
     let render = move |frame: &PageFrame, inbox: &ApprovalsPageData| {
         let ApprovalsPageData { waiting, waiting_total, past } = inbox;
         approvals::page(frame, &view, waiting, *waiting_total, past)
     };
-    visit.render(move |records| ApprovalsPageData::read(records, wanted), render).await
+    context.render(move |records| ApprovalsPageData::read(records, query), render).await
 }
 
 pub(super) async fn approval_page(
@@ -74,6 +75,6 @@ pub(super) async fn approval_page(
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    visit.render(move |records| records.approval(&id), approvals::approval_page).await
+    let context = PageContext::load(app, &caller).await;
+    context.render(move |records| records.approval(&id), approvals::approval_page).await
 }

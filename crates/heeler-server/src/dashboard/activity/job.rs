@@ -9,8 +9,8 @@ use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::activity::TranscriptPageParams;
-use crate::dashboard::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_params::TranscriptPageParams;
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
@@ -25,17 +25,17 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<TranscriptPageParams>,
+    QueryParams(params): QueryParams<TranscriptPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    visit.render(move |records| load_view(records, &id, asked.before), job::page).await
+    let context = PageContext::load(app, &caller).await;
+    context.render(move |records| load_view(records, &id, params.before), job::page).await
 }
 
 fn load_view(records: &FleetReader, id: &str, before: Option<u64>) -> Result<JobView, QueryError> {
     let job = records.job(id)?;
     // Read after the job: rows written meanwhile are included, and the stream continues from there.
-    let wanted = RowListQuery { before, limit: ROWS_PER_PAGE, ..RowListQuery::default() };
-    let rows = records.rows(&job.item.id, wanted)?;
+    let query = RowListQuery { before, limit: ROWS_PER_PAGE, ..RowListQuery::default() };
+    let rows = records.rows(&job.item.id, query)?;
     let asks = match job.item.status.is_final() {
         true => Vec::new(),
         false => pending_approvals(records, &job.item.id)?,
@@ -45,11 +45,11 @@ fn load_view(records: &FleetReader, id: &str, before: Option<u64>) -> Result<Job
 
 fn pending_approvals(records: &FleetReader, job: &str) -> Result<Vec<ApprovalDetails>, QueryError> {
     let status = Some(ApprovalStatus::Pending);
-    let wanted =
+    let query =
         ApprovalListQuery { status, limit: APPROVALS_SEARCHED, ..ApprovalListQuery::default() };
-    let asked = records.approvals(&wanted)?.approvals.into_iter();
-    let own = asked.filter(|it| it.job_id.as_deref() == Some(job));
-    own.map(|it| records.approval(&it.id)).collect()
+    let approvals = records.approvals(&query)?.approvals.into_iter();
+    let of_job = approvals.filter(|it| it.job_id.as_deref() == Some(job));
+    of_job.map(|it| records.approval(&it.id)).collect()
 }
 
 /// Range of rows.
@@ -63,9 +63,9 @@ pub(super) struct JobRowsFragmentParams {
 pub(super) async fn rows_fragment(
     State(app): State<SharedServerState>,
     PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<JobRowsFragmentParams>,
+    QueryParams(params): QueryParams<JobRowsFragmentParams>,
 ) -> Result<HtmlPage, ProblemDetails> {
-    let limit = asked.limit.unwrap_or(ROWS_PER_PAGE).clamp(1, ROWS_PER_PAGE);
-    let wanted = RowListQuery { before: asked.before, after: None, limit };
-    app.read(move |records| Ok(HtmlPage(job::rows_fragment(&records.rows(&id, wanted)?)))).await
+    let limit = params.limit.unwrap_or(ROWS_PER_PAGE).clamp(1, ROWS_PER_PAGE);
+    let query = RowListQuery { before: params.before, after: None, limit };
+    app.read(move |records| Ok(HtmlPage(job::rows_fragment(&records.rows(&id, query)?)))).await
 }

@@ -9,11 +9,10 @@ use heeler_query::{FleetReader, QueryError};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::TranscriptPageParams;
 use crate::caller::RequestCaller;
-use crate::dashboard::{
-    HtmlPage, PageContext, PageResult, empty_if_not_found, non_empty, parse_param,
-};
+use crate::dashboard::page_context::{HtmlPage, PageContext, PageResult};
+use crate::dashboard::page_params::TranscriptPageParams;
+use crate::dashboard::page_params::{empty_if_not_found, non_empty, parse_param};
 use crate::expensive_reads::ExpensiveReadKind;
 use crate::extractors::{PathParams, QueryParams};
 use crate::problem::ProblemDetails;
@@ -39,11 +38,11 @@ pub(super) async fn page(
     caller: RequestCaller,
     QueryParams(params): QueryParams<SessionsPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
+    let context = PageContext::load(app, &caller).await;
     let SessionsPageParams { agent, status, view, before } = params;
-    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
+    let status = parse_param(&status).map_err(|problem| context.page_error(problem))?;
     let is_tree = view != "list";
-    let wanted = SessionListQuery {
+    let query = SessionListQuery {
         agent: non_empty(&agent),
         status,
         before: non_empty(&before),
@@ -51,23 +50,23 @@ pub(super) async fn page(
         tree: is_tree,
         ..SessionListQuery::default()
     };
-    let now = visit.frame.now;
-    let agents = visit.agent_names().await?;
+    let now = context.frame.now;
+    let agents = context.agent_names().await?;
     let view = SessionsView { agent, status, is_tree, before, agents };
-    let question = move |records: &FleetReader| empty_if_not_found(records.sessions(&wanted, now));
-    visit.render(question, move |frame, found| sessions::page(frame, &view, found)).await
+    let load = move |records: &FleetReader| empty_if_not_found(records.sessions(&query, now));
+    context.render(load, move |frame, found| sessions::page(frame, &view, found)).await
 }
 
 pub(super) async fn session_page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<TranscriptPageParams>,
+    QueryParams(params): QueryParams<TranscriptPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let now = visit.frame.now;
-    visit
-        .render(move |records| load_view(records, &id, asked.before, now), sessions::session_page)
+    let context = PageContext::load(app, &caller).await;
+    let now = context.frame.now;
+    context
+        .render(move |records| load_view(records, &id, params.before, now), sessions::session_page)
         .await
 }
 
@@ -101,12 +100,12 @@ pub(super) async fn messages_fragment(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<TranscriptPageParams>,
+    QueryParams(params): QueryParams<TranscriptPageParams>,
 ) -> Result<HtmlPage, ProblemDetails> {
-    let visit = PageContext::load(app, &caller).await;
-    let PageContext { app, frame } = visit;
-    let question = move |records: &FleetReader| {
-        let page = load_messages(records, &id, asked.before)?.unwrap_or_else(|| MessagePage {
+    let context = PageContext::load(app, &caller).await;
+    let PageContext { app, frame } = context;
+    let load = move |records: &FleetReader| {
+        let page = load_messages(records, &id, params.before)?.unwrap_or_else(|| MessagePage {
             session: String::new(),
             messages: Vec::new(),
             total: 0,
@@ -114,7 +113,7 @@ pub(super) async fn messages_fragment(
         });
         Ok(HtmlPage(sessions::messages_fragment(&frame, &page)))
     };
-    app.read(question).await
+    app.read(load).await
 }
 
 /// Messages between which files are compared; an empty field is not set.
@@ -129,17 +128,17 @@ pub(super) async fn diff_page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
-    QueryParams(asked): QueryParams<DiffPageParams>,
+    QueryParams(params): QueryParams<DiffPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let view = || Ok(DiffView { from: parse_param(&asked.from)?, to: parse_param(&asked.to)? });
-    let view = view().map_err(|problem| visit.page_error(problem))?;
-    let now = visit.frame.now;
-    let frame = visit.frame.clone();
-    let question = move |records: &FleetReader| {
+    let context = PageContext::load(app, &caller).await;
+    let view = || Ok(DiffView { from: parse_param(&params.from)?, to: parse_param(&params.to)? });
+    let view = view().map_err(|problem| context.page_error(problem))?;
+    let now = context.frame.now;
+    let frame = context.frame.clone();
+    let load = move |records: &FleetReader| {
         let found = records.diff_to(&id, view.from, view.to, now)?;
         Ok(HtmlPage(diff::page(&frame, view, &found)))
     };
-    let shown = visit.app.read_expensive(ExpensiveReadKind::Diff, question).await;
-    shown.map_err(|problem| visit.page_error(problem))
+    let page = context.app.read_expensive(ExpensiveReadKind::Diff, load).await;
+    page.map_err(|problem| context.page_error(problem))
 }

@@ -7,7 +7,8 @@ use heeler_query::{FleetReader, QueryError};
 use serde::Deserialize;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::{PageContext, PageResult, non_empty, parse_param};
+use crate::dashboard::page_context::{PageContext, PageResult};
+use crate::dashboard::page_params::{non_empty, parse_param};
 use crate::extractors::{PathParams, QueryParams};
 use crate::server_state::SharedServerState;
 
@@ -27,21 +28,21 @@ pub(super) async fn page(
     caller: RequestCaller,
     QueryParams(params): QueryParams<WorkflowRunsPageParams>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
+    let context = PageContext::load(app, &caller).await;
     let WorkflowRunsPageParams { workflow, status, before } = params;
-    let status = parse_param(&status).map_err(|problem| visit.page_error(problem))?;
-    let wanted = WorkflowRunListQuery {
+    let status = parse_param(&status).map_err(|problem| context.page_error(problem))?;
+    let query = WorkflowRunListQuery {
         workflow: non_empty(&workflow),
         status,
         since: None,
         before: non_empty(&before),
         limit: PAGE_SIZE,
     };
-    let setup = visit.app.fleet_monitor.setup();
+    let setup = context.app.fleet_monitor.setup();
     let workflows = setup.loaded.workflows.iter().map(|it| it.workflow.name.to_string());
     let view = WorkflowRunsView { workflow, status, before, workflows: workflows.collect() };
-    let question = move |records: &FleetReader| records.workflow_runs(&wanted);
-    visit.render(question, move |frame, found| workflow_runs::page(frame, &view, found)).await
+    let load = move |records: &FleetReader| records.workflow_runs(&query);
+    context.render(load, move |frame, found| workflow_runs::page(frame, &view, found)).await
 }
 
 pub(super) async fn workflow_run_page(
@@ -49,13 +50,12 @@ pub(super) async fn workflow_run_page(
     caller: RequestCaller,
     PathParams(id): PathParams<String>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    let question =
-        move |records: &FleetReader| -> Result<(WorkflowRunDetails, Vec<_>), QueryError> {
-            Ok((records.workflow_run(&id)?, records.workflow_run_phases(&id)?))
-        };
-    visit
-        .render(question, |frame, (run, plan)| {
+    let context = PageContext::load(app, &caller).await;
+    let load = move |records: &FleetReader| -> Result<(WorkflowRunDetails, Vec<_>), QueryError> {
+        Ok((records.workflow_run(&id)?, records.workflow_run_phases(&id)?))
+    };
+    context
+        .render(load, |frame, (run, plan)| {
             workflow_runs::workflow_run_page(frame, run, plan.as_slice())
         })
         .await

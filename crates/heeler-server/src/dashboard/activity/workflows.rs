@@ -4,7 +4,7 @@ use axum::extract::State;
 use heeler_pages::workflows;
 
 use crate::caller::RequestCaller;
-use crate::dashboard::{PageContext, PageResult};
+use crate::dashboard::page_context::{PageContext, PageResult};
 use crate::extractors::PathParams;
 use crate::server_state::SharedServerState;
 
@@ -12,8 +12,8 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    visit.render(|records| records.workflows(), workflows::page).await
+    let context = PageContext::load(app, &caller).await;
+    context.render(|records| records.workflows(), workflows::page).await
 }
 
 pub(super) async fn workflow_page(
@@ -21,6 +21,6 @@ pub(super) async fn workflow_page(
     caller: RequestCaller,
     PathParams(name): PathParams<String>,
 ) -> PageResult {
-    let visit = PageContext::load(app, &caller).await;
-    visit.render(move |records| records.workflow(&name), workflows::workflow_page).await
+    let context = PageContext::load(app, &caller).await;
+    context.render(move |records| records.workflow(&name), workflows::workflow_page).await
 }

@@ -1,0 +1,33 @@
+//! Options of a conversation.
+
+use camino::Utf8PathBuf;
+
+/// Treatment of running workers when the person leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkerExitPolicy {
+    /// Ask the person.
+    Ask,
+    /// Stop them.
+    Stop,
+    /// Keep them running under the daemon.
+    KeepRunning,
+}
+
+/// Options of a conversation.
+#[derive(Debug, Clone)]
+pub struct ConversationOptions {
+    /// A person is present and can answer questions.
+    pub attended: bool,
+    /// Treatment of running workers at the end.
+    pub worker_exit_policy: WorkerExitPolicy,
+    /// Ask the agent for insights at the end.
+    pub insights: bool,
+    /// Insights of earlier sessions, sent with the first turn.
+    pub earlier_insights: Option<String>,
+    /// Restart the loops of a resumed session at once.
+    pub restart_loops: bool,
+    /// Directory in which `/export` writes.
+    pub folder: Utf8PathBuf,
+    /// Keys with descriptions, for `/help`; empty without a screen.
+    pub keys: &'static [(&'static str, &'static str)],
+}

@@ -1,0 +1,54 @@
+//! Inputs of a run's execution. Start at [`RunExecutor`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::run::RunSpec;
+use heeler_transcript::{DiskBackend, OsDisk};
+use jiff::Timestamp;
+
+use super::host::RunnerHost;
+use crate::event_loop::SNAPSHOT_TIME_MAX;
+use crate::line_reader::LineLimits;
+use crate::native_session;
+use crate::runtime::AgentRuntime;
+use crate::runtime_context::{RuntimeContext, build_runtime};
+
+/// Dependencies that tests replace.
+pub(crate) struct RunnerDependencies {
+    /// Backend for transcript writes.
+    pub(crate) disk: Arc<dyn DiskBackend>,
+    pub(crate) lines: LineLimits,
+    /// Time limit of a working directory snapshot.
+    pub(crate) snapshot_time_max: Duration,
+    /// Constructor of the runtime.
+    pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
+}
+
+impl Default for RunnerDependencies {
+    fn default() -> RunnerDependencies {
+        RunnerDependencies {
+            disk: Arc::new(OsDisk),
+            lines: LineLimits::default(),
+            snapshot_time_max: SNAPSHOT_TIME_MAX,
+            runtime: build_runtime,
+        }
+    }
+}
+
+/// Inputs of a run and the state of its execution.
+pub(crate) struct RunExecutor<'o> {
+    pub(crate) dir: &'o Utf8Path,
+    pub(crate) spec: &'o RunSpec,
+    pub(crate) host: &'o RunnerHost,
+    pub(crate) dependencies: &'o RunnerDependencies,
+    pub(crate) started_at: Timestamp,
+}
+
+impl RunExecutor<'_> {
+    /// Returns the directory of the agent's native sessions.
+    pub(crate) fn native_sessions_folder(&self) -> Option<Utf8PathBuf> {
+        native_session::sessions_folder(self.spec, &self.host.brief.env)
+    }
+}
