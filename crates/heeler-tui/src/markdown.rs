@@ -384,7 +384,7 @@ mod tests {
                 3. three
                 4. four
 
-                │ link_text
+                │ said
                 │ so
 
                 ──────────────────────
