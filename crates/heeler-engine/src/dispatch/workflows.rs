@@ -276,7 +276,7 @@ impl DispatchTransaction<'_, '_> {
                 Ok(workflow) => self.state.load_workflow_run(self.tx, row, workflow)?,
                 Err(DispatchFailure::Database(error)) => return Err(error),
                 Err(DispatchFailure::Refused(refused)) => {
-                    self.fail_workflow_run(&id, &refused.message)?
+                    self.fail_workflow_run(&id, &refused.message)?;
                 }
             }
         }

@@ -60,7 +60,7 @@ pub fn plan_cleanup(
             Ok(()) => plan.removed.push(session),
             Err(DispatchFailure::Database(error)) => return Err(error),
             Err(DispatchFailure::Refused(refused)) => {
-                plan.retained.push(retained_session(&session.id, refused))
+                plan.retained.push(retained_session(&session.id, refused));
             }
         }
     }

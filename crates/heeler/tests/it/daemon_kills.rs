@@ -14,7 +14,9 @@ use heeler_model::run::RunEnd;
 use heeler_model::{JobId, JobRequest, JobStatus, RunId};
 use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::DaemonFile;
-use heeler_store::{JobFilter, RunRecord, StateDir, StoreReader};
+use heeler_store::{
+    JobFilter, OccurrenceRecord, RunRecord, ScheduledWorkId, StateDir, StoreReader,
+};
 use heeler_testkit::{ProofSettings, WAIT_MAX};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::process::{Pid, Signal};
@@ -470,7 +472,11 @@ impl Herd {
         let occurrences = reader.occurrences(agent, schedule, None, usize::MAX).unwrap();
         let own = self.jobs().into_iter().filter(|job| job.agent == agent);
         let own: BTreeSet<JobId> = own.map(|job| job.id).collect();
-        let started: BTreeSet<JobId> = occurrences.iter().map(|it| it.job.clone()).collect();
+        let job_of = |it: &OccurrenceRecord| match &it.work {
+            ScheduledWorkId::Job(job) => job.clone(),
+            ScheduledWorkId::WorkflowRun(run) => panic!("{run} is no job"),
+        };
+        let started: BTreeSet<JobId> = occurrences.iter().map(job_of).collect();
         assert_eq!(started, own, "a job of {schedule} without a due time, or the other way round");
         assert_eq!(started.len(), occurrences.len(), "a due time has two jobs");
         let mut due: Vec<i64> = occurrences.iter().map(|it| it.due.as_millisecond()).collect();
