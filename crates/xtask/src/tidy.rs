@@ -145,18 +145,11 @@ fn no_two_types_share_a_name() {
 /// Most files of one crate that may need each other.
 const CIRCLE_FILES_MAX: usize = 3;
 
-/// Crates whose circles are still larger. Temporary.
-const LARGER_CIRCLES: [&str; 3] =
-    ["crates/heeler/", "crates/heeler-engine/", "crates/heeler-model/"];
-
 /// Files that need each other can only be read and changed together.
 #[test]
 fn no_circle_has_more_than_three_files() {
     let mut too_large = circles(&sources().unwrap());
-    too_large.retain(|circle| {
-        circle.files.len() > CIRCLE_FILES_MAX
-            && !LARGER_CIRCLES.iter().any(|folder| circle.files[0].starts_with(folder))
-    });
+    too_large.retain(|circle| circle.files.len() > CIRCLE_FILES_MAX);
     let edges: Vec<_> = too_large.iter().map(|circle| &circle.edges).collect();
     assert!(edges.is_empty(), "move a shared definition to a file of its own: {edges:#?}");
 }
