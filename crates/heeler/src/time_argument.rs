@@ -2,7 +2,7 @@
 //! [`parse_moment`].
 
 use heeler_config::ConfigDuration;
-use jiff::civil::{Date, DateTime};
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,7 +16,7 @@ pub(crate) fn parse_moment(text: &str, now: Timestamp) -> CommandResult<Timestam
     let found = parse_length(text)
         .and_then(ago)
         .or_else(|| text.parse::<Timestamp>().ok())
-        .or_else(|| text.parse::<Date>().ok()?.to_zoned(zone.clone()).ok().map(|at| at.timestamp()))
+        // A date without a time is its midnight. `Date` would accept a time too, and drop it.
         .or_else(|| text.parse::<DateTime>().ok()?.to_zoned(zone).ok().map(|at| at.timestamp()));
     found.ok_or_else(|| {
         CommandFailure::message(
@@ -43,6 +43,9 @@ mod tests {
         assert_eq!(at("1h30m"), "2026-11-15T10:30:00Z");
         assert_eq!(at("1w"), "2026-11-08T12:00:00Z");
         assert_eq!(at("2026-11-01T09:00:00+01:00"), "2026-11-01T08:00:00Z");
+        let local = |at: DateTime| at.to_zoned(TimeZone::system()).unwrap().timestamp().to_string();
+        assert_eq!(at("2026-11-01"), local(jiff::civil::datetime(2026, 11, 1, 0, 0, 0, 0)));
+        assert_eq!(at("2026-11-01T09:30"), local(jiff::civil::datetime(2026, 11, 1, 9, 30, 0, 0)));
         for text in
             ["", "h", "-2h", "2y", "yesterday", "é", "9999999999999999999h", "99999999999999w"]
         {

@@ -34,7 +34,10 @@ impl SessionPreviewLoader {
             let (sessions, named) = (sessions.clone(), Arc::clone(&named));
             let (left, sender) = (Arc::clone(&left), sender.clone());
             std::thread::spawn(move || {
-                while let Some(index) = lock(&left).next() {
+                loop {
+                    // In a `while let`, the lock would be held while the session is read.
+                    let next = lock(&left).next();
+                    let Some(index) = next else { return };
                     // The list is closed.
                     if sender.send((index, to_card(sessions.summarize(&named[index])))).is_err() {
                         return;

@@ -140,19 +140,21 @@ fn what_is_asked_where_nobody_can_answer_says_who_can() {
     let agent = format!("{}\napprovals: interactive", scripted(asks));
     let fleet = fleet(&[("lead", &agent)]);
     let mut command = fleet.command(&["chat", "--no-insights"]);
+    // A question that is answered before the conversation sees it is not shown.
+    let notes = fleet.file("stderr");
     let (input, output) = (Stdio::piped(), Stdio::piped());
-    let mut child = command.stdin(input).stdout(output).stderr(Stdio::piped()).spawn().unwrap();
+    command.stdin(input).stdout(output).stderr(std::fs::File::create(&notes).unwrap());
+    let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"/permissions\ngo\n").unwrap();
+    let told = "question: Bash (answer it with `heeler approvals`)\n";
+    wait_for("the question", || std::fs::read_to_string(&notes).ok()?.contains(told).then_some(()));
     let id = wait_for("the request", || {
         let listed = fleet.run(&["approvals", "list", "--json"]).stdout;
         let listed: serde_json::Value = serde_json::from_str(&listed).ok()?;
         listed["approvals"][0]["id"].as_str().map(str::to_owned)
     });
     fleet.run(&["approvals", "approve", &id]).ok();
-    let ran = ended(child);
-    let told = "question: Bash (answer it with `heeler approvals`)\n";
-    assert!(ran.stderr.contains(told), "{}", ran.stderr);
-    let said = ran.ok();
+    let said = ended(child).ok();
     assert!(
         said.contains("asked    you, by `heeler approvals` (approvals: interactive)"),
         "{said}"

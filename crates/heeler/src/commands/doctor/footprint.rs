@@ -100,8 +100,13 @@ fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
         add("sockets", folder, Some("shared by all your fleets"), true);
     }
     for (base, unit) in UNITS {
-        let home = context.env.get("HOME").filter(|_| base == "home");
-        let path = home.map_or(Utf8PathBuf::from(unit), |home| Utf8Path::new(home).join(unit));
+        let home = context.env.get("HOME");
+        let path = match (base, home) {
+            ("home", Some(home)) => Utf8Path::new(home).join(unit),
+            // Without a home, the path would be relative to the working directory.
+            ("home", None) => continue,
+            _ => Utf8PathBuf::from(unit),
+        };
         let remark = "disable it first: systemctl disable --now heeler";
         add("unit", &path, Some(remark), true);
     }
