@@ -120,7 +120,6 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
     if there.is_some() && !args.yes {
         confirm(&context, args)?;
     }
-    // The restore replaces the database, so no reader of the old one may stay open.
     drop(there);
     // A restore on a new machine has no state directory yet.
     let dir = StateDir::create(&context.state_dir)?;

@@ -233,7 +233,7 @@ fn follow(
 
 /// Returns the reason why a job has no transcript, if known.
 fn why_no_transcript(context: &CommandContext, job: &JobId) -> CommandResult<String> {
-    // Retention deletes transcripts but keeps the record of the job.
+    // Retention moves transcripts to the trash, but keeps the record of the job.
     let dir = context.dir()?;
     let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
