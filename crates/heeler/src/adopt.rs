@@ -20,7 +20,9 @@ pub(crate) fn adopt_if_foreign(context: &CommandContext) -> CommandResult {
     refuse_lost_database(context)?;
     let start = Instant::now();
     let adopted = heeler_import::adopt(&context.state_dir, process_env::now()).map_err(failure)?;
+    // Another process may have adopted the directory since the check above.
     let Some(adoption) = adopted else { return Ok(()) };
+    // The scripts of a herdctl user read `state.yaml` and `sessions/`, so these must exist at once.
     publish_views(context, "adopt");
     if !context.quiet {
         let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
@@ -38,6 +40,7 @@ pub(crate) fn publish_views(context: &CommandContext, command: &str) {
     let done = context.store(command, now).map_err(|failure| failure.error);
     let done = done.and_then(|store| Ok(store.backup_daily(now)?));
     if let Err(error) = done {
+        // The state itself is complete. The next writer publishes the views again.
         tracing::warn!("the views or the database backup were not written: {error:#}");
     }
 }
@@ -88,6 +91,7 @@ fn adoption_summary(
 
 fn failure(error: AdoptError) -> CommandFailure {
     match error {
+        // These three leave the directory unchanged, so the command can simply be repeated later.
         AdoptError::HerdctlRunning { .. }
         | AdoptError::ReadOnly { .. }
         | AdoptError::Locked { .. } => CommandFailure::new(FailureCode::Refused, error),

@@ -49,6 +49,7 @@ pub(crate) fn run_plain(
         if is_line {
             printer.on_line_read();
         }
+        // Output is taken only after it was saved, so everything printed here survives a kill.
         for shown in conversation.take_output() {
             // The reader of stdout is gone: end the conversation in an orderly way.
             if printer.show(&shown).is_err() && !conversation.has_ended() {
@@ -70,10 +71,12 @@ pub(crate) fn run_on_screen(
 ) -> CommandResult {
     let (show, shown) = sync_channel(DISPLAY_QUEUE_MAX);
     let sender = inputs.request_sender();
+    // The screen needs this thread for the terminal, so the conversation gets its own.
     let talking = std::thread::spawn(move || {
         let mut last_words = Vec::new();
         run(&mut conversation, &mut inputs, &mut |conversation, _| {
             for shown in conversation.take_output() {
+                // The screen shows them too, but they vanish when the terminal is restored.
                 if let ChatOutput::ExitMessage(text) = &shown {
                     last_words.push(text.clone());
                 }
@@ -91,7 +94,9 @@ pub(crate) fn run_on_screen(
         // Fails only if the conversation has ended already.
         drop(sender.send(action));
     });
+    // The conversation may still save entries or stop workers after the screen has closed.
     let last_words = talking.join();
+    // Restore the terminal before anything is printed to it.
     drop(terminal);
     let broken = |_| {
         anyhow::anyhow!("the conversation ended unexpectedly; everything shown is saved on disk")
@@ -104,10 +109,13 @@ pub(crate) fn run_on_screen(
 
 /// Chooses the colours by `NO_COLOR` and `COLORFGBG`.
 pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
+    // An empty NO_COLOR counts as not set, as no-color.org says.
     let is_set = |name: &str| env.get(name).is_some_and(|value| !value.is_empty());
+    // The value is `foreground;background` or `foreground;default;background`.
     let background = env.get("COLORFGBG").and_then(|it| it.rsplit(';').next()?.parse::<u8>().ok());
     match background {
         _ if is_set("NO_COLOR") => TerminalTheme::plain(),
+        // Of the 16 ANSI colours, 8 is dark grey; all others from 7 on are light.
         Some(7 | 9..=15) => TerminalTheme::light(),
         _ => TerminalTheme::dark(),
     }
@@ -116,6 +124,7 @@ pub(crate) fn theme(env: &BTreeMap<String, String>) -> TerminalTheme {
 /// Returns the user's earlier prompts, oldest first.
 pub(crate) fn prompt_history(session_file: &SessionFile) -> Vec<String> {
     let page = session_file.entries_before(&ChatSpeaker::Coordinator, None, HISTORY_MAX);
+    // Without its history the conversation still works.
     let entries = page.map(|page| page.entries).unwrap_or_default();
     entries
         .iter()
@@ -132,8 +141,10 @@ fn complete_files(typed: &str) -> Vec<String> {
     let mut names: Vec<String> = listed
         .into_iter()
         .flatten()
+        // This runs at a keystroke, so a huge folder must not block the screen.
         .take(FILES_MAX)
         .flatten()
+        // A name that is not UTF-8 cannot be typed either.
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let is_hidden = name.starts_with('.') && !start.starts_with('.');
@@ -153,8 +164,10 @@ fn run(
     shows: &mut dyn FnMut(&mut Conversation, bool),
 ) {
     let mut next_tick = Instant::now() + TICK;
+    // A resumed conversation has output before its first input.
     shows(conversation, false);
     while !conversation.has_ended() {
+        // Entries are shown only once written; while the disk rejects them, nothing may follow.
         let input = match conversation.has_unwritten_entries() {
             true => inputs.next_exit_request(DISK_RETRY_INTERVAL),
             false => inputs.next(next_tick.saturating_duration_since(Instant::now())),

@@ -208,9 +208,11 @@ pub(crate) enum CliCommand {
 /// The log of a daemon is no such output.
 pub(crate) fn wants_json(given: &ArgMatches, command: &CliCommand) -> bool {
     let mut given = given;
+    // `--json` belongs to the innermost subcommand.
     while let Some((_, of_subcommand)) = given.subcommand() {
         given = of_subcommand;
     }
+    // Commands without this flag answer with an error here, which means no JSON.
     let has_flag = given.try_get_one::<bool>("json").is_ok_and(|flag| flag == Some(&true));
     has_flag && command.log_form() == LogOutputFormat::Remarks
 }
@@ -230,6 +232,7 @@ fn reflow_text(text: &str) -> String {
     let mut before = "";
     for line in text.lines() {
         let is_apart = |line: &str| line.is_empty() || line.starts_with(' ');
+        // A line after a colon begins a list, and exit codes are looked for at the start of a line.
         let is_own = line.starts_with("Exit codes") || before.ends_with(':');
         if !flowed.is_empty() {
             flowed.push(if is_own || is_apart(before) || is_apart(line) { '\n' } else { ' ' });
@@ -244,6 +247,7 @@ impl CliCommand {
     /// Returns the log format of the command.
     pub(crate) fn log_form(&self) -> LogOutputFormat {
         match self {
+            // With `-d` the flag means the format of the command's own output.
             CliCommand::Start(args) if args.is_daemon() && args.json => LogOutputFormat::Json,
             CliCommand::Start(args) if args.is_daemon() => LogOutputFormat::Lines,
             _ => LogOutputFormat::Remarks,

@@ -34,6 +34,7 @@ fn find_context() -> Option<CommandContext> {
         words.get(at + 1).map(Utf8PathBuf::from)
     };
     let global = GlobalArgs {
+        // The spelling `--config=PATH` is not recognized; completion then offers the local fleet.
         config: option(["-c", "--config"]),
         state_dir: option(["-s", "--state-dir"]),
         verbose: 0,
@@ -57,12 +58,14 @@ pub(crate) fn agents(typed: &OsStr) -> Vec<CompletionCandidate> {
         Some(Ok(loaded)) => loaded.agents.iter().map(|agent| agent.name.to_string()).collect(),
         _ => Vec::new(),
     };
+    // An agent that was removed from the config still has jobs to ask for.
     names.extend(reader(&context).and_then(|reader| reader.agent_names().ok()).unwrap_or_default());
     names.sort();
     names.dedup();
     let typed = typed.to_string_lossy();
     names
         .into_iter()
+        // A name from the database may have been written by another program, with any characters.
         .filter(|name| name.starts_with(&*typed) && name.parse::<AgentName>().is_ok())
         .map(CompletionCandidate::new)
         .collect()

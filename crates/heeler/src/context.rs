@@ -48,6 +48,7 @@ impl CommandContext {
         let env = environment();
         let here = working_directory()?;
         let trust = TrustedOwners::from_env(&env);
+        // A file that the user names is trusted; only files that are found are checked.
         let mut passed_over = None;
         let config = match &global.config {
             Some(given) => named_config(&here.join(given))?,
@@ -56,6 +57,7 @@ impl CommandContext {
         let state_dir = match (&global.state_dir, &config) {
             (Some(given), _) => Some(here.join(given)),
             (None, Some((file, state_name))) => Some(parent_dir(file).join(state_name)),
+            // Without a config, jobs and transcripts can still be listed.
             (None, None) => find_state_dir(&here, &trust, &mut passed_over),
         };
         if let Some(path) = passed_over.filter(|_| !global.quiet) {
@@ -64,6 +66,7 @@ impl CommandContext {
             ))?;
         }
         let state_dir = state_dir.ok_or_else(|| no_fleet(&here))?;
+        // A trusted config may lie next to a state directory that another user has put there.
         if global.config.is_none() && global.state_dir.is_none() {
             trust.require(&state_dir)?;
         }
@@ -108,6 +111,7 @@ impl CommandContext {
 
     /// Returns the user's name, for the record.
     pub(crate) fn caller_name(&self) -> String {
+        // The name is only for the record. cron may set neither variable.
         let named = ["USER", "LOGNAME"].into_iter().filter_map(|name| self.env.get(name));
         match named.map(|name| output::one_line(name)).find(|name| !name.is_empty()) {
             Some(name) => name,
@@ -145,6 +149,7 @@ struct TrustedOwners(Vec<u32>);
 impl TrustedOwners {
     fn from_env(env: &BTreeMap<String, String>) -> TrustedOwners {
         let user = rustix::process::geteuid();
+        // Only root may name another user: anyone can set the variable.
         let behind_sudo = env.get("SUDO_UID").filter(|_| user.is_root());
         let mut users = vec![user.as_raw(), 0];
         users.extend(behind_sudo.and_then(|uid| uid.parse::<u32>().ok()));
@@ -157,6 +162,7 @@ impl TrustedOwners {
         let ours = |found: io::Result<std::fs::Metadata>| {
             found.is_ok_and(|found| self.0.contains(&found.uid()))
         };
+        // The owner of the folder could replace the file at any time.
         let folder = parent_dir(path).metadata();
         let covered = ours(path.symlink_metadata()) && ours(path.metadata()) && ours(folder);
         if !covered {
@@ -188,6 +194,7 @@ fn named_config(given: &Utf8Path) -> CommandResult<Option<ConfigCandidate>> {
             format!("there is no config file {given}"),
         ));
     }
+    // herdctl's state lies in `.herdctl`, and its scripts look for it there.
     let name = given.file_name().unwrap_or_default();
     let state_name = if name.starts_with("herdctl.") { ".herdctl" } else { ".heeler" };
     Ok(Some((given.to_owned(), state_name)))
@@ -209,6 +216,7 @@ fn find_state_dir(
     [".heeler", ".herdctl"]
         .map(|name| here.join(name))
         .into_iter()
+        // An empty folder of this name is no state; one with jobs may be herdctl's.
         .filter(|folder| folder.join("heeler.db").is_file() || folder.join("jobs").is_dir())
         .find(|folder| trust.is_trusted(folder, passed_over))
 }

@@ -59,6 +59,7 @@ pub(crate) enum DaemonReadiness {
 
 /// Connects to the fleet's daemon; returns `None` if there is none.
 pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonClient>> {
+    // A daemon that is still starting has no file yet, and counts as none.
     let Some(file) = read_daemon_file(context)? else { return Ok(None) };
     match DaemonClient::connect(&file.socket) {
         Ok(client) => Ok(Some(client)),
@@ -83,6 +84,7 @@ pub(crate) fn read_daemon_file(context: &CommandContext) -> CommandResult<Option
 
 /// Returns true if a permanent daemon runs.
 pub(crate) fn is_permanent(context: &CommandContext) -> CommandResult<bool> {
+    // The file may be left over from a daemon that was killed, so the connection decides.
     let is_permanent =
         read_daemon_file(context)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
     Ok(is_permanent && connect(context)?.is_some())
@@ -112,6 +114,7 @@ pub(crate) fn find_writer(context: &CommandContext) -> CommandResult<Option<Stri
     if !context.state_dir.is_dir() {
         return Ok(None);
     }
+    // The kernel releases the lock of a killed process, so a held lock means a live writer.
     let held = LockFile::probe(&context.dir()?.lock()).map_err(anyhow::Error::from)?;
     Ok(held.map(|state| match state.holder {
         Some(holder) => holder.to_string(),
@@ -133,6 +136,7 @@ pub(crate) fn request_cancel(
     command: &DaemonCommand,
 ) -> Result<(), String> {
     match request(context, command) {
+        // The daemon refuses to cancel something that has ended, which is what the user wanted.
         Err(failure) if failure.code != FailureCode::Refused => Err(format!("{:#}", failure.error)),
         _ => Ok(()),
     }
@@ -171,6 +175,7 @@ fn request_as(
     let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;
     loop {
+        // Ask for a new connection each time: the old one leads to the daemon that is ending.
         let mut daemon = connect_or_start_unless(context, is_given_up)?;
         let answer = daemon.send_command_once(command, name, patience);
         let may_ask_again = match &answer {
@@ -209,6 +214,7 @@ fn replace_outdated(context: &CommandContext) -> CommandResult {
     else {
         return Ok(());
     };
+    // A permanent daemon keeps its environment: `heeler reload` and `restart` exist for it.
     match file.surroundings == Some(environment_hash(context)?) {
         true => Ok(()),
         false => stop_idle_daemon(context),
@@ -234,15 +240,19 @@ const IGNORED_VARIABLES: [&str; 13] = [
 
 /// Hashes the config and the environment of a command, to detect changes.
 pub(crate) fn environment_hash(context: &CommandContext) -> CommandResult<u64> {
+    // Its keys are fixed, so two processes agree. It does no harm if releases differ.
     let mut hasher = DefaultHasher::new();
     let is_kept = |name: &str| !IGNORED_VARIABLES.contains(&name);
     context.env.iter().filter(|(name, _)| is_kept(name)).for_each(|it| it.hash(&mut hasher));
     let Ok(file) = context.config_file() else { return Ok(hasher.finish()) };
     let loaded = fleet_config::try_load(context, file, &text_file::read_text)?;
+    // With an invalid config the daemon does not start anyway, so its files do not matter here.
     let mut files = loaded.map(|loaded| loaded.files).unwrap_or_default();
+    // A missing file is hashed too, so that its creation is noticed.
     files.push(text_file::parent_dir(file).join(".env"));
     for file in files {
         file.hash(&mut hasher);
+        // Size and time are enough to notice an edit.
         let known = std::fs::metadata(&file).ok().map(|it| (it.len(), it.modified().ok()));
         known.hash(&mut hasher);
     }
@@ -271,6 +281,7 @@ fn connect_or_start_unless(
 ) -> CommandResult<DaemonClient> {
     let deadline = Instant::now() + START_WAIT;
     loop {
+        // Check before each start: Ctrl-C must not leave a daemon behind that no one needs.
         if is_given_up() {
             return Err(CommandFailure::message(
                 FailureCode::Interrupted,
@@ -283,7 +294,9 @@ fn connect_or_start_unless(
         // Do not create a directory that was named by mistake.
         drop(context.open_reader()?);
         match launch(context, DaemonMode::UntilIdle)? {
+            // The next pass connects; the daemon waits a while for that.
             DaemonReadiness::Ready { .. } => {}
+            // Another command writes the state for a moment, or another daemon is just starting.
             DaemonReadiness::Held { .. } if Instant::now() < deadline => {
                 std::thread::sleep(POLL_INTERVAL);
             }
@@ -302,6 +315,7 @@ pub(crate) fn revive_job(context: &CommandContext, job: &JobId) -> CommandResult
         let message = "the fleet was stopped: the job waits until `heeler start`";
         return Err(CommandFailure::message(FailureCode::Refused, message));
     }
+    // The new daemon takes over all unfinished jobs when it starts, so no command is needed.
     connect_or_start(context).map(drop)
 }
 
@@ -309,6 +323,7 @@ pub(crate) fn revive_job(context: &CommandContext, job: &JobId) -> CommandResult
 /// it.
 pub(crate) fn waits_for_start(context: &CommandContext, id: &JobId) -> CommandResult<bool> {
     let reader = StoreReader::open(&context.dir()?)?;
+    // The value is emptied, not removed, when the fleet starts again.
     let is_stopped = reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
     let job = reader.job(id)?;
     Ok(is_stopped && job.is_some_and(|job| job.head.status == JobStatus::Pending))
@@ -317,6 +332,7 @@ pub(crate) fn waits_for_start(context: &CommandContext, id: &JobId) -> CommandRe
 /// Starts a daemon in the background and waits until it is ready.
 pub(crate) fn launch(context: &CommandContext, mode: DaemonMode) -> CommandResult<DaemonReadiness> {
     let fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
+    // Absolute paths: the daemon must find the same fleet, wherever it is started.
     let state_dir = fleet.dir.root().to_owned();
     let mut args = vec!["start", "--in-background", "--state-dir", state_dir.as_str()];
     if let Some(config) = &context.config {
@@ -327,10 +343,12 @@ pub(crate) fn launch(context: &CommandContext, mode: DaemonMode) -> CommandResul
     }
     let env: Vec<(String, String)> = context.env.clone().into_iter().collect();
     let mut start = launch_daemon(&fleet, &args, &env).map_err(anyhow::Error::from)?;
+    // This blocks until the daemon has told its outcome, or has died and closed the pipe.
     let line = start.read_ready_line();
     match line.as_deref().map(serde_json::from_str) {
         Some(Ok(readiness)) => Ok(readiness),
         _ => {
+            // It died without a report, so only its standard error can tell why.
             let log = fleet.dir.logs().join("heeler.log");
             let message = format!("the daemon did not start; see the end of {log}");
             Err(CommandFailure::message(FailureCode::Failed, message))
@@ -340,6 +358,7 @@ pub(crate) fn launch(context: &CommandContext, mode: DaemonMode) -> CommandResul
 
 /// Converts a failure that a background daemon reported.
 fn background_failure(code: u8, message: String, hint: Option<String>) -> CommandFailure {
+    // The daemon may be of another release with other codes; an unknown one is a plain failure.
     let known = [FailureCode::Usage, FailureCode::NotFound, FailureCode::Refused];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(FailureCode::Failed);
     let hint =
@@ -351,6 +370,7 @@ fn background_failure(code: u8, message: String, hint: Option<String>) -> Comman
 pub(crate) fn start_permanent(context: &CommandContext) -> CommandResult<u32> {
     let deadline = Instant::now() + START_WAIT;
     loop {
+        // Inside the loop: a command may have started another temporary daemon meanwhile.
         stop_idle_daemon(context)?;
         match launch(context, DaemonMode::Permanent)? {
             DaemonReadiness::Ready { pid } => return Ok(pid),
@@ -359,6 +379,7 @@ pub(crate) fn start_permanent(context: &CommandContext) -> CommandResult<u32> {
             }
             DaemonReadiness::Held { holder } => {
                 let is_daemon = connect(context)?.is_some();
+                // Without a file, the holder is a command, or a daemon that is starting or ending.
                 let is_passing = read_daemon_file(context)?
                     .is_none_or(|file| file.mode == DaemonMode::UntilIdle);
                 if is_daemon && !is_passing || Instant::now() >= deadline {
@@ -384,9 +405,11 @@ pub(crate) fn stop_idle_daemon(context: &CommandContext) -> CommandResult {
         return Ok(());
     };
     let Some(mut client) = connect(context)? else { return Ok(()) };
+    // Another daemon has replaced the temporary one between the two reads, and must not be stopped.
     if client.daemon_info().pid != file.pid {
         return Ok(());
     }
+    // A daemon that is already ending has done what is wanted.
     match client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), Some(ANSWER_WAIT)) {
         Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(context, file.pid),
         Err(error) => Err(error.into()),
@@ -396,10 +419,12 @@ pub(crate) fn stop_idle_daemon(context: &CommandContext) -> CommandResult {
 /// Waits until a daemon that announced its end has ended.
 pub(crate) fn wait_for_exit(context: &CommandContext, pid: u32) -> CommandResult {
     let deadline = Instant::now() + EXIT_WAIT;
+    // The lock tells more than the process ID, which the kernel may reuse.
     let lock = context.dir()?.lock();
     loop {
         let held = LockFile::probe(&lock).map_err(anyhow::Error::from)?;
         let holder = held.and_then(|state| state.holder);
+        // The next daemon may hold the lock already.
         if holder.is_none_or(|holder| holder.pid != pid) {
             return Ok(());
         }

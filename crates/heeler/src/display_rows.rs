@@ -35,6 +35,7 @@ impl DisplayRow {
     pub(crate) fn read(line: &[u8]) -> DisplayRow {
         match JobRow::parse(line) {
             Ok(row) => DisplayRow::from_row(&row),
+            // An unreadable row is shown as it is: hiding it would hide that something is damaged.
             Err(_) => {
                 let text = String::from_utf8_lossy(line).into_owned().into();
                 DisplayRow { at: None, speaker: "unreadable".to_owned(), text }
@@ -50,6 +51,7 @@ impl DisplayRow {
             JobRowKind::TurnResult(turn) => format_turn_result(&turn),
             JobRowKind::System { .. } => row.notice_text(),
             JobRowKind::Assistant | JobRowKind::User | JobRowKind::Other(_) => {
+                // A row of a newer release may have no content that is known here.
                 let subtype = || row.text("subtype").unwrap_or_default().to_owned();
                 row.content().map_or_else(subtype, blocks)
             }
@@ -97,10 +99,12 @@ impl RowFormatter {
 
     /// Formats the next line; a tool call is returned when it has ended.
     pub(crate) fn next_row(&mut self, line: &[u8]) -> Option<DisplayRow> {
+        // The tracker knows only parsed rows; everything else is shown by itself.
         let Ok(row) = JobRow::parse(line) else { return Some(DisplayRow::read(line)) };
         let is_sub_agents = row.sub_agent_call().is_some();
         let speaker = match row.kind() {
             JobRowKind::ToolCall { .. } => "tool",
+            // Rows without a call ID cannot be joined with their call.
             JobRowKind::ToolResult(_) if row.call_id().is_some() => "tool",
             JobRowKind::Assistant if is_sub_agents && row.text("content").is_some() => "sub-agent",
             JobRowKind::System { subtype } if subtype.starts_with("task_") || is_sub_agents => {
@@ -108,6 +112,7 @@ impl RowFormatter {
             }
             _ => return Some(DisplayRow::from_row(&row)),
         };
+        // A call gives no line until its result arrives.
         let text = self.0.format_row(&row, TOOL_LINE_CHARS_MAX)?;
         Some(DisplayRow { at: row.written_at(), speaker: speaker.to_owned(), text })
     }
@@ -157,6 +162,7 @@ fn format_turn_result(turn: &TurnResultRow<'_>) -> String {
 }
 
 fn shortened(text: &str) -> String {
+    // The output of most commands ends in a newline, which is not worth a line.
     let text = text.trim_end();
     match text.char_indices().nth(TOOL_TEXT_CHARS_MAX) {
         Some((end, _)) => {

@@ -88,6 +88,7 @@ impl CommandFailure {
 
     /// Returns true if the reader of the output closed the pipe, which is no error.
     pub(crate) fn is_broken_pipe(&self) -> bool {
+        // The error may be wrapped by any library, so the whole chain is searched.
         self.error
             .chain()
             .filter_map(|cause| cause.downcast_ref::<io::Error>())
@@ -104,6 +105,7 @@ impl CommandFailure {
             if !shown.contains(&cause) {
                 let _ = write!(text, "\n  because: {cause}");
             }
+            // A cause is quoted, if at all, by the message directly above it.
             shown = cause;
         }
         if let Some(hint) = &self.hint {
@@ -155,6 +157,7 @@ impl From<StateDirError> for CommandFailure {
 impl From<DatabaseOpenError> for CommandFailure {
     fn from(error: DatabaseOpenError) -> CommandFailure {
         match error {
+            // Nothing is damaged, so the hint at `doctor` would mislead.
             DatabaseOpenError::Newer { .. } | DatabaseOpenError::Older { .. } => {
                 CommandFailure::new(FailureCode::Refused, error)
             }
@@ -182,6 +185,7 @@ impl From<IdLookupError> for CommandFailure {
 
 impl From<QueryError> for CommandFailure {
     fn from(error: QueryError) -> CommandFailure {
+        // Read both before the match below consumes the error.
         let hint = error.hint().map(str::to_owned);
         let code = match error.kind() {
             QueryErrorKind::NotFound => FailureCode::NotFound,
@@ -202,6 +206,7 @@ impl From<QueryError> for CommandFailure {
 impl From<StoreOpenError> for CommandFailure {
     fn from(error: StoreOpenError) -> CommandFailure {
         match error {
+            // The command can be repeated once the other process has finished.
             StoreOpenError::Lock { .. } | StoreOpenError::Restoring { .. } => {
                 CommandFailure::new(FailureCode::Refused, error)
             }
@@ -232,9 +237,11 @@ impl From<DaemonClientError> for CommandFailure {
             error @ (DaemonClientError::NoDaemon { .. } | DaemonClientError::Ending) => {
                 CommandFailure::new(FailureCode::NoDaemon, error).hint("heeler start")
             }
+            // The daemon is most likely of another release.
             error @ DaemonClientError::Protocol { .. } => {
                 CommandFailure::new(FailureCode::Failed, error).hint("heeler restart")
             }
+            // The command may or may not have been executed, so only the status can tell.
             error @ DaemonClientError::Io { .. } => {
                 CommandFailure::new(FailureCode::Failed, error).hint("heeler status")
             }

@@ -46,8 +46,10 @@ pub(crate) fn open_for_run(folder: &Utf8Path) -> Option<Arc<dyn FleetClient>> {
 }
 
 fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<DaemonFleetClient> {
+    // An agent of the same user can write to the folder, so the file is read with care.
     let spec = untrusted_file::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
     let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
+    // The folder is `STATE/runs/RUN`.
     let state_dir = folder.parent()?.parent()?.to_owned();
     Some(DaemonFleetClient {
         state_dir,
@@ -96,10 +98,13 @@ impl DaemonFleetClient {
         name: Option<&str>,
     ) -> Result<DaemonRequestOutcome, String> {
         let starts_job = matches!(command, DaemonCommand::Trigger(_));
+        // A job may need a git clone before the daemon can answer.
         let patience = (!starts_job).then_some(ANSWER_WAIT);
+        // A message would reach the agent twice, so it is never repeated.
         let may_ask_again = name.is_some() || matches!(command, DaemonCommand::Cancel { .. });
         let until = Instant::now() + self.daemon_wait;
         loop {
+            // Connect for each attempt: a new daemon may have another socket.
             if let Some(mut client) = self.connect()? {
                 match client.send_command_once(command, name, patience) {
                     Ok(answer) => return Ok(DaemonRequestOutcome::Done(answer)),
@@ -131,6 +136,7 @@ impl DaemonFleetClient {
         let Some(file) = file else { return Ok(None) };
         match DaemonClient::connect(&file.socket) {
             Ok(client) => Ok(Some(client)),
+            // Waiting would not help: this daemon speaks another version.
             Err(error @ DaemonClientError::Protocol { .. }) => Err(error_chain(&error)),
             Err(_) => Ok(None),
         }
@@ -139,6 +145,7 @@ impl DaemonFleetClient {
 
 impl FleetClient for DaemonFleetClient {
     fn start_job(&self, key: &str, wanted: &JobRequest) -> Result<StartedJob, String> {
+        // The run's ID keeps the keys of different runs apart.
         let name = format!("{}.{key}", self.spec.run);
         let command = DaemonCommand::Trigger(Box::new(wanted.clone()));
         let (job, waits) = match self.request(&command, Some(&name))? {
@@ -149,6 +156,7 @@ impl FleetClient for DaemonFleetClient {
             }
             DaemonRequestOutcome::Refused(refused) => return Err(refusal_text(&refused)),
         };
+        // The daemon chooses the worker's name, and the reply does not hold it.
         let known = self.reader()?.job(&job).map_err(|error| error_chain(&error))?;
         let worker = known.as_ref().and_then(Job::worker).unwrap_or_default().to_owned();
         Ok(StartedJob { job, worker, queue_reason: waits })
@@ -156,6 +164,7 @@ impl FleetClient for DaemonFleetClient {
 
     fn list_workers(&self) -> Result<Vec<WorkerSnapshot>, String> {
         let reader = self.reader()?;
+        // Workers that were started by earlier turns of the session still belong to it.
         let jobs = lineage_jobs(&reader, &self.spec.job).map_err(|error| error_chain(&error))?;
         let listed = list_workers(&reader, &jobs).map_err(|error| error_chain(&error))?;
         Ok(listed.iter().map(|worker| worker_status(&reader, worker)).collect())
@@ -163,6 +172,7 @@ impl FleetClient for DaemonFleetClient {
 
     fn last_message(&self, job: &JobId) -> Result<Option<String>, String> {
         let said = last_message::last_message(&self.dir()?.job_transcript(job))?;
+        // The record has only a shortened summary, so the transcript is preferred.
         if said.is_some() {
             return Ok(said);
         }
@@ -176,6 +186,7 @@ impl FleetClient for DaemonFleetClient {
         match self.request(&command, None)? {
             DaemonRequestOutcome::Done(_) => Ok(WorkerMessageDelivery::Delivered),
             DaemonRequestOutcome::Refused(refused)
+                // The worker does not run at present; the caller may give it another job instead.
                 if refused.kind == DaemonCommandErrorKind::Busy =>
             {
                 Ok(WorkerMessageDelivery::Unavailable(refused.message))
@@ -186,6 +197,7 @@ impl FleetClient for DaemonFleetClient {
 
     fn stop_job(&self, job: &JobId) -> Result<(), String> {
         let command =
+            // Gracefully: the worker may finish its current step, as with `heeler jobs cancel`.
             DaemonCommand::Cancel { job: job.clone(), now: false, by: self.caller_name() };
         match self.request(&command, None)? {
             DaemonRequestOutcome::Done(_) => Ok(()),
@@ -207,6 +219,7 @@ impl FleetClient for DaemonFleetClient {
         {
             return Ok(None);
         }
+        // Foreign folders are left out: a turn of Heeler is never recorded in them.
         let sessions = SessionDirectory::new(self.spec.home.join("sessions"), Vec::new());
         let until = Instant::now() + TURN_WAIT;
         loop {
@@ -234,6 +247,7 @@ fn refusal_text(refused: &DaemonCommandError) -> String {
 
 /// Returns a worker's state from the database. Details that cannot be read are left out.
 fn worker_status(reader: &StoreReader, worker: &WorkerDetails) -> WorkerSnapshot {
+    // A worker that is idle is described by its last job.
     let job = worker.current_job().unwrap_or_else(|| worker.last_job());
     let head = &job.head;
     let state = match head.status {

@@ -57,6 +57,7 @@ pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<
 /// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
 /// fleet.
 fn with_workflows(mut loaded: LoadedConfig, read: &heeler_config::FileReader<'_>) -> LoadedConfig {
+    // Only the workflow folder of the root fleet is used.
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
     };
@@ -85,14 +86,17 @@ pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
 }
 
 fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+    // One unreadable folder must not hide the others.
     let Ok(entries) = folder.read_dir_utf8() else { return };
     for entry in entries.filter_map(Result::ok) {
         let (path, name) = (entry.path(), entry.file_name());
+        // One file more than allowed is kept, so that the loader reports the excess.
         if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
             continue;
         }
         // Do not follow a link to a folder: it may lead back here.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // Prompts and skills are parts of workflows, and may hold YAML that is no workflow.
         if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
             add_workflow_files(path, depth + 1, found);
         }
@@ -131,6 +135,7 @@ fn with_dotenv(
 ) -> CommandResult<BTreeMap<String, String>> {
     let text = match read_text(file) {
         Ok(text) => text,
+        // The file is optional, but without readable secrets the agents would fail later.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(env),
         Err(error) => {
             let error = anyhow::Error::new(error).context(format!("cannot read {file}"));
@@ -142,6 +147,7 @@ fn with_dotenv(
         output::print_note(&format!("{file}:{}: line skipped: {}", fault.line, fault.reason))?;
     }
     for (name, value) in pairs {
+        // A variable that is set for one command must win over the file.
         env.entry(name).or_insert(value);
     }
     Ok(env)
@@ -153,6 +159,7 @@ pub(crate) fn query_context(
     loaded: Option<Arc<LoadedConfig>>,
 ) -> QueryContext {
     let file = context.config.as_deref();
+    // Readers work without a config, so its faults are not reported here.
     let load = || Some(Arc::new(try_load(context, file?, &read_text).ok()?.ok()?));
     let loaded = loaded.or_else(load);
     let env = file.and_then(|file| environment(context, file).ok());
@@ -190,6 +197,7 @@ impl OptionalFleetConfig {
 
     /// Lists secrets that must not be shown.
     pub(crate) fn secrets(&self) -> Vec<String> {
+        // Secrets do not depend on the home folder.
         let home = Utf8Path::new("");
         FleetEnvironment { loaded: self.loaded.as_ref(), env: &self.env, home }.secrets()
     }
@@ -205,6 +213,7 @@ pub(crate) fn daemon_setup(
     let root = loaded.fleets.first();
     let zone = root.and_then(|fleet| fleet.timezone.as_ref());
     let env = environment(context, &config)?;
+    // An invalid workflow stops only itself, so the daemon starts and warns.
     for faulty in &loaded.faulty_files {
         tracing::warn!("{}; see: heeler workflow validate", faulty.describe(parent_dir(&config)));
     }
@@ -229,11 +238,13 @@ pub(crate) fn protected_paths(
     home: &Utf8Path,
 ) -> CommandResult<Vec<Utf8PathBuf>> {
     let folder = parent_dir(context.config_file()?);
+    // A new `heeler.yaml` next to a `herdctl.yaml` would be found first, so it must not be created.
     let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
     let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
     paths.extend(loaded.files.iter().cloned());
     paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
     paths.extend([context.state_dir.clone(), home.to_owned()]);
+    // A link could be used as a second name of a protected file.
     let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
     paths.extend(real);
     paths.sort();
@@ -243,6 +254,7 @@ pub(crate) fn protected_paths(
 
 /// Resolves links in a path. The file itself need not exist.
 fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    // A protected file may not exist yet, but its folder does.
     let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
     path.canonicalize_utf8().ok().or_else(folder)
 }

@@ -87,6 +87,7 @@ pub(crate) fn watch(
     watch: &JobWatchOptions<'_>,
     listener: JobEventListener,
 ) -> CommandResult<JobWatchOutcome> {
+    // The listener exists since before the request, so no Ctrl-C was missed.
     let (sender, events, interrupted) = listener.into_parts();
     let feed = JobFeed::new(watch.fleet.dir.clone(), watch.job.clone(), 0);
     let mut live = JobWatcher::new(watch, sender.clone(), feed.handle());
@@ -98,9 +99,11 @@ pub(crate) fn watch(
     if let Some(reason) = &watch.wait_reason {
         live.screen.remark(&format!("queued: {}", one_line(reason)))?;
     }
+    // Ctrl-C came after the daemon had received the request: the job exists and must be cancelled.
     if interrupted {
         live.handle_interrupt()?;
     }
+    // Clear the status line even if the watch failed.
     let seen = live.run(&events);
     live.screen.clear();
     seen
@@ -142,6 +145,7 @@ impl<'w> JobWatcher<'w> {
             screen: WatchScreen::new(watch.output_mode, watch.term),
             tools: ToolCallTracker::new(TOOLS_MARGIN),
             outcome: JobWatchOutcome::default(),
+            // Reading from this folder fails, as for a run without files.
             folder: watch.fleet.dir.root().join("runs/none"),
             feed,
             full_text: FullTextReader::default(),
@@ -157,12 +161,15 @@ impl<'w> JobWatcher<'w> {
             match events.recv_timeout(TICK) {
                 Ok(event) => self.handle_event(event)?,
                 Err(RecvTimeoutError::Timeout) => self.draw_status(),
+                // Never happens while the watcher holds a sender itself.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
+            // A third Ctrl-C leaves the job alone: its user wants the terminal back.
             if self.is_done || self.outcome.interrupts > 2 {
                 break;
             }
         }
+        // A call without a line would leave open what the agent did last.
         for line in self.tools.unfinished("no result") {
             self.screen.line(line)?;
         }
@@ -175,9 +182,11 @@ impl<'w> JobWatcher<'w> {
     fn handle_event(&mut self, event: JobWatchEvent) -> CommandResult {
         match event {
             JobWatchEvent::Feed(event) => self.handle_feed_event(event)?,
+            // The answer to the request was received before the watch began.
             JobWatchEvent::DaemonAnswer(_) => {}
             JobWatchEvent::Unattended(why) => {
                 self.screen.remark(&why)?;
+                // The run that is alive is still shown to its end.
                 self.feed.abandon();
             }
             JobWatchEvent::Interrupt => self.handle_interrupt()?,
@@ -196,6 +205,7 @@ impl<'w> JobWatcher<'w> {
         match event {
             JobFeedEvent::Row(_, row) => self.handle_row(&row)?,
             JobFeedEvent::Delta(text) => self.screen.print_piece(&text)?,
+            // The next row has the whole text, or it was printed already.
             JobFeedEvent::Lagged | JobFeedEvent::RepeatedRow(..) => self.screen.discard_pieces(),
             JobFeedEvent::QuestionAsked(ask) => {
                 self.questions.add(ask, &self.folder, &mut self.screen)?;
@@ -205,6 +215,7 @@ impl<'w> JobWatcher<'w> {
             JobFeedEvent::Cost(cost) => self.cost = Some(cost),
             JobFeedEvent::RunStarted(folder) => {
                 tracing::info!("the run's folder is {folder}");
+                // A retry is a new run with its own folder, socket and duration.
                 (self.folder, self.clock) = (folder, RunClock::Waiting(Instant::now()));
             }
             JobFeedEvent::RunEnded => self.clock.stop(),
@@ -225,6 +236,7 @@ impl<'w> JobWatcher<'w> {
 
     fn revive(&self) {
         let (revive, sender) = (Arc::clone(&self.watch.revive), self.events.clone());
+        // Starting a daemon may take a minute; the rows of a live run must appear meanwhile.
         std::thread::spawn(move || {
             if let Err(why) = revive() {
                 // Fails only if the watch has ended.
@@ -237,6 +249,7 @@ impl<'w> JobWatcher<'w> {
         if let JobRowKind::TurnResult(TurnResultRow { cost_usd: Some(cost), .. }) = row.kind() {
             self.cost = Some(cost);
         }
+        // A person who let a question time out was asked, so that is not reported as unattended.
         let attended = self.watch.keyboard.is_some();
         self.outcome.denied_unasked += u64::from(tool_calls::is_unattended_denial(row, attended));
         self.keep_answer(row);
@@ -268,6 +281,7 @@ impl<'w> JobWatcher<'w> {
             JobRowKind::TurnResult(_) => "result",
             _ => return,
         };
+        // Otherwise the answer is on the screen already, and keeping it would only cost memory.
         if self.watch.output_mode != OutputMode::Nothing {
             return;
         }
@@ -275,9 +289,11 @@ impl<'w> JobWatcher<'w> {
             if key == "content" {
                 let text = self.full_text.text(&self.folder, row, key);
                 let answer = self.outcome.answer.get_or_insert_default();
+                // Each row of a command is a part of its output, without the newline between them.
                 answer.push_str(if answer.is_empty() { "" } else { "\n" });
                 answer.push_str(&text);
             }
+        // The result of a turn may be empty although a message came before it.
         } else if row.text(key).is_some_and(|text| !text.trim().is_empty()) {
             self.answer = Some((row.clone(), key));
         }
@@ -300,6 +316,7 @@ impl<'w> JobWatcher<'w> {
             _ => return Ok(()),
         };
         self.screen.remark(remark)?;
+        // The daemon may be slow or missing, and a second Ctrl-C must still be handled.
         let (cancel, sender) = (Arc::clone(&self.watch.cancel), self.events.clone());
         std::thread::spawn(move || {
             if let Err(why) = cancel(now) {
@@ -310,6 +327,7 @@ impl<'w> JobWatcher<'w> {
     }
 
     fn draw_status(&mut self) {
+        // The cursor is behind the prompt, where a person may be typing.
         if self.questions.is_asking() {
             return;
         }
@@ -332,6 +350,7 @@ enum RunClock {
 
 impl RunClock {
     fn elapsed_ms(&mut self, folder: &Utf8Path) -> i64 {
+        // The recorded duration begins with the run, not with this command.
         if let RunClock::Waiting(_) = self
             && let Ok(started) = heeler_engine::read_started_file(folder)
         {
@@ -347,6 +366,7 @@ impl RunClock {
             }
             RunClock::Running(at) => {
                 let took = process_env::now().duration_since(*at).as_millis();
+                // The clock may have been set back since the run started.
                 i64::try_from(took).unwrap_or(i64::MAX).max(0)
             }
             RunClock::Stopped(took) => *took,

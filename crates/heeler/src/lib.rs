@@ -46,6 +46,7 @@ use crate::failure::{CommandFailure, FailureCode};
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    // Completion must come first: it takes over the process before any argument is checked.
     clap_complete::CompleteEnv::with_factory(CliArgs::command).complete();
     let given = command().get_matches_from(arguments());
     let cli = CliArgs::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
@@ -55,10 +56,12 @@ pub fn main() -> ExitCode {
         cli.global.quiet,
         process_env::environment().get("HEELER_LOG").map(String::as_str),
     );
+    // Notes are printed by many modules, so the flag is global.
     if cli.global.quiet {
         output::set_quiet();
     }
     let json = cli::wants_json(&given, &cli.command);
+    // A panic needs its own exit code. Nothing of the command is used after it.
     match catch_unwind(AssertUnwindSafe(|| cli.run())) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => report(&failure, json),
@@ -106,6 +109,7 @@ fn arguments() -> Vec<std::ffi::OsString> {
 }
 
 fn report(failure: &CommandFailure, json: bool) -> ExitCode {
+    // `heeler jobs | head` is no failure of `heeler`.
     if failure.is_broken_pipe() {
         return ExitCode::SUCCESS;
     }

@@ -38,6 +38,7 @@ pub(crate) enum LogOutputFormat {
 
 /// Starts logging at the level given by `-v`, `-q` or `HEELER_LOG`.
 pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Option<&str>) {
+    // The log of a daemon is its output, so it is more verbose than the remarks of a command.
     let default = match (quiet, verbose) {
         (true, _) if form == LogOutputFormat::Remarks => "error",
         (true, _) => "warn",
@@ -61,6 +62,7 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
         ["ureq=warn", "ureq_proto=warn", "rustls=warn"].iter().fold(filter, |filter, quiet| {
             filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
         });
+    // The secrets are looked up for each line, because they become known after logging has started.
     let to_stderr = || RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
     let ansi = io::stderr().is_terminal();
     if form == LogOutputFormat::Remarks {
@@ -68,6 +70,7 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
     }
     let to_stderr = || RedactingWriter { to: daemon_log::DaemonStderr, secrets: SECRETS.get() };
     let to_file = || RedactingWriter { to: daemon_log::DaemonLogFile, secrets: SECRETS.get() };
+    // The file has full timestamps and no colours, whatever stderr is.
     let lines = line_format::LogLineFormat { is_terminal: false };
     let kept = fmt::layer().with_ansi(false).event_format(lines).with_writer(to_file);
     let log = tracing_subscriber::registry().with(filter).with(filter_fn(is_loggable)).with(kept);
@@ -83,9 +86,11 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
 
 /// Removes secrets from all further log lines and panic messages.
 pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
+    // Only a runner sets them, and it does so once.
     if SECRETS.set(secrets.clone()).is_err() {
         tracing::debug!("the secrets to redact were set already");
     }
+    // A panic message may quote a value, and the standard hook would write it unredacted.
     std::panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();
         let text = match trace.status() {
@@ -109,6 +114,7 @@ fn subscriber(
 
 /// Returns true if an event may be logged, independent of the filter.
 fn is_loggable(what: &Metadata<'_>) -> bool {
+    // In tracing the more verbose level is the greater one.
     *what.level() <= Level::WARN || what.target().starts_with("heeler")
 }
 
@@ -124,6 +130,7 @@ impl<W: Write> Write for RedactingWriter<'_, W> {
             Some(secrets) => self.to.write_all(&secrets.redact_bytes(text))?,
             None => self.to.write_all(text)?,
         }
+        // The redacted text may be shorter; the caller must not write a rest of it again.
         Ok(text.len())
     }
 

@@ -16,10 +16,12 @@ const ORIGINAL_LIMIT_VARIABLE: &str = "HEELER_OPEN_FILES";
 /// Raises this process's limit, and passes the original limit to its runners.
 pub(crate) fn raise_limit(env: &mut Vec<(String, String)>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // No limit, or a higher one, is left alone.
     let Some(given) = current.filter(|given| *given < OPEN_FILES_TARGET) else { return };
     let wanted = maximum.map_or(OPEN_FILES_TARGET, |most| most.min(OPEN_FILES_TARGET));
     match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
         Ok(()) => env.push((ORIGINAL_LIMIT_VARIABLE.to_owned(), given.to_string())),
+        // The daemon works with the lower limit; it then accepts fewer readers at once.
         Err(error) => tracing::debug!(%error, "cannot raise the limit of open files above {given}"),
     }
 }
@@ -29,6 +31,7 @@ pub(crate) fn restore_limit(env: &BTreeMap<String, String>) {
     let given = env.get(ORIGINAL_LIMIT_VARIABLE).and_then(|given| given.parse().ok());
     let Some(given) = given else { return };
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // Never raise it: an administrator may have lowered the limit since.
     if current.is_none_or(|current| current > given) {
         // Failing to lower the limit does no harm.
         let _lowered = setrlimit(Resource::Nofile, Rlimit { current: Some(given), maximum });

@@ -142,6 +142,7 @@ fn field_label(name: &str) -> SafeText {
 /// Asks a yes-or-no question at the terminal; Enter chooses the default.
 pub(crate) fn confirm(question: &str, default: bool) -> CommandResult<bool> {
     let choices = if default { "[Y/n]" } else { "[y/N]" };
+    // The question goes to stderr, because stdout may be a file or a pipe.
     write!(anstream::stderr().lock(), "{} {choices} ", SafeText::from(question))?;
     let mut answer = String::new();
     // The end of input counts as no.
@@ -151,6 +152,7 @@ pub(crate) fn confirm(question: &str, default: bool) -> CommandResult<bool> {
     Ok(match answer.trim().to_lowercase().as_str() {
         "" => default,
         "y" | "yes" => true,
+        // Anything unclear counts as no, whatever the default is.
         _ => false,
     })
 }
@@ -174,6 +176,7 @@ impl OutputTable {
     /// disappear, the last ones first, then the others except the first two. The first column holds
     /// IDs to type, so it is never shortened.
     pub(crate) fn new(headings: &[&str], flexible: &[&str]) -> OutputTable {
+        // A heading that wraps would break the rule of one line per row.
         let mut header: Row = headings.iter().map(Cell::new).collect::<Vec<_>>().into();
         header.max_height(1);
         let mut table = Table::new();
@@ -202,6 +205,7 @@ impl OutputTable {
 
     /// Creates a table without headings; the column with index `flexible` shrinks.
     pub(crate) fn without_headings(columns: usize, flexible: usize) -> OutputTable {
+        // The headings are never printed; the names only mark the flexible column.
         const GIVES_WAY: &str = " ";
         let headings: Vec<&str> =
             (0..columns).map(|number| if number == flexible { GIVES_WAY } else { "" }).collect();
@@ -211,6 +215,7 @@ impl OutputTable {
     /// Adds a row; text beyond the terminal's width is cut with an ellipsis.
     pub(crate) fn push(&mut self, cells: Vec<SafeText>) {
         let mut row = Row::from(cells);
+        // A pipe gets the whole text: programs and `grep` need it.
         if self.table.width().is_some() {
             row.max_height(1);
         }
@@ -225,11 +230,13 @@ impl OutputTable {
     /// Returns the table's lines.
     pub(crate) fn lines(mut self) -> Vec<SafeText> {
         self.drop_columns_that_do_not_fit();
+        // The table always draws its headings, so an unwanted line is skipped here.
         let above = usize::from(!self.has_headings);
         self.table.lines().skip(above).map(|line| SafeText(line.trim_end().to_owned())).collect()
     }
 
     fn drop_columns_that_do_not_fit(&mut self) {
+        // Without a terminal everything fits.
         let Some(room) = self.table.width() else { return };
         let widths = self.table.column_max_content_widths();
         let least = |number: &usize| match self.flexible.contains(number) {
@@ -248,12 +255,14 @@ impl OutputTable {
             let gives_way = |number: &usize| Some(*number) != self.kept_column;
             let is_flexible = |number: &usize| self.flexible.contains(number);
             let flexible = kept.iter().rposition(|it| is_flexible(it) && gives_way(it));
+            // The first two columns stay: an ID alone does not say what it is.
             let last = kept.iter().rposition(gives_way).filter(|at| *at > 0 && kept.len() > 2);
             match flexible.or(last) {
                 Some(at) => drop(kept.remove(at)),
                 None => break,
             }
         }
+        // Even the kept columns are too wide together, so the last of them is cut.
         let last = kept.last().copied().filter(|_| needed(&kept) > room);
         let rest = room.saturating_sub(kept.first().map_or(0, &least) + COLUMN_GAP);
         for (number, column) in self.table.column_iter_mut().enumerate() {
@@ -284,9 +293,11 @@ impl ProgressIndicator {
     }
 
     fn start(what: &'static str, style: &str, hidden: bool) -> ProgressIndicator {
+        // A hidden bar draws nothing, so callers need no second code path.
         if hidden {
             return ProgressIndicator(indicatif::ProgressBar::hidden());
         }
+        // The work reports progress irregularly, and a spinner must move meanwhile.
         let style = indicatif::ProgressStyle::with_template(style).expect("templates are tested");
         let bar = indicatif::ProgressBar::new(0).with_style(style).with_message(what);
         bar.enable_steady_tick(std::time::Duration::from_millis(100));
@@ -316,6 +327,7 @@ const WIDTH_MIN: usize = 20;
 pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(io::stderr());
     let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    // Some terminals, such as a serial line, report a width of zero.
     if columns == 0 { WIDTH } else { columns.max(WIDTH_MIN) }
 }
 
@@ -337,7 +349,9 @@ pub(crate) fn strip_colours(frame: &str) -> String {
     let mut text = String::with_capacity(frame.len());
     let mut rest = frame;
     while let Some(at) = rest.find("\x1b[") {
+        // A sequence ends with its first letter; `m` is the one that sets colours.
         let end = rest[at + 2..].find(|c: char| c.is_ascii_alphabetic());
+        // A sequence without an end is left as it is.
         let Some(end) = end.map(|end| at + 3 + end) else { break };
         text.push_str(&rest[..at]);
         if !rest[..end].ends_with('m') {
@@ -373,6 +387,7 @@ pub(crate) fn relative_time(at: Timestamp, now: Timestamp) -> String {
     let span = format_short_duration(distance.abs());
     match () {
         () if distance.abs() > FAR => at.strftime("%Y-%m-%d").to_string(),
+        // "0s ago" reads like an error.
         () if span == "0s" => "now".to_owned(),
         () if distance.is_negative() => format!("in {span}"),
         () => format!("{span} ago"),
@@ -386,6 +401,7 @@ pub(crate) fn due_text(at: Timestamp, now: Timestamp) -> String {
 
 /// Cuts text to this number of characters, with an ellipsis if it was longer.
 pub(crate) fn truncate_chars(text: &str, chars_max: usize) -> String {
+    // Cut between characters: a byte index may lie inside one.
     match text.char_indices().nth(chars_max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -405,6 +421,7 @@ pub(crate) fn format_short_duration(length: SignedDuration) -> String {
 
 /// Formats a price; returns `None` if it rounds to zero.
 pub(crate) fn format_price(usd: Option<f64>) -> Option<String> {
+    // Compare the formatted text, so that an amount that rounds to zero is hidden too.
     usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
 }
 

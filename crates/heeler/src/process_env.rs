@@ -47,6 +47,7 @@ pub(crate) fn environment() -> BTreeMap<String, String> {
 /// Returns Heeler's home folder: `HEELER_HOME`, or `.heeler` in `HOME`.
 pub(crate) fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> Option<Utf8PathBuf> {
     match (env.get("HEELER_HOME"), env.get("HOME")) {
+        // A relative path is allowed, and must mean the same for all processes of this command.
         (Some(path), _) => Some(here.join(path)),
         (None, Some(home)) => Some(Utf8Path::new(home).join(".heeler")),
         (None, None) => None,
@@ -70,6 +71,7 @@ pub(crate) fn engine_fleet(
     state_dir: &Utf8Path,
     env: &BTreeMap<String, String>,
 ) -> CommandResult<EngineContext> {
+    // Secrets of the caller must not reach the processes of a job through their environment.
     let variables = env.iter().filter(|(name, _)| KEPT_VARIABLES.contains(&name.as_str()));
     let variables = variables.map(|(name, value)| (name.clone(), value.clone()));
     // The path must be absolute: those processes have another working directory.

@@ -33,6 +33,7 @@ pub(crate) fn write_schemas(state_dir: &Utf8Path) -> CommandResult {
         let path = state_dir.join(name);
         let text = format!("{schema:#}\n");
         match read_text(&path) {
+            // Most commands find current files, and need not write.
             Ok(there) if there == text => continue,
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

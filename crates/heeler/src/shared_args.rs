@@ -44,6 +44,7 @@ impl ListPageArgs {
         last: &str,
     ) -> String {
         let limit = self.limit.to_string();
+        // The default is left out, so that the command to copy stays short.
         let limit = (limit != LIMIT).then_some(limit.as_str());
         let filters = [
             ("--agent", self.agent.as_deref()),

@@ -27,6 +27,7 @@ impl CommandContext {
     /// Opens the state for reading; returns `None` if there is none yet. Adopts a herdctl
     /// directory.
     pub(crate) fn open_reader(&self) -> CommandResult<Option<StoreReader>> {
+        // A missing directory is no error unless the user named it: then it is likely misspelled.
         match std::fs::metadata(&self.state_dir) {
             Ok(found) if found.is_dir() => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_state_dir_named => {
@@ -35,6 +36,7 @@ impl CommandContext {
             Ok(_) => return Err(self.unusable("it is not a folder".to_owned())),
             Err(error) => return Err(self.unusable(error.to_string())),
         }
+        // Only after the checks above, so that nothing is written to a path that is no state.
         adopt::adopt_if_foreign(self)?;
         let dir = self.dir()?;
         let deadline = Instant::now() + UPGRADE_WAIT;
@@ -63,6 +65,7 @@ impl CommandContext {
     /// Refuses a directory that lost its database: one with jobs or backups. A new one needs none.
     fn refuse_lost_database(&self, dir: &StateDir) -> CommandResult {
         let entries = |folder: Utf8PathBuf| folder.read_dir_utf8().map(Iterator::count);
+        // Without permission nothing can be told about the database, least of all that it is lost.
         let jobs = entries(dir.jobs());
         if let Err(error) = &jobs
             && error.kind() == io::ErrorKind::PermissionDenied
@@ -74,6 +77,7 @@ impl CommandContext {
             return Err(CommandFailure::message(FailureCode::Failed, message)
                 .hint("heeler doctor --rebuild"));
         }
+        // `heeler init` has written the schemas, so such a directory is new and not a mistake.
         match self.is_state_dir_named
             && !dir.database().exists()
             && !dir.root().join("schema").exists()
@@ -105,6 +109,7 @@ impl CommandContext {
             Some(reader) => (reader, self.dir()?),
             None => (StoreReader::empty(now())?, StateDir::absent(&self.state_dir)),
         };
+        // Most queries need no config, so it is loaded at the first use, and once.
         let (context, loaded, known) = (self.clone(), loaded.map(Arc::new), OnceLock::new());
         let source = move || {
             known.get_or_init(|| fleet_config::query_context(&context, loaded.clone())).clone()
@@ -115,14 +120,17 @@ impl CommandContext {
     /// Finds an agent by its qualified name, or by its own name if that is unique.
     pub(crate) fn find_agent(&self, reader: &StoreReader, name: &str) -> CommandResult<String> {
         let mut names = reader.agent_names()?;
+        // An agent without any job yet is known only from the config.
         if let Some(file) = &self.config
             && let Ok(loaded) = fleet_config::try_load(self, file, &read_text)?
         {
             names.extend(loaded.agents.iter().map(|agent| agent.name.to_string()));
         }
+        // A full match wins over the short names of agents in subfleets.
         if names.iter().any(|known| known == name) {
             return Ok(name.to_owned());
         }
+        // A qualified name is `subfleet.agent`.
         names.retain(|known| known.rsplit('.').next() == Some(name));
         names.sort();
         names.dedup();
@@ -169,6 +177,7 @@ impl CommandContext {
     ) -> CommandResult<Option<Utf8PathBuf>> {
         let dir = self.dir()?;
         let transcript = dir.job_transcript(&head.id);
+        // Jobs of Heeler and herdctl have a transcript of their own.
         if is_file(&transcript) {
             return Ok(Some(transcript));
         }
@@ -179,6 +188,7 @@ impl CommandContext {
         let log = session.and_then(|session| dir.session_log_path(self.home.as_deref(), &session));
         Ok(log
             .filter(|log| is_file(log))
+            // A job that has not ended may still write its transcript, which a follower waits for.
             .or_else(|| (!head.status.is_final()).then_some(transcript)))
     }
 }

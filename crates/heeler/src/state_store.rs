@@ -29,6 +29,7 @@ impl CommandContext {
         if self.quiet {
             return Ok(opened.store);
         }
+        // The edits were applied; a person who made one by mistake must learn of it.
         for edit in &opened.hand_edits.statuses {
             let schedule =
                 edit.schedule.as_ref().map(|name| format!(" {name}")).unwrap_or_default();
@@ -61,11 +62,13 @@ impl CommandContext {
                 Ok(opened) => return Ok(opened),
                 Err(error) => error,
             };
+            // A permanent daemon does not end by itself, so waiting for it would be useless.
             let is_passing = || {
                 let file = DaemonFile::read(dir).ok().flatten();
                 file.is_some_and(|file| file.mode == DaemonMode::UntilIdle)
             };
             let is_held = matches!(&error, StoreOpenError::Lock { .. });
+            // No sleep is needed between the attempts: opening waits for the lock by itself.
             if !is_held || Instant::now() >= deadline || !is_passing() {
                 return Err(error.into());
             }
@@ -74,6 +77,7 @@ impl CommandContext {
 
     /// Upgrades a database of an older Heeler, for commands that write anyway.
     pub(crate) fn migrate_database(&self) -> CommandResult {
+        // Readers never migrate: a command that only reads must not change anything.
         let is_older = self.state_dir.is_dir()
             && matches!(StoreReader::open(&self.dir()?), Err(DatabaseOpenError::Older { .. }));
         if is_older {

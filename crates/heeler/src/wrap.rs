@@ -23,6 +23,7 @@ pub(crate) enum LongWordPolicy {
 
 /// Returns the width of the screen; `None` for a file or a pipe.
 pub(crate) fn screen_width(out: impl AsFd) -> Option<usize> {
+    // Only a terminal has a window size, so this also tells files and pipes apart.
     let size = rustix::termios::tcgetwinsize(out).ok()?;
     Some(usize::from(size.ws_col)).filter(|&columns| columns > 0).map(|it| it.max(WIDTH_MIN))
 }
@@ -52,6 +53,7 @@ pub(crate) fn truncate_with_ellipsis(text: &str, columns: usize) -> String {
 
 /// Breaks text into lines of at most this width, between words where possible.
 pub(crate) fn wrap_text(text: &str, columns: Option<usize>, long: LongWordPolicy) -> Vec<String> {
+    // The width of a tab depends on its column, which is unknown here.
     let text = sanitize(text).replace('\t', "    ");
     let mut lines = Vec::new();
     for line in text.trim_end().lines() {
@@ -61,8 +63,10 @@ pub(crate) fn wrap_text(text: &str, columns: Option<usize>, long: LongWordPolicy
         {
             let (kept, left) = rest.split_at(break_at(rest, room, long));
             lines.push(kept.trim_end().to_owned());
+            // The space at which a line was broken would indent the next one.
             rest = left.trim_start();
         }
+        // Empty lines separate paragraphs and are kept.
         if !rest.is_empty() || line.trim().is_empty() {
             lines.push(rest.to_owned());
         }
@@ -75,12 +79,14 @@ fn break_at(line: &str, room: usize, long: LongWordPolicy) -> usize {
     // A space directly after the last column is a good place too.
     let next = line[room..].starts_with(' ');
     let space = if next { Some(room) } else { line[..room].rfind(' ') };
+    // A break within the indentation would give an empty line, and no progress.
     match space.filter(|&at| !line[..at].trim().is_empty()) {
         Some(space) => space,
         None if long == LongWordPolicy::Keep => {
             let word = line.len() - line.trim_start().len();
             line[word..].find(' ').map_or(line.len(), |at| word + at)
         }
+        // At least one character per line, even if it is wider than the line.
         None => room.max(line.chars().next().map_or(0, char::len_utf8)),
     }
 }
@@ -98,6 +104,7 @@ pub(crate) fn wrap_beside_name(value: &str, columns: Option<usize>) -> Vec<Strin
         lines.into_iter().map(move |line| format!("{:by$}{line}", ""))
     };
     match columns {
+        // An ID or path that does not fit beside its name must stay whole, so it goes below.
         Some(columns) if longest > columns.saturating_sub(VALUE_INDENT) => {
             let lines = wrap_text(value, Some(columns - BELOW_INDENT), LongWordPolicy::Keep);
             std::iter::once(String::new()).chain(indented(lines, BELOW_INDENT)).collect()
@@ -115,6 +122,7 @@ pub(crate) fn wrap_beside_name(value: &str, columns: Option<usize>) -> Vec<Strin
 /// unwrapped.
 pub(crate) fn wrap_remark(text: &str, columns: Option<usize>) -> Vec<String> {
     let is_long = columns.is_some_and(|columns| text_width(text) > columns);
+    // A command that is broken by a newline could not be copied.
     match text.find(" heeler ").filter(|_| is_long) {
         Some(at) => {
             let mut lines = wrap_text(&text[..at], columns, LongWordPolicy::Keep);

@@ -30,6 +30,7 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::fleet_config;
 use crate::job_watch::QUEUED_EVENTS_MAX;
 
+// A turn is found by its idempotency key, so the daemon must keep keys at least that long.
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
 
 /// Client of the fleet of one [`CommandContext`].
@@ -62,6 +63,7 @@ impl DaemonFleet {
         revive: ReviveJobFn,
     ) -> CommandResult<(DaemonFleet, Receiver<ChatFleetEvent>)> {
         let loaded = fleet_config::load_without_workflows(context)?;
+        // A reader cannot open an older database, and this command writes anyway.
         context.migrate_database()?;
         // Do not create a directory that was named by mistake. The daemon creates a missing one.
         let reader = context.open_reader()?;
@@ -104,6 +106,7 @@ impl DaemonFleet {
         job: &JobId,
         op: ControlOperation,
     ) -> Result<(), MessageDeliveryError> {
+        // Nothing was sent if the connection fails, so the message is certainly not delivered.
         let mut control = self.connect_run(job).map_err(MessageDeliveryError::Refused)?;
         match control.request(op) {
             Ok(ControlReplyBody::Refused { reason }) => Err(MessageDeliveryError::Refused(reason)),
@@ -115,6 +118,7 @@ impl DaemonFleet {
 
     fn connect_run(&mut self, job: &JobId) -> Result<ControlClient, String> {
         let runs = self.reader()?.runs_of_job(job).map_err(|error| error_chain(&error))?;
+        // Only the newest run of a job can be alive.
         let run = runs.last().ok_or_else(|| format!("{job} has not started yet"))?;
         ControlClient::connect_to_run(&self.dir.run(run.id)).map_err(|error| error_chain(&error))
     }
@@ -137,6 +141,7 @@ impl ChatFleetClient for DaemonFleet {
     }
 
     fn start_turn(&mut self, turn: &TurnRequest) -> Result<JobId, String> {
+        // The turn's ID is the idempotency key: a turn that is sent twice starts one job.
         let agent = turn.agent.parse().map_err(|error| format!("{error}"))?;
         let wanted = JobRequest {
             prompt: Some(turn.prompt.clone()),
@@ -159,9 +164,11 @@ impl ChatFleetClient for DaemonFleet {
     }
 
     fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String> {
+        // The daemon records keys under the login name of the socket's peer, not under `USER`.
         let asker = heeler_server::login_name(rustix::process::geteuid().as_raw());
         let known = self.reader()?.answered_request(&asker, &turn.to_string());
         let known = known.map_err(|error| error_chain(&error))?;
+        // A reply of another release may be unreadable; the turn then counts as not found.
         let answer = known.and_then(|known| serde_json::from_str::<Told>(&known.answer).ok());
         Ok(answer.as_ref().and_then(job_id_of))
     }
@@ -176,6 +183,7 @@ impl ChatFleetClient for DaemonFleet {
         ask: &str,
         answer: &QuestionAnswer,
     ) -> Result<(), String> {
+        // The run itself takes the answer, so this works without a daemon.
         let by = self.context.caller_name();
         let sent = self.send_control(
             job,
@@ -200,6 +208,7 @@ impl ChatFleetClient for DaemonFleet {
     }
 
     fn follow_job(&mut self, job: &JobId, from: u64) {
+        // Handles of ended jobs would accumulate over a long conversation.
         self.followers.retain(|_, followed| !followed.is_finished());
         let followed = job_follower::start(
             &self.dir,
@@ -229,6 +238,7 @@ impl ChatFleetClient for DaemonFleet {
 
 impl Drop for DaemonFleet {
     fn drop(&mut self) {
+        // Not joined: each thread notices the flag at its next tick, or ends with the process.
         self.followers.values().for_each(JobFollowHandle::stop);
     }
 }

@@ -56,6 +56,7 @@ impl UserRequestSender {
     /// Sends a request, or drops it if too many wait.
     pub(super) fn send(&self, action: UserAction) -> Result<(), ConversationEnded> {
         let exits = if action.is_exit() { QUEUED_EXITS_MAX } else { 0 };
+        // `Relaxed` is enough: the counter only limits, and the channel orders the requests.
         let one_more = |count| (count < QUEUED_REQUESTS_MAX + exits).then_some(count + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
             return Ok(());
@@ -68,6 +69,7 @@ impl UserRequestSender {
 impl ChatInputQueue {
     /// Creates the queue. Every signal that ends a process becomes an exit request.
     pub(crate) fn new() -> CommandResult<ChatInputQueue> {
+        // Each kind is counted against its own limit, so no kind can take the room of another.
         let capacity = QUEUED_EVENTS_MAX + QUEUED_REQUESTS_MAX + QUEUED_EXITS_MAX;
         let (sender, inputs) = sync_channel(capacity);
         let inputs = ChatInputQueue {
@@ -99,6 +101,7 @@ impl ChatInputQueue {
         let (sender, count) = (self.sender.clone(), Arc::clone(&self.waiting));
         std::thread::spawn(move || {
             for event in events {
+                // Only this thread adds events, so check and increment need not be atomic.
                 while count.load(Ordering::Relaxed) >= QUEUED_EVENTS_MAX {
                     std::thread::sleep(QUEUE_FULL_WAIT);
                 }
@@ -117,6 +120,7 @@ impl ChatInputQueue {
 
     /// Returns the oldest input, waiting for up to `wait`.
     pub(super) fn next(&mut self, wait: Duration) -> Option<ChatLoopInput> {
+        // Deferred input is older than everything in the channel.
         let input = self.deferred.pop_front().or_else(|| self.receiver.recv_timeout(wait).ok())?;
         self.release(&input);
         Some(input)
@@ -133,6 +137,7 @@ impl ChatInputQueue {
                     self.release(&input);
                     return Some(input);
                 }
+                // It stays counted, so the limits also hold for deferred input.
                 _ => self.deferred.push_back(input),
             }
         }
@@ -140,6 +145,7 @@ impl ChatInputQueue {
 }
 
 fn handle_signals(sender: UserRequestSender) -> std::io::Result<()> {
+    // The handlers are installed before this returns; no signal ends the process after that.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -154,6 +160,7 @@ fn handle_signals(sender: UserRequestSender) -> std::io::Result<()> {
                     _ = interrupt.recv() => UserAction::Exit,
                     _ = terminate.recv() => {
                         terminates += 1;
+                        // The second SIGTERM is urgent: the first one had no effect.
                         if terminates == 1 { UserAction::HangUp } else { UserAction::Exit }
                     }
                     // A closing terminal sends several signals. They must not count as a second,

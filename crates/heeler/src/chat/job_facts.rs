@@ -14,6 +14,7 @@ pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
     let head = &job.head;
     let (state, reason) = match head.status {
         JobStatus::Pending => {
+            // The job may have left the queue since its status was read.
             let queued = reader.queued_job(&head.id).ok().flatten();
             (
                 ChatJobState::Waiting,
@@ -28,6 +29,7 @@ pub(super) fn load_job_facts(reader: &StoreReader, job: &Job) -> ChatJobInfo {
     };
     let session = head.session_id.as_ref();
     let session = session.and_then(|id| reader.session_by_agent_id(id).ok().flatten());
+    // Zero means that no run has reported a number yet.
     let tokens = session.as_ref().and_then(|it| u64::try_from(it.token_estimate).ok());
     ChatJobInfo {
         job: head.id.clone(),

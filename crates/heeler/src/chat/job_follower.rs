@@ -105,6 +105,7 @@ enum FeedProgress {
 
 impl JobFollower {
     fn send(&self, event: ChatFleetEvent) -> Result<(), ConversationClosed> {
+        // A stopped follower must send nothing: its successor sends the same rows again.
         match self.stopped.load(Ordering::Relaxed) {
             true => Err(ConversationClosed),
             false => self.events.send(event).map_err(|_| ConversationClosed),
@@ -112,6 +113,7 @@ impl JobFollower {
     }
 
     fn run(&mut self, feed: &mut JobFeed) -> Result<(), ConversationClosed> {
+        // The conversation shows a queued job at once, before any row arrives.
         self.send_facts(FeedProgress::RowsFollow)?;
         while !feed.is_over() {
             match feed.next(TICK) {
@@ -138,6 +140,7 @@ impl JobFollower {
                 self.send(ChatFleetEvent::QuestionClosed { job, ask })
             }
             JobFeedEvent::Cost(cost) => {
+                // The record has a cost only after the run; until then this one is shown.
                 self.cost = Some(cost);
                 self.send_facts(FeedProgress::RowsFollow)
             }
@@ -161,6 +164,7 @@ impl JobFollower {
 
     /// Sends the job's state, unless it equals the last one sent.
     fn send_facts(&mut self, progress: FeedProgress) -> Result<(), ConversationClosed> {
+        // An unreadable state is skipped: the next event reads it again, and the end always does.
         let Ok(reader) = StoreReader::open(&self.dir) else { return Ok(()) };
         let Ok(found) = reader.job(&self.job) else { return Ok(()) };
         let mut known =
@@ -169,6 +173,7 @@ impl JobFollower {
         if is_ended(known.state) && progress == FeedProgress::RowsFollow {
             return Ok(());
         }
+        // The recorded cost of an ended job is final.
         if !is_ended(known.state) {
             known.cost_usd = self.cost.or(known.cost_usd);
         }
@@ -184,12 +189,14 @@ impl JobFollower {
         let (dir, job, sender) = (self.dir.clone(), self.job.clone(), self.events.clone());
         let (revive, stopped) = (Arc::clone(&self.revive), Arc::clone(&self.stopped));
         std::thread::spawn(move || {
+            // A daemon can be missing for a long time; one notice about it is enough.
             let mut is_reported = false;
             let is_over = || {
                 let job =
                     StoreReader::open(&dir).ok().and_then(|reader| reader.job(&job).ok().flatten());
                 job.is_some_and(|job| job.head.status.is_final())
             };
+            // Starting a daemon can take a minute, and rows must be followed meanwhile.
             while !stopped.load(Ordering::Relaxed) && !is_over() {
                 match revive(&job) {
                     Ok(()) => break,
@@ -204,6 +211,7 @@ impl JobFollower {
                     }
                 }
             }
+            // The screen shows the notice until it is withdrawn.
             if is_reported {
                 // Fails only if the conversation is closed.
                 drop(sender.send(ChatFleetEvent::ConnectionChanged(None)));

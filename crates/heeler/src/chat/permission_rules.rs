@@ -7,6 +7,7 @@ use heeler_model::ApprovalMode;
 /// who is asked about the rest, and the file that sets this. Each line is a label and a value.
 pub(super) fn rules(agent: &AgentConfig, attended: bool) -> Vec<String> {
     let mut lines = match agent.runtime {
+        // A scripted agent ignores Claude's permission settings, so they would mislead here.
         RuntimeConfig::Scripted { .. } => {
             vec![
                 "allowed  every step of its script; those with `ask_permission` ask first"

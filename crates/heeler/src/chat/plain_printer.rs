@@ -25,6 +25,7 @@ pub(crate) struct PlainChatPrinter {
 impl PlainChatPrinter {
     /// Starts the thread that reads standard input.
     pub(crate) fn new(sender: UserRequestSender) -> PlainChatPrinter {
+        // One request at a time: a line is read only when its answer can be shown after it.
         let (ready, wanted) = sync_channel(1);
         std::thread::spawn(move || read_lines(&wanted, &sender));
         PlainChatPrinter { busy: false, ready, is_waiting: false }
@@ -55,6 +56,7 @@ impl PlainChatPrinter {
             }
             ChatOutput::OlderEntries { of: ChatSpeaker::Coordinator, entries, .. } => {
                 for entry in entries {
+                    // New prompts are visible where they were typed; earlier ones must be printed.
                     if entry.role == EntryRole::User {
                         output::print_note(&format!("> {}", entry.text()))?;
                     } else {
@@ -64,12 +66,14 @@ impl PlainChatPrinter {
             }
             ChatOutput::QuestionAsked(question) => {
                 let tool = &question.ask.tool;
+                // Lines on standard input are prompts, so a question cannot be answered with one.
                 output::print_note(&format!(
                     "question: {tool} (answer it with `heeler approvals`)"
                 ))?;
             }
             ChatOutput::Notice(text) => output::print_line(text.as_str())?,
             ChatOutput::Error(text) => output::print_note(text)?,
+            // A queued prompt starts the next turn without another line.
             ChatOutput::Status(status) => self.busy = status.busy.is_some() || status.queued > 0,
             ChatOutput::SuggestedInput(text) => output::print_note(&format!("not sent: {text}"))?,
             ChatOutput::ExitMessage(text) => output::print_note(text)?,
@@ -97,6 +101,7 @@ fn read_lines(wanted: &Receiver<()>, sender: &UserRequestSender) {
     while wanted.recv().is_ok() {
         let action = match lines.next() {
             Some(Ok(line)) => UserAction::SendLine(line),
+            // A line that is not UTF-8 ends the conversation like the end of input.
             Some(Err(_)) | None => UserAction::Exit,
         };
         let is_last = action == UserAction::Exit;

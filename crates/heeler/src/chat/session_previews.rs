@@ -55,6 +55,7 @@ impl SessionPreviewLoader {
 }
 
 fn lock(left: &Mutex<PreviewQueue>) -> MutexGuard<'_, PreviewQueue> {
+    // A panic of one thread must not stop the others.
     left.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,6 +73,7 @@ impl PreviewQueue {
     }
 
     fn start_from(&mut self, index: usize) {
+        // The list reports its position at every frame; the same one must not restart the search.
         if index != self.from {
             (self.from, self.next) = (index, index);
         }

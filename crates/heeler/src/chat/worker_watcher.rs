@@ -35,6 +35,7 @@ impl WorkerWatcher {
     /// Watches the workers of these jobs, instead of those given before.
     pub(super) fn watch_jobs(&mut self, jobs: &[JobId]) {
         *self.jobs.lock().unwrap_or_else(PoisonError::into_inner) = jobs.to_vec();
+        // The running thread reads the new list at its next poll.
         if std::mem::replace(&mut self.is_watching, true) {
             return;
         }
@@ -44,6 +45,7 @@ impl WorkerWatcher {
             let mut last = Vec::new();
             while !ended.load(Ordering::Relaxed) {
                 let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                // An unreadable state is no change: the workers shown last stay.
                 if let Some(now) = load_workers(&dir, &jobs).filter(|now| *now != last) {
                     last.clone_from(&now);
                     if sender.send(ChatFleetEvent::Workers(now)).is_err() {

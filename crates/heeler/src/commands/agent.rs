@@ -97,6 +97,7 @@ fn change(global: &GlobalArgs, args: &AgentTargetArgs, change: AgentChange) -> C
 fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
     let now = process_env::now();
     let context = CommandContext::find(global)?;
+    // The "next" column would promise starts that do not happen without a daemon.
     let writer = StateWriterInfo::find(&context)?;
     let page = context.open_records_with(Some(fleet_config::load(&context)?))?.agents(now)?;
     if args.json {
@@ -114,6 +115,7 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
         &["DESCRIPTION"],
     );
     for it in shown {
+        // An idle agent shows its last job, which `heeler jobs show` explains.
         let job = it.current_job.as_ref().or(it.last_job.as_ref());
         lines.push(vec![
             it.name.as_str().into(),
@@ -132,6 +134,7 @@ fn show(global: &GlobalArgs, args: &AgentTargetArgs) -> CommandResult {
     let now = process_env::now();
     let context = CommandContext::find(global)?;
     let loaded = fleet_config::load(&context)?;
+    // Resolve the name here, because only this lookup suggests a similar one.
     let name = loaded.find_agent(&args.agent).map_err(unknown)?.name.to_string();
     let one = context.open_records_with(Some(loaded))?.agent(&name, now)?;
     match args.json {
@@ -155,6 +158,7 @@ fn unknown(error: AgentLookupError) -> CommandFailure {
 
 fn status(agent: &AgentSummary) -> SafeText {
     let status = match (agent.enabled, agent.status) {
+        // A disabled agent finishes its running jobs.
         (false, AgentStatus::Running) => "running, disabled".to_owned(),
         (false, _) => "disabled".to_owned(),
         (true, status) => status.to_string(),

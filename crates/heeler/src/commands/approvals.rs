@@ -157,6 +157,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
             // Check first: do not ask for a reason if there is nothing to reject.
             find_all(&context, ids, ApprovalVerb::Reject)?;
             let text = match reason {
+                // A script must not hang at a prompt, so only a person is asked.
                 None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
                 reason => reason.clone(),
             };
@@ -175,6 +176,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
 fn ask_reason() -> CommandResult<Option<String>> {
     write!(anstream::stderr().lock(), "reason for rejecting [Enter for none]: ")?;
     let mut line = String::new();
+    // Ctrl-D is not Enter: the person wants to leave without an answer.
     if std::io::stdin().read_line(&mut line)? == 0 {
         return Err(CommandFailure::message(
             FailureCode::Interrupted,
@@ -198,6 +200,7 @@ fn read_reply(text: &str) -> CommandResult<String> {
 }
 
 fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
+    // Answered questions would bury the ones that wait.
     let status = if args.all { None } else { Some(args.status.unwrap_or(ApprovalStatus::Pending)) };
     let (run, before) = (args.run.clone(), args.before.clone());
     let wanted = ApprovalListQuery { status, run, before, limit: args.limit.get() as usize };
@@ -270,11 +273,13 @@ fn print(approval: &Approval, now: Timestamp) -> CommandResult {
     output::print_field("Phase", text(approval.phase.as_deref()))?;
     output::print_field("Artifact", text(approval.artifact.as_deref()))?;
     output::print_field("Asked", time(Some(approval.created_at)))?;
+    // The deadline of an answered question has no meaning any more.
     let until = approval.expires_at.filter(|_| approval.status == ApprovalStatus::Pending);
     output::print_field("Waits until", until.map(|at| output::due_text(at, now).into()))?;
     output::print_field("Answered by", text(approval.responded_by.as_deref()))?;
     output::print_field("Answered", time(approval.responded_at))?;
     output::print_line("")?;
+    // The question is text of an agent, and must not control the terminal.
     output::print_line(output::sanitize(&question_text(approval)))?;
     if let Some(response) = &approval.response {
         output::print_line("")?;
@@ -354,6 +359,7 @@ fn check(approval: &Approval, verb: ApprovalVerb) -> CommandResult {
         // An agent's question can be refused; rejecting a gate that expects text ends it.
         ApprovalVerb::Reject => true,
     };
+    // The daemon's refusal of an answered question is better: it names who answered.
     if fits || approval.status != ApprovalStatus::Pending {
         return Ok(());
     }
@@ -376,6 +382,7 @@ fn find_all(
     ids: &[String],
     verb: ApprovalVerb,
 ) -> CommandResult<Vec<Approval>> {
+    // clap requires at least one ID.
     let reader = context.reader_for("approval", &ids[0])?;
     let find = |id: &String| -> CommandResult<Approval> {
         let approval = reader.find_approval(id)?;
@@ -394,6 +401,7 @@ fn find_all(
                 }
             }
         })?;
+        // Two prefixes may name the same approval, and the second answer would be refused.
         if found.iter().all(|it| it.id != approval.id) {
             found.push(approval);
         }
@@ -409,12 +417,14 @@ fn answer_all(
     answer: &ApprovalAnswer,
     json: bool,
 ) -> CommandResult {
+    // The lookup below reads the database, and a reader refuses an older one.
     context.migrate_database()?;
     let found = find_all(context, ids, verb)?;
     let mut answers = Vec::new();
     let mut failure = None;
     for approval in found {
         let id = approval.id;
+        // One request each: an approval that is refused must not prevent the others.
         let command = DaemonCommand::Approval {
             approval: id.clone(),
             answer: answer.clone(),

@@ -61,6 +61,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BackupArgs) -> CommandResult {
         let message = format!("there is nothing to back up in {}", context.state_dir);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
     }
+    // The extension decides about compression, so an unknown one is refused before any work.
     check_name(args)?;
     let progress = ProgressIndicator::bytes("backing up", context.quiet || args.json);
     let report =
@@ -120,6 +121,7 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
         confirm(&context, args)?;
     }
     drop(there);
+    // A restore on a new machine has no state directory yet.
     let dir = StateDir::create(&context.state_dir)?;
     let progress = ProgressIndicator::bytes("restoring", context.quiet || args.json);
     let report = restore_from_file(&dir, &args.file, process_env::now(), &mut |done, all| {
@@ -131,12 +133,14 @@ pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult 
         RestoreError::Lock(_) => CommandFailure::new(FailureCode::Refused, error),
         other => CommandFailure::new(FailureCode::Failed, other),
     })?;
+    // The views on disk still describe the state before the restore.
     crate::adopt::publish_views(&context, "restore");
     print(args, &report)
 }
 
 fn confirm(context: &CommandContext, args: &RestoreArgs) -> CommandResult {
     let question = format!("Replace the state in {} with {}?", context.state_dir, args.file);
+    // No prompt in a script: it must say `--yes`, so that it replaces nothing by accident.
     if !std::io::stdin().is_terminal() {
         let message = format!("{} already holds a fleet's state", context.state_dir);
         return Err(CommandFailure::message(FailureCode::Refused, message)
@@ -173,6 +177,7 @@ fn print(args: &RestoreArgs, report: &RestoreReport) -> CommandResult {
     for path in &report.conflict_copies {
         output::print_line(format!("differs from the existing file; the restored copy is {path}"))?;
     }
+    // A damaged database cannot be backed up; it is moved aside as it is.
     if let Some(path) = report.safety_backup.as_ref().or(report.damaged.as_ref()) {
         output::print_line(format!("the previous state is in {path}"))?;
     }

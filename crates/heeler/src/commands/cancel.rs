@@ -39,12 +39,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
     context.migrate_database()?;
     let reader = context.reader_for("job", &args.ids[0])?;
     let jobs: Vec<Job> =
+        // All IDs are resolved first, so that a misspelled one cancels nothing.
         args.ids.iter().map(|id| Ok(reader.find_job(id)?)).collect::<CommandResult<_>>()?;
     drop(reader);
     let mut results: Vec<Value> = Vec::new();
     let mut failure = None;
     for job in jobs {
         let id = job.head.id.clone();
+        // A queued job ends at once, so no note about a wait is needed.
         if job.head.status == JobStatus::Running && !(args.json || global.quiet) {
             let more = if args.now { "" } else { " (--now kills it at once)" };
             // The job must be cancelled even if this note cannot be written.
@@ -78,6 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobCancelArgs) -> CommandResult {
 /// Asks the daemon to cancel a job, and waits until its end is recorded.
 fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job> {
     let command = DaemonCommand::Cancel { job: id.clone(), now, by: context.caller_name() };
+    // The reply only says that the run was told. The loop below waits for its end.
     daemon::request(context, &command)?;
     let deadline = Instant::now() + END_WAIT;
     loop {
@@ -85,10 +88,12 @@ fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job>
         if job.head.status == JobStatus::Cancelled {
             return Ok(job);
         }
+        // The job may have completed before the cancel request reached it.
         if job.head.status.is_final() {
             let message = format!("job {id} has already ended: {}", job.head.status);
             return Err(CommandFailure::message(FailureCode::Refused, message));
         }
+        // A run that cannot be settled never ends, so waiting the full time would be useless.
         if let Some(fault) = find_run_fault(context, id)? {
             return Err(CommandFailure::message(FailureCode::Failed, fault).hint("heeler doctor"));
         }
@@ -103,6 +108,7 @@ fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job>
 
 /// Returns the reason why a job's run cannot be settled, if the daemon knows one.
 fn find_run_fault(context: &CommandContext, id: &JobId) -> CommandResult<Option<String>> {
+    // A temporary daemon may just be replaced; the next poll asks again.
     let Some(mut daemon) = daemon::connect(context)? else { return Ok(None) };
     let Ok(CommandReply::Status(status)) =
         daemon.send_command(&DaemonCommand::Status, Some(END_WAIT))

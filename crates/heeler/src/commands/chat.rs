@@ -80,6 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let here = process_env::working_directory()?;
     let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
     let sessions = session_directory(&env, &here)?;
+    // Both ends must be terminals: a screen cannot read keys from a pipe nor be drawn into one.
     let on_screen =
         !args.plain && std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     // Signals must be handled before the terminal changes mode, so that every exit restores it.
@@ -89,14 +90,17 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         None => None,
         Some(Some(id)) => Some(id.clone()),
         Some(None) if on_screen => {
+            // The conversation takes over this handle, so the terminal's mode stays the same.
             let opened = terminal.insert(TerminalHandle::open().map_err(anyhow::Error::from)?);
             match pick_session(&sessions, opened, &mut inputs, &env)? {
                 Some(id) => Some(id),
                 None => return Ok(()),
             }
         }
+        // Without a screen no one can choose, so the IDs are printed for the next command.
         Some(None) => return list(&sessions),
     };
+    // The variable of agents-fleet keeps its meaning for people who come from there.
     let older = match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
         true => OldFormatPolicy::Keep,
         false => OldFormatPolicy::Migrate,
@@ -105,6 +109,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         Some(id) => {
             let mut opened = sessions.open(&id, process_env::now(), older).map_err(not_opened)?;
             let context = find_session_fleet(global, &opened.session_file)?;
+            // The session is locked since it was opened, so no other terminal changes it meanwhile.
             opened.warnings.extend(assign_agent(&mut opened.session_file, args, &context)?);
             (opened.session_file, opened.warnings, context)
         }
@@ -113,6 +118,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
             let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref())?;
             // Fail before a session is created if the fleet's state cannot be opened.
             drop(context.open_reader()?);
+            // With both paths, a later `--resume` from anywhere finds this fleet.
             let mut about = ConversationState::default();
             about.agent = Some(agent);
             about.state_dir = Some(context.state_dir.clone());
@@ -121,6 +127,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         }
     };
     let manner = ConversationOptions {
+        // Plain lines may come from a script, so the agent's questions are not asked there.
         attended: on_screen,
         worker_exit_policy: args.workers.into(),
         insights: !args.no_insights,
@@ -130,11 +137,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
     let (fleet, events) = DaemonFleet::open(&context)?;
+    // Before the conversation begins: its first request may cause events.
     inputs.forward_events(events);
+    // Read before the conversation takes the session file.
     let history = chat::prompt_history(&session_file);
     let conversation =
         Conversation::begin(sessions, session_file, Box::new(fleet), manner, process_env::now());
     let mut conversation = conversation.map_err(anyhow::Error::from)?;
+    // Shown within the conversation: on the screen a printed line would be overdrawn.
     warnings.into_iter().for_each(|warning| conversation.warn(warning));
     match on_screen {
         true => {
@@ -160,6 +170,7 @@ fn session_directory(
     env: &std::collections::BTreeMap<String, String>,
     here: &Utf8Path,
 ) -> CommandResult<SessionDirectory> {
+    // agents-fleet ignores HEELER_HOME, so its folder is found by HOME alone.
     let foreign = env.get("HOME").map(|home| Utf8Path::new(home).join(".fleet/sessions"));
     Ok(SessionDirectory::new(home(env, here)?.join("sessions"), foreign.into_iter().collect()))
 }
@@ -180,6 +191,7 @@ fn find_session_fleet(
     session_file: &SessionFile,
 ) -> CommandResult<CommandContext> {
     let about = session_file.state();
+    // The config is found from the folder in which the session began, not from the current one.
     let folder = about.folder.clone().filter(|folder| folder.is_dir());
     // If the folder is gone, the project was moved together with its state.
     let state_dir = about.state_dir.clone().filter(|own| folder.is_some() || own.is_dir());
@@ -188,6 +200,7 @@ fn find_session_fleet(
         global.config = folder;
     }
     let context = CommandContext::find(&global)?;
+    // A person who names a state directory decides; the session then moves there.
     match state_dir.filter(|own| global.state_dir.is_none() && *own != context.state_dir) {
         None => Ok(context),
         Some(own) if own.is_dir() => {
@@ -195,6 +208,7 @@ fn find_session_fleet(
             CommandContext::find(&global)
         }
         Some(own) => {
+            // Elsewhere the agent would not know the earlier messages.
             let message = format!("the session's state directory {own} no longer exists");
             let hint = format!("-s {} continues the session there", context.state_dir);
             Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
@@ -210,6 +224,7 @@ fn assign_agent(
     context: &CommandContext,
 ) -> CommandResult<Option<String>> {
     let known = session_file.state().agent.clone();
+    // The agent itself is not checked here: its turns report it if it is gone.
     if args.agent.is_none() && known.is_some() {
         if session_file.state().state_dir.as_ref() != Some(&context.state_dir) {
             let state_dir = Some(context.state_dir.clone());
@@ -247,6 +262,7 @@ fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<Stri
             let hint = format!("heeler chat AGENT, with one of: {}", names());
             CommandFailure::new(FailureCode::NotFound, error).hint(hint)
         })?,
+        // Agents that cannot converse do not make the choice ambiguous.
         (None, [one]) => one,
         (None, []) => return Err(no_agent_failure()),
         (None, [first, ..]) => {
@@ -267,6 +283,7 @@ fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<Stri
 }
 
 fn can_talk(agent: &AgentConfig) -> bool {
+    // The other runtimes take one prompt per process and cannot receive messages in between.
     matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Scripted { .. })
 }
 
@@ -281,6 +298,7 @@ fn no_agent_failure() -> CommandFailure {
 /// Returns the insights of earlier sessions if this session has no turns; they go into its first
 /// turn.
 fn load_insights(sessions: &SessionDirectory, about: &ConversationState) -> Option<String> {
+    // A session that has turns received the insights with its first one.
     let is_new = about.turns.is_empty();
     is_new
         .then(|| sessions.latest_insights(about.agent.as_deref(), about.folder.as_deref()))
@@ -314,6 +332,7 @@ fn list(sessions: &SessionDirectory) -> CommandResult {
     for one in sessions.list().map_err(not_opened)? {
         let count = one.entry_count_label();
         let preview = one.fault.or(one.last_message).unwrap_or_default();
+        // One line per session, so that the list can be filtered by line.
         let preview: String = preview.lines().next().unwrap_or_default().chars().take(80).collect();
         output::print_line(format!("{}  {}  {count}  {preview}", one.id, one.updated))?;
     }

@@ -50,6 +50,7 @@ pub(crate) fn run(args: &CompletionsArgs) -> CommandResult {
 pub(crate) fn man(args: &ManArgs) -> CommandResult {
     std::fs::create_dir_all(&args.dir)?;
     let mut command = crate::command();
+    // Without this the global options are missing from the pages of subcommands.
     command.build();
     let count = write_pages(&command, "heeler", &args.dir)?;
     Ok(output::print_line(format!("wrote {count} manual pages to {}", args.dir))?)
@@ -61,6 +62,7 @@ fn write_pages(command: &clap::Command, name: &str, dir: &Utf8Path) -> CommandRe
     clap_mangen::Man::new(command.clone().name(name.to_owned())).render(&mut page)?;
     std::fs::write(dir.join(format!("{name}.1")), page)?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        // clap adds this subcommand to every command, which would double the number of pages.
         if sub.get_name() != "help" {
             count += write_pages(sub, &format!("{name}-{}", sub.get_name()), dir)?;
         }

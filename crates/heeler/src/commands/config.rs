@@ -82,6 +82,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ConfigCommand) -> CommandResult
 
 fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
     let file = context.config_file()?;
+    // Invalid workflows only disable themselves elsewhere; here they are errors.
     let result = fleet_config::try_load(context, file, &text_file::read_text)?
         .and_then(LoadedConfig::require_no_faults);
     if as_json {
@@ -94,6 +95,7 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
     match result {
         Ok(loaded) => {
             fleet_config::print_faults(context, &loaded.warnings)?;
+            // A good moment to refresh the schemas, but no reason to create the directory.
             if context.state_dir.is_dir() {
                 schema::write_schemas(&context.state_dir)?;
             }
@@ -188,10 +190,13 @@ fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
     let before = text_file::read_text(&file)?;
     let name = file.file_name().unwrap_or("config.yaml");
     let draft =
+        // The file keeps its name as a suffix, so that editors recognize its format.
         tempfile::Builder::new().prefix("heeler-edit-").suffix(&format!("-{name}")).tempfile()?;
+    // The file itself stays valid while its draft is edited: a daemon may reload it at any time.
     std::fs::write(draft.path(), &before)?;
     loop {
         open_editor(context, draft.path())?;
+        // Read by path: many editors replace the file instead of writing to it.
         let text = std::fs::read_to_string(draft.path())?;
         if text == before {
             return Ok(output::print_note("nothing changed")?);
@@ -199,12 +204,14 @@ fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
         match check_edit(context, &file, &text)? {
             Ok(loaded) => {
                 fleet_config::print_faults(context, &loaded.warnings)?;
+                // Fails if someone else has changed the file meanwhile.
                 text_file::replace_text(&file, &before, &text)?;
                 return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {
                 fleet_config::print_faults(context, &faults)?;
                 if !ask_again()? {
+                    // The work of a person is never deleted with the temporary file.
                     let (_, path) = draft.keep().map_err(|error| error.error)?;
                     let message = format!("{file} was not changed: {}", faults.summary());
                     return Err(CommandFailure::message(FailureCode::Usage, message)
@@ -232,6 +239,7 @@ fn check_edit(
     file: &Utf8Path,
     text: &str,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
+    // The config may refer to the file by a link or another relative path.
     let is_edited = |path: &Utf8Path| path.canonicalize_utf8().is_ok_and(|path| path == file);
     let loaded =
         fleet_config::try_load(context, context.config_file()?, &|path| match is_edited(path) {
@@ -258,6 +266,7 @@ fn open_editor(context: &CommandContext, draft: &std::path::Path) -> CommandResu
 }
 
 fn ask_again() -> CommandResult<bool> {
+    // A script as the editor would give the same text again, forever.
     if !std::io::stdin().is_terminal() {
         return Ok(false);
     }

@@ -34,7 +34,6 @@ pub(crate) struct CostsArgs {
     pub(crate) json: bool,
 }
 
-/// Grouping of costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum CostGroupingArg {
     Agent,
@@ -67,6 +66,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     if costs.costs.is_empty() {
         return Ok(output::print_line("nothing spent")?);
     }
+    // Shares are computed from integers, so that rounding of dollars cannot distort them.
     let total: i64 = costs.costs.iter().map(|item| item.micros).sum();
     let mut lines = OutputTable::new(&[&costs.by.as_str().to_uppercase(), "COST", "SHARE"], &[]);
     for item in &costs.costs {

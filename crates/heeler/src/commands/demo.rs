@@ -73,6 +73,7 @@ pub(crate) struct DemoArgs {
 
 /// Runs `demo`.
 pub(crate) fn run(args: &DemoArgs) -> CommandResult {
+    // The writer is this program itself, so that it can be killed as a process of its own.
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
@@ -85,6 +86,7 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
         return serve::run(&demo, args.dir.is_none());
     }
     match demo.run() {
+        // Child processes were interrupted too, so their failures say nothing.
         Err(_) if demo.is_interrupted() => Err(demo.interrupted_failure()),
         done => done,
     }
@@ -140,6 +142,7 @@ impl DemoContext {
         let session = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The password is tulip."]))?;
         self.run_command("fleet", &scout_args(&[&session, "--fork", "-p", "The goal is Rome."]))?;
+        // The fork was used last, so it is the newest session of the agent.
         let fork = self.session_of("scout")?;
         self.run_command("fleet", &scout_args(&[&session, "-p", "The goal is Paris."]))?;
 
@@ -151,6 +154,7 @@ impl DemoContext {
         )?;
         let forked = self
             .capture_command("fleet", &scout_args(&[&[fork.as_str()], &question[..]].concat()))?;
+        // The demo checks what it claims, instead of printing a prepared text.
         let knows = |answer: &str, known: &str, unknown: &str| {
             answer.contains("tulip") && answer.contains(known) && !answer.contains(unknown)
         };
@@ -177,6 +181,7 @@ impl DemoContext {
         let missing = || {
             CommandFailure::message(FailureCode::Bug, "the workflow did not ask for an approval")
         };
+        // IDs are random, so they are read from the output of a command, as a script would do.
         let (ask, run) = found("id").zip(found("workflowRunId")).ok_or_else(missing)?;
         self.run_command("build", &["approvals", "approve", &ask])?;
         self.run_command("build", &["workflow", "watch", &run])?;
@@ -186,6 +191,7 @@ impl DemoContext {
     /// Returns a failure that names the cancelled jobs and the remaining files.
     fn interrupted_failure(&self) -> CommandFailure {
         let list = ["jobs", "--status", "cancelled", "--json"];
+        // This is already a failure; a second one must not hide it.
         let jobs = self.json("fleet", &list).unwrap_or_default();
         let jobs = jobs["jobs"].as_array().cloned().unwrap_or_default();
         let names = jobs.iter().filter_map(|job| job["agent"].as_str());
@@ -238,11 +244,13 @@ impl DemoContext {
             child.wait()?;
         }
         self.check_interrupted()?;
+        // Opening repairs a torn last line, as the next writer of a real transcript would.
         let opened = TranscriptWriter::open(&file, TranscriptWriterOptions::default())
             .map_err(anyhow::Error::from)?;
         drop(opened);
         let page = heeler_transcript::read_tail(&file, usize::MAX).map_err(anyhow::Error::from)?;
         let rows = page.records.len();
+        // More rows are right too: the last one may be written but not acknowledged.
         if rows < acknowledged || !page.faults.is_empty() {
             let message = format!("{acknowledged} rows were acknowledged, {rows} were found");
             return Err(CommandFailure::message(FailureCode::Bug, message));
@@ -266,6 +274,7 @@ fn write_until_killed(file: &Utf8Path) -> CommandResult {
     for number in 0_u64.. {
         let row = format!(r#"{{"type":"assistant","content":"row {number}"}}"#);
         log.append(row.as_bytes()).map_err(anyhow::Error::from)?;
+        // The number is printed only after the row was appended: it is the acknowledgement.
         writeln!(out, "{number}")?;
     }
     Ok(())
@@ -281,6 +290,7 @@ fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
             )
         });
     };
+    // A folder that cannot be read counts as used.
     let is_used =
         dir.exists() && dir.read_dir_utf8().map_or(true, |mut found| found.next().is_some());
     if is_used {
@@ -289,5 +299,6 @@ fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
         return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     std::fs::create_dir_all(dir)?;
+    // Commands of the demo run in subfolders, so the path must be absolute.
     Ok(process_env::working_directory()?.join(dir))
 }

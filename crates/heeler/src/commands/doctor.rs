@@ -63,6 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     if args.footprint {
         return footprint::run(&context, args.remove, args.yes, args.json);
     }
+    // With `--json` an empty report is printed, so that programs need no special case.
     if !context.state_dir.exists() && !args.json {
         return Ok(output::print_line(format!(
             "{} does not exist yet: nothing to check",
@@ -74,6 +75,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         output::print_error(failure.text())?;
     }
     let progress = ProgressIndicator::spinner("checking", context.quiet || args.json);
+    // Settle before examining: dead runs would otherwise be reported although they are repaired.
     let settled = if args.fix { settle_runs(&context)? } else { Vec::new() };
     let mut findings =
         doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
@@ -81,10 +83,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         true => doctor::fix(&context.state_dir, &findings, process_env::now()),
         false => Vec::new(),
     };
+    // Examine again, so that the exit code tells what remains.
     if args.fix {
         findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
     progress.end();
+    // This is a property of the machine, which no repair of the state can change.
     let ungrouped = heeler_runner::control_group_unavailable_reason();
     match args.json {
         true => {
@@ -103,6 +107,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
             }
         }
     }
+    // Notes need no action, so a check in a script must not fail for them.
     match findings.iter().any(|finding| finding.severity > FindingSeverity::Note) {
         true => Err(CommandFailure::silent(FailureCode::Failed)),
         false => Ok(()),
@@ -111,6 +116,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
 
 /// Commits the result of every run that has no processes left; an error is printed, not returned.
 fn settle_runs(context: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
+    // Opening a writer would create a database, which must be left to adoption or a rebuild.
     if !context.state_dir.join("heeler.db").exists() {
         return Ok(Vec::new());
     }
@@ -118,9 +124,11 @@ fn settle_runs(context: &CommandContext) -> CommandResult<Vec<CommittedRun>> {
     let settled = engine
         .open_writer("doctor --fix", SETTLE_WAIT)
         .map_err(anyhow::Error::from)
+        // A user who calls `doctor` suspects damage, so run folders without a row are searched too.
         .and_then(|store| Ok(recover_runs(&engine, &store, RunFolderCheck::Always)?));
     match settled {
         Ok(recovered) => Ok(recovered.committed),
+        // A running daemon holds the lock and settles runs itself; the other checks still help.
         Err(error) => {
             output::print_error(CommandFailure::new(FailureCode::Failed, error).text())?;
             Ok(Vec::new())
@@ -193,6 +201,7 @@ fn rebuild(context: &CommandContext, args: &DoctorArgs) -> CommandResult {
     }
     let progress = ProgressIndicator::spinner("rebuilding", context.quiet || args.json);
     let rebuilt = heeler_import::rebuild(&context.state_dir, process_env::now());
+    // The views on disk still describe the lost database.
     if rebuilt.is_ok() {
         crate::adopt::publish_views(context, "doctor");
     }
@@ -228,6 +237,7 @@ fn print_rebuilt(rebuilt: &RebuildReport) -> CommandResult {
     for refusal in &rebuilt.report.refused {
         output::print_line(format!("unreadable: {}: {}", refusal.what, refusal.reason))?;
     }
+    // A rebuild may be incomplete, and the user must know what is missing.
     for lost in &rebuilt.losses {
         output::print_line(format!("lost: {lost}"))?;
     }

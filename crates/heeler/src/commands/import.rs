@@ -44,12 +44,15 @@ enum ImportSystemArg {
 pub(crate) fn run(global: &GlobalArgs, args: &ImportArgs) -> CommandResult {
     let now = process_env::now();
     let context = CommandContext::find(global)?;
+    // The target may be herdctl's own directory, whose state must not be shadowed.
     adopt::adopt_if_foreign(&context)?;
     let store = context.store("import", now)?;
     let progress = ProgressIndicator::spinner("importing", context.quiet || args.json);
     let result = import(&store, args, &context)?;
+    // Publish even after a failed import: the records before the failure are committed.
     let published = store.publish_views(now);
     progress.end();
+    // Every error is mapped after the progress display is gone, so that it is not overdrawn.
     let report = result.map_err(|error| match error {
         ImportError::Open { .. }
         | ImportError::NotAFolder { .. }

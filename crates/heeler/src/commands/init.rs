@@ -53,6 +53,7 @@ pub(crate) fn run(args: &InitArgs) -> CommandResult {
 
 fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
+    // Also herdctl's names: a second config would hide the existing one.
     for (name, _) in CONFIG_NAMES {
         if folder.join(name).exists() {
             let message = format!("{} exists; nothing was changed", folder.join(name));
@@ -64,10 +65,12 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
         let error = anyhow::Error::new(error).context(format!("cannot create the folder {folder}"));
         CommandFailure::new(FailureCode::Failed, error)
     })?;
+    // A folder may have a name that no fleet can have.
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     schema::write_schemas(&folder.join(".heeler"))?;
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
+    // An interrupted `init` may have written it already.
     if !first_agent.exists() {
         let schema = format!("../.heeler/{}", schema::AGENT);
         write_new(&first_agent, &templates::first_agent_file(&schema))?;
@@ -96,11 +99,13 @@ fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
         })?;
     let relative = format!("agents/{name}.yaml");
     let before = text_file::read_text(&file)?;
+    // Computed first: a config that cannot be edited must not leave an agent file behind.
     let after = templates::add_agent(&before, &relative)
         .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
     schema::write_schemas(&here.join(state_name))?;
     let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
     write_new(&here.join(&relative), &text)?;
+    // Last, so that the config never names a file that does not exist.
     text_file::replace_text(&file, &before, &after)?;
     output::print_line(format!("added {name} to {file}"))?;
     Ok(output::print_line("\nNext: heeler config validate")?)
@@ -109,6 +114,7 @@ fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
 /// Writes a file that must not exist yet.
 fn write_new(path: &Utf8Path, text: &str) -> CommandResult {
     std::fs::create_dir_all(crate::text_file::parent_dir(path))?;
+    // `create_new` refuses an existing file without a gap between check and creation.
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = file.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => CommandFailure::message(
@@ -127,6 +133,7 @@ fn write_new(path: &Utf8Path, text: &str) -> CommandResult {
 /// Adds the state directory to .gitignore, unless it is listed already.
 fn ignore_state(folder: &Utf8Path) -> CommandResult {
     let path = folder.join(".gitignore");
+    // The link may lead out of the project, to a file that others share.
     if path.is_symlink() {
         let text = format!("{path} is a link and was not changed; add .heeler/ to it yourself");
         return Ok(output::print_note(&text)?);
@@ -144,6 +151,7 @@ fn ignore_state(folder: &Utf8Path) -> CommandResult {
     }
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&path)?;
+    // `.env` is the place for secrets, so it must not be committed either.
     file.write_all(format!("{newline}.heeler/\n.env\n").as_bytes())?;
     Ok(output::print_line(format!("added .heeler/ to {path}"))?)
 }

@@ -104,6 +104,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &JobsArgs) -> CommandResult {
 
 /// Runs herdctl's `job ID [--logs]`.
 pub(crate) fn run_job(global: &GlobalArgs, args: &JobArgs) -> CommandResult {
+    // Two JSON documents on one output could not be parsed.
     if args.logs && args.show.json {
         return logs::print_job_log(
             global,
@@ -169,6 +170,7 @@ fn print_list(
         ]);
     }
     lines.print()?;
+    // The word alone does not say what to do.
     if jobs.iter().any(|job| job.dead) {
         output::print_note(
             "dead: the record says running, but no process runs it; `heeler start` or `heeler doctor --fix` settles it",

@@ -111,11 +111,13 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
             anyhow::Error::new(error).context(format!("cannot read {path}")),
         )
     };
+    // A follower waits for the first daemon instead.
     if !how.follow && !path.exists() {
         return Ok(output::print_note(&format!("{path} does not exist yet: no daemon has run"))?);
     }
     let (mut tail, lines) = LogTail::last(&path, how.lines.get()).map_err(failed)?;
     let print = |lines: Vec<String>| {
+        // The log quotes errors of agents, which must not control the terminal.
         lines.iter().try_for_each(|line| output::print_line(output::sanitize(line)))
     };
     print(lines)?;
@@ -123,6 +125,7 @@ fn print_daemon_log(global: &GlobalArgs, how: &LogOutputArgs) -> CommandResult {
         return Ok(());
     }
     loop {
+        // The daemon rotates the file, which a poll notices and a read of an open file does not.
         std::thread::sleep(LOG_POLL_INTERVAL);
         print(tail.read_more().map_err(failed)?)?;
     }
@@ -139,8 +142,10 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
         Some(path) if path.is_file() => {
             let page = read_tail(path, view.rows_wanted()).map_err(anyhow::Error::from)?;
             view.print_page(&job.head, &page)?;
+            // Follow from where the page ended: rows written since are neither lost nor repeated.
             FollowStart::Offset(page.end)
         }
+        // A queued job writes its first row later.
         _ if how.follow && !job.head.status.is_final() => FollowStart::Beginning,
         _ => {
             return Err(CommandFailure::message(
@@ -158,6 +163,7 @@ pub(crate) fn print_job_log(global: &GlobalArgs, id: &str, how: &LogOutputArgs) 
         let is_over = reader.job(&head.id)?.is_none_or(|job| job.head.status.is_final());
         Ok((Vec::new(), is_over))
     })?;
+    // The job has ended, so these calls get no result any more.
     view.unfinished(&head, true).iter().try_for_each(|line| view.print(line))
 }
 
@@ -173,6 +179,7 @@ pub(crate) fn print_jobs_log(
 ) -> CommandResult {
     let (heads, is_over) = jobs(reader)?;
     let mut view = LogPrinter::new(how);
+    // The width is fixed by the first jobs, because printed lines cannot be aligned again.
     view.agent_width = heads.iter().map(|head| head.agent.chars().count()).max();
     let starts = view.print_newest(context, reader, &heads)?;
     let is_followed = how.follow && !is_over;
@@ -209,10 +216,12 @@ fn follow(
     loop {
         // Query before reading: the transcripts of jobs that have ended are then complete.
         let (heads, is_over) = jobs(reader)?;
+        // The list has the newest job first, and rows of older jobs should be printed first.
         for head in heads.iter().rev().filter(|head| known.insert(head.id.clone())) {
             add(head, FollowStart::Beginning, &mut feed)?;
         }
         let wait = if is_over { LAST_LINES_WAIT } else { POLL_INTERVAL };
+        // Jobs are queried again only after a pause, so that a busy follower is not slowed.
         while let Some((head, event)) = feed.next(wait).map_err(anyhow::Error::from)? {
             view.print_event(head, &event)?;
         }
@@ -224,6 +233,7 @@ fn follow(
 
 /// Returns the reason why a job has no transcript, if known.
 fn why_no_transcript(context: &CommandContext, job: &JobId) -> CommandResult<String> {
+    // Retention moves transcripts to the trash, but keeps the record of the job.
     let dir = context.dir()?;
     let name = dir.job_transcript(job).file_name().unwrap_or_default().to_owned();
     let trashed = dir.trashed_job(job).join(name);
@@ -274,6 +284,7 @@ impl LogPrinter {
     /// Returns the number of rows to read for the wanted lines: a tool call and its result share a
     /// line.
     fn rows_wanted(&self) -> usize {
+        // A JSON line is one row; otherwise half of the rows may be results that share a line.
         let lines = self.how.lines.get();
         if self.how.json { lines } else { lines.saturating_mul(2) }
     }
@@ -289,9 +300,11 @@ impl LogPrinter {
         let mut lines: Vec<LogLine> = Vec::new();
         let mut starts = HashMap::new();
         for head in heads {
+            // Jobs come newest first, so older ones are not read once there is enough.
             let is_enough = lines.len() >= self.how.lines.get();
             let path = context.log_path(reader, head)?.filter(|path| !is_enough && path.is_file());
             let Some(path) = path else {
+                // Old jobs that still run are followed although none of their rows are shown yet.
                 if !head.status.is_final() {
                     let start = if is_enough { FollowStart::End } else { FollowStart::Beginning };
                     starts.insert(head.id.clone(), start);
@@ -312,6 +325,7 @@ impl LogPrinter {
     fn print_page(&mut self, head: &JobHead, page: &TranscriptPage) -> CommandResult {
         let mut lines: Vec<LogLine> =
             page.records.iter().filter_map(|record| self.line(head, record)).collect();
+        // A follower sees their results later.
         if !self.how.follow {
             lines.extend(self.unfinished(head, head.status.is_final()));
         }
@@ -334,6 +348,7 @@ impl LogPrinter {
                 self.print_faults(&[*fault], Utf8Path::new("the transcript"))
             }
             MultiJobFeedEvent::Restarted => {
+                // Its open calls belong to the content that was replaced.
                 self.formatters.remove(&head.id);
                 Ok(output::print_note("the transcript was replaced; reading it from its start")?)
             }
@@ -369,6 +384,7 @@ impl LogPrinter {
 
     fn print(&mut self, line: &LogLine) -> CommandResult {
         let row = match &line.content {
+            // JSON is for programs, so it is printed byte for byte, without names or days.
             LogLineContent::Json(text) => return Ok(output::print_json_line(text)?),
             LogLineContent::Row(row) => row,
         };

@@ -41,6 +41,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
     let file =
         daemon::read_daemon_file(&context)?.filter(|file| file.pid == client.daemon_info().pid);
     let file = file.ok_or_else(|| daemon::no_daemon(&context))?;
+    // Checked before a link is made: a link that leads nowhere would stay valid.
     if file.url.is_none() {
         return Err(not_served(file.mode));
     }
@@ -64,6 +65,7 @@ fn write_redirect_page(context: &CommandContext, url: &str) -> CommandResult<Utf
         "<!doctype html><meta charset=utf-8><title>Heeler</title>\
          <meta http-equiv=refresh content=\"0;url={url}\"><a href=\"{url}\">Continue</a>\n"
     );
+    // Only the user can enter this folder. The page is replaced by the next call.
     let path = context.socket_dir()?.join("open.html");
     replace_file(&OsDisk, &path, page.as_bytes()).map_err(anyhow::Error::from)?;
     Ok(path)
@@ -87,6 +89,7 @@ fn not_served(mode: DaemonMode) -> CommandFailure {
 fn open_browser(context: &CommandContext, page: &Utf8Path) -> bool {
     let is_set = |name: &str| context.env.get(name).is_some_and(|value| !value.is_empty());
     let browser = context.env.get("BROWSER").filter(|browser| !browser.is_empty());
+    // On a server without a screen, xdg-open would start a text browser in this terminal.
     let has_screen = cfg!(target_os = "macos") || is_set("DISPLAY") || is_set("WAYLAND_DISPLAY");
     if browser.is_none() && !has_screen {
         return false;
@@ -94,6 +97,7 @@ fn open_browser(context: &CommandContext, page: &Utf8Path) -> bool {
     let openers = browser.map(String::as_str).into_iter().chain(BROWSER_OPENERS);
     openers.into_iter().any(|opener| {
         let mut command = Command::new(opener);
+        // Browsers write warnings to the terminal, which say nothing about the dashboard.
         command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     })

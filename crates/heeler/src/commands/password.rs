@@ -80,6 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResu
         PasswordCommand::Set(args) => {
             let name = name(&context, args.name.as_deref())?;
             let usage = |error| CommandFailure::new(FailureCode::Usage, error);
+            // Hashed in this process: the daemon and its log never see the password.
             let hash = hash_password(&read_password(&name)?).map_err(usage)?;
             let order = AccessOperation::SetPassword { name, scope: args.scope, hash };
             let answer = daemon::request(
@@ -137,9 +138,11 @@ fn read_password(name: &AccessName) -> CommandResult<String> {
         // One byte for the newline, and one to detect a password that is too long.
         let most = PASSWORD_BYTES_MAX as u64 + 2;
         io::BufReader::new(io::stdin().take(most)).read_line(&mut line)?;
+        // Other trailing blanks are kept, because they may be part of the password.
         return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
     }
     let first = ask_hidden(&format!("password of {name}: "))?;
+    // Typed blindly, a wrong key would lock the user out.
     match ask_hidden("repeat password: ")? == first {
         true => Ok(first),
         false => Err(CommandFailure::message(FailureCode::Usage, "the passwords do not match")),
@@ -156,6 +159,7 @@ impl HiddenInputGuard {
         // Read Ctrl-C as a byte: a signal would end the process and leave the terminal without
         // echo.
         hidden.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        // Flush: what was typed before the question was echoed, and is not part of the password.
         tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
         Ok(HiddenInputGuard(before))
     }
@@ -174,7 +178,9 @@ fn ask_hidden(question: &str) -> CommandResult<String> {
     err.write_all(question.as_bytes())?;
     err.flush()?;
     let hidden = HiddenInputGuard::new()?;
+    // Bytes, because the terminal no longer collects lines or handles Backspace.
     let typed = read_typed_line(io::stdin().lock().bytes());
+    // Before the newline and any error are printed.
     drop(hidden);
     err.write_all(b"\n")?;
     match typed? {
@@ -198,6 +204,7 @@ fn read_typed_line(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Op
         match byte? {
             b'\r' | b'\n' => break,
             INTERRUPT => return Ok(None),
+            // Ctrl-D ends the input only on an empty line, as in a shell.
             END if line.is_empty() => return Ok(None),
             BACKSPACE | DELETE => {
                 // A character may have several bytes.
@@ -206,6 +213,7 @@ fn read_typed_line(bytes: impl Iterator<Item = io::Result<u8>>) -> io::Result<Op
             ERASE_LINE => line.clear(),
             byte => line.push(byte),
         }
+        // One byte too many is kept, so that the check of the length refuses it.
         if line.len() > PASSWORD_BYTES_MAX {
             break;
         }

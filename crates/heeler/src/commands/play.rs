@@ -51,6 +51,7 @@ pub(crate) struct PlayArgs {
 
 /// Runs the script, and exits the process.
 pub(crate) fn run(args: PlayArgs) -> CommandResult {
+    // It replaces this process, so it returns only if it fails.
     if args.in_new_session {
         return Err(scripted::exec_in_new_session().into());
     }
@@ -72,9 +73,11 @@ pub(crate) fn run(args: PlayArgs) -> CommandResult {
         partial: args.include_partial_messages,
         can_ask: args.permission_prompt_tool.is_some(),
         persists_session: !args.no_session_persistence,
+        // Claude takes an empty list as "no tools"; a script cannot be limited to some.
         tools: args.tools.is_none_or(|tools| !tools.is_empty()),
         now: process_env::now,
     };
+    // The exit code is that of the script, not one of the command line's codes.
     std::process::exit(i32::from(scripted::run_scripted_agent(&play)))
 }
 

@@ -40,9 +40,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
     context.config = Some(status.config);
     // Check the config before stopping: an invalid one would prevent the new start.
     fleet_config::print_workflow_faults(&context, &fleet_config::load(&context)?)?;
+    // Waits until the state lock is free, which the new daemon needs.
     stop::stop(&context, client, StopMode::KeepJobs, true)?;
     let pid = match status.mode {
         DaemonMode::Permanent => daemon::start_permanent(&context)?,
+        // A temporary daemon stays temporary: it must not start schedules that no one asked for.
         mode @ DaemonMode::UntilIdle => match daemon::launch(&context, mode)? {
             DaemonReadiness::Ready { pid } => pid,
             DaemonReadiness::Held { holder } => {
@@ -55,6 +57,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
             }
         },
     };
+    // The new daemon is this program, so the version tells whether an upgrade took effect.
     let version = env!("CARGO_PKG_VERSION");
     if args.json {
         return Ok(output::print_json(&json!({ "pid": pid, "version": version }))?);

@@ -71,12 +71,14 @@ pub(crate) fn retry(global: &GlobalArgs, args: &JobRetryArgs) -> CommandResult {
 }
 
 fn find(context: &CommandContext, id: &str) -> CommandResult<JobId> {
+    // The lookup is a read, which refuses an older database, and the request writes anyway.
     context.migrate_database()?;
     Ok(context.reader_for("job", id)?.find_job(id)?.head.id)
 }
 
 fn print_answer(global: &GlobalArgs, answer: &CommandReply, json: bool) -> CommandResult {
     match answer {
+        // Only the ID, so that it can be used in `$(…)`.
         CommandReply::Job { job, .. } if global.quiet && !json => {
             Ok(output::print_line(job.as_str())?)
         }

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     // Leave the terminal, so that its Ctrl-C does not end the run. Fails for a session leader,
     // which has left already.
     let _session = rustix::process::setsid();
+    // clap requires at least one folder, so anything else is several.
     let [dir] = &args.dirs[..] else { return settle_all(args) };
     if args.end {
         let ended = heeler_runner::end_leftover_processes(dir, process_env::now);
@@ -44,9 +45,11 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
     let mut host = RunnerHost::new(process_env::program()?, process_env::now, read_brief()?);
+    // A run whose spec is unreadable fails below with the reason; it needs no tools before that.
     if let Some(client) = fleet_client::open_for_run(dir) {
         host = host.with_fleet_client(client);
     }
+    // Before the run begins: its stderr is a file that is kept.
     logging::redact_secrets(host.redactor());
     heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
     Ok(())
@@ -76,6 +79,7 @@ fn home() -> CommandResult<Utf8PathBuf> {
 
 /// Returns the exit code by which the daemon decides to wait, to give up or to retry later.
 fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
+    // The daemon compares the exit code with these constants of another crate.
     const {
         assert!(
             FailureCode::Refused as u8 == SETTLE_EXIT_BUSY
@@ -91,6 +95,7 @@ fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
 }
 
 fn read_brief() -> CommandResult<AgentLaunchSpec> {
+    // It comes by a pipe, because no argument and no file may hold its secrets.
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(|error| {

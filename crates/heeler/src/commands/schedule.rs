@@ -153,6 +153,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &ScheduleCommand) -> CommandResu
 
 /// Refuses times for a schedule of type `watch`; the daemon checks everything else.
 fn refuse_watch(context: &CommandContext, args: &ScheduleTargetArgs) -> CommandResult {
+    // The daemon may use an earlier, valid config, so it decides.
     let Ok(loaded) = fleet_config::load(context) else { return Ok(()) };
     let Ok(agent) = loaded.find_agent(&args.agent) else { return Ok(()) };
     let found = agent.schedules.iter().find(|it| it.name == args.schedule);
@@ -190,6 +191,7 @@ fn read_payload(file: &Utf8Path) -> CommandResult<String> {
         CommandFailure::message(FailureCode::Usage, format!("cannot send {name}: {why}"))
     };
     let mut bytes = Vec::new();
+    // One byte more tells a payload of exactly this size from a longer one.
     let most = WEBHOOK_BYTES_MAX as u64 + 1;
     let read = match file.as_str() {
         "-" => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
@@ -206,6 +208,7 @@ fn read_payload(file: &Utf8Path) -> CommandResult<String> {
 fn status(it: &ScheduleSummary) -> &'static str {
     match it.status {
         ScheduleStatus::Running => "running",
+        // A running job is shown before this, because it goes on although its agent is disabled.
         _ if it.agent_disabled => "agent disabled",
         _ if !it.enabled => "disabled",
         _ => "enabled",
@@ -253,6 +256,7 @@ fn list(global: &GlobalArgs, args: &ScheduleListArgs) -> CommandResult {
                 .into(),
             it.workflow.as_deref().unwrap_or_default().into(),
         ];
+        // The last cell belongs to the column that may be left out.
         cells.truncate(columns);
         lines.push(cells);
     }
@@ -287,6 +291,7 @@ fn print(it: &ScheduleDetails, now: Timestamp) -> CommandResult {
     };
     let ScheduleDetails { item, prompt, starts, skips, .. } = it;
     let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
+    // Shown only if a person has changed it.
     let configured = Some(&item.configured).filter(|text| **text != item.when);
     let fields: [(&str, Option<SafeText>); 11] = [
         ("agent", Some(item.agent.as_str().into())),

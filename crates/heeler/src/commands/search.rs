@@ -49,6 +49,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
         return Err(CommandFailure::message(FailureCode::Usage, "the search text is empty"));
     }
     let context = CommandContext::find(global)?;
+    // Opening loads the fleet's secrets, so it is done only if native sessions are searched.
     let native = args.native.then(|| NativeSessionReader::open(&context)).transpose()?;
     let wanted = FleetSearchQuery {
         text: args.text.clone(),
@@ -60,9 +61,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
     };
     let (zone, mut shown) = (TimeZone::system(), 0);
     let found = context.open_records()?.search_with::<CommandFailure>(&wanted, &mut |hit| {
+        // Hits are printed as they are found: a search of all transcripts may take long.
         shown += 1;
         print(args, &hit, &zone)
     })?;
+    // One unreadable transcript must not hide the hits in the others.
     for error in &found.unreadable {
         output::print_error(format!("{error}: {}", error.source))?;
     }
@@ -73,6 +76,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SearchArgs) -> CommandResult {
         ))?;
     }
     match shown {
+        // As grep does: a script can tell by the exit code whether there is a hit.
         0 => Err(CommandFailure::message(
             FailureCode::Failed,
             format!(
@@ -105,6 +109,7 @@ fn match_excerpt(text: &str, wanted: &str) -> String {
     if text.chars().count() <= SHOWN_CHARS_MAX {
         return text;
     }
+    // A regular expression is not found here; the beginning is shown then.
     let at = text.to_lowercase().find(&wanted.to_lowercase()).unwrap_or(0);
     let skip = text.char_indices().take_while(|(index, _)| *index < at).count();
     let from = skip.saturating_sub(SHOWN_CHARS_MAX / 4);

@@ -33,6 +33,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> CommandResult {
     let cwd = process_env::working_directory()?;
     let answer = match take(&cwd, args, &name, process_env::now()) {
         Ok(snapshot) => json!({ "snapshot": snapshot }),
+        // A failed snapshot must not fail the run, so the runner reads the error from the output.
         Err(error) => json!({ "error": error_chain(&error) }),
     };
     output::print_json_line(&answer.to_string())?;
@@ -52,6 +53,7 @@ fn take(
     let snapshots = SnapshotStore::open(&args.into, &tree)?.excluding(&state);
     let Snapshot { commit, base, branch, omissions: left_out } =
         snapshots.take(&tree, name, &args.note, now)?;
+    // A fork's worktree holds the whole repository, so the agent's place in it must be known.
     let below = cwd.strip_prefix(&tree.top).unwrap_or(Utf8Path::new(""));
     Ok(Some(json!({
         "commit": commit.as_str(), "base": base.as_ref().map(|base| base.as_str()),

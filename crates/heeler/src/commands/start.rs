@@ -133,6 +133,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if args.detach {
         return start_detached(global, args);
     }
+    // Before anything is opened: the daemon is then a child of this process.
     if container_init::is_needed(args.as_init) {
         return container_init::run();
     }
@@ -142,6 +143,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         return run_in_background(global, args);
     }
     let context = CommandContext::find(global)?.allow_new_state();
+    // Check the config first: an invalid one must not end a daemon that works.
     let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
         daemon::stop_idle_daemon(&context)?;
@@ -160,6 +162,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
 fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     let mut context = CommandContext::find(global)?.allow_new_state();
     if args.no_web {
+        // The background process has fixed arguments, so the option goes by its environment.
         context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
     // Show config faults here: the background process has no terminal.
@@ -169,9 +172,11 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     )?;
     let pid = match args.mode() {
         DaemonMode::Permanent => daemon::start_permanent(&context)?,
+        // A daemon that runs already serves the purpose, whichever mode it has.
         DaemonMode::UntilIdle => daemon::connect_or_start(&context)?.daemon_info().pid,
     };
     let log = context.dir()?.logs().join(DAEMON_LOG);
+    // The daemon chooses the port, so only its file tells the address.
     let url = daemon::read_daemon_file(&context)?.and_then(|file| file.url);
     if args.json {
         return Ok(output::print_json(&json!({ "pid": pid, "log": log, "url": url }))?);
@@ -201,11 +206,13 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     });
     match opened {
         Ok((context, open)) => {
+            // Only once connections are accepted: the starting process connects at once.
             report_readiness(&DaemonReadiness::Ready { pid: std::process::id() });
             open.run(global, &context, false)
         }
         Err(DaemonStartFailure::Held(holder)) => {
             report_readiness(&DaemonReadiness::Held { holder });
+            // The starting process prints the failure; here it would only repeat it in the log.
             Err(CommandFailure::silent(FailureCode::Refused))
         }
         Err(DaemonStartFailure::Failed(failure)) => {
@@ -222,6 +229,7 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
 
 /// Reports to the starting process, which may have ended meanwhile.
 fn report_readiness(readiness: &DaemonReadiness) {
+    // The newline marks a complete report: without it the reader assumes a crash.
     let mut line = serde_json::to_vec(readiness).expect("it is JSON");
     line.push(b'\n');
     let mut out = std::io::stdout().lock();
@@ -237,6 +245,7 @@ struct PreparedDaemonSetup {
 impl PreparedDaemonSetup {
     fn new(context: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
         let setup = fleet_config::daemon_setup(context, fleet_config::load(context)?)?;
+        // Each reload reads the same config file with the environment of the daemon's start.
         let again = context.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
@@ -251,6 +260,7 @@ impl PreparedDaemonSetup {
     /// Returns the config loader; its first call returns the config that is already loaded.
     fn loader(self) -> SetupLoader {
         let PreparedDaemonSetup { setup, mut load } = self;
+        // The config was just checked; loading it again could give another one.
         let mut first = Some(setup);
         Box::new(move || first.take().map_or_else(&mut load, Ok))
     }
@@ -285,10 +295,12 @@ impl OpenDaemon {
         let sockets = prepared.setup.sockets.clone();
         let surroundings = daemon::environment_hash(context)?;
         let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
+        // Before the first runner starts: it must learn the original limit.
         open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
         let connections = match args.mode() {
             DaemonMode::Permanent => ConnectionCounter::default(),
+            // Otherwise it could end before the command that started it has connected.
             DaemonMode::UntilIdle => ConnectionCounter::with_expected_connection(),
         };
         let settings = DaemonOptions {
@@ -300,12 +312,15 @@ impl OpenDaemon {
             lock_timeout: patience,
             silence_max: args.silence_max(),
         };
+        // From here on this process holds the state lock.
         let daemon = Daemon::open(settings).map_err(to_start_failure)?;
+        // Only the holder of the lock may rotate the log file.
         if let Some(limits) = logs {
             logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
         }
         let (web, reach) = match web {
             Some(WebListener { listener, reach }) => {
+                // Only programs that use the web API need the token.
                 daemon
                     .ensure_api_token()
                     .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
@@ -316,6 +331,7 @@ impl OpenDaemon {
         // This process holds the state lock, so an existing socket belongs to a dead daemon.
         let (listener, socket) = bind(&sockets, dir.root())?;
         let mut file = DaemonFile::this_process(socket, process_env::now(), VERSION, args.mode());
+        // The next command compares it with its own to decide whether this daemon is outdated.
         file.surroundings = Some(surroundings);
         file.url = reach.as_ref().map(WebEndpoint::url);
         let outlook = daemon.snapshot();
@@ -335,6 +351,7 @@ impl OpenDaemon {
             version: VERSION.to_owned(),
             clock: process_env::now,
         });
+        // The socket must accept connections before the file names it to clients.
         let serving = SocketServer::start(listener, web, app, connections)?;
         write_daemon_file(&file, &dir)
             .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
@@ -350,13 +367,16 @@ impl OpenDaemon {
     ) -> CommandResult {
         let OpenDaemon { daemon, file, serving } = self;
         let dir = context.dir()?;
+        // Loading the config has left much free memory behind.
         memory_trimmer::start_memory_trimmer()?;
         socket_server::handle_signals(daemon.handle(), is_attended && !global.quiet)?;
         tracing::info!(pid = file.pid, state = %dir.root(), url = file.url, "ready");
         if let Some(url) = file.url.as_ref().filter(|_| is_attended && !global.quiet) {
             output::print_note(&format!("dashboard: {url} (heeler open logs you in)"))?;
         }
+        // The file is removed under the lock, so it is never that of the next daemon.
         let ended = daemon.run(|| remove_daemon_file(&file, &dir));
+        // After the dispatcher: the reply to `heeler stop` is sent last.
         serving.end();
         match ended {
             DaemonExit::Stopped => tracing::info!("stopped"),
@@ -381,6 +401,7 @@ fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
 
 fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
     match error {
+        // The caller may wait for this one; all other failures are final.
         DaemonOpenError::Open(StateOpenError::Busy { source, .. }) => {
             DaemonStartFailure::Held(writer_name(&source))
         }
@@ -396,6 +417,7 @@ fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
 /// Describes the process that writes the state.
 fn writer_name(error: &StoreOpenError) -> String {
     match error {
+        // A process that has just taken the lock may not have written its name yet.
         StoreOpenError::Lock { source: LockError::Held { holder: Some(holder), .. }, .. } => {
             holder.to_string()
         }

@@ -56,6 +56,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StopArgs) -> CommandResult {
         StopArgs { timeout, .. } => StopMode::Wait { timeout: timeout.map(ConfigDuration::get) },
     };
     let quiet = args.json || global.quiet;
+    // Ctrl-C must say that the daemon still stops; without it the user could believe the opposite.
     job_watch::on_interrupt(move || interrupted(quiet))?;
     let message = stop(&context, client, stopping, quiet)?;
     match args.json {
@@ -72,6 +73,7 @@ pub(crate) fn stop(
     quiet: bool,
 ) -> CommandResult<String> {
     let pid = client.daemon_info().pid;
+    // The request waits for jobs without a limit, so a thread sends it and this one reports.
     let (sender, receiver) = sync_channel(1);
     std::thread::spawn(move || {
         // Fails only if this function has returned.
@@ -99,12 +101,14 @@ pub(crate) fn stop(
         }
         Err(error) => return Err(error.into()),
     };
+    // The reply comes before the lock is released, and the next command may need it.
     daemon::wait_for_exit(context, pid)?;
     Ok(message)
 }
 
 /// Prints the jobs that the daemon waits for, if they have changed.
 fn show_waiting(context: &CommandContext, shown: &mut Vec<String>) -> CommandResult {
+    // Read from the database: the connection to the daemon is in use by the request.
     let Some(reader) = context.open_reader()? else { return Ok(()) };
     let now = process_env::now();
     let running = reader.running_jobs()?;

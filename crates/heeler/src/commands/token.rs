@@ -98,6 +98,7 @@ fn create(context: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
     let expires_at = match args.expires {
         None => None,
         Some(period) => {
+            // A period that is too long for the type is too far in the future as well.
             let length = SignedDuration::try_from(period.get()).unwrap_or(SignedDuration::MAX);
             let far = |_| {
                 CommandFailure::message(
@@ -108,10 +109,12 @@ fn create(context: &CommandContext, args: &TokenCreateArgs) -> CommandResult {
             Some(process_env::now().checked_add(length).map_err(far)?)
         }
     };
+    // Made in this process: the daemon and its records only see the hash.
     let secret = AccessSecret::token().map_err(anyhow::Error::from)?;
     let (hash, scope) = (secret.hash(), args.scope);
     let id = TokenId::from_hash(&hash);
     let order = AccessOperation::CreateToken { name: name.clone(), scope, hash, expires_at };
+    // Printed only after it is recorded: a token that was shown must work.
     daemon::request(context, &DaemonCommand::Access { order, by: context.caller_name() })?;
     if args.json {
         return Ok(output::print_json(&json!({
@@ -164,6 +167,7 @@ fn list(context: &CommandContext, args: &TokenListArgs) -> CommandResult {
 }
 
 fn revoke(context: &CommandContext, args: &TokenRevokeArgs) -> CommandResult {
+    // One by one: tokens before a misspelled name are revoked, which is the safe side.
     let tokens = args.tokens.iter().map(|it| AccessOperation::RevokeToken { token: it.clone() });
     let logins = args.logins.then_some(AccessOperation::LogoutAll);
     let mut messages = Vec::new();

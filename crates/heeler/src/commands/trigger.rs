@@ -45,7 +45,9 @@ pub(crate) fn run_with(
     prompt: Option<String>,
 ) -> CommandResult {
     let context = CommandContext::find(global)?;
+    // External messages are detected only when the run starts, so it has to be tried first.
     let first = trigger_once(global, args, &context, prompt.clone(), args.take_in)?;
+    // The question needs a person, and standard input that was not used up by the prompt.
     if !first.session_moved
         || !std::io::stdin().is_terminal()
         || args.prompt.as_deref() == Some("-")
@@ -73,9 +75,11 @@ fn trigger_once(
     prompt: Option<String>,
     take_in: bool,
 ) -> CommandResult<TriggerOutcome> {
+    // Checked here too, so that a misspelled name does not start a daemon.
     let TriggeredAgent { agent, is_command } = find_agent(context, &args.agent)?;
     context.migrate_database()?;
     let session = session_choice(context, args, &agent)?;
+    // Without output, a person could not see what is asked.
     let is_asking = !args.json && !args.detach && !global.quiet;
     let is_stdin_used = args.prompt.as_deref() == Some("-");
     let keyboard = is_asking.then(|| KeyboardInput::find(is_stdin_used)).flatten();
@@ -86,6 +90,7 @@ fn trigger_once(
         channel: args.channel.as_ref().map(ToString::to_string),
         take_in,
         output_file: args.output_file,
+        // The runner asks only if someone can answer; otherwise it denies at once.
         attended: keyboard.is_some(),
         priority: args.priority,
         ..JobRequest::new(agent.clone())
@@ -94,6 +99,7 @@ fn trigger_once(
     let mut listener = JobEventListener::new()?;
     let (job, waits) =
         match listener.request_job(context, DaemonCommand::Trigger(Box::new(wanted)))? {
+            // Only a webhook is answered with a known job.
             CommandReply::Job { job, waits, .. } => (job, waits),
             other => return Err(daemon::unexpected(&other)),
         };
@@ -120,6 +126,7 @@ fn trigger_once(
         term,
     };
     let seen = job_watch::watch(&watch, listener)?;
+    // The watch may end before the job does: its daemon died, or Ctrl-C was pressed three times.
     let job = report::wait_for_record(context, &watch.job, &seen)?;
     let moved_on = watch.keyboard.is_some() && report::is_session_moved(&engine, &job)?;
     let outcome = report::report(global, args, context, &engine, &job, &seen);
@@ -130,6 +137,7 @@ fn trigger_once(
 fn revive_fn(context: &CommandContext, job: &JobId) -> ReviveFn {
     let (context, job) = (context.clone(), job.clone());
     Arc::new(move || {
+        // Runs in a thread of the watch, so it needs copies of its own.
         daemon::revive_job(&context, &job).map_err(|failure| format!("{:#}", failure.error))
     })
 }
@@ -155,6 +163,7 @@ fn find_agent(context: &CommandContext, name: &str) -> CommandResult<TriggeredAg
     let loaded =
         match fleet_config::try_load(context, context.config_file()?, &text_file::read_text)? {
             Ok(loaded) => loaded,
+            // A temporary daemon would give way to a new one, which could not start.
             Err(faults) if daemon::is_permanent(context)? => {
                 let summary = faults.summary();
                 output::print_note(&format!(
@@ -162,8 +171,10 @@ fn find_agent(context: &CommandContext, name: &str) -> CommandResult<TriggeredAg
                 ))?;
                 let agent =
                     name.parse().map_err(|error| CommandFailure::new(FailureCode::Usage, error))?;
+                // The runtime is unknown; of a command, only the last output is the answer then.
                 return Ok(TriggeredAgent { agent, is_command: false });
             }
+            // Fails again with the same faults, and prints them.
             Err(_) => fleet_config::load(context)?,
         };
     let agent = loaded.find_agent(name).map_err(|error| match &error {
@@ -208,6 +219,7 @@ pub(crate) fn read_prompt(given: Option<&str>) -> CommandResult<Option<String>> 
         Some("-") => read_stdin()?,
         Some(text) => text.to_owned(),
     };
+    // An empty variable in a script would otherwise start the agent's default prompt.
     match prompt.trim().is_empty() {
         false => Ok(Some(prompt)),
         true => {
@@ -221,6 +233,7 @@ pub(crate) fn read_prompt(given: Option<&str>) -> CommandResult<Option<String>> 
 
 fn read_stdin() -> CommandResult<String> {
     let mut bytes = Vec::new();
+    // One byte more tells a prompt of exactly this size from a longer one.
     std::io::stdin().lock().take(PROMPT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > PROMPT_BYTES_MAX {
         let message = format!("the prompt is longer than {PROMPT_BYTES_MAX} bytes");
@@ -231,6 +244,7 @@ fn read_stdin() -> CommandResult<String> {
         let message = format!("the prompt on standard input is not UTF-8 (at byte {at})");
         CommandFailure::message(FailureCode::Usage, message).hint("iconv -t UTF-8 converts it")
     })?;
+    // Piped text ends with a newline that no one typed.
     Ok(text.trim_end().to_owned())
 }
 
@@ -240,6 +254,7 @@ fn print_detached(
     job: &JobId,
     waits: Option<&str>,
 ) -> CommandResult {
+    // The job may have started since; the daemon's answer is what the command reports.
     let status = if waits.is_some() { "pending" } else { "running" };
     if args.json {
         let mut document = json!({ "job": { "id": job, "status": status, "waits": waits } });

@@ -13,6 +13,7 @@ const ROWS_MAX: usize = 10_000;
 
 /// Returns the agent's last message, or `None` if there is none yet.
 pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
+    // A queued job has no transcript yet.
     if !log.exists() {
         return Ok(None);
     }
@@ -20,6 +21,7 @@ pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
     for _ in 0..ROWS_MAX / PAGE_ROWS {
         let page = read_range(log, before, PAGE_ROWS).map_err(|error| error_chain(&error))?;
         let message = page.records.iter().rev().find_map(|record| message_text(&record.text));
+        // Pages are read backwards, so the first hit is the newest message.
         if message.is_some() || page.start == 0 {
             return Ok(message);
         }
@@ -31,6 +33,7 @@ pub(super) fn last_message(log: &Utf8Path) -> Result<Option<String>, String> {
 /// Returns the text of a row if it is a message of the agent itself.
 fn message_text(row: &str) -> Option<String> {
     let row = JobRow::parse(row.as_bytes()).ok()?;
+    // Messages of sub-agents and rows in which the runner reports a failure do not count.
     let is_said = row.kind() == JobRowKind::Assistant
         && row.sub_agent_call().is_none()
         && row.as_json()["failure"].is_null();

@@ -44,6 +44,7 @@ impl JobEventListener {
         let is_given_up = Arc::new(AtomicBool::new(false));
         let (context, sender) = (context.clone(), self.sender.clone());
         let given_up = Arc::clone(&is_given_up);
+        // A thread, so that Ctrl-C is seen while the daemon starts or clones a repository.
         std::thread::spawn(move || {
             let is_given_up = || given_up.load(Ordering::Relaxed);
             let answer = daemon::request_unless(&context, &command, &is_given_up);
@@ -54,6 +55,7 @@ impl JobEventListener {
             match self.events.recv().expect("the listener itself can tell") {
                 JobWatchEvent::DaemonAnswer(answer) => return answer,
                 JobWatchEvent::Interrupt => {
+                    // If the daemon has the request already, the watch cancels the job.
                     self.interrupted = true;
                     is_given_up.store(true, Ordering::Relaxed);
                 }

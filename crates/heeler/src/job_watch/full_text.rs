@@ -27,6 +27,7 @@ impl FullTextReader {
         key: &str,
     ) -> Cow<'r, str> {
         let text = row.text(key).unwrap_or_default();
+        // The recorder appends a mark to a cut text, which makes it longer than the limit.
         let is_cut = text.len() > JOB_TEXT_BYTES_MAX;
         let whole = row.uuid().filter(|_| is_cut).and_then(|uuid| self.find(folder, uuid));
         whole.map_or(Cow::Borrowed(text), Cow::Owned)
@@ -37,13 +38,16 @@ impl FullTextReader {
         // An agent that lost its session continues in another one.
         if self.log != started.session_log {
             let (log, earlier) = (started.session_log, started.session_rows_before);
+            // Earlier runs of a long session need not be searched.
             let offset = read_range(&log, PageBoundary::Line(earlier), 0).ok()?.end;
             *self = FullTextReader { log, offset };
         }
         for entry in TranscriptScanner::open_at(&self.log, self.offset).ok()? {
+            // A damaged line must not hide the ones after it.
             let Ok(TranscriptEntry::Record(record)) = entry else { continue };
             let Some(row) = parse_row(&record.text) else { continue };
             if let Some(text) = full_text(&row, uuid) {
+                // Not behind it: one session row may be the source of several job rows.
                 self.offset = record.offset;
                 return Some(text);
             }

@@ -19,6 +19,7 @@ const LINE_BYTES_MAX: usize = 4096;
 /// Calls `callback` on each Ctrl-C, instead of ending this process.
 pub(crate) fn on_interrupt(mut callback: impl FnMut() + Send + 'static) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    // The signal is registered here, not in the thread: from now on Ctrl-C never ends the process.
     let guard = runtime.enter();
     let mut interrupts = signal(SignalKind::interrupt())?;
     drop(guard);
@@ -40,10 +41,12 @@ impl KeyboardInput {
     /// Returns the keyboard if a person is at a terminal. If standard input holds the prompt, the
     /// terminal itself is opened.
     pub(crate) fn find(is_stdin_used: bool) -> Option<KeyboardInput> {
+        // Questions are printed to stderr, so it must be visible to the person who answers.
         if !io::stderr().is_terminal() || !is_stdin_used && !io::stdin().is_terminal() {
             return None;
         }
         let found = match is_stdin_used {
+            // As less and git do: standard input is at its end after the prompt.
             true => File::open("/dev/tty").map(OwnedFd::from),
             false => io::stdin().as_fd().try_clone_to_owned(),
         };
@@ -85,6 +88,7 @@ impl KeyboardReader {
     /// Discards lines typed so far: they cannot be meant for the question asked now. Returns the
     /// number that later lines carry.
     pub(crate) fn discard_typed(&self) -> u64 {
+        // The lock keeps the reader from taking a line between the flush and the new number.
         let mut question = self.question.lock().unwrap_or_else(PoisonError::into_inner);
         // Fails only if this is no terminal, which has nothing to discard.
         let _flushed = tcflush(&self.keyboard.0, QueueSelector::IFlush);
@@ -105,6 +109,7 @@ impl KeyboardLines {
     fn next(&mut self, current: &Mutex<u64>) -> (u64, Option<String>) {
         loop {
             let keyboard = &self.keyboard.0;
+            // Wait without the lock: a new question must be able to take it while no one types.
             match poll(&mut [PollFd::new(keyboard, PollFlags::IN)], None) {
                 Err(Errno::INTR) => continue,
                 Err(_) => return (self.question, None),
@@ -113,6 +118,7 @@ impl KeyboardLines {
             // Hold the lock while reading: a line then belongs clearly to one question.
             let question = current.lock().unwrap_or_else(PoisonError::into_inner);
             if std::mem::replace(&mut self.question, *question) != *question {
+                // The beginning of this line was typed before the question appeared.
                 self.unfinished.clear();
             }
             // The input may have been discarded meanwhile.
@@ -127,6 +133,7 @@ impl KeyboardLines {
                 Ok(read) => self.unfinished.extend_from_slice(&bytes[..read]),
             }
             drop(question);
+            // Ctrl-D delivers a line without its newline; the rest of the line follows.
             if self.unfinished.ends_with(b"\n") || self.unfinished.len() >= LINE_BYTES_MAX {
                 let line = String::from_utf8_lossy(&self.unfinished).into_owned();
                 self.unfinished.clear();

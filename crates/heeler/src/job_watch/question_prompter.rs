@@ -88,11 +88,13 @@ impl QuestionPrompter {
         if !self.known_ids.insert(ask.id.clone()) {
             return Ok(());
         }
+        // The question can still be answered with `heeler approvals` or on the dashboard.
         if self.keyboard.is_none() {
             let wants = format!("{} {}", ask.tool, summarize_tool_input(&ask.input));
             return screen.remark(&format!("waiting for an answer: {}", one_line(&wants)));
         }
         self.waiting.push_back(ask);
+        // Without this, the agent would wait for its time limit.
         if self.input_ended {
             return self.deny_all(folder, screen);
         }
@@ -108,10 +110,12 @@ impl QuestionPrompter {
             return Ok(());
         };
         self.waiting.remove(position);
+        // It was not on the screen yet.
         if position > 0 {
             return Ok(());
         }
         self.next();
+        // The cursor is behind the prompt of the withdrawn question.
         screen.line("".into())?;
         screen.remark("the question was answered or withdrawn elsewhere")?;
         self.show_question(screen)
@@ -125,6 +129,7 @@ impl QuestionPrompter {
         folder: &Utf8Path,
         screen: &mut WatchScreen,
     ) -> CommandResult {
+        // The line was typed for an earlier question. The end of input counts for every question.
         if line.is_some() && question != self.question {
             return Ok(());
         }
@@ -141,6 +146,7 @@ impl QuestionPrompter {
                 }
             }
             _ => {
+                // Judge the line by what was on the screen when it was typed.
                 let is_cut = PermissionText::new(ask, self.show_in_full).chars_left_out > 0;
                 self.show_in_full |= line.trim() == "all";
                 parse_permission(line.trim(), is_cut)
@@ -148,6 +154,7 @@ impl QuestionPrompter {
         };
         let Some(answer) = answer else { return self.show_question(screen) };
         let id = ask.id.clone();
+        // Removed before it is sent: a run that does not answer must not be asked about twice.
         self.waiting.pop_front();
         self.next();
         self.send(folder, id, answer, screen)?;
@@ -171,6 +178,7 @@ impl QuestionPrompter {
                 screen.remark(&format!("answer refused: {reason}"))
             }
             Ok(_) => Ok(()),
+            // The agent then waits for its time limit; the watch of its rows goes on.
             Err(error) => screen.remark(&format!("answer not delivered: {}", error_chain(&error))),
         }
     }
@@ -197,9 +205,11 @@ impl QuestionPrompter {
         let (Some(ask), Some(keyboard)) = (self.waiting.front(), &self.keyboard) else {
             return Ok(());
         };
+        // The keyboard is read only from the first question on: earlier input belongs to the shell.
         let keys = self
             .keys
             .get_or_insert_with(|| KeyboardReader::start(keyboard.clone(), self.events.clone()));
+        // A key that was pressed before the question appeared must not answer it.
         self.question = keys.discard_typed();
         match open_question(ask, &self.answers) {
             Some(question) => show_choices(question, screen),
@@ -223,6 +233,7 @@ impl QuestionPrompter {
 fn parse_permission(line: &str, is_cut: bool) -> Option<QuestionAnswer> {
     let line_lower = line.to_lowercase();
     match line_lower.as_str() {
+        // A person who has not seen everything must type the whole word.
         "all" | "y" if is_cut => None,
         "y" | "yes" => Some(QuestionAnswer::Allow { input: None }),
         "" | "n" | "no" => Some(deny("the user said no")),
@@ -260,12 +271,14 @@ impl PermissionText {
             (None, Json::Object(_)) => ("", String::new()),
             (None, input) => ("", summarize_tool_input(input)),
         };
+        // Cut before escaping, so that the count is that of the agent's own characters.
         let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
         let mut wants = wants.split('\n').map(escape_invisible);
         let tool = SafeText::styled(yellow.bold(), &escape_invisible(&ask.tool));
         let first = SafeText::styled(yellow, "? ").append(tool).append(" ");
         let mut lines = vec![first.append(wants.next().unwrap_or_default())];
         lines.extend(wants.map(|line| SafeText::styled(yellow, CONTINUATION_PREFIX).append(line)));
+        // A harmless main field must not hide another one, such as `run_in_background`.
         let fields = ask.input.as_object().into_iter().flatten();
         for (name, value) in fields.filter(|(name, _)| *name != key) {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -295,6 +308,7 @@ fn show_permission(shown: &PermissionText, screen: &mut WatchScreen) -> CommandR
 fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
     let lines = text.match_indices('\n').nth(WANTED_LINES_MAX - 1).map(|(end, _)| end);
     let chars = text.char_indices().nth(chars_max).map(|(end, _)| end);
+    // Both limits apply: many short lines fill the screen as one long line does.
     match lines.into_iter().chain(chars).min() {
         Some(end) if !whole => (format!("{}…", &text[..end]), text[end..].chars().count()),
         _ => (text.to_owned(), 0),
@@ -318,12 +332,14 @@ fn escape_invisible(text: &str) -> String {
 
 fn is_invisible(c: char) -> bool {
     let is_blank =
+        // These are drawn as blanks in many fonts, although Unicode does not call them whitespace.
         c.is_whitespace() || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
     is_blank || is_terminal_control(c) || c.width().is_none_or(|width| width == 0)
 }
 
 /// Returns the first question without an answer; `None` for other requests.
 fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Option<&'a Json> {
+    // The input comes from the agent and may lack questions; it is then asked as a permission.
     let questions = (ask.kind == "question").then_some(ask.input["questions"].as_array()?)?;
     questions.iter().find(|question| !answers.contains_key(text(&question["question"])))
 }
@@ -363,15 +379,18 @@ fn parse_choice(
     let Some(question) = open_question(ask, answers) else {
         return Ok(parse_permission(line, false));
     };
+    // Enter alone is no answer to a question; it is asked again.
     if line.is_empty() {
         return Ok(None);
     }
     let chosen = resolve_choice(question, line)?;
+    // Claude expects the answers by the text of their questions.
     answers.insert(text(&question["question"]).to_owned(), chosen.into());
     if open_question(ask, answers).is_some() {
         return Ok(None);
     }
     let mut input = ask.input.clone();
+    // Claude's tool takes the answers as a part of its own input.
     input["answers"] = Json::Object(answers.clone());
     Ok(Some(QuestionAnswer::Allow { input: Some(input) }))
 }

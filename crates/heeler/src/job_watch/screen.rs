@@ -44,6 +44,7 @@ impl WatchScreen {
         let moves = term.is_some_and(|term| term != "dumb");
         WatchScreen {
             show,
+            // A pipe gets whole rows: only a person gains from seeing pieces early.
             streams: all && io::stdout().is_terminal(),
             has_status: all && moves && io::stderr().is_terminal(),
             closed: false,
@@ -65,6 +66,7 @@ impl WatchScreen {
 
     /// Prints the text of a row, except the pieces printed already.
     pub(crate) fn print_text(&mut self, text: &str) -> CommandResult {
+        // Pieces belong to one row only, whether they fit it or not.
         let said = std::mem::take(&mut self.pieces_shown);
         match text.strip_prefix(said.as_str()) {
             Some(rest) => self.write_words(rest)?,
@@ -111,11 +113,13 @@ impl WatchScreen {
     /// Draws the status line, unless text is on the current line. On a narrow terminal the activity
     /// is shortened before the figures.
     pub(crate) fn status(&mut self, doing: &str, figures: &str) {
+        // The status would be appended to unfinished text of the agent.
         if !self.has_status || (self.is_line_open && self.streams) {
             return;
         }
         self.spinner_frame = (self.spinner_frame + 1) % SPINNER_FRAMES.len();
         self.erase();
+        // A line that fills the last column makes some terminals wrap.
         let room = width() - 1;
         let doing = format!("{} {}", SPINNER_FRAMES[self.spinner_frame], one_line(doing));
         let doing = truncate_to_width(&doing, room.saturating_sub(figures.width() + 2));
@@ -129,6 +133,7 @@ impl WatchScreen {
 
     /// Removes the status line and ends an unfinished line.
     pub(crate) fn clear(&mut self) {
+        // The watch is over; an error of the terminal has no one to be told to.
         drop(self.end_line());
         self.erase();
     }
@@ -148,6 +153,7 @@ impl WatchScreen {
             return Ok(());
         }
         self.erase();
+        // The agent's text goes to the terminal directly, and must not control it.
         let text = sanitize(text);
         self.is_line_open = !text.ends_with('\n');
         let mut out = io::stdout().lock();
@@ -166,6 +172,7 @@ impl WatchScreen {
     /// end the job or this command.
     fn write(&mut self, write: impl FnOnce() -> io::Result<()>) -> CommandResult {
         let Err(error) = write() else { return Ok(()) };
+        // Set before the remark below, which would otherwise try stdout again.
         self.closed = true;
         let why = match error.kind() {
             io::ErrorKind::BrokenPipe => "the reader of the output is gone".to_owned(),

@@ -60,8 +60,10 @@ impl ToolCallTracker {
         let sub = row.sub_agent_call();
         let indent = match sub {
             None => self.margin,
+            // The call may lie before the first row that was read.
             Some(sub) => self.begin_sub_agent(sub).unwrap_or(self.margin) + 2,
         };
+        // Background commands are tasks too, but have no sub-agent whose lines follow.
         let is_started = matches!(row.kind(), JobRowKind::System { subtype: "task_started" })
             && row.text("subagent_type").is_some();
         let line = match row.call_id() {
@@ -70,6 +72,7 @@ impl ToolCallTracker {
             }
             _ => self.format_line(row, indent, width)?,
         };
+        // Computed after the line: a row without a line needs no heading.
         let heading = sub.and_then(|sub| self.heading(sub));
         if sub.is_none() {
             self.last_sub_agent = None;
@@ -85,8 +88,10 @@ impl ToolCallTracker {
         if let Some((_, indent)) = self.sub_agents.get(id) {
             return Some(*indent);
         }
+        // The description is copied, because a sub-agent may go on after its call has ended.
         let call = self.open.get(id)?;
         let (what, indent) = (call.description.clone(), call.indent);
+        // An agent can start any number of them, so memory needs a limit.
         if self.sub_agents.len() >= OPEN_CALLS_MAX {
             self.sub_agents.shift_remove_index(0);
         }
@@ -116,6 +121,7 @@ impl ToolCallTracker {
                     indent,
                     width,
                 );
+                // The line is printed with the result, so that parallel calls do not mix.
                 None
             }
             JobRowKind::ToolResult(result) if row.call_id().is_some() => {
@@ -144,6 +150,7 @@ impl ToolCallTracker {
             }
             JobRowKind::System { subtype: "stderr" } => {
                 let content = content(row);
+                // Each line is cut by itself: joined, the last one, often the error, would be lost.
                 let lines = content.lines().map(&dimmed);
                 lines.reduce(|all, line| all.append("\n").append(line))
             }
@@ -201,6 +208,7 @@ impl ToolCallTracker {
         indent: usize,
         width: usize,
     ) -> Option<SafeText> {
+        // The order of the others stays, so that the status line names the newest call.
         let call = self.open.shift_remove(row.call_id().unwrap_or_default());
         let tool = result.tool.unwrap_or_default();
         // A separate row reports the success of these tools.
@@ -213,6 +221,7 @@ impl ToolCallTracker {
         };
         let took = result.duration_ms.or_else(|| {
             let took = row.written_at()?.duration_since(call.as_ref()?.at?).as_millis();
+            // The clock may have been set back between the two rows.
             i64::try_from(took).ok().filter(|took| *took >= 0)
         });
         let took =
@@ -253,9 +262,11 @@ impl ToolCallTracker {
     fn format_system_row(&mut self, row: &JobRow, subtype: &str) -> Option<String> {
         let content = content(row);
         match subtype {
+            // The prompt of a sub-agent is the input of its call, which has a line.
             "user_input" if row.sub_agent_call().is_some() => None,
             // A restarted agent receives the same prompt again.
             "user_input" => match &self.prompt {
+                // The user has typed the first prompt, and needs no echo of it.
                 Some(prompt) if *prompt != content => Some(format!("› {content}")),
                 Some(_) => None,
                 None => {

@@ -24,6 +24,7 @@ pub(crate) fn log_to_file(path: &Utf8Path, limits: LogRotation) {
         Ok(log) => log,
         Err(error) => return tracing::warn!("cannot write {path}: {error}"),
     };
+    // In the background the starting process has opened the same file as stderr.
     let stderr = io::stderr().as_fd().try_clone_to_owned().map(std::fs::File::from);
     let same = stderr.and_then(|file| file.metadata()).is_ok_and(|found| log.is_same(&found));
     IS_STDERR.store(same, Ordering::Relaxed);
@@ -38,6 +39,7 @@ pub(super) struct DaemonStderr;
 impl Write for DaemonStderr {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match IS_STDERR.load(Ordering::Relaxed) {
+            // The file layer writes the line, and only it may rotate the file.
             true => Ok(text.len()),
             false => io::stderr().write(text),
         }
@@ -54,6 +56,7 @@ pub(super) struct DaemonLogFile;
 impl Write for DaemonLogFile {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         match LOG.get() {
+            // A panic while logging must not silence the daemon.
             Some(log) => log.lock().unwrap_or_else(PoisonError::into_inner).write(text),
             None => Ok(text.len()),
         }

@@ -52,6 +52,7 @@ impl LogLineFormat {
             _ => ("debug: ", Style::new().dimmed()),
         };
         let dimmed = Style::new().dimmed();
+        // Escape sequences would make a log file unreadable for other programs.
         let (style, dimmed) =
             if self.is_terminal { (style, dimmed) } else { (Style::new(), Style::new()) };
         let mut line = format!("{dimmed}{time}{dimmed:#} {style}{word}{}{style:#}", fields.message);
@@ -75,6 +76,7 @@ impl LogEventFields {
         let value = output::one_line(value);
         match name {
             "message" => self.message = value,
+            // Quoted, so that the end of the value is clear.
             _ if value.contains(' ') => self.fields.push(format!("{name}={value:?}")),
             _ => self.fields.push(format!("{name}={value}")),
         }

@@ -31,6 +31,7 @@ impl DemoContext {
     pub(super) fn capture_command(&self, folder: &str, args: &[&str]) -> CommandResult<String> {
         self.check_interrupted()?;
         show_command(folder, args)?;
+        // Progress and errors appear at once; only the answer is captured.
         let output = self.command(folder, args).stderr(Stdio::inherit()).output()?;
         check_status(args, output.status)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -73,6 +74,7 @@ impl DemoContext {
     pub(super) fn program_name(&self) -> &str {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).map(|folder| folder.join("heeler"));
+        // Another `heeler` may come first in PATH, and a copied command must run this one.
         let first = found.filter_map(|file| file.canonicalize().ok()).next();
         match first == self.program.as_std_path().canonicalize().ok() {
             true => "heeler",

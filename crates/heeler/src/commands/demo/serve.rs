@@ -23,6 +23,7 @@ const FLEET: [(&str, &str); 2] = [
 /// Serves the fleet until Ctrl-C, then deletes it unless the user named its folder.
 pub(super) fn run(demo: &DemoContext, is_temporary: bool) -> CommandResult {
     demo.write(FLEET_FOLDER, &FLEET)?;
+    // The example's own `heeler.yaml` would replace that of this fleet.
     let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
     demo.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;
     // A background daemon does not receive Ctrl-C, so `stop` below must end it.
@@ -39,7 +40,9 @@ pub(super) fn run(demo: &DemoContext, is_temporary: bool) -> CommandResult {
         }
         Ok(())
     });
+    // Also after a failed start, which may have left a daemon.
     let ended = stop(demo);
+    // Only after the daemon has ended: it would write to the folder again.
     if is_temporary {
         std::fs::remove_dir_all(&demo.folder)?;
     }
@@ -49,6 +52,7 @@ pub(super) fn run(demo: &DemoContext, is_temporary: bool) -> CommandResult {
 /// Starts the daemon and returns a link to its dashboard.
 fn start(demo: &DemoContext) -> CommandResult<String> {
     let mut start = demo.command(FLEET_FOLDER, &["start", "-d", "-q"]);
+    // The demo is about the dashboard, whatever the user has set for other fleets.
     let started = start.env_remove("HEELER_NO_WEB").stdout(Stdio::null()).status()?;
     check_status(&["start", "-d"], started)?;
     let output = demo.command(FLEET_FOLDER, &["open", "--print"]).output()?;

@@ -27,9 +27,11 @@ pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult 
         // One pipe for stdout and stderr keeps their lines in order.
         let (pipe, out) = std::io::pipe()?;
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        // `command` is dropped after this, which closes this process's copies of the pipe.
         children.push((name, command.spawn()?));
         forward(number, pipe, sender.clone());
     }
+    // The channel must end when the last command closes its output.
     drop(sender);
     let names: Vec<&str> = children.iter().map(|(name, _)| *name).collect();
     let mut rows =
@@ -37,6 +39,7 @@ pub(super) fn run_side_by_side(commands: Vec<(&str, Command)>) -> CommandResult 
     loop {
         match lines.recv_timeout(TICK) {
             Ok((number, line)) if shown => rows.last[number] = one_line(&line),
+            // Without a terminal nothing can be redrawn, so lines are marked with their command.
             Ok((number, line)) => output::print_line(format!("{:<8}| {line}", rows.names[number]))?,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,

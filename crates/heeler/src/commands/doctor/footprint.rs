@@ -42,6 +42,7 @@ pub(super) fn run(
             false => print(&items),
         };
     }
+    // Checked before the question, so that no one confirms in vain.
     refuse_in_use(context)?;
     if !is_json {
         print(&items)?;
@@ -69,6 +70,7 @@ pub(super) fn run(
 fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     let mut items = Vec::new();
     let mut add = |what, path: &Utf8Path, remark: Option<&str>, is_removed| {
+        // A dangling link is listed too, because it would be left behind.
         if path.symlink_metadata().is_ok() {
             let (path, bytes, remark) = (path.to_owned(), size(path), remark.map(str::to_owned));
             items.push(FootprintItem { what, path, bytes, remark, is_removed });
@@ -78,6 +80,7 @@ fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     let (workspaces, worktrees) =
         (context.state_dir.join("workspaces"), context.state_dir.join("worktrees"));
     add("repositories", &workspaces, Some("part of the state"), false);
+    // A folder that does not exist has no entries; an unreadable one cannot be listed.
     for worktree in worktrees.read_dir_utf8().into_iter().flatten().flatten() {
         add("worktree", worktree.path(), Some("part of the state; files of a fork"), false);
     }
@@ -85,6 +88,7 @@ fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
     for key in SnapshotStore::keys(&workspaces).unwrap_or_default() {
         let snapshots = SnapshotStore::open_key(&workspaces, &key);
         for at in snapshots.and_then(|it| it.worktrees()).unwrap_or_default() {
+            // The others are listed above.
             if !at.starts_with(&context.state_dir) {
                 add("worktree", &at, Some("outside the state; not removed"), false);
             }
@@ -94,6 +98,7 @@ fn items(context: &CommandContext) -> CommandResult<Vec<FootprintItem>> {
         let remark = "shared by all your fleets: session locks, memory of scripted agents";
         add("home", home, Some(remark), true);
     }
+    // The folder of sockets depends on the daemon's environment, so its file is asked.
     if let Some(file) = daemon::read_daemon_file(context)?
         && let Some(folder) = file.socket.parent()
     {
@@ -147,6 +152,7 @@ fn refuse_in_use(context: &CommandContext) -> CommandResult {
     if let Some(holder) = daemon::find_writer(context)? {
         return in_use(holder, "heeler stop");
     }
+    // Runs outlive their daemon, so a free state lock does not mean that no agent works.
     let Some(home) = &context.home else { return Ok(()) };
     for lock in home.join("locks").read_dir_utf8().into_iter().flatten().flatten() {
         if let Ok(Some(held)) = LockFile::probe(lock.path()) {
@@ -172,11 +178,13 @@ fn confirm() -> CommandResult {
 
 fn remove_path(path: &Utf8Path) -> CommandResult {
     let gone = match path.symlink_metadata() {
+        // A link is removed itself, never the folder to which it leads.
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),
         Err(error) => Err(error),
     };
     match gone {
+        // An item may lie inside another one that was removed before it.
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let message = format!("cannot remove {path}: {error}");
             Err(CommandFailure::message(FailureCode::Failed, message))
@@ -190,6 +198,7 @@ fn size(path: &Utf8Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![path.to_owned()];
     while let Some(path) = left.pop() {
+        // Files of a live fleet come and go while they are counted.
         let Ok(found) = path.symlink_metadata() else { continue };
         match found.is_dir() {
             true => {

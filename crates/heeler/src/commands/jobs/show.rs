@@ -46,6 +46,7 @@ pub(crate) fn last_error(
 pub(super) fn show(global: &GlobalArgs, args: &JobShowArgs) -> CommandResult {
     let now = process_env::now();
     let context = CommandContext::find(global)?;
+    // Fails with a better message than an empty reader would: there is no state at all.
     drop(context.reader_for("job", &args.id)?);
     let job = context.open_records()?.job(&args.id)?;
     match args.json {
@@ -63,11 +64,13 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     let when = |at: Timestamp| {
         format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
     };
+    // "completed (completed)" would say nothing.
     let reason = item.exit_reason.filter(|reason| reason.as_str() != item.status.as_str());
     let status = match reason {
         Some(reason) => status_text(item.status, item.dead).append(format!(" ({reason})")),
         None => status_text(item.status, item.dead),
     };
+    // A job may have only one recorded time, which would be printed twice.
     let asked = item.started_at.is_none_or(|at| at != item.asked_at);
     let fields: [(&str, Option<SafeText>); 29] = [
         ("job", Some(item.id.as_str().into())),
@@ -118,6 +121,7 @@ fn wait_reason(job: &JobDetails, now: Timestamp) -> Option<String> {
     if let Some(at) = job.expires_at {
         text.push_str(&format!("\nexpires {}", output::due_text(at, now)));
     }
+    // A reason such as "the agent is busy" would mislead while nothing can start.
     if !job.has_daemon {
         text.push_str("\nno daemon is running to start it: heeler start -d");
     }
@@ -127,6 +131,7 @@ fn wait_reason(job: &JobDetails, now: Timestamp) -> Option<String> {
 /// Returns the phase and the workflow run that a job belongs to.
 fn workflow(job: &JobDetails) -> Option<String> {
     let run = job.workflow_run_id.as_deref()?;
+    // For a workflow's job the skill is `workflow:phase`; others have no colon.
     let part = Some(&job.skill).filter(|skill| skill.contains(':'));
     let part = part.map(|part| format!("{}, ", output::one_line(part))).unwrap_or_default();
     Some(format!("{part}{}", output::one_line(run)))
@@ -149,6 +154,7 @@ fn hook_list(hooks: &[FailedHookSummary]) -> String {
 fn prompt_excerpt(prompt: &str, id: &str) -> String {
     let lines = prompt.char_indices().filter(|(_, letter)| *letter == '\n').map(|(at, _)| at);
     let end = lines.skip(PROMPT_LINES_MAX - 1).chain([prompt.len()]).next();
+    // Whichever limit comes first: a prompt may be one very long line.
     let by_chars = prompt.char_indices().nth(PROMPT_CHARS_MAX).map(|(at, _)| at);
     let end = end.into_iter().chain(by_chars).min().unwrap_or(prompt.len());
     match prompt[end..].trim().is_empty() {
@@ -170,6 +176,7 @@ fn tokens(usage: &UsageSummary) -> Option<String> {
 /// Returns the usage of each model, as reported by the agent.
 fn models(usage: &UsageSummary) -> Option<String> {
     let number =
+        // Claude reports camel case; records of other programs have snake case.
         |value: &Value, names: [&str; 2]| names.iter().find_map(|name| value[name].as_f64());
     let lines = usage.per_model.iter().map(|(model, usage)| {
         let cost = output::format_price(number(usage, ["costUSD", "cost_usd"]))
@@ -190,6 +197,7 @@ fn runs(attempts: &[RunSummary]) -> String {
 /// Returns the error class, and the chance that a retry succeeds.
 fn error_class_text(error: &RunError, now: Timestamp) -> String {
     let again = match (error.recoverable, error.retry_after_ms, error.resets_at) {
+        // Times of a reset are meaningless if a retry cannot succeed.
         (false, ..) => "a retry would fail too".to_owned(),
         (true, _, Some(at)) => format!("retry {}", output::relative_time(at, now)),
         (true, Some(wait), None) => {

@@ -88,6 +88,7 @@ fn send_session_order(
         daemon::request(context, &DaemonCommand::Session { order, by: context.caller_name() })?;
     let CommandReply::Taken(taken) = &answer else { return Err(daemon::unexpected(&answer)) };
     daemon::print_answer(&answer, json)?;
+    // The answer is printed already; the rest is advice for people.
     if json || global.quiet {
         return Ok(());
     }

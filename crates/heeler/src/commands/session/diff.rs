@@ -45,6 +45,7 @@ pub(crate) struct SessionDiffArgs {
 /// Runs `session diff`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
+    // This lookup also knows deleted sessions, and tells how to restore one.
     drop(context.find_session(&args.id)?);
     let diff = context.open_records()?.diff(&args.id, args.at_message, process_env::now())?;
     if !context.quiet && !args.json {
@@ -55,6 +56,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionDiffArgs) -> CommandResult 
 
 fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     if args.json {
+        // With `--stat` only the list of files is wanted, and a patch may be large.
         diff.patch = diff.patch.filter(|_| !args.stat);
         return Ok(output::print_json(&diff)?);
     }

@@ -48,6 +48,7 @@ pub(crate) struct SessionExportArgs {
 /// Runs `session export`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
+    // This lookup also knows deleted sessions, and tells how to restore one.
     drop(context.find_session(&args.id)?);
     // Fail if `.env` cannot be read: its secrets could not be removed from the export.
     let loaded = OptionalFleetConfig::load(&context)?.into_loaded();
@@ -62,6 +63,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResul
         None => {
             let mut out = BufWriter::new(io::stdout().lock());
             let sums = write(&export, &mut out)?;
+            // `drop` would ignore an error, and the output would be incomplete without notice.
             out.flush()?;
             sums
         }
@@ -72,6 +74,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionExportArgs) -> CommandResul
             sums
         }
     };
+    // The export is not refused: reading the session elsewhere is useful too.
     if sums.own.is_none() && !context.quiet {
         let why = match &session.fork {
             Some(fork) => format!("the native session of {} no longer exists", fork.source),
@@ -89,6 +92,7 @@ fn warn(export: &SessionExport) -> CommandResult {
     let what = output::pluralize(export.snapshots, "snapshot");
     let words = "hold the files as they were and the commits they are based on. Nothing is removed: \
                  check the content before you share the file";
+    // Not dimmed like a note, because it must be seen.
     output::print_error(format!("warning: {what} may contain secrets: they {words}"))?;
     match export.snapshots_missing {
         0 => Ok(()),
@@ -114,6 +118,7 @@ fn write_to_file(file: &Utf8Path, export: &SessionExport) -> CommandResult<Bundl
     let sums = write(export, &mut out)?;
     out.flush()?;
     drop(out);
+    // The rename must not become durable before the content.
     temp.as_file().sync_all()?;
     temp.persist(file).map_err(|error| error.error)?;
     Ok(sums)

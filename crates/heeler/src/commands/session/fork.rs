@@ -93,6 +93,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &SessionForkArgs) -> CommandResult 
 pub(crate) fn fork_job(global: &GlobalArgs, args: &JobForkArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
     context.migrate_database()?;
+    // Fails with a better message than an empty reader would: there is no state at all.
     drop(context.reader_for("job", &args.id)?);
     let (session, at) = context.open_records()?.fork_point_of_job(&args.id)?;
     fork(global, &context, session.id, Some(at), &args.how)
@@ -120,8 +121,10 @@ fn fork(
         if !how.json && !global.quiet {
             print_fork(made)?;
         }
+        // The option is passed on too, because `-` means that standard input is used up.
         let (id, given) = (made.id.as_str(), how.prompt.clone());
         let mut next = TriggerArgs::in_session(&made.agent, id, given, how.json);
+        // One JSON document must hold both the fork and the job.
         next.forked = how.json.then(|| daemon::to_json(&answer));
         return trigger::run_with(global, &next, prompt)
             .map_err(|failure| fork_not_run_failure(failure, made));
@@ -136,6 +139,7 @@ fn fork(
 
 /// Adds to a failure that the fork exists, although nothing ran in it.
 fn fork_not_run_failure(failure: CommandFailure, made: &ForkedSession) -> CommandFailure {
+    // The job ran, and its outcome was printed.
     if failure.is_silent() {
         return failure;
     }
@@ -164,6 +168,7 @@ fn print_fork(made: &ForkedSession) -> CommandResult {
         output::print_note(&format!("its files are in {workspace}"))?;
     }
     for left_out in &made.left_out {
+        // A daemon of another release may name a reason that is unknown here.
         let known: Option<SnapshotOmission> = serde_json::from_value(left_out.clone()).ok();
         let words = known.map_or_else(|| left_out.to_string(), |known| known.to_string());
         output::print_note(&format!("not included: {words}"))?;

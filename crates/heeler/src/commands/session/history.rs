@@ -47,6 +47,7 @@ pub(super) fn print(session: &str, past: &HistoryPage, extent: MessageExtent) ->
 
 /// Returns notes on how to see more messages and on how to fork.
 fn notes(session: &str, past: &HistoryPage) -> Vec<String> {
+    // Pending messages come last and have no number yet.
     let pending = past.messages.iter().filter(|message| is_pending(message)).count();
     let taken = &past.messages[..past.messages.len() - pending];
     let (Some(first), Some(last)) = (taken.first(), taken.last()) else {
@@ -63,6 +64,7 @@ fn notes(session: &str, past: &HistoryPage) -> Vec<String> {
             &format!("; older: heeler session show {session} --history --before {}", first.number);
     }
     let is_safe = |message: &&HistoryMessage| message.fork_safety == ForkSafety::Safe;
+    // The example in the hint should work as it is, so it names a real fork point.
     if let Some(cut) = past.messages.iter().rev().find(is_safe) {
         let files = past.messages.iter().any(|message| message.snapshot.is_some());
         let files =
@@ -94,10 +96,12 @@ fn message_lines(
     let mut bytes_left = if is_full { usize::MAX } else { TEXT_BYTES_MAX };
     let mut bytes_cut = 0;
     let mut shown_lines = Vec::new();
+    // The calls are in the order of their blocks, so they are matched by position.
     let mut tools = message.tools.iter();
     for block in message.rows.iter().flat_map(blocks) {
         match block {
             HistoryBlock::Text(text) => {
+                // One line may have megabytes, so bytes are limited before wrapping.
                 let kept = &text[..text.floor_char_boundary(bytes_left)];
                 (bytes_left, bytes_cut) =
                     (bytes_left - kept.len(), bytes_cut + text.len() - kept.len());
@@ -115,12 +119,14 @@ fn message_lines(
         }
     }
     let lines_max = if is_full { usize::MAX } else { LINES_MAX };
+    // Lines are counted after wrapping, as the reader sees them.
     let left = shown_lines.split_off(shown_lines.len().min(lines_max));
     let left_out = truncation_note(message, &left, bytes_cut);
     shown_lines.extend(left_out.map(|text| SafeText::styled(Style::new().dimmed(), &text)));
     let margin = " ".repeat(MARGIN);
     let shown_lines = shown_lines.into_iter().map(|line| match line.is_empty() {
         true => line,
+        // An empty line needs no margin: trailing blanks would be copied with the text.
         false => SafeText::from(margin.as_str()).append(line),
     });
     std::iter::once(heading(message, zone)).chain(shown_lines).collect()
@@ -186,6 +192,7 @@ fn blocks(row: &Value) -> Vec<HistoryBlock> {
         ContentBlock::Text(text) => HistoryBlock::Text(text.to_owned()),
         ContentBlock::Thinking(text) => HistoryBlock::Thinking(format!("(thinking) {text}")),
         ContentBlock::ToolCall { .. } => HistoryBlock::Tool,
+        // The result is shown with its call, so here it is only mentioned.
         ContentBlock::ToolResult { .. } => HistoryBlock::Thinking("[tool_result]".to_owned()),
         ContentBlock::Other(kind) => HistoryBlock::Thinking(format!("[{kind}]")),
         ContentBlock::Plain(value) => HistoryBlock::Text(value_text(value)),
@@ -204,6 +211,7 @@ fn tool_call_lines(tool: &ToolCall, room: Option<usize>) -> Vec<SafeText> {
     let words = one_line(&format!("{} {}", tool.name, summarize_tool_input(&tool.input)));
     let line = truncate_with_ellipsis(&words, room.saturating_sub(2));
     let mut lines = vec![SafeText::styled(style, sign).append(" ").append(line)];
+    // Only errors: the output of a successful call is rarely of interest, and often long.
     if let Some(result) = tool.result.as_ref().filter(|result| result.is_error) {
         let text = match &result.content {
             Value::String(text) => text.clone(),

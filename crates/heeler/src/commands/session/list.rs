@@ -98,6 +98,7 @@ fn branches(depths: &[usize]) -> Vec<String> {
     let mut drawn = Vec::with_capacity(depths.len());
     // For each depth: true if another entry follows below before the branch ends.
     let mut goes_on = [false; DEPTH_MAX + 1];
+    // From the last entry upwards: whether a branch goes on depends on the entries below.
     for depth in depths.iter().rev().map(|depth| (*depth).min(DEPTH_MAX)) {
         let mut branch: String =
             (1..depth).map(|above| if goes_on[above] { "│ " } else { "  " }).collect();
@@ -106,6 +107,7 @@ fn branches(depths: &[usize]) -> Vec<String> {
         }
         drawn.push(branch);
         goes_on[depth] = true;
+        // Deeper branches belong to this entry's own children and end with it.
         goes_on[depth + 1..].fill(false);
     }
     drawn.reverse();
@@ -143,6 +145,7 @@ fn table(listed: &[SessionSummary]) -> CommandResult {
     let depths: Vec<usize> = listed.iter().map(|session| session.depth.unwrap_or(0)).collect();
     for (session, branch) in listed.iter().zip(branches(&depths)) {
         let from = match (&session.parent, &session.continues) {
+            // In a tree the parent is drawn above, so only the fork point is named.
             (Some(parent), _) if session.depth.is_some_and(|depth| depth > 0) => session
                 .forked_at_message
                 .map_or(format!("fork of {parent}"), |at| format!("fork at {at}")),

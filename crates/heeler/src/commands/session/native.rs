@@ -30,6 +30,7 @@ impl NativeSessionReader {
     pub(crate) fn open(context: &CommandContext) -> CommandResult<NativeSessionReader> {
         let folder = |name: &str| context.env.get(name).filter(|path| !path.is_empty());
         let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
+            // Claude resolves a relative path against the working directory.
             (Some(config), _) => context.working_dir.join(config),
             (None, Some(home)) => context.working_dir.join(home).join(".claude"),
             (None, None) => {
@@ -38,6 +39,7 @@ impl NativeSessionReader {
                     .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
             }
         };
+        // These files are not Heeler's, so secrets of the fleet may stand in them in plain text.
         let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(context)?.secrets());
         Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
     }
@@ -60,6 +62,7 @@ impl NativeSessionReader {
         session: &NativeSession,
         page: &MessageListQuery,
     ) -> CommandResult<HistoryPage> {
+        // The native session is both transcript and context here, because Heeler has no copy.
         let past = load_history(&session.path, Some(&session.path), page.before, page.limit);
         let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         self.cleaner.history(&mut past);
@@ -76,7 +79,6 @@ fn failure(error: NativeSessionError) -> CommandFailure {
     CommandFailure::new(code, error)
 }
 
-/// Lists native sessions.
 pub(super) fn list(
     context: &CommandContext,
     args: &ListPageArgs,
@@ -88,6 +90,7 @@ pub(super) fn list(
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
     let reader = context.open_reader()?;
     let mut listed = Vec::with_capacity(page.sessions.len());
+    // Adopted sessions are marked, so that no one tries to adopt them again.
     for session in page.sessions {
         let ours = own_session_id(reader.as_ref(), &session.id)?;
         listed.push((session, ours));
@@ -108,6 +111,7 @@ pub(super) fn list(
         return Ok(output::print_line(format!("no native sessions in {}", natives.projects))?);
     };
     let next = args.next_page_command("session list --native", None, last.id.as_str());
+    // The total counts from the first page on, so it says nothing about later ones.
     let more = (filter.before.is_none() && page.total > listed.len())
         .then(|| format!("showing {} of {}; older: {next}", listed.len(), page.total));
     table(&listed)?;
@@ -170,7 +174,6 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
     })
 }
 
-/// Prints a session.
 pub(super) fn print(
     context: &CommandContext,
     session: &NativeSession,

@@ -102,10 +102,12 @@ pub(crate) fn delete(global: &GlobalArgs, args: &SessionDeleteArgs) -> CommandRe
     let reader = context.reader_for("session", &args.id)?;
     let session = match reader.find_session(&args.id) {
         Ok(session) => session,
+        // A session in the trash can still be purged.
         Err(IdLookupError::Unknown { .. }) => find_deleted(&reader, &args.id)?,
         Err(error) => return Err(error.into()),
     };
     drop(reader);
+    // A plain deletion can be undone, so it needs no question.
     if args.purge && !args.yes {
         confirm(&session)?;
     }
@@ -178,12 +180,12 @@ pub(crate) fn restore(global: &GlobalArgs, args: &SessionRestoreArgs) -> Command
     Ok(output::print_line(format!("{session} was restored"))?)
 }
 
-/// Lists the trash.
 fn list_trash(context: &CommandContext, is_json: bool) -> CommandResult {
     let all = match context.open_reader()? {
         Some(reader) => reader.deleted_sessions()?,
         None => Vec::new(),
     };
+    // Of a purged session only the record is left, and nothing can be restored.
     let all: Vec<_> = all.into_iter().filter(|deleted| deleted.purged_at.is_none()).collect();
     if is_json {
         let rows = all.iter().map(|it| {
@@ -218,6 +220,7 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     let context = CommandContext::find(global)?;
     context.migrate_database()?;
     let before = time_argument::parse_moment(&args.older_than, process_env::now())?;
+    // Planned before the request: afterwards the deleted sessions can no longer be described.
     let plan = plan(&context, before)?;
     if args.dry_run {
         let CleanupPlan { removed: going, retained } = plan;
@@ -231,6 +234,7 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     };
     // The deleted sessions are described by the plan made before.
     let was = |id: &SessionId| plan.removed.iter().find(|session| session.id == *id).cloned();
+    // A session may have expired between the plan and the request.
     let unknown = |id: &SessionId| Session::new(id.clone(), "", process_env::now());
     let gone: Vec<Session> =
         sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
@@ -274,6 +278,7 @@ fn print_cleanup(
         false if gone.is_empty() => format!("{count} deleted"),
         false => format!("{count} deleted; `heeler session restore ID` restores one"),
     })?;
+    // The daemon removes a limited number per request.
     if gone.len() + retained.len() >= CLEANUP_MAX {
         output::print_note("there may be more; run the command again")?;
     }

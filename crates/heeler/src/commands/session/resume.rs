@@ -91,15 +91,18 @@ pub(crate) fn resume_agent(global: &GlobalArgs, args: &AgentResumeArgs) -> Comma
         CommandFailure::message(FailureCode::NotFound, message)
             .hint(format!("heeler trigger {agent} -p '…'"))
     };
+    // Without any state the name cannot be checked, but there is certainly no session.
     let Some(reader) = context.open_reader()? else { return Err(none(&args.agent)) };
     let agent = context.find_agent(&reader, &args.agent)?;
     let filter = SessionFilter { agent: Some(agent.clone()), ..SessionFilter::default() };
+    // The list has the most recently used session first.
     let last = reader.sessions(&filter, None, 1)?.pop().ok_or_else(|| none(&agent))?;
     drop(reader);
     resume_session(global, &last, &args.how)
 }
 
 fn resume_session(global: &GlobalArgs, session: &Session, how: &ResumeOptionArgs) -> CommandResult {
+    // Its sessions are only records of output: a command does not know what it printed before.
     if session.runtime == RuntimeType::Command.as_str() {
         let message =
             format!("{} has the runtime `command`, which has no session to resume", session.agent);
@@ -107,6 +110,7 @@ fn resume_session(global: &GlobalArgs, session: &Session, how: &ResumeOptionArgs
         return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
     }
     let prompt = trigger::read_prompt(how.prompt.as_deref())?;
+    // The option is passed on too, because `-` means that standard input is used up.
     let (id, given) = (session.id.as_str(), how.prompt.clone());
     let mut args = TriggerArgs::in_session(&session.agent, id, given, how.json);
     args.take_in = how.take_in;

@@ -80,7 +80,9 @@ impl SessionShowArgs {
 /// Runs `session show`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionShowArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
+    // Heeler's own sessions come first: an adopted one is found by Claude's ID too.
     if let Err(unknown) = context.find_session(&args.id) {
+        // An ambiguous prefix is not looked up elsewhere; its error lists the matches.
         let natives = NativeSessionReader::open(&context)
             .ok()
             .filter(|_| unknown.code == FailureCode::NotFound);
@@ -151,6 +153,7 @@ fn print(details: &SessionDetails) -> CommandResult {
 
 /// Returns the newest IDs, one per line, and the number of older ones.
 fn newest(ids: &[String]) -> Option<String> {
+    // IDs are recorded in order, so the newest are at the end.
     let mut lines: Vec<String> = ids.iter().rev().take(SHOWN_MAX).cloned().collect();
     if ids.len() > SHOWN_MAX {
         lines.push(format!("and {} older", ids.len() - SHOWN_MAX));

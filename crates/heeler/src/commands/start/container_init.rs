@@ -21,21 +21,25 @@ pub(super) fn is_needed(wanted: bool) -> bool {
 /// Starts the daemon, and exits with its exit code.
 #[expect(clippy::disallowed_methods, reason = "this process becomes the parent of itself")]
 pub(super) fn run() -> CommandResult {
+    // PID 1 gets orphans anyway; with `--as-init` another process must ask for them.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(std::io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let guard = runtime.enter();
+    // Registered before the child starts, so that its death cannot be missed.
     let mut deaths = signal(SignalKind::child())?;
     let mut passed_on = Vec::new();
     for number in FORWARDED_SIGNALS {
         passed_on.push((number, signal(SignalKind::from_raw(number.as_raw()))?));
     }
     drop(guard);
+    // The child must not become an init again; its process ID is not 1.
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--as-init");
     let child = Command::new(process_env::program()?).args(args).stdin(Stdio::null()).spawn()?;
     let daemon = Pid::from_raw(child.id().cast_signed()).expect("a child has a process id");
     let status = runtime.block_on(async {
         loop {
+            // Signals of several deaths are merged into one, so all are reaped each time.
             if let Some(status) = reap(daemon) {
                 return status;
             }
@@ -57,6 +61,7 @@ pub(super) fn run() -> CommandResult {
     }
     match status.exit_status() {
         Some(0) => Ok(()),
+        // The container's exit code must be the daemon's: service managers act on it.
         Some(code) => std::process::exit(code),
         None => {
             let signal = status.terminating_signal().unwrap_or_default();

@@ -22,9 +22,11 @@ fn trim_when_idle() {
         std::thread::sleep(POLL_INTERVAL);
         let now = cpu_time();
         let is_busy = now - before >= BUSY_CPU_TIME;
+        // Trimming while the daemon is busy would cost time, and the memory is soon used again.
         if was_busy && !is_busy {
             heeler_runner::release_free_memory();
         }
+        // Measured again, so that the trimming itself does not count as work.
         (before, was_busy) = (cpu_time(), is_busy);
     }
 }

@@ -34,11 +34,13 @@ impl SocketServer {
         app: SharedServerState,
         connections: ConnectionCounter,
     ) -> io::Result<SocketServer> {
+        // tokio requires it of a listener that it takes over.
         socket.set_nonblocking(true)?;
         // One thread for short requests and one for slow ones, whatever the number of cores.
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING_THREADS_MAX);
         let runtime = builder.enable_all().build()?;
+        // The listeners are registered here, so that an error is returned and not only logged.
         let guard = runtime.enter();
         let socket = tokio::net::UnixListener::from_std(socket)?;
         let web = web.map(tokio::net::TcpListener::from_std).transpose()?;
@@ -46,6 +48,7 @@ impl SocketServer {
         drop(guard);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
+            // A dropped sender stops the server too.
             let stopped = async { drop(stopped.await) };
             let served = serve(listeners, app, &connections, stopped);
             if let Err(error) = runtime.block_on(served) {
@@ -95,6 +98,7 @@ pub(super) fn handle_signals(handle: DaemonHandle, is_attended: bool) -> io::Res
                         );
                     }
                 });
+                // The dispatcher has ended, so there is nothing left to control.
                 if handle.send(command, callback).is_err() {
                     return;
                 }
@@ -119,7 +123,9 @@ impl DaemonSignals {
     async fn next(&mut self) -> DaemonCommand {
         tokio::select! {
             _ = self.interrupts.recv() => self.interrupt(),
+            // A service manager that stops or restarts the daemon must not end the agents' work.
             _ = self.terminates.recv() => DaemonCommand::Stop(StopMode::KeepJobs),
+            // A daemon rereads its config at SIGHUP, but a closed terminal sends it too.
             _ = self.hang_ups.recv() => match self.is_attended && is_terminal_gone() {
                 true => DaemonCommand::Stop(StopMode::KeepJobs),
                 false => DaemonCommand::Reload,
@@ -145,5 +151,6 @@ impl DaemonSignals {
 
 /// Returns true if the terminal that started the daemon was closed.
 fn is_terminal_gone() -> bool {
+    // A terminal that was closed answers with EIO; one that is open, or no terminal, does not.
     matches!(rustix::termios::tcgetattr(io::stderr()), Err(rustix::io::Errno::IO))
 }

@@ -53,10 +53,12 @@ pub(super) fn listen(
         WebPort::Auto => PORT_FIRST..=PORT_FIRST + PORTS_MAX - 1,
     };
     let first = *ports.start();
+    // Checked before the port is bound: it must not be reachable for a moment either.
     require_authentication(&addresses(&web.host, first)?, &web.host, reader)?;
     for port in ports {
         match bind(context, &addresses(&web.host, port)?)? {
             Some(listener) => {
+                // tokio requires it of a listener that it takes over.
                 listener.set_nonblocking(true)?;
                 let origins = web.origins.iter().map(WebOrigin::as_str).map(str::to_owned);
                 let (host, origins) = (web.host.clone(), origins.collect());
@@ -65,6 +67,7 @@ pub(super) fn listen(
                     reach: WebEndpoint { host, port, origins },
                 }));
             }
+            // Another program has this port; the next one may be free.
             None if web.port == WebPort::Auto => {}
             None => break,
         }
@@ -74,6 +77,7 @@ pub(super) fn listen(
 
 /// Resolves a host and a port, IPv4 addresses first.
 fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandFailure> {
+    // The config writes an IPv6 address as in a URL; the resolver wants it bare.
     let bare = host.trim_matches(['[', ']']);
     let unknown = |why: String| {
         let message = format!("cannot listen on `{host}` (`web.host`): {why}");
@@ -82,6 +86,7 @@ fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, CommandFailure> {
     };
     let found = (bare, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     let mut found: Vec<SocketAddr> = found.collect();
+    // Only the first one is bound, and the order of the resolver varies between machines.
     found.sort_by_key(SocketAddr::is_ipv6);
     if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
 }
@@ -92,9 +97,11 @@ fn require_authentication(
     host: &str,
     reader: Option<&StoreReader>,
 ) -> Result<(), DaemonStartFailure> {
+    // Only the first address is bound below.
     if addresses.iter().take(1).all(|address| address.ip().is_loopback()) {
         return Ok(());
     }
+    // Without a login no one could use it from outside, and it would only be open to attacks.
     let is_let_in = match reader {
         Some(reader) => {
             has_remote_access(reader, process_env::now()).map_err(CommandFailure::from)?
@@ -130,6 +137,7 @@ fn bind(
                     return Err(DaemonStartFailure::Held(writer));
                 }
                 let holder = port_holder(address.port());
+                // A daemon releases the state lock before its port, so it is no writer then.
                 let is_ending =
                     holder.is_some_and(|holder| belongs_to_fleet(&holder, &context.state_dir));
                 if !is_ending || Instant::now() >= deadline {
@@ -161,6 +169,7 @@ fn belongs_to_fleet(holder: &PortHolder, state_dir: &Utf8Path) -> bool {
 /// Returns a daemon's state directory, or else its working directory.
 fn fleet_of(holder: &PortHolder) -> Option<Utf8PathBuf> {
     let mut arguments = holder.arguments.iter();
+    // A heuristic is enough: it decides only about waiting and about a message.
     let program = Utf8Path::new(arguments.next()?).file_name()?;
     if !program.starts_with("heeler") || !arguments.any(|argument| argument == "start") {
         return None;

@@ -68,6 +68,7 @@ impl StatusSections {
 
     fn add_to(self, page: &mut StatusPage) {
         let mut lines = self.lines.lines().into_iter();
+        // A title without rows is not printed, so callers may begin every section.
         for (title, rows) in self.titles.into_iter().filter(|(_, rows)| *rows > 0) {
             page.line("");
             page.line(title);
@@ -83,6 +84,7 @@ pub(super) fn page(
     now: Timestamp,
 ) -> StatusPage {
     let mut page = StatusPage::default();
+    // First, because everything below would otherwise be misread.
     if let Some(warning) = snapshot.writer.warning() {
         page.line(SafeText::styled(output::status_style(JobStatus::Cancelled), warning));
     }
@@ -113,6 +115,7 @@ pub(super) fn page(
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(SafeText::from));
+    // With an invalid config the agents are unknown, not missing.
     if snapshot.fleet.agents.is_empty() && snapshot.config_faults.is_none() {
         page.line("no agents yet; add one with: heeler init agent NAME");
     } else if !snapshot.fleet.agents.is_empty() {
@@ -150,6 +153,7 @@ fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {
         DaemonMode::Permanent => "daemon",
         DaemonMode::UntilIdle => "temporary daemon",
     };
+    // The clock may have been set back since the daemon started.
     let up = output::format_short_duration(now.duration_since(daemon.since).abs());
     let other = match daemon.version == env!("CARGO_PKG_VERSION") {
         true => String::new(),
@@ -162,6 +166,7 @@ fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {
 fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
     let line = |spent: i64, limit: Option<i64>, when: &str, then: &str| {
         let limit = limit?;
+        // Integers in millionths of a dollar: no rounding decides whether a warning appears.
         let is_shown = spent.saturating_mul(100) > limit.saturating_mul(BUDGET_SHOWN_PERCENT);
         let whose = match budget.whose.as_str() {
             "fleet" => String::new(),
@@ -170,6 +175,7 @@ fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
         let state = if spent >= limit { format!(", spent; {then}") } else { String::new() };
         let (spent, limit) = (spent as f64 / 1e6, limit as f64 / 1e6);
         let text = format!("Budget{whose}: ${spent:.2} of ${limit:.2} {when}{state}");
+        // A limit of zero is spent from the start, even if nothing was spent yet.
         (is_shown || spent >= limit).then_some(text)
     };
     let day = line(budget.day_spent, budget.day_limit, "today", "no job starts until tomorrow");
@@ -185,6 +191,7 @@ fn add_work(
     snapshot: &StatusSnapshot,
     now: Timestamp,
 ) {
+    // All sections share one table, so that their columns line up.
     parts.begin("Running");
     for job in &snapshot.fleet.running {
         parts.row(job_row(job, 1, now));
@@ -196,6 +203,7 @@ fn add_work(
     for QueuedJobSummary { job, not_before, waits, .. } in
         snapshot.fleet.waiting.iter().take(WAITING_MAX)
     {
+        // A time that has passed no longer holds the job back.
         let not_before = not_before.filter(|at| *at > now);
         let not_before = not_before.map(|at| format!(", {}", output::due_text(at, now)));
         let why = output::one_line(waits);
@@ -245,6 +253,7 @@ fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestam
         let due = agent.schedules.iter().filter_map(|it| Some((it.next_run_at?, &it.name)));
         next.extend(due.map(|(at, name)| (at, agent.name.as_str(), name.as_str())));
     }
+    // By time, then by name, so that the order is stable between two frames.
     next.sort();
     parts.begin("Next");
     for (at, agent, schedule) in next.into_iter().take(NEXT_MAX) {
@@ -260,6 +269,7 @@ fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestam
 
 /// Adds parked credentials.
 fn add_parked(page: &mut StatusPage, snapshot: &StatusSnapshot, now: Timestamp) {
+    // A limit that has reset may still be recorded.
     let mut parked = snapshot.fleet.parked.iter().filter(|parked| parked.until > now).peekable();
     if parked.peek().is_some() {
         page.line("");
@@ -289,6 +299,7 @@ fn add_failed(
     let all = "heeler jobs --status failed --since 24h";
     match snapshot.fleet.failed_total - shown_count {
         more if more > 0 => page.notes.push(format!("and {more} more: {all}")),
+        // Several failures of one agent share a row, so the others are not visible.
         _ if shown_count > snapshot.fleet.failing.len() as i64 => {
             page.notes.push(format!("all of them: {all}"));
         }
@@ -320,6 +331,7 @@ fn agents(snapshot: &StatusSnapshot, now: Timestamp) -> Vec<SafeText> {
             .or_else(|| agent.schedules.iter().filter_map(|state| state.next_run_at).min());
         let current = agent.current_job.as_ref();
         let is_current = |job: &&JobSummary| Some(&job.id) == current;
+        // The agent's own status is "running" until the run is settled, which would be misleading.
         let dead = snapshot.fleet.running.iter().find(is_current).is_some_and(|job| job.dead);
         let status = match dead {
             true => status_text(JobStatus::Running, dead),

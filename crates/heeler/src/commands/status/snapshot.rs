@@ -34,6 +34,7 @@ impl StatusSnapshot {
         agent: Option<&str>,
     ) -> CommandResult<StatusSnapshot> {
         let (writer, client) = StateWriterInfo::connect(context)?;
+        // A daemon that does not answer must not prevent the status: it is when people need it.
         let daemon = client.map(|mut client| {
             match client.send_command(&DaemonCommand::Status, Some(FAULTS_WAIT)) {
                 Ok(CommandReply::Status(status)) => Ok(*status),

@@ -18,7 +18,6 @@ pub(crate) struct StateWriterInfo {
 }
 
 impl StateWriterInfo {
-    /// Finds the process.
     pub(crate) fn find(context: &CommandContext) -> CommandResult<StateWriterInfo> {
         Ok(StateWriterInfo::connect(context)?.0)
     }
@@ -28,12 +27,14 @@ impl StateWriterInfo {
         context: &CommandContext,
     ) -> CommandResult<(StateWriterInfo, Option<DaemonClient>)> {
         let mut writer = StateWriterInfo { writer: daemon::find_writer(context)?, daemon: None };
+        // A daemon file without a lock is left over from a killed daemon.
         if writer.writer.is_none() {
             return Ok((writer, None));
         }
         let file = daemon::read_daemon_file(context)?;
         let client = daemon::connect(context)?;
         let (Some(file), Some(client)) = (file, client) else { return Ok((writer, None)) };
+        // The daemon was replaced between the two calls, so file and client do not fit together.
         if client.daemon_info().pid != file.pid {
             return Ok((writer, None));
         }

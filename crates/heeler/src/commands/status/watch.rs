@@ -28,11 +28,13 @@ pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> Com
             CommandFailure::message(FailureCode::Usage, message).hint("heeler status --json")
         );
     }
+    // A guard, because `?` below may leave the loop at any frame.
     let keys = RawKeyboardGuard::new();
     // Scroll the screen's content up, so that it is not overwritten.
     let mut out = io::stdout().lock();
     out.write_all("\n".repeat(rows()).as_bytes())?;
     loop {
+        // The size is read for each frame: the window may be resized at any time.
         let frame = frame(&page()?, rows());
         // Remove colours if they are off, but keep the sequences that move the cursor.
         let frame = match anstream::stdout().current_choice() {
@@ -43,6 +45,7 @@ pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> Com
         out.flush()?;
         match keys.wait(Instant::now() + FRAME_INTERVAL) {
             Some(b'q' | b'Q') => return Ok(()),
+            // Ctrl-C is read as a key, so the exit code must be set here.
             Some(CTRL_C) => return Err(CommandFailure::silent(FailureCode::Interrupted)),
             _ => {}
         }
@@ -58,6 +61,7 @@ impl RawKeyboardGuard {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
             let mut modes = before.clone();
+            // Without ISIG Ctrl-C arrives as a byte, so the terminal is restored before the exit.
             modes.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
             // On failure, Ctrl-C is still a signal.
             let _taken = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
@@ -74,10 +78,12 @@ impl RawKeyboardGuard {
             }
             let (stdin, mut key) = (io::stdin(), [0]);
             let limit = Timespec::try_from(left).ok();
+            // Without a keyboard, standard input may be a pipe, whose bytes are no keys.
             let is_typed = self.0.is_some()
                 && matches!(poll(&mut [PollFd::new(&stdin, PollFlags::IN)], limit.as_ref()), Ok(1));
             match is_typed.then(|| rustix::io::read(&stdin, &mut key)) {
                 Some(Ok(1)) if matches!(key[0], b'q' | b'Q' | CTRL_C) => return Some(key[0]),
+                // Other keys must not redraw the page early.
                 Some(Ok(1)) => {}
                 // No key was pressed, or stdin is closed.
                 _ => std::thread::sleep(deadline.saturating_duration_since(Instant::now())),
@@ -98,6 +104,7 @@ impl Drop for RawKeyboardGuard {
 fn rows() -> usize {
     match rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_row) {
         0 => ROWS,
+        // A frame needs one row for text and one for the cursor.
         rows => usize::from(rows).max(2),
     }
 }
@@ -111,6 +118,7 @@ fn frame(lines: &[SafeText], rows: usize) -> String {
     // Line wrapping is off while the frame is drawn.
     let mut frame = String::from("\x1b[H\x1b[?7l");
     for line in &lines[..shown] {
+        // Each line is erased to its end, which flickers less than clearing the screen.
         frame.push_str(&format!("{line}\x1b[K\r\n"));
     }
     if cut > 0 {

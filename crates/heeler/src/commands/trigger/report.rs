@@ -33,10 +33,12 @@ pub(super) fn wait_for_record(
     seen: &JobWatchOutcome,
 ) -> CommandResult<Job> {
     let mut job = context.recorded_job(id)?;
+    // A job of a stopped fleet stays queued, so no daemon may be started for it.
     let is_left = job.head.status.is_final() || seen.interrupts > 2;
     if is_left || daemon::waits_for_start(context, id)? {
         return Ok(job);
     }
+    // The open connection keeps a temporary daemon alive until the job is settled.
     let daemon = daemon::connect_or_start(context)?;
     let deadline = Instant::now() + SETTLE_WAIT;
     while !job.head.status.is_final() && Instant::now() < deadline {
@@ -61,10 +63,12 @@ pub(super) fn report(
     if let Err(failure) = print_result(global, args, context, &reader, job, seen) {
         tracing::debug!(error = ?failure.error, "cannot print the outcome of the job");
     }
+    // A job that succeeded in spite of Ctrl-C counts as a success.
     let success = job.head.status == JobStatus::Completed;
     match (success, seen.interrupts > 0) {
         (true, _) => Ok(()),
         (false, true) => Err(CommandFailure::silent(FailureCode::Interrupted)),
+        // Only a stopped fleet leaves a watched job in the queue.
         (false, false) if job.head.status == JobStatus::Pending => {
             Err(CommandFailure::silent(FailureCode::NoDaemon))
         }
@@ -94,6 +98,7 @@ fn print_result(
         }
         return Ok(output::print_json(&document)?);
     }
+    // A failure is printed even with `--quiet`: it is an error, not a note.
     if global.quiet && success {
         return Ok(answer.map(output::print_line).transpose().map(drop)?);
     }
@@ -129,10 +134,12 @@ fn print_outcome(
         Some(id) => reader.session_by_agent_id(id)?,
         None => None,
     };
+    // A session without a message, or without a native session, cannot be continued.
     let goes_on = |session: &Session| session.message_count > 0 && session.own.is_some();
     let resumable = session.filter(goes_on);
     let in_session = resumable.as_ref().map(|session| format!(", {}", session.id));
     let rest = [took, cost, in_session].into_iter().flatten().collect::<String>();
+    // On stderr, because stdout holds only the agent's messages.
     output::print_error(status_symbol(head.status).append(rest))?;
     if seen.denied_unasked > 0 {
         let were = if seen.denied_unasked == 1 { "was" } else { "were" };
@@ -167,6 +174,7 @@ fn next_command(
     session: Option<&Session>,
 ) -> String {
     let head = &job.head;
+    // After other failures the same session would most likely fail again.
     let goes_on = match head.status {
         JobStatus::Failed => error.is_some_and(|error| was_cut_off(error.class)),
         status => status.is_final(),
@@ -189,6 +197,7 @@ fn was_cut_off(class: ErrorClass) -> bool {
 /// Prints the error unless it was shown already, the time of the next attempt, and the remedy.
 fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) -> CommandResult {
     let message = error.map(|error| error.message.as_str()).or(job.error.as_deref());
+    // The watch has printed the agent's own error, which is often the same text.
     let shown = seen.error.as_deref().map(str::trim);
     if let Some(message) = message.map(str::trim).filter(|message| shown != Some(message)) {
         output::print_error(format!("  {message}"))?;
@@ -207,6 +216,7 @@ fn print_run_error(error: Option<&RunError>, job: &Job, seen: &JobWatchOutcome) 
 fn retry_time_text(error: &RunError, now: Timestamp, here: &TimeZone) -> Option<String> {
     let wait = error.retry_after_ms.and_then(|ms| i64::try_from(ms).ok());
     let after = wait.and_then(|ms| now.checked_add(SignedDuration::from_millis(ms)).ok());
+    // The time of a reset is exact; a waiting time counts from the reply that carried it.
     let at = error.resets_at.or(after)?;
     let form = match at.duration_since(now) < SignedDuration::from_hours(24) {
         true => "%H:%M:%S",

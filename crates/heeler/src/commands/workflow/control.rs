@@ -88,6 +88,7 @@ pub(super) fn cancel(global: &GlobalArgs, args: &WorkflowCancelArgs) -> CommandR
     drop(reader);
     let id = row.head.id;
     send_order(&context, WorkflowOperation::Cancel { run: id.clone(), now: args.now })?;
+    // The run counts as cancelled at once, but its agents may still finish their step.
     let row = wait_for_end(&context, &id)?;
     match args.json {
         true => Ok(output::print_json(&json!({ "run": WorkflowRunSummary::from(&row.head) }))?),
@@ -117,6 +118,7 @@ fn wait_for_end(context: &CommandContext, id: &WorkflowRunId) -> CommandResult<W
     loop {
         let reader = StoreReader::open(&context.dir()?)?;
         let row = reader.workflow_run(id)?.ok_or_else(|| record_gone(id.as_str()))?;
+        // The definition is not needed to count open parts.
         let progress = WorkflowRunProgress::read(&reader, row, None)?;
         let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();

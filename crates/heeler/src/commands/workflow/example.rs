@@ -86,6 +86,7 @@ pub(super) fn run(args: &WorkflowExampleArgs) -> CommandResult {
     let example = EXAMPLES.iter().find(|it| it.name == name).ok_or_else(unknown)?;
     let dir = args.dir.clone().unwrap_or_else(|| example.name.into());
     let folder = process_env::working_directory()?.join(&dir);
+    // A folder that cannot be read counts as used.
     let is_used =
         folder.exists() && folder.read_dir_utf8().map_or(true, |mut it| it.next().is_some());
     if is_used {

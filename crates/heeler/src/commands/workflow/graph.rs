@@ -57,6 +57,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowGraphArgs) -> CommandResul
         let message = format!("{} is a run of {}", row.head.id, row.head.workflow);
         return Err(CommandFailure::message(FailureCode::Usage, message));
     }
+    // An imported run may have no definition.
     let Some(workflow) = context.open_records()?.workflow_of_run(&reader, &row)? else {
         let message = format!("the workflow definition of {} is not recorded", row.head.id);
         return Err(CommandFailure::message(FailureCode::NotFound, message));
@@ -78,6 +79,7 @@ fn draw(
         0 => WIDTH,
         columns => columns,
     };
+    // A file must not depend on the window in which it was made.
     let width = if std::io::stdout().is_terminal() { width } else { WIDTH };
     for line in graph::draw(workflow, state, width) {
         output::print_line(line)?;

@@ -81,8 +81,10 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowListArgs) -> CommandResult
         ]);
     }
     let red = anstyle::AnsiColor::Red.on_default();
+    // Cron files are no workflows; their faults are printed below.
     for faulty in page.faulty.iter().filter(|it| it.kind == "workflow") {
         let mut row = vec![output::one_line(&faulty.name).into(), SafeText::styled(red, "invalid")];
+        // Every row needs as many cells as there are columns.
         row.resize(6, SafeText::default());
         lines.push(row);
     }

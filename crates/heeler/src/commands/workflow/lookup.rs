@@ -19,6 +19,7 @@ pub(super) fn find<'a>(
     if let Some(found) = all.workflow(name) {
         return Ok(found);
     }
+    // The file exists, so "there is no such workflow" would send the user in the wrong direction.
     if let Some(faulty) = all.faulty_workflow(name) {
         fleet_config::print_faults(context, &faulty.faults)?;
         let message = format!("the workflow `{name}` is invalid");
@@ -53,6 +54,7 @@ pub(super) fn try_run(
     let Some(reader) = context.open_reader()? else { return Ok(None) };
     match reader.find_workflow_run(text) {
         Ok(row) => Ok(Some((reader, row))),
+        // The text may still be the name of a workflow; an ambiguous prefix may not.
         Err(IdLookupError::Unknown { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

@@ -130,7 +130,9 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
         Some(file) => read_inputs(&context, file)?,
         None => Map::new(),
     };
+    // After the file, so that options take precedence.
     inputs.extend(args.input.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))));
+    // The replayed run is read below, and a reader refuses an older database.
     context.migrate_database()?;
     let mode = match (&args.replay, args.dry_run) {
         (Some(run), _) => {
@@ -153,6 +155,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
         trigger: TriggerType::Manual,
         mode,
     });
+    // Before the run starts: its display would push warnings off the screen.
     if !(global.quiet || args.how.json) {
         warn(&context, &args.workflow)?;
     }
@@ -175,6 +178,7 @@ pub(super) fn watch(global: &GlobalArgs, args: &WorkflowWatchArgs) -> CommandRes
     drop(reader);
     let how =
         RunWatchArgs { detach: false, follow: args.follow, until_asked: false, json: args.json };
+    // Ctrl-C must only end this command, so it is handled from here on.
     let listener = JobEventListener::new()?;
     watch_to_end(global, &context, &how, &row.head.id, WatchedRunOrigin::Joined, listener)
 }
@@ -185,6 +189,7 @@ fn read_inputs(context: &CommandContext, file: &str) -> CommandResult<Map<String
         CommandFailure::message(FailureCode::Usage, format!("cannot use {name}: {why}"))
     };
     let mut bytes = Vec::new();
+    // A reader of limited length, because standard input may never end.
     let read = match file {
         "-" => std::io::stdin().lock().take(INPUTS_BYTES_MAX + 1).read_to_end(&mut bytes),
         path => File::open(context.working_dir.join(path))
@@ -218,6 +223,7 @@ pub(super) fn start_and_watch(
     if how.detach {
         return print_detached(global, how, &run, status, (begun, is_new));
     }
+    // A retried run is never new, but it belongs to this command.
     let joined = begun == WatchedRunOrigin::New && !is_new;
     if joined && !(how.json || global.quiet) {
         output::print_note(&format!(
@@ -270,6 +276,7 @@ fn watch_to_end(
     let engine = process_env::engine_fleet(&context.state_dir, &context.env)?;
     let reader = StoreReader::open(&engine.dir)?;
     let gone = || CommandFailure { code: FailureCode::NotFound, ..record_gone(run.as_str()) };
+    // The definition is that of the run's start; the file may have changed since.
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     let workflow = context.open_records()?.workflow_of_run(&reader, &row)?;
     drop(reader);
@@ -283,12 +290,14 @@ fn watch_to_end(
     };
     let seen = watch::watch(&view, listener)?;
     let reader = StoreReader::open(&engine.dir)?;
+    // Read again: the watch may have ended without the end of the run.
     let row = reader.workflow_run(run)?.ok_or_else(gone)?;
     // The run's outcome decides the exit code, even if it cannot be printed.
     if let Err(failure) = print_outcome(global, context, how, &reader, &row, &seen) {
         tracing::debug!(error = ?failure.error, "cannot print the outcome of the run");
     }
     match row.head.status {
+        // A run that succeeded in spite of Ctrl-C counts as a success.
         WorkflowRunStatus::Succeeded => Ok(()),
         _ if seen.interrupts > 0 => Err(CommandFailure::silent(FailureCode::Interrupted)),
         WorkflowRunStatus::Failed | WorkflowRunStatus::Cancelled => {
@@ -319,6 +328,7 @@ fn print_outcome(
     if success {
         print_output(global, context, reader, row)?;
     }
+    // A failure is printed even with `--quiet`: it is an error, not a note.
     if global.quiet && success {
         return Ok(seen.last_message.as_deref().map(output::print_line).transpose().map(drop)?);
     }
@@ -329,6 +339,7 @@ fn print_outcome(
     let pending = Some(ApprovalStatus::Pending);
     let filter = ApprovalFilter { run: Some(head.id.to_string()), status: pending };
     let questions = reader.approvals(&filter, None, usize::MAX)?;
+    // While an agent asks, the run itself is still running; for the user it waits.
     let status = match head.status {
         WorkflowRunStatus::Running if questions.iter().any(is_agent_question) => {
             WorkflowRunStatus::Paused
@@ -367,18 +378,21 @@ fn print_output(
     let id = &row.head.id;
     let events = reader.workflow_events(id, 0, usize::MAX)?;
     let workflow = context.open_records()?.workflow_of_run(reader, row)?;
+    // Messages were printed while the run went on; the output would repeat them.
     let Some(workflow) = workflow.filter(|_| events.iter().all(|it| it.kind != "message")) else {
         return Ok(());
     };
     let names: Vec<String> =
         workflow.phases.iter().map(|phase| phase.name.as_str().to_owned()).collect();
     let outputs = load_phase_outputs(reader, row, Some(workflow))?;
+    // The last phase may have been skipped or have no output.
     let last = names.iter().rev().find_map(|name| {
         let text = outputs.get(name)?.trim();
         (!text.is_empty()).then_some((name, text))
     });
     let Some((name, text)) = last else { return Ok(()) };
     let lines: Vec<&str> = text.lines().collect();
+    // With `--quiet` the output is likely read by a program, which needs all of it.
     let shown = if global.quiet { lines.len() } else { lines.len().min(OUTPUT_LINES_MAX) };
     output::print_line(output::sanitize(&lines[..shown].join("\n")))?;
     if shown < lines.len() {

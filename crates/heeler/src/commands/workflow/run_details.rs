@@ -68,17 +68,20 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
         check_phase(&WorkflowRunProgress::read(&reader, row, workflow)?, phase)?;
     }
     logs::print_jobs_log(&context, &reader, &args.how, &|reader| {
+        // The record was deleted while it was followed.
         let Some(row) = reader.workflow_run(&id)? else { return Ok((Vec::new(), true)) };
         let is_over = row.head.status.is_final();
         let progress = WorkflowRunProgress::read(reader, row, None)?;
         let wanted =
             |phase: &&WorkflowPhaseProgress| args.phase.as_ref().is_none_or(|it| *it == phase.name);
         let mut heads: Vec<(u64, JobHead)> = Vec::new();
+        // A cancelled run may have parts that still write rows.
         let mut goes_on = !is_over;
         for phase in progress.phases.iter().filter(wanted) {
             for part in &phase.parts {
                 goes_on |= part.outcome.is_none();
                 let Some(job) = &part.job else { continue };
+                // A record that is gone must not end the output of the others.
                 let Some(job) = reader.job(job)? else { continue };
                 let what = phase.part_name(part.part).map(|word| format!(" {word}"));
                 // Lines begin with the agent's name; show the phase there instead.
@@ -86,6 +89,7 @@ pub(super) fn logs(global: &GlobalArgs, args: &WorkflowLogsArgs) -> CommandResul
                 heads.push((part.seq, JobHead { agent, ..job.head }));
             }
         }
+        // The printer expects the newest job first.
         heads.sort_by_key(|(seq, _)| std::cmp::Reverse(*seq));
         let heads = heads.into_iter().map(|(_, head)| head).collect();
         Ok((heads, !goes_on))
@@ -135,6 +139,7 @@ fn print_head(progress: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) 
     let moment = |at: Timestamp| {
         format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
     };
+    // Without `--trigger-id` the run's own ID stands there.
     let about = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
     let by = triggered_by.as_ref().map(|by| format!(", by {}", output::one_line(by)));
     let fields: [(&str, Option<SafeText>); 11] = [
@@ -161,6 +166,7 @@ fn status(progress: &WorkflowRunProgress, has_daemon: bool) -> SafeText {
     let text = runs::status_text(head.status);
     let current = output::one_line(&head.current_phase);
     match head.status {
+        // First, because "running" would be wrong while nothing can run it.
         _ if !has_daemon && runs::needs_daemon(head.status, head.origin.as_deref()) => {
             text.append(format!(", but {NO_DAEMON}"))
         }
@@ -214,6 +220,7 @@ fn print_phases(
         let took = phase.elapsed_ms(now).filter(|_| phase.status != PhaseDisplayStatus::Skipped);
         let parts: Vec<&WorkflowPartRow> =
             phase.parts.iter().filter(|part| part.job.is_some()).collect();
+        // Several jobs have lines of their own below the phase.
         let job = match parts[..] {
             [only] => only.job.as_ref().map(ToString::to_string),
             _ => None,
@@ -257,6 +264,7 @@ fn remark(
 }
 
 fn parts_lines(phase: &WorkflowPhaseProgress, parts: &[&WorkflowPartRow]) -> Vec<Vec<SafeText>> {
+    // Of many parts, those that need attention are shown.
     let is_bad = |part: &&&WorkflowPartRow| part.status != JobStatus::Completed;
     let shown: Vec<&&WorkflowPartRow> = match parts.len() > PARTS_SHOWN_MAX {
         true => parts.iter().filter(is_bad).take(PARTS_SHOWN_MAX).collect(),
@@ -266,6 +274,7 @@ fn parts_lines(phase: &WorkflowPhaseProgress, parts: &[&WorkflowPartRow]) -> Vec
     if shown.len() < parts.len() {
         let more = format!("      … {} more", parts.len() - shown.len());
         let mut line = vec![SafeText::styled(Style::new().dimmed(), &more)];
+        // Every row needs as many cells as there are columns.
         line.resize(6, SafeText::default());
         lines.push(line);
     }
@@ -321,6 +330,7 @@ fn print_events(events: &[WorkflowEventRecord]) -> CommandResult {
         return Ok(());
     }
     heading("Events")?;
+    // The newest events are at the end, and matter most.
     let skipped = events.len().saturating_sub(EVENTS_SHOWN);
     if skipped > 0 {
         let more = format!("  … {skipped} earlier: --json lists all");

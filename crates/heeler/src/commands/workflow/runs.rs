@@ -80,6 +80,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
     let status = Some(ApprovalStatus::Pending);
     let pending = ApprovalListQuery { status, limit: ASKED_MAX, ..ApprovalListQuery::default() };
     let pending = records.approvals(&pending)?.approvals;
+    // An agent's question does not pause its run, so the status alone does not show it.
     let asking = pending.into_iter().map(|it| it.workflow_run_id).collect();
     print(&context, &page, &asking, args, now)
 }
@@ -103,6 +104,7 @@ fn print(
         &["ID", "WORKFLOW", "STATUS", "PHASE", "STARTED", "TOOK", "COST", "ABOUT"],
         &["WORKFLOW", "PHASE", "ABOUT"],
     )
+    // IDs of runs do not name their workflow.
     .keep_column("WORKFLOW");
     for run in &page.runs {
         lines.push(vec![
@@ -158,6 +160,7 @@ fn next(args: &WorkflowRunsArgs, before: &str) -> String {
 
 /// Returns the duration of a run that has ended.
 pub(super) fn duration_text(began: Timestamp, ended: Option<Timestamp>) -> Option<String> {
+    // A run in progress has no duration here: the list would be outdated at once.
     let took = ended?.duration_since(began).as_millis();
     i64::try_from(took).ok().map(job_row::format_duration)
 }

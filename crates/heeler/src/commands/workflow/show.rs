@@ -48,6 +48,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowShowArgs) -> CommandResult
     if looks_like_run && let Some((reader, row)) = try_run(&context, &args.which)? {
         return run_details::show(&context, &reader, row, args.json, now);
     }
+    // A run can be shown although the config is invalid or its workflow was deleted.
     let or_run = |failure: CommandFailure| match try_run(&context, &args.which)? {
         Some((reader, row)) => run_details::show(&context, &reader, row, args.json, now),
         None if looks_like_run => {
@@ -86,6 +87,7 @@ fn print(
     now: Timestamp,
 ) -> CommandResult {
     let workflow = &loaded.workflow;
+    // A relative path is shorter, and can be opened from here.
     let file = loaded.root.strip_prefix(&context.working_dir).unwrap_or(&loaded.root);
     let crons = details.crons.iter().map(|cron| {
         let off = if cron.enabled { "" } else { " (disabled)" };
@@ -176,6 +178,7 @@ fn print_phases(workflow: &Workflow) -> CommandResult {
     for phase in &workflow.phases {
         let agent = phase.agent.as_ref().or(workflow.agent.as_ref());
         let by = match (&phase.work, agent) {
+            // Only agents have names; other work is described by its kind.
             (PhaseWork::Agent { .. }, Some(agent)) => agent.to_string(),
             _ => phase_kind(phase).to_owned(),
         };

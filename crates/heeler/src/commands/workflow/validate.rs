@@ -38,6 +38,7 @@ pub(crate) struct WorkflowValidateArgs {
 /// Runs `workflow validate`.
 pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
+    // The config itself must be valid: workflows are checked against its agents.
     let loaded = fleet_config::load_without_workflows(&context)?;
     let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
     let folder = fleet_config::workflow_files(&settings.folder);
@@ -118,13 +119,16 @@ impl WorkflowFileChecker<'_> {
             let mut paths = vec![path.clone()];
             if self.folder.contains(&path) || is_cron(&path) {
                 paths.extend(self.folder.iter().filter(|it| **it != path).cloned());
+                // The order decides which of two clashing files is reported, as in the daemon.
                 paths.sort();
             }
             let mut found = self.check(&paths);
+            // The other files were only loaded for comparison.
             found.workflows.retain(|it| it.root == path);
             found.crons.retain(|it| it.file == path);
             found.faulty_files.retain(|it| it.file == path);
             let is_own = |file: &Utf8Path| {
+                // Other files of a workflow, such as prompts, have warnings too.
                 file == path || found.workflows.iter().any(|it| it.files.contains_key(file))
             };
             found.warnings.list.retain(|fault| is_own(fault.path()));
@@ -148,6 +152,7 @@ impl WorkflowFileChecker<'_> {
                     format!("there is no file {path}"),
                 ));
             }
+            // Under another path, a file of the folder would clash with itself.
             let real = path.canonicalize_utf8().ok();
             let same =
                 |known: &&Utf8PathBuf| real.is_some() && known.canonicalize_utf8().ok() == real;
@@ -155,8 +160,10 @@ impl WorkflowFileChecker<'_> {
         }
         let all = self.check(&self.folder);
         let good = all.workflows.iter().find(|it| it.workflow.name.as_str() == text);
+        // An invalid file can still have a readable name.
         let faulty = || all.faulty_files.iter().find(|it| it.name.as_deref() == Some(text));
         let named = good.map(|it| &it.root).or_else(|| Some(&faulty()?.file));
+        // A file that cannot be parsed has no name but that of the file.
         let of_file = || self.folder.iter().find(|path| path.file_stem() == Some(text));
         named.or_else(of_file).cloned().ok_or_else(|| {
             let message = format!("there is no workflow `{text}` in {}", self.settings.folder);
@@ -166,6 +173,8 @@ impl WorkflowFileChecker<'_> {
 }
 
 fn is_cron(path: &Utf8Path) -> bool {
+    // An unreadable file is reported when it is checked.
     let text = text_file::read_text(path).unwrap_or_default();
+    // Not parsed as YAML, because a file with faults must be recognized too.
     text.lines().any(|line| line.split_whitespace().eq(["kind:", "cron"]))
 }

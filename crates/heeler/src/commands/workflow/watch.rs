@@ -105,12 +105,14 @@ pub(super) fn watch(
     let (sender, events, interrupted) = listener.into_parts();
     let reader = StoreReader::open(&view.context.dir()?)?;
     let term = view.context.env.get("TERM").map(String::as_str);
+    // A terminal without escape sequences gets plain lines only.
     let moves = term.is_some_and(|term| term != "dumb") && std::io::stderr().is_terminal();
     let mut live = WorkflowWatcher {
         view,
         block: RedrawnBlock::new(moves && !view.is_quiet),
         agents: AgentActivityReader::new(view.context.dir()?, view.how.follow && !view.is_quiet),
         prompt: ApprovalPrompt::new(
+            // With `--until-asked` the command returns at a question, so nothing is asked here.
             KeyboardInput::find(false).filter(|_| !view.is_quiet && !view.how.until_asked),
             view.context.caller_name(),
             &sender,
@@ -128,10 +130,12 @@ pub(super) fn watch(
         spinner_frame: 0,
         reader,
     };
+    // Ctrl-C came after the daemon had received the request: the run exists and must be cancelled.
     if interrupted {
         live.handle_interrupt()?;
     }
     let done = live.run(&events);
+    // Also after a failure: the cursor must be below the lines.
     live.block.keep_lines();
     done?;
     Ok(live.outcome)
@@ -143,6 +147,7 @@ fn last_event(reader: &StoreReader, view: &WorkflowWatchOptions<'_>) -> CommandR
         return Ok(0);
     }
     let events = reader.workflow_events(view.run, 0, usize::MAX)?;
+    // A joined run is shown from now on; a retried one from its latest retry on.
     let is_news = |kind: &str| view.origin == WatchedRunOrigin::Joined || kind == "retried";
     Ok(events.iter().rfind(|event| is_news(&event.kind)).map_or(0, |event| event.number))
 }
@@ -177,6 +182,7 @@ impl WorkflowWatcher<'_> {
             self.print_remark(&format!("{}: {}", self.title()?, self.view.run))?;
         }
         loop {
+            // Before the check below, so that the last messages are printed before the watch ends.
             self.refresh()?;
             self.draw();
             if self.is_done() {
@@ -189,10 +195,12 @@ impl WorkflowWatcher<'_> {
                 }
                 Ok(JobWatchEvent::Unattended(why)) => {
                     self.print_remark(&why)?;
+                    // The run continues later, so waiting here would be endless.
                     self.outcome.is_unattended = true;
                 }
                 Ok(JobWatchEvent::DaemonAnswer(Err(failure))) => {
                     self.print_remark(&format!("{:#}", failure.error))?;
+                    // The question may still be open, and is then asked again.
                     self.prompt.answer_failed();
                 }
                 Ok(JobWatchEvent::LineTyped(question, line)) => self.handle_line(question, line),
@@ -212,6 +220,7 @@ impl WorkflowWatcher<'_> {
         let Some(progress) = &self.run_state else { return false };
         let parts = progress.phases.iter().flat_map(|phase| &phase.parts);
         let open = parts.filter(|part| part.outcome.is_none()).count();
+        // The jobs of a cancelled run may take a while to end.
         let is_over = progress.row.head.status.is_final() && open == 0;
         let joined = self.view.origin == WatchedRunOrigin::Joined && self.outcome.interrupts > 0;
         let asks = progress.row.head.status == WorkflowRunStatus::Paused
@@ -224,9 +233,11 @@ impl WorkflowWatcher<'_> {
     fn refresh(&mut self) -> CommandResult {
         let run = self.view.run;
         let row = self.reader.workflow_run(run)?.ok_or_else(|| record_gone(run.as_str()))?;
+        // Only new entries are read: a long run would otherwise be read twelve times a second.
         self.journal.update(&self.reader, run)?;
         let progress =
             WorkflowRunProgress::of(&self.reader, row, self.workflow.as_ref(), &self.journal)?;
+        // Before the phases, so that an agent's last rows come before the end of its phase.
         let lines = self.agents.new_lines(&progress);
         for line in lines {
             self.line(line)?;
@@ -244,6 +255,7 @@ impl WorkflowWatcher<'_> {
         let now = process_env::now();
         let is_first = self.phase_statuses.is_empty();
         for phase in &progress.phases {
+            // Recorded even if nothing is printed, so that each change is printed at most once.
             let before = self.phase_statuses.insert(phase.name.clone(), phase.status);
             let is_old = is_first && self.view.origin != WatchedRunOrigin::New;
             if before == Some(phase.status) || phase.status == PhaseDisplayStatus::Waiting || is_old
@@ -273,6 +285,7 @@ impl WorkflowWatcher<'_> {
                     self.outcome.last_message = Some(event.text.clone());
                     self.print_message(&event.text)?;
                 }
+                // The display itself shows these.
                 "started" | "asked" | "ended" | "retried" => {}
                 _ if self.view.is_quiet => {}
                 _ => self.print_remark(&output::one_line(&event.text))?,
@@ -296,6 +309,7 @@ impl WorkflowWatcher<'_> {
                 self.line(line)?;
             }
         }
+        // Also without a new question: the current one may have been answered elsewhere.
         let is_new = self.prompt.next(&pending);
         // If lines were printed below the prompt meanwhile, print the prompt again.
         if let Some(prompt) = self.prompt.current().filter(|_| is_new || !self.block.is_asking()) {
@@ -329,6 +343,7 @@ impl WorkflowWatcher<'_> {
     /// none.
     fn revive_if_unattended(&mut self, progress: &WorkflowRunProgress) -> CommandResult {
         let lock = self.view.context.dir()?.lock();
+        // A lock that cannot be examined counts as held: no second daemon is started on a guess.
         if !matches!(LockFile::probe(&lock), Ok(None)) {
             self.last_write_seen = Instant::now();
         }
@@ -338,21 +353,26 @@ impl WorkflowWatcher<'_> {
         let is_at_work = parts.into_iter().any(|part| part.outcome.is_none());
         let needs_care = match progress.row.head.status {
             WorkflowRunStatus::Running | WorkflowRunStatus::Queued => true,
+            // A daemon has to record that the time for the answer is over.
             WorkflowRunStatus::Paused => progress.pending().any(expired),
+            // The jobs of a cancelled run must still be settled.
             _ => is_at_work,
         };
         let is_reviving = self.is_reviving.load(Ordering::Relaxed);
         if !needs_care || is_reviving || self.last_write_seen.elapsed() < UNATTENDED_AFTER {
             return Ok(());
         }
+        // Set before the thread starts, because this function is called again at the next tick.
         self.is_reviving.store(true, Ordering::Relaxed);
         let (context, sender) = (self.view.context.clone(), self.events.clone());
         let done = Arc::clone(&self.is_reviving);
+        // A fleet that a person stopped stays stopped.
         let is_stopped = self.reader.meta(STOPPED_AT)?.is_some_and(|at| !at.is_empty());
         std::thread::spawn(move || {
             let why = match is_stopped {
                 true => "the fleet was stopped: the run continues with `heeler start`".to_owned(),
                 false => match daemon::connect_or_start(&context) {
+                    // After a failure the flag stays set: the watch ends without a second attempt.
                     Ok(_) => return done.store(false, Ordering::Relaxed),
                     Err(failure) => format!("{:#}", failure.error),
                 },
@@ -365,6 +385,7 @@ impl WorkflowWatcher<'_> {
 
     fn handle_interrupt(&mut self) -> CommandResult {
         self.outcome.interrupts += 1;
+        // A line that is typed while the run is cancelled must not answer a question.
         self.prompt.stop();
         if self.view.origin == WatchedRunOrigin::Joined {
             return self.print_remark("the run continues");
@@ -388,6 +409,7 @@ impl WorkflowWatcher<'_> {
 
     fn draw(&mut self) {
         let Some(progress) = &self.run_state else { return };
+        // Redrawing would overwrite what a person is typing.
         if self.prompt.is_asking() || !self.block.is_drawn() {
             return;
         }

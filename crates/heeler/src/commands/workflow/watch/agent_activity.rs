@@ -55,6 +55,7 @@ impl AgentActivityReader {
     /// Returns the lines written since the last call, if `--follow` is on.
     pub(super) fn new_lines(&mut self, progress: &WorkflowRunProgress) -> Vec<SafeText> {
         let Some(follow) = &mut self.follow else { return Vec::new() };
+        // Parts that begin later are new, even if they end before they are first seen.
         let is_first = follow.known.is_empty();
         for phase in &progress.phases {
             for part in &phase.parts {
@@ -83,6 +84,7 @@ impl AgentActivityReader {
     ) -> Option<String> {
         let open: Vec<&WorkflowPartRow> =
             phase.parts.iter().filter(|part| part.outcome.is_none()).collect();
+        // One line per phase has room for one agent; the others are counted.
         let part = open.first()?;
         let activity = match part.status {
             JobStatus::Pending => {
@@ -112,6 +114,7 @@ impl AgentActivityReader {
         let path = self.dir.job_transcript(job);
         let Ok(found) = std::fs::metadata(&path) else { return String::new() };
         let mut ends = self.last_lines.borrow_mut();
+        // A transcript only grows, so the same length means the same end.
         if let Some((len, text)) = ends.get(job)
             && *len == found.len()
         {
@@ -121,6 +124,7 @@ impl AgentActivityReader {
         let records = page.map(|page| page.records).unwrap_or_default();
         let rows = records.iter().rev().map(|record| DisplayRow::read(record.text.as_bytes()));
         let messages =
+            // Rows of the system, such as costs, are no activity.
             rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
         let text =
             messages.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
@@ -134,6 +138,7 @@ impl AgentLogFollower {
     fn lines(&mut self) -> Vec<SafeText> {
         let mut lines = Vec::new();
         while lines.len() < LINES_MAX {
+            // An unreadable transcript must not end the watch of the run.
             let Ok(Some((part, event))) = self.feed.next(Duration::ZERO) else { break };
             let MultiJobFeedEvent::Row(record) = event else { continue };
             if let Some(row) = part.formatter.next_row(record.text.as_bytes()) {

@@ -27,6 +27,7 @@ pub(super) fn question_lines(approval: &Approval, here: bool) -> Vec<SafeText> {
     let mut lines = vec![sign.append(head)];
     let question = question_excerpt(approval);
     let question: Vec<&str> = question.trim().lines().collect();
+    // A longer question would push the phases off the screen.
     let shown = question.iter().take(QUESTION_LINES_MAX);
     lines.extend(shown.map(|line| SafeText::from(format!("  {line}"))));
     if question.len() > QUESTION_LINES_MAX {
@@ -91,8 +92,8 @@ impl ApprovalPrompt {
         self.open_question.is_some()
     }
 
-    /// Stops asking.
     pub(super) fn stop(&mut self) {
+        // The reader's thread stays, but its lines no longer match a question.
         self.keys = None;
         self.open_question = None;
     }
@@ -116,6 +117,7 @@ impl ApprovalPrompt {
             // It was answered elsewhere.
             self.open_question = None;
         }
+        // The answer may not be committed yet, and the same question must not be asked twice.
         let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
         let (Some(keys), Some(next)) = (&self.keys, next) else { return false };
         self.open_question = Some((next.id.clone(), next.kind, keys.discard_typed()));
@@ -127,6 +129,7 @@ impl ApprovalPrompt {
         let Some((id, kind, number)) = self.open_question.clone() else {
             return TypedLineOutcome::Nothing;
         };
+        // The line was typed before this question appeared.
         if number != question {
             return TypedLineOutcome::Nothing;
         }
@@ -139,6 +142,7 @@ impl ApprovalPrompt {
             return TypedLineOutcome::AskAgain(prompt(kind));
         };
         self.open_question = None;
+        // Set before the request is sent, which happens in another thread.
         self.answered = Some(id.clone());
         TypedLineOutcome::Answer(DaemonCommand::Approval {
             approval: id,
@@ -164,6 +168,7 @@ fn parse_answer(kind: ApprovalKind, line: &str) -> Option<ApprovalAnswer> {
     if kind.expects_text() {
         return Some(ApprovalAnswer { approve: true, text: text(line), updated_input: None });
     }
+    // "yes, but only the tests" is a yes with a reason.
     let (word, rest) = line.split_once([' ', ',']).unwrap_or((line, ""));
     let approve = match word.to_lowercase().as_str() {
         "y" | "yes" => true,

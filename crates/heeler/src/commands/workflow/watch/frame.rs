@@ -89,6 +89,7 @@ fn figures(phase: &WorkflowPhaseProgress, now: Timestamp) -> Option<String> {
 /// Returns the last line of the frame: elapsed time and cost of the run.
 fn total_line(head: &WorkflowRunHead, names: usize, width: usize, now: Timestamp) -> SafeText {
     let until = head.finished_at.unwrap_or(now);
+    // The clock may have been set back since the run started.
     let took = until.duration_since(head.started_at).as_millis().max(0);
     let took = job_row::format_duration(i64::try_from(took).unwrap_or(i64::MAX));
     let cost = runs::cost(head.spent).map(|cost| format!(" {cost}")).unwrap_or_default();
@@ -111,6 +112,7 @@ pub(super) fn frame(
         FrameLine::Phase(at) => Some(one_line(progress.phases[*at].title()).width()),
         FrameLine::Omitted(..) => None,
     });
+    // Half of the width is kept for what the phases do.
     let names = names.max().unwrap_or(0).min(NAME_WIDTH_MAX).min(width / 2);
     let line = |row: &FrameLine| match row {
         FrameLine::Phase(at) => {
@@ -159,6 +161,7 @@ fn phase_line(
     let doing = doing.filter(|_| left >= DOING_WIDTH_MIN).unwrap_or_default();
     let cut = truncate_to_width(&doing, left);
     let dots = if cut.len() < doing.len() { "…" } else { "" };
+    // The ellipsis needs a column of its own.
     let cut = if dots.is_empty() { cut } else { truncate_to_width(&doing, left - 1) };
     let dimmed =
         if phase.status == PhaseDisplayStatus::Failed { style } else { Style::new().dimmed() };

@@ -42,6 +42,7 @@ impl RedrawnBlock {
             frame.push_str(&format!("{line}\x1b[K\n"));
         }
         frame.push_str("\x1b[J");
+        // The widths are kept, because a resized terminal wraps the lines that are already drawn.
         self.drawn = lines.iter().map(|line| line.plain().width()).collect();
         self.is_asking = false;
         write(&frame);
@@ -60,6 +61,7 @@ impl RedrawnBlock {
 
     /// Leaves the lines on the screen.
     pub(super) fn keep_lines(&mut self) {
+        // The cursor is behind the prompt, and the shell's own prompt must not follow it there.
         if self.is_asking {
             write("\n");
         }
@@ -72,6 +74,7 @@ impl RedrawnBlock {
         if self.is_asking {
             write("\n");
         }
+        // The lines above the prompt become permanent: what is typed must not be erased.
         self.drawn.clear();
         self.is_asking = true;
         let mut out = anstream::stderr().lock();
@@ -107,6 +110,7 @@ fn write(text: &str) {
     if text.is_empty() {
         return;
     }
+    // Colours are removed by hand: the stream would also remove the sequences that move the cursor.
     let text = match anstream::stderr().current_choice() {
         anstream::ColorChoice::Never => crate::output::strip_colours(text),
         _ => text.to_owned(),
