@@ -43,6 +43,7 @@ pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn Agen
             Ok(Box::new(cli))
         }
         (RuntimeType::Scripted, RuntimeLaunchSpec::Script { steps }) => {
+            // The closure is kept as long as the runtime, so it owns its data.
             let (program, spec) = (host.program.clone(), (*spec).clone());
             let (steps, secrets) = (steps.clone(), brief.secrets.clone());
             let launch = move |start: &SessionStart| {

@@ -112,6 +112,7 @@ fn prepare_agent(
     let mut session = match ScriptedSession::open(&play.home, &play.cwd, &play.session) {
         Ok(session) => session,
         Err(error) => {
+            // For this error Claude writes no result.
             if !matches!(error, ScriptedSessionError::InUse { .. }) {
                 let mut line = error_result(play, &error.to_string()).to_string();
                 line.push('\n');
@@ -181,6 +182,7 @@ fn handle_signals(children: ScriptedCommandRegistry, stubborn: Arc<AtomicBool>) 
                 _ = hangup.recv() => 129,
             };
             if !stubborn.load(Ordering::SeqCst) {
+                // The guard is held until the exit, so that no command starts in between.
                 let _none_is_started = children.kill_all();
                 std::process::exit(code);
             }
