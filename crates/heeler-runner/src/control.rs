@@ -193,7 +193,7 @@ impl RunControlServer {
             client.send_last_event(&last);
         }
         let mut clients = std::mem::take(&mut self.subscribers);
-        // Requests that nobody has read yet still get a reply.
+        // Requests that the run has not read yet still get a reply.
         while let Ok(request) = self.requests.try_recv() {
             request.refuse("the run has ended; see its result");
             request.client.close();

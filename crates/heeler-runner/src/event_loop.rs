@@ -149,7 +149,6 @@ impl ActiveRun {
         self.journal.push(rows);
     }
 
-    /// Records the prompt.
     pub(crate) fn record_prompt(&mut self, uuid: Uuid, text: &str) {
         let rows =
             self.recorder.record_prompt(uuid, &self.redactor.redact_text(text), (self.now)());
@@ -566,7 +565,7 @@ impl<'r> RunEventLoop<'r> {
     /// every row does not delay a request to end the run.
     fn process_lines_for(&mut self, time: Duration) {
         self.has_unread_lines = self.read_lines(time);
-        // The agent is silent because it waits for somebody else, which is no stall.
+        // An agent that waits for another party is silent, which is no stall.
         let waits = !self.run.questions.is_empty()
             || !self.calls.is_empty()
             || self.is_blocked()

@@ -17,7 +17,6 @@ pub(crate) struct RuntimeContext<'s> {
     pub(crate) spec: &'s RunSpec,
     /// Services of the host program.
     pub(crate) host: &'s RunnerHost,
-    /// Injected MCP servers.
     pub(crate) injected: &'s InjectedMcpServers,
     /// HTTP endpoint of the injected servers, for the runtime that needs it.
     pub(crate) endpoint: Option<&'s McpBridgeEndpoint>,

@@ -58,7 +58,6 @@ pub struct ScriptedAgentOptions {
     /// Path of the Heeler binary.
     pub program: Utf8PathBuf,
     pub session: SessionStart,
-    /// Limit on turns.
     pub max_turns: Option<u32>,
     /// Limit on cost, in US dollars.
     pub max_budget_usd: Option<f64>,

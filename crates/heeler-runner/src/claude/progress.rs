@@ -84,7 +84,7 @@ impl ClaudeTurnProgress {
     /// Updates the progress from a message of Claude.
     pub(super) fn handle_message(&mut self, message: &AgentMessage) {
         match &message.body {
-            // Each turn begins with this message, also a turn that nobody asked for.
+            // Each turn begins with this message, also one that follows a background task.
             MessageBody::Init(_) => self.turn_over = false,
             MessageBody::Assistant(reply) => self.track_tool_calls(&reply.message),
             MessageBody::User(message) => self.track_tool_calls(&message.message),

@@ -180,7 +180,7 @@ pub(super) async fn serve_client(
     }
     outbox.update(|waiting| {
         waiting.closed = true;
-        // Subscribers may keep the outbox alive, but nobody will read its lines.
+        // The list of subscribers may keep the outbox alive, but its lines have no reader any more.
         waiting.lines.clear();
     });
 }
@@ -301,7 +301,7 @@ fn refusal_line(id: u64, reason: String) -> Arc<[u8]> {
 
 /// Sends the reason to a client above the limit, if that is possible without waiting.
 pub(super) fn reject_client(stream: UnixStream) {
-    // A client is told the reason if the socket takes it at once; nobody waits for it.
+    // The socket of a new client is empty, so it usually accepts the reason at once.
     let reason = format!("{} clients are connected already", super::CLIENTS_MAX);
     drop(stream.try_write(&refusal_line(0, reason)));
 }

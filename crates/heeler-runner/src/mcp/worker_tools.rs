@@ -362,7 +362,7 @@ fn select_workers(
     all: Vec<WorkerSnapshot>,
     names: &[String],
 ) -> Result<Vec<WorkerSnapshot>, String> {
-    // Waiting for nobody would return at once and look like success.
+    // Waiting for no worker at all would return at once and look like success.
     if all.is_empty() && names.is_empty() {
         return Err(format!("there are no workers to wait for; {SPAWN_WORKER} starts one"));
     }

@@ -16,7 +16,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::os::{self, ProcessHandle};
 
-/// Running agent process.
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
     pub(crate) pid: Pid,
@@ -60,8 +59,8 @@ impl AgentProcess {
     /// Waits until the agent has ended. Cancel-safe; may be called again, also after the end.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
         loop {
-            // This is checked first, because the agent may have ended before signals were listened
-            // to.
+            // The agent may have ended before its signal was listened for, so its status is checked
+            // first.
             if let Some(status) = self.exit_status() {
                 return status;
             }

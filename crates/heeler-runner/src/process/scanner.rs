@@ -269,8 +269,8 @@ pub(crate) fn is_runner_alive(run: RunId) -> bool {
     let run = run.to_string();
     let is_runner = |pid: Pid| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        // A process that settles or ends the run names the directory too, but is no runner.
         let has = |is: &dyn Fn(&[u8]) -> bool| arguments.split(|&byte| byte == 0).any(is);
+        // A process that settles or ends the run names the directory too, but is no runner.
         has(&|word| word == b"runner")
             && has(&|word| word.strip_suffix(b"/").unwrap_or(word).ends_with(run.as_bytes()))
             && !has(&|word| word == b"--settle" || word == b"--end")

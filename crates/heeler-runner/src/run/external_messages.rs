@@ -45,7 +45,7 @@ impl RunExecutor<'_> {
         };
         let changes = match native_session::changes_since(&native_file, position) {
             Ok(changes) => changes,
-            // A file that cannot be read may hold messages that nobody has seen.
+            // A file that cannot be read may hold external messages.
             Err(error) => return Err(Box::new(self.not_started_result(error_chain(&error)))),
         };
         if !changes.has_changed() {

@@ -79,7 +79,7 @@ impl RunExecutor<'_> {
             outcomes.record_failure(ErrorClass::NotStarted, &reason);
         });
         let carried = carried.ok()?;
-        // The summary covers exactly what the carried messages end with, even if the file grows
+        // The summary ends at the same entry as the carried messages, even if the file grows
         // meanwhile.
         let fork = SessionStart::Fork {
             source: source.clone(),
