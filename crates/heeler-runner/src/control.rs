@@ -159,7 +159,6 @@ impl RunControlServer {
 
     /// Sends an event to all subscribers.
     pub(crate) fn publish(&mut self, happening: &ControlEvent) {
-        // Without subscribers nothing is encoded, because most runs have none.
         if self.has_subscribers() {
             self.publish_line(&encode_event(happening));
         }
@@ -167,6 +166,7 @@ impl RunControlServer {
 
     /// Sends a row of the job transcript, in its written form, to all subscribers.
     pub(crate) fn publish_row(&mut self, at: u64, row: &[u8]) {
+        // Every row passes here, so nothing is encoded without a reader.
         if self.has_subscribers()
             && let Ok(row) = serde_json::from_slice::<&RawValue>(row)
         {
@@ -274,7 +274,6 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingControlReq
                     clients.spawn(serve_client(stream, requests.clone()));
                 }
                 Ok((stream, _)) => client::reject_client(stream),
-                // The descriptors are used up; trying again at once would only burn time.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             Some(_) = clients.join_next(), if !clients.is_empty() => {}
