@@ -75,6 +75,7 @@ impl AgentRuntime for CommandRuntime {
 
     fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect> {
         let text = String::from_utf8_lossy(line);
+        // The last line that is not blank becomes the text of the result.
         if !text.trim().is_empty() {
             self.last = Some(text.to_string());
         }
@@ -115,6 +116,7 @@ impl AgentRuntime for CommandRuntime {
     /// Turns the exit code into a result. As with any agent, a command that was killed by a signal
     /// has no result.
     fn handle_exit(&mut self, code: Option<i32>) -> Vec<RuntimeEffect> {
+        // The runner records the signal itself.
         let Some(code) = code else { return Vec::new() };
         let result = TurnResult {
             subtype: if code == 0 { "success" } else { "error_during_execution" }.to_owned(),

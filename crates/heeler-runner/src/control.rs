@@ -145,6 +145,7 @@ impl RunControlServer {
     /// Sends the client every event from now on.
     pub(crate) fn subscribe(&mut self, request: &PendingControlRequest) {
         let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &request.client);
+        // A second subscription on the same connection must not duplicate events.
         if !self.subscribers.iter().any(known) {
             self.subscribers.push(Arc::clone(&request.client));
         }
@@ -165,6 +166,7 @@ impl RunControlServer {
 
     /// Sends a row of the job transcript, in its written form, to all subscribers.
     pub(crate) fn publish_row(&mut self, at: u64, row: &[u8]) {
+        // Every row passes here, so nothing is encoded without a reader.
         if self.has_subscribers()
             && let Ok(row) = serde_json::from_slice::<&RawValue>(row)
         {
@@ -178,6 +180,7 @@ impl RunControlServer {
     }
 
     fn publish_line(&mut self, line: &Arc<[u8]>) {
+        // A client that is gone is forgotten with the first event that it cannot receive.
         self.subscribers.retain(|client| client.send_event(line));
     }
 
@@ -190,6 +193,7 @@ impl RunControlServer {
             client.send_last_event(&last);
         }
         let mut clients = std::mem::take(&mut self.subscribers);
+        // Requests that the run has not read yet still get a reply.
         while let Ok(request) = self.requests.try_recv() {
             request.refuse("the run has ended; see its result");
             request.client.close();
@@ -202,6 +206,7 @@ impl RunControlServer {
         };
         // A client that does not read the event finds the outcome in `result.json`.
         drop(tokio::time::timeout(SHUTDOWN_DRAIN_TIME, farewell).await);
+        // The remaining tasks own the listener and the connections, which end with the run.
         self.accept_tasks.shutdown().await;
     }
 }
@@ -243,6 +248,7 @@ fn encode_line(value: &impl Serialize) -> Arc<[u8]> {
 
 async fn remove_stale_socket(path: &Utf8Path) -> Result<(), ControlServerBindError> {
     match UnixStream::connect(path).await {
+        // The run's lock is held, so only a stranger can answer here.
         Ok(_) => Err(ControlServerBindError::Taken { path: path.to_owned() }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // The socket has no listener. Connecting to a plain file fails the same way, but such a

@@ -73,6 +73,7 @@ impl RunDeadlines {
 
     /// Records that the agent's output could not be read since `since`.
     pub(crate) fn record_pause(&mut self, since: Instant, now: Instant) {
+        // The machine may have been suspended, and the agent with it.
         if now.saturating_duration_since(since) > LOOP_DELAY_MAX {
             self.last_output_at = now;
         }
@@ -80,6 +81,7 @@ impl RunDeadlines {
 
     /// Records if the agent waits for another party; such silence is not a stall.
     pub(crate) fn set_waiting(&mut self, held: bool, now: Instant) {
+        // While it waited it could not speak, so its silence counts from now on.
         if self.is_waiting && !held {
             self.last_output_at = now;
         }
@@ -100,6 +102,7 @@ impl RunDeadlines {
 
     /// Records that the agent has nothing left to do and should exit on its own.
     pub(crate) fn record_done(&mut self, now: Instant) {
+        // A termination in progress has an earlier deadline and must not be postponed.
         if self.end.is_none() {
             self.end = Some(RunEscalation {
                 next: RunDeadlineAction::Kill,
@@ -110,6 +113,7 @@ impl RunDeadlines {
 
     /// Records another start of the agent. The run's time limit keeps counting.
     pub(crate) fn restart(&mut self, now: Instant) {
+        // An earlier attempt may have been ended, which does not concern the next one.
         (self.last_output_at, self.is_waiting, self.end) = (now, false, None);
     }
 
@@ -121,6 +125,7 @@ impl RunDeadlines {
 
     /// Returns the next action and its due time.
     pub(crate) fn next_action(&self) -> Option<(RunDeadlineAction, Instant)> {
+        // Once the end has begun, the other limits have no effect any more.
         if let Some(RunEscalation { next, at }) = self.end {
             return Some((next, at));
         }
@@ -138,6 +143,7 @@ impl RunDeadlines {
     }
 
     fn grace(&self) -> Duration {
+        // A huge value would overflow an instant, and no agent needs longer to end.
         self.limits.grace_ms.map_or(GRACE_DEFAULT, Duration::from_millis).min(GRACE_MAX)
     }
 }

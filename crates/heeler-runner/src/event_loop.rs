@@ -99,6 +99,7 @@ pub(crate) struct SideReply {
 
 impl SideReply {
     fn record_message(&mut self, message: &AgentMessage) {
+        // The text of an API error must not pass for a summary.
         let text = match &message.body {
             MessageBody::Assistant(reply) if reply.api_error.is_none() => reply.text(),
             MessageBody::Result(result) if !result.is_error => {
@@ -106,6 +107,7 @@ impl SideReply {
             }
             _ => return,
         };
+        // Text of a sub-agent is not the agent's own reply.
         if message.parent_tool_use_id.is_none() && !text.trim().is_empty() {
             self.text = text;
         }
@@ -147,7 +149,6 @@ impl ActiveRun {
         self.journal.push(rows);
     }
 
-    /// Records the prompt.
     pub(crate) fn record_prompt(&mut self, uuid: Uuid, text: &str) {
         let rows =
             self.recorder.record_prompt(uuid, &self.redactor.redact_text(text), (self.now)());
@@ -242,14 +243,19 @@ impl<'r> RunEventLoop<'r> {
     pub(crate) async fn run(mut self, begin: Vec<RuntimeEffect>) -> AgentExit {
         self.pending_effects.extend(begin);
         self.process_lines();
+        // These waited while the snapshot before the first turn was taken.
         for request in std::mem::take(&mut self.run.early_requests) {
             self.handle_request(&request);
         }
+        // The result of a turn is recorded after its snapshot, so an exit alone does not end the
+        // loop.
         while (self.exit.is_none() || self.snapshot.is_some()) && !self.must_kill {
             self.run_iteration().await;
         }
         let exit = self.exit.filter(|_| !self.must_kill);
         self.tree_ended = true;
+        // Every process ends before the rest is read, so that nothing is added to the pipes
+        // meanwhile.
         let ended = self.end_tree().await;
         if !ended.survivors.is_empty() {
             tracing::warn!(left = ?ended.survivors, "processes of the run could not be ended");
@@ -262,11 +268,13 @@ impl<'r> RunEventLoop<'r> {
         let stderr = self.stderr_log.finish().to_owned();
         self.record_stderr();
         self.process_lines();
+        // The runtime may rely on having seen the whole output by now.
         if let Some(status) = exit {
             self.pending_effects.extend(self.run.runtime.handle_exit(status.code()));
         }
         self.record_notes();
         self.close_all_questions();
+        // The rows of these last effects are not written yet.
         self.drain_output().await;
         AgentExit { exit, stderr }
     }
@@ -287,6 +295,7 @@ impl<'r> RunEventLoop<'r> {
     /// open, and waits for the disk only until the run is ended.
     async fn drain_output(&mut self) {
         self.read_stderr();
+        // Only what the pipe holds now is read: a process that survived could write forever.
         let mut remaining = self.stdout.as_ref().map_or(0, buffered_bytes);
         loop {
             remaining = self.read_stdout(remaining, READ_TIME_MAX);
@@ -319,6 +328,7 @@ impl<'r> RunEventLoop<'r> {
             && let Some(stdout) = &self.stdout
         {
             let read = self.run.lines.fill_now(stdout);
+            // After an error nothing more can be read, so nothing remains.
             remaining = remaining.saturating_sub(*read.as_ref().unwrap_or(&remaining));
             self.handle_event(RunLoopEvent::Stdout(read));
             self.process_lines_for(time);
@@ -341,6 +351,8 @@ impl<'r> RunEventLoop<'r> {
         let begin = Instant::now();
         let wake = self.wake_at();
         let event = self.next_event(wake).await;
+        // A machine that was suspended wakes the loop late. The agent was stopped too, so this is
+        // no stall.
         let woken = Instant::now();
         if let Some(wake) = wake {
             self.run.deadlines.record_pause(wake.max(begin), woken);
@@ -356,6 +368,8 @@ impl<'r> RunEventLoop<'r> {
     async fn next_event(&mut self, wake: Option<Instant>) -> RunLoopEvent {
         let blocked = self.is_blocked();
         let has_backlog = self.has_unread_lines;
+        // Output that is not read fills the pipe, which stops the agent until its rows can be
+        // written.
         let held = blocked || self.snapshot.is_some();
         let RunEventLoop {
             run,
@@ -369,6 +383,7 @@ impl<'r> RunEventLoop<'r> {
             snapshot: snapping,
             ..
         } = self;
+        // The backlog is one source among others, so a flood of output does not delay a request.
         tokio::select! {
             read = fill_lines(&mut run.lines, stdout), if !held && !has_backlog => RunLoopEvent::Stdout(read),
             () = yield_now(), if has_backlog => RunLoopEvent::TimerFired,
@@ -434,6 +449,7 @@ impl<'r> RunEventLoop<'r> {
     }
 
     fn handle_signal(&mut self, signal: &str) {
+        // A second signal means that the gentle end takes too long for the sender.
         let again = self.run.ending.is_some();
         self.cancel(signal.to_owned(), again);
     }
@@ -455,6 +471,7 @@ impl<'r> RunEventLoop<'r> {
         if self.tree_ended && late && self.is_blocked() {
             self.set_ending(self.timeout_ending());
         }
+        // An expired question produces a row, which a failing disk does not accept.
         if !self.is_blocked() {
             while let Some(ask) = self.run.questions.find_expired(now) {
                 self.expire_question(&ask);
@@ -483,6 +500,7 @@ impl<'r> RunEventLoop<'r> {
     }
 
     fn timeout_ending(&self) -> AgentProcessExit {
+        // A run that waits for the disk until its time is up ends because of the disk.
         match &self.run.disk_failure {
             Some(trouble) => AgentProcessExit::Disk { reason: trouble.reason.clone() },
             None => AgentProcessExit::TimedOut {
@@ -496,6 +514,7 @@ impl<'r> RunEventLoop<'r> {
         if self.run.ending.is_some() {
             return;
         }
+        // Each later row names the reason, so that settling knows it if this process dies.
         if let Some((class, why)) = ending.cause() {
             self.run.recorder.set_interruption(class, &self.run.redactor.redact_text(&why));
         }
@@ -546,6 +565,7 @@ impl<'r> RunEventLoop<'r> {
     /// every row does not delay a request to end the run.
     fn process_lines_for(&mut self, time: Duration) {
         self.has_unread_lines = self.read_lines(time);
+        // An agent that waits for another party is silent, which is no stall.
         let waits = !self.run.questions.is_empty()
             || !self.calls.is_empty()
             || self.is_blocked()
@@ -590,10 +610,12 @@ impl<'r> RunEventLoop<'r> {
     fn wake_at(&self) -> Option<Instant> {
         let run = &self.run;
         let disk = run.disk_failure.as_ref().map(|trouble| trouble.retry_at);
+        // Without an agent, only the disk is waited for, and only until the run's timeout.
         let watch = match self.tree_ended {
             false => run.deadlines.next_action().map(|(_, at)| at),
             true => run.deadlines.timeout_at().filter(|_| disk.is_some() && run.ending.is_none()),
         };
+        // Expired questions wait for the disk, so they would wake the loop in vain.
         let ask = run.questions.next_expiry().filter(|_| disk.is_none());
         [watch, disk, ask].into_iter().flatten().min()
     }
@@ -605,6 +627,7 @@ async fn fill_lines(
 ) -> io::Result<usize> {
     match stdout {
         Some(stdout) => lines.fill(stdout).await,
+        // A stream that has ended must not win the selection again and again.
         None => pending().await,
     }
 }

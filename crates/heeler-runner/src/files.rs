@@ -85,15 +85,18 @@ pub(crate) fn original_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, Run
     let state = spec.job_log.parent().and_then(Utf8Path::parent);
     let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
     let here = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
+    // A relative path says nothing about where the run was started.
     Ok(first.filter(|first| first.is_absolute() && *first != here))
 }
 
 /// Returns the job of the run in `dir` if it is live and its working directory is `top` or below
 /// it.
 pub(crate) fn live_job(dir: &Utf8Path, top: &Utf8Path) -> Option<JobId> {
+    // The cheap check comes first: most directories belong to runs that have ended.
     if dir.join(file::RESULT).exists() {
         return None;
     }
+    // A directory that cannot be read, or is just being created, belongs to no known job.
     let spec: RunSpec = read(&dir.join(file::SPEC)).ok()??;
     let is_here = spec.working_directory.starts_with(top);
     let is_live = || matches!(LockFile::probe(&dir.join(file::LOCK)), Ok(Some(_)));
@@ -107,6 +110,7 @@ fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
         path: path.clone(),
         source: io::ErrorKind::NotFound.into(),
     })?;
+    // A link to the directory must not hide another name.
     let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
     if dir.file_name() != Some(spec.run.to_string().as_str()) {
         return Err(RunFileError::OtherRun { path });
@@ -131,6 +135,7 @@ pub(crate) fn read_started(
     if started.run != spec.run {
         return Err(RunFileError::OtherRun { path });
     }
+    // A path in the file is not trusted, and the state directory may have been moved since.
     started.session_log = session::log_path(spec, &started.session);
     check_inside(&path, &state_directory_of(dir)?, &started.session_log)?;
     Ok(Some(started))
@@ -172,6 +177,7 @@ pub(crate) fn write_ask(dir: &Utf8Path, ask: &AgentQuestion) -> Result<(), RunFi
 fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), RunFileError> {
     let mut bytes = serde_json::to_vec_pretty(content).expect("a file of a run has only text keys");
     bytes.push(b'\n');
+    // The file is replaced as a whole, so a reader never sees a part of it.
     Ok(replace_file(&OsDisk, path, &bytes)?)
 }
 
@@ -187,6 +193,7 @@ fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileError>
 /// Returns the state directory, given `dir` = `<state>/runs/<run>`.
 fn state_directory_of(dir: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
+    // Such a path has no state directory above it, and the checks then refuse everything outside.
     Ok(dir.parent().and_then(Utf8Path::parent).unwrap_or(&dir).to_owned())
 }
 
@@ -217,6 +224,7 @@ impl ReservedResultFile {
     pub(crate) fn create(dir: &Utf8Path) -> Result<ReservedResultFile, DiskError> {
         let path = dir.join(RESERVE_FILE);
         let mut options = OpenOptions::new();
+        // It is not truncated, because a crash may have left the reserved space behind.
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let file =
             untrusted_file::open_with(&mut options, &path).map_err(disk_error("create", &path))?;
@@ -229,9 +237,12 @@ impl ReservedResultFile {
     pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
         let (from, to) = (self.dir.join(RESERVE_FILE), self.dir.join(file::RESULT));
         let bytes = encode_bounded(result);
+        // Writing into reserved space cannot fail for lack of space.
         self.file.write_all_at(&bytes, 0).map_err(disk_error("write", &from))?;
         self.file.set_len(bytes.len() as u64).map_err(disk_error("shorten", &from))?;
+        // The rename must not become durable before the content.
         OsDisk.sync(&self.file).map_err(disk_error("sync", &from))?;
+        // An existing result is never replaced: it may have been read already.
         OsDisk.rename_new(&from, &to).map_err(disk_error("put in place", &to))?;
         OsDisk.sync_folder(&self.dir).map_err(disk_error("sync folder", &self.dir))
     }
@@ -247,6 +258,7 @@ fn reserve(file: &std::fs::File) -> io::Result<()> {
 
 /// Encodes the result in at most [`RESULT_BYTES_MAX`] bytes.
 fn encode_bounded(result: &RunResult) -> Vec<u8> {
+    // The caller reports the whole result to clients, so only a copy is cut.
     let mut result = result.clone();
     let mut texts: Vec<&mut String> = Vec::new();
     texts.extend(result.stop_reason.as_mut());

@@ -45,6 +45,7 @@ impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
             return Ok(());
         }
         if self.waiting + bytes.len() > INPUT_BYTES_MAX {
+            // Nothing is dropped silently: the caller ends an agent that does not read.
             return Err(AgentInputFullError);
         }
         self.waiting += bytes.len();
@@ -85,6 +86,7 @@ impl<W: AsyncWrite + Unpin> AgentInputWriter<W> {
         match input.write(&first[self.written..]).await {
             Ok(len) if len > 0 => self.advance(len),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The agent reads no more, so the rest of its input is useless.
             _ => self.discard(),
         }
     }

@@ -140,9 +140,11 @@ impl AgentLineReader {
     fn make_room(&mut self) {
         if self.start == self.buffer.len() {
             self.buffer.clear();
+            // One line with an image may have grown the buffer to many megabytes.
             self.buffer.shrink_to(IDLE_BYTES_MAX);
             (self.start, self.scanned) = (0, 0);
         } else if self.start >= READ_BYTES {
+            // Bytes are moved only when a whole read has been used up, so short lines cost little.
             self.buffer.drain(..self.start);
             self.scanned -= self.start;
             self.start = 0;
@@ -155,6 +157,7 @@ impl AgentLineReader {
         let Some(at) = memchr(b'\n', &self.buffer[self.scanned..]) else {
             self.scanned = self.buffer.len();
             if self.spill.is_some() || self.scanned - self.start > self.limits.line_bytes_max {
+                // What is known to be too long leaves the memory at once.
                 self.spill_to(self.scanned);
             }
             return None;
@@ -170,6 +173,7 @@ impl AgentLineReader {
             Some(at) => self.scanned + at,
             None => self.buffer.len(),
         };
+        // A spilled line without a newline counts too, although its bytes have left the buffer.
         if self.start == self.buffer.len() && self.spill.is_none() {
             return None;
         }
@@ -251,6 +255,7 @@ impl LineSpillWriter {
     }
 
     fn without_file(path: Utf8PathBuf, fault: &str) -> LineSpillWriter {
+        // Nothing is written, so there is nothing to redact either.
         let spilled = SpilledLine { path, bytes: 0, kept: 0, fault: Some(fault.to_owned()) };
         LineSpillWriter {
             file: None,
@@ -272,6 +277,7 @@ impl LineSpillWriter {
     fn finish(mut self) -> SpilledLine {
         let text =
             std::mem::replace(&mut self.text, RedactingTextDecoder::new(&SecretRedactor::new(&[])));
+        // If the line was cut, the part held back may be half of a secret.
         if self.spilled.kept == self.spilled.bytes {
             self.write(&text.finish());
         }

@@ -32,6 +32,7 @@ pub(crate) fn sessions_folder(
 ) -> Option<Utf8PathBuf> {
     match NativeSessionLocation::for_agent(spec.runtime, env, &spec.home, &spec.working_directory) {
         NativeSessionLocation::Directory(folder) => Some(folder),
+        // Without a known directory the session is used, but not checked for external messages.
         NativeSessionLocation::None | NativeSessionLocation::Unknown => None,
     }
 }
@@ -48,6 +49,7 @@ pub(crate) fn find_session(
     cwd: &Utf8Path,
     id: &AgentSessionId,
 ) -> Option<Utf8PathBuf> {
+    // The usual place is tried first, because the list of projects may be long.
     let here = session_path(folder, cwd, id);
     if here.is_file() {
         return Some(here);
@@ -61,6 +63,8 @@ pub(crate) fn read_mark(path: &Utf8Path) -> Result<Option<NativeSessionPosition>
     let bytes = file_length(path)?;
     let mut records = ReverseRecordReader::open(path);
     while let Some(entry) = next_entry(&mut records)? {
+        // Other entries, such as summaries, may be written at any time without a change of the
+        // conversation.
         if entry.is_message() {
             return Ok(Some(NativeSessionPosition { bytes, last: entry.uuid }));
         }
@@ -91,6 +95,7 @@ fn mark_after_run(
     ours: Option<Uuid>,
 ) -> Result<Option<NativeSessionPosition>, DiskError> {
     if let Some(last) = ours {
+        // A length of zero makes the comparison consider the whole file.
         let position = NativeSessionPosition { bytes: 0, last };
         if changes_since(path, &position)?.dropped > 0 {
             return Ok(Some(position));
@@ -101,6 +106,7 @@ fn mark_after_run(
 
 /// Removes a native session in which every message has a known ID.
 pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Result<(), DiskError> {
+    // A run that was cut off early may not have written it.
     if !path.is_file() {
         return Ok(());
     }
@@ -108,6 +114,7 @@ pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Resu
         if let Line::Record(record) = line?
             && let Some(entry) =
                 NativeChainEntry::parse(&record.text).filter(NativeChainEntry::is_message)
+            // An unknown message is external, so the file is not Heeler's to remove.
             && !known.contains(&entry.uuid.to_string())
         {
             return Ok(());
@@ -119,6 +126,7 @@ pub(crate) fn discard_if_known(path: &Utf8Path, known: &HashSet<String>) -> Resu
 
 /// Returns true if the native session holds an entry with this ID.
 pub(crate) fn contains_entry(path: &Utf8Path, uuid: Uuid) -> Result<bool, DiskError> {
+    // Claude writes its entries without blanks.
     let needle = format!("\"uuid\":\"{uuid}\"");
     let finder = memmem::Finder::new(&needle);
     let failed = |source| DiskError { action: "read", path: path.to_owned(), source };
@@ -192,6 +200,7 @@ pub(crate) fn last_messages(
     let mut tail = NativeTailReader::default();
     let mut records = ReverseRecordReader::open(path);
     while let Some(entry) = next_entry(&mut records)? {
+        // The file is read from its end, so a long session costs no more than its last messages.
         if tail.visit(entry, keep as usize) {
             break;
         }
@@ -219,20 +228,25 @@ struct NativeTailReader {
 impl NativeTailReader {
     /// Visits the next older entry; returns true once no more is needed.
     fn visit(&mut self, entry: NativeChainEntry, keep: usize) -> bool {
+        // Entries after the last message, such as summaries, belong to no chain.
         if self.last.is_none() && entry.is_message() {
             (self.last, self.next) = (Some(entry.uuid), Some(entry.uuid));
         }
         if self.last.is_none() {
             return false;
         }
+        // Entries of other branches lie between those of the chain.
         let is_on = self.next == Some(entry.uuid);
         if is_on {
             self.chain.insert(entry.uuid);
             self.next = entry.parent;
+            // From the end, a result comes before its call: a cut between the two would confuse the
+            // model.
             self.open.extend(entry.ids("tool_result", "tool_use_id").map(str::to_owned));
             entry.ids("tool_use", "id").for_each(|id| {
                 self.open.remove(id);
             });
+            // Each block of a reply is an entry of its own, with the same message ID.
             self.replies.extend(entry.message_id().map(str::to_owned));
         }
         let is_prompt = is_on && entry.is_prompt();
@@ -240,6 +254,7 @@ impl NativeTailReader {
         if entry.is_message() {
             self.seen.push(entry);
         }
+        // A conversation must begin with a prompt, and no call may lose its result.
         if is_prompt && self.open.is_empty() {
             let is_within_limit = self.prompts + self.replies.len() <= keep;
             if !is_within_limit && self.kept.is_some() {
@@ -253,11 +268,13 @@ impl NativeTailReader {
 
     fn finish(mut self) -> Option<NativeRecentMessages> {
         let last = self.last?;
+        // Without a suitable prompt the conversation is carried over as a whole.
         self.seen.truncate(self.kept.unwrap_or(self.seen.len()));
         self.seen.reverse();
         let known = branch_entries(&self.seen, &self.chain);
         let mut kept: Vec<NativeChainEntry> = Vec::new();
         let is_kept = |entry: &NativeChainEntry| {
+            // An error of the API was shown to people; the model never said it.
             known.contains(&entry.uuid) && entry.row["isApiErrorMessage"] != true
         };
         for entry in self.seen.into_iter().filter(is_kept) {

@@ -22,6 +22,7 @@ impl JobOutputLog {
             create_folder(&OsDisk, folder)?;
         }
         let mut options = File::options();
+        // Rows may quote anything that the agent has read, so only the owner may read them.
         options.append(true).create(true).mode(0o600);
         let opened = untrusted_file::open_with(&mut options, path);
         let failed = |source| DiskError { action: "open", path: path.to_owned(), source };
@@ -31,6 +32,7 @@ impl JobOutputLog {
     /// Appends a row of the job transcript, given in its written form.
     pub(crate) fn append_row(&mut self, line: &[u8]) {
         let Ok(row) = JobRow::parse(line) else { return };
+        // Text of an agent must not control the terminal of a person who displays the file.
         let mut text = format_row(&row).replace(is_terminal_control, "\u{FFFD}");
         text.push('\n');
         // The transcript is authoritative; a failure of this file must not stop an agent.

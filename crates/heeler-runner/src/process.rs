@@ -188,15 +188,18 @@ impl ProcessTree {
             let program = launch.program.clone();
             move |source| AgentSpawnError::Failed { attempt, program, source }
         };
+        // Every user of the machine can read the arguments of a process.
         if let Some(at) = find_secret_argument(launch, context.secrets) {
             return Err(AgentSpawnError::Secret { program: launch.program.clone(), place: at });
         }
         let (args, mut inherited) =
             build_arguments(&launch.args).map_err(failed("hand arguments to"))?;
+        // The agent keeps the lock open, so its session stays locked if only the runner dies.
         for fd in context.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
         let group = self.cgroup.as_ref().map(RunCgroup::open_procs_file).transpose();
+        // It is read before the fork: the child compares it with its parent at that time.
         let prepared = PreExecSetup {
             parent: rustix::process::getpid(),
             group: group.map_err(failed("open the control group of"))?,
@@ -219,6 +222,7 @@ impl ProcessTree {
     /// up.
     pub(crate) async fn terminate(&self) -> TerminationReport {
         let hunt = self.scanner();
+        // A scan blocks on files and on dying processes, and requests are answered meanwhile.
         let task = tokio::task::spawn_blocking(move || hunt.kill_all());
         task.await.unwrap_or_else(|error| {
             debug_assert!(false, "the hunt panicked: {error}");
@@ -254,6 +258,7 @@ fn find_secret_argument(launch: &LaunchSpec, secrets: &SecretRedactor) -> Option
         LaunchArg::ConfigText(key, text) if secrets.contains_secret(text) => {
             Some(format!("`{key}`"))
         }
+        // The content of a file in memory is not visible in a list of processes.
         LaunchArg::Text(_) | LaunchArg::ConfigText(..) | LaunchArg::File(_) => None,
     })
 }
@@ -276,6 +281,7 @@ fn build_arguments(args: &[LaunchArg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd
 }
 
 fn oom_score() -> String {
+    // Where this file is missing, no score is written either.
     let own_score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap_or_default();
     let own_score: i32 = own_score.trim().parse().unwrap_or(0);
     (own_score + OOM_SCORE_INCREASE).min(OOM_SCORE_MAX).to_string()
@@ -291,6 +297,7 @@ fn build_command(
     let mut command = Command::new(&launch.program);
     command.args(args).current_dir(context.cwd).env_clear();
     command.envs(context.env.iter()).envs(launch.env.iter().map(|(name, value)| (name, value)));
+    // The marker is set last, so that no configured variable replaces it.
     command.env(MARKER, run.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -316,6 +323,7 @@ impl PreExecSetup {
 
     /// Runs in the child, between fork and exec.
     fn apply(&self) -> io::Result<()> {
+        // The agent leads a process group of its own, which `end_group` relies on.
         rustix::process::setsid()?;
         os::end_with_parent()?;
         // A parent that died before the line above no longer triggers the signal.
@@ -327,10 +335,12 @@ impl PreExecSetup {
             // that.
             let _joined = rustix::io::write(group, b"0");
         }
+        // A failure costs only the order in which the kernel kills processes when memory runs out.
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
         if let Ok(score) = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty()) {
             let _raised = rustix::io::write(score, self.oom_score.as_bytes());
         }
+        // Descriptors are closed on exec by default, so that no other child inherits them.
         for fd in &self.inherited {
             rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
         }
@@ -350,6 +360,7 @@ fn classify_spawn_error(
     if let Err(source) = std::fs::metadata(context.cwd.join(".")) {
         return AgentSpawnError::Folder { program, path: context.cwd.to_owned(), source };
     }
+    // A name without a slash is searched in PATH, so its file is not known here.
     let there = program.as_str().contains('/') && context.cwd.join(&program).exists();
     match source.kind() {
         io::ErrorKind::NotFound if there => AgentSpawnError::NoInterpreter { program },

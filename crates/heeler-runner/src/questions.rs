@@ -66,6 +66,7 @@ impl RunQuestions {
     /// Returns a file name for the question that the agent calls `agent_id`.
     pub(crate) fn assign_id(&self, agent_id: &str) -> String {
         let plain = agent_id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        // A person could otherwise answer a new question with an answer meant for an old one.
         let known = self.open.contains_key(agent_id)
             || self.closed.iter().any(|(closed, _)| closed == agent_id);
         if plain
@@ -90,6 +91,7 @@ impl RunQuestions {
         agent_id: String,
         until: Option<Instant>,
     ) -> Result<(), RunFileError> {
+        // The file comes first: the daemon that reads it must never miss a question that was shown.
         files::write_ask(&self.dir, &ask)?;
         self.open.insert(ask.id.clone(), OpenRunQuestion { ask, agent_id, expires_at: until });
         Ok(())
@@ -118,6 +120,7 @@ impl RunQuestions {
         let closed = end.map(|RunQuestionOutcome { closing: how, answered_by: by, text, at }| {
             ClosedQuestion { protocol: PROTOCOL, ask: open.ask.clone(), at, how, by, text }
         });
+        // The outcome is on disk before the question disappears, so a reader sees one or the other.
         if let Some(closed) = closed
             && let Err(error) = files::write_closed(&self.dir, &closed)
         {
@@ -134,6 +137,7 @@ impl RunQuestions {
             // The run's result makes the file moot; until then `status` does not list the question.
             tracing::warn!(%error, ask = id, "the file of a closed question could not be removed");
         }
+        // The agent may ask any number of questions, so old explanations are forgotten.
         if self.closed.len() == CLOSED_MAX {
             self.closed.pop_front();
         }

@@ -65,13 +65,18 @@ pub(crate) fn run_with(
     let _lock = LockFile::acquire(&dir.join(file::LOCK), &holder, RUN_LOCK_WAIT)
         .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
     fault::point(RunnerFaultPoint::RunLocked);
+    // Another runner may have finished while this one waited for the lock.
     if let Some(result) = files::read_result(dir)? {
         return Ok(result);
     }
+    // The agent may have acted already, so the run is never executed a second time.
     if files::read_started(dir, &spec)?.is_some() {
         return Err(RunnerError::CutOff { dir: dir.to_owned() });
     }
+    // Space is reserved before the agent costs anything, so that a full disk cannot lose the
+    // result.
     let reserved = ReservedResultFile::create(dir)?;
+    // One thread does everything: the agent gets SIGTERM when the thread that started it ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let event_loop =
         builder.enable_all().build().map_err(|source| RunnerError::EventLoop { source })?;
@@ -111,6 +116,7 @@ impl RunExecutor<'_> {
         };
         let prepared = match prepare_run(self, external_messages).await {
             Ok(prepared) => prepared,
+            // No result is written, so that the run can be started again when there is space.
             Err(RunPrepareError::DiskFull(error)) => return Err(error),
             Err(RunPrepareError::Refused(reason)) => {
                 let result = self.not_started_result(reason);
@@ -119,6 +125,8 @@ impl RunExecutor<'_> {
             }
         };
         let PreparedRun { mut run, tree, bridge, first } = prepared;
+        // Settling needs the record to find what the agent leaves, so it is durable before the
+        // start.
         let started = self.started_record(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(RunnerFaultPoint::Started);
@@ -126,6 +134,7 @@ impl RunExecutor<'_> {
         if let Some(bridge) = bridge {
             bridge.close().await;
         }
+        // The transcripts are durable before the result that vouches for them.
         let result = self.finish(&mut run, outcomes);
         fault::point(RunnerFaultPoint::LogsSynced);
         reserved.write(&result)?;
@@ -144,6 +153,7 @@ impl RunExecutor<'_> {
             SessionStart::Continue { source, .. } => {
                 session::lock_session(self.spec, source, self.started_at).map(Some)
             }
+            // A fork only reads its source, so others may go on writing there.
             SessionStart::Fresh { .. }
             | SessionStart::Resume { .. }
             | SessionStart::Fork { .. } => Ok(None),
@@ -184,6 +194,7 @@ impl RunExecutor<'_> {
             run.add_note("taken_in", &external_note);
         }
         let mut outcomes = RunAttemptOutcomes::default();
+        // Only a session without earlier turns needs a snapshot of its initial files.
         let mut is_new = !matches!(start, SessionStart::Resume { .. });
         let goes_on_from_another = matches!(start, SessionStart::Continue { .. });
         if let SessionStart::Continue { source, id, keep } = &start {
@@ -191,6 +202,7 @@ impl RunExecutor<'_> {
                 return outcomes;
             }
             start = SessionStart::Resume { id: id.clone() };
+            // The silence during the summary is no stall of the agent that follows.
             run.deadlines.restart(Instant::now());
         }
         // The carried-over content would be lost in a fresh session.
@@ -198,13 +210,16 @@ impl RunExecutor<'_> {
         loop {
             if std::mem::take(&mut is_new) {
                 run.snapshot_initial_state(tree).await;
+                // The silence during the snapshot is no stall either.
                 run.deadlines.restart(Instant::now());
             }
             let ending = self.run_attempt(run, tree, lock, &start).await;
             outcomes.record_attempt(run, ending);
+            // Without room for rows a further attempt could not be recorded.
             if run.ending.is_some() || !run.journal.is_flushed() {
                 return outcomes;
             }
+            // Each remedy is tried once, so the loop ends.
             let reason = match outcomes.error_class() {
                 Some(ErrorClass::SessionExpired)
                     if may_begin_anew && !matches!(start, SessionStart::Fresh { .. }) =>
@@ -220,6 +235,7 @@ impl RunExecutor<'_> {
                             return outcomes;
                         }
                     };
+                    // This releases the old session, to which the run writes nothing more.
                     *lock = fresh;
                     is_new = true;
                     start = SessionStart::Fresh { id: run.session.clone() };
@@ -265,6 +281,7 @@ impl RunExecutor<'_> {
         launch: &LaunchSpec,
         uuid: Uuid,
     ) -> AgentProcessExit {
+        // The agent inherits the lock, so the session stays locked if only the runner dies.
         let inherit = [lock.fd()];
         let spawn_context = SpawnContext {
             cwd: &self.spec.working_directory,
@@ -283,6 +300,8 @@ impl RunExecutor<'_> {
         let complaints = AgentStderrLog::open(self.dir, &run.redactor);
         let AgentExit { exit, stderr } =
             RunEventLoop::new(run, tree, agent, complaints).run(begin).await;
+        // The runner's own reason explains the end better than the status of an agent that it
+        // ended.
         match run.ending.clone() {
             Some(ending) => ending,
             None => result::exit_ending(exit, stderr),

@@ -17,7 +17,6 @@ pub(crate) struct RuntimeContext<'s> {
     pub(crate) spec: &'s RunSpec,
     /// Services of the host program.
     pub(crate) host: &'s RunnerHost,
-    /// Injected MCP servers.
     pub(crate) injected: &'s InjectedMcpServers,
     /// HTTP endpoint of the injected servers, for the runtime that needs it.
     pub(crate) endpoint: Option<&'s McpBridgeEndpoint>,
@@ -43,6 +42,7 @@ pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn Agen
             Ok(Box::new(cli))
         }
         (RuntimeType::Scripted, RuntimeLaunchSpec::Script { steps }) => {
+            // The closure is kept as long as the runtime, so it owns its data.
             let (program, spec) = (host.program.clone(), (*spec).clone());
             let (steps, secrets) = (steps.clone(), brief.secrets.clone());
             let launch = move |start: &SessionStart| {

@@ -58,7 +58,6 @@ pub struct ScriptedAgentOptions {
     /// Path of the Heeler binary.
     pub program: Utf8PathBuf,
     pub session: SessionStart,
-    /// Limit on turns.
     pub max_turns: Option<u32>,
     /// Limit on cost, in US dollars.
     pub max_budget_usd: Option<f64>,
@@ -112,6 +111,7 @@ fn prepare_agent(
     let mut session = match ScriptedSession::open(&play.home, &play.cwd, &play.session) {
         Ok(session) => session,
         Err(error) => {
+            // For this error Claude writes no result.
             if !matches!(error, ScriptedSessionError::InUse { .. }) {
                 let mut line = error_result(play, &error.to_string()).to_string();
                 line.push('\n');
@@ -181,6 +181,7 @@ fn handle_signals(children: ScriptedCommandRegistry, stubborn: Arc<AtomicBool>) 
                 _ = hangup.recv() => 129,
             };
             if !stubborn.load(Ordering::SeqCst) {
+                // The guard is held until the exit, so that no command starts in between.
                 let _none_is_started = children.kill_all();
                 std::process::exit(code);
             }

@@ -63,6 +63,7 @@ pub(crate) fn locks_folder(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
     let locks = home.join("locks");
     let us = rustix::process::geteuid();
     match locks.symlink_metadata() {
+        // Root may work with the files of any user.
         Ok(found) if !found.is_dir() || !(us.is_root() || found.uid() == us.as_raw()) => {
             let reason = "it is not a directory of this user; move it away";
             let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -73,6 +74,7 @@ pub(crate) fn locks_folder(home: &Utf8Path) -> Result<Utf8PathBuf, DiskError> {
 }
 
 pub(crate) fn log_path(spec: &RunSpec, session: &AgentSessionId) -> Utf8PathBuf {
+    // An existing session may have begun in another directory, so the caller names its transcript.
     if let Some(log) = spec.session.log.as_ref().filter(|_| session == spec.session.start.id()) {
         return log.clone();
     }
@@ -119,6 +121,7 @@ fn row_end_offset(log: &Utf8Path, at: Option<Uuid>) -> Result<Option<u64>, DiskE
     };
     for entry in TranscriptScanner::open(log)? {
         let TranscriptEntry::Record(record) = entry? else { continue };
+        // A damaged line has no ID and so cannot be the one that is searched.
         let row: Json = serde_json::from_str(&record.text).unwrap_or_default();
         if row["uuid"].as_str().and_then(|uuid| Uuid::try_parse(uuid).ok()) == Some(at) {
             return Ok(Some(record.next));
@@ -182,6 +185,7 @@ pub(crate) fn load_history_until(
 ) -> Result<RunSessionHistory, DiskError> {
     let cwd = spec.working_directory.clone();
     let mut recorder = TranscriptRecorder::new(session.clone(), cwd);
+    // The counts of a long session stand in one of its last rows, so the rest need not be read.
     let SessionReplayStart { counted_offset: counted, mut last_result } =
         find_replay_start(log, &mut recorder, end)?;
     for entry in TranscriptScanner::open_at(log, counted.unwrap_or(0))? {
@@ -232,12 +236,14 @@ fn find_replay_start(
         let page = read_range(log, before, PAGE_ROWS)?;
         for record in page.records.iter().rev() {
             let text = record.text.as_bytes();
+            // Searching the text is much cheaper than parsing each row.
             let may_count = found.counted_offset.is_none() && counts.find(text).is_some();
             let may_end = found.last_result.is_none() && results.find(text).is_some();
             if !may_count && !may_end {
                 continue;
             }
             let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+            // A text that only looks like the counts is refused by the recorder.
             if may_count && recorder.resume_from_row(row.as_json()) {
                 found.counted_offset = Some(record.offset);
             }

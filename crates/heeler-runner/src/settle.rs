@@ -85,6 +85,7 @@ impl RunSettleError {
     pub fn is_permanent(&self) -> bool {
         match self {
             RunSettleError::File(RunFileError::Disk(_)) => false,
+            // A file of a newer release is read again after the next update of this program.
             RunSettleError::File(RunFileError::Form { source, .. }) => source.is_permanent(),
             RunSettleError::File(_) => true,
             RunSettleError::OtherHome { named, .. } => !named.exists(),
@@ -117,6 +118,7 @@ pub fn settle_runs(
     home: &Utf8Path,
     now: fn() -> Timestamp,
 ) -> Vec<Result<RunResult, RunSettleError>> {
+    // The scan counts only for runs whose lock is held by then, so all are claimed first.
     let claims: Vec<_> = dirs.iter().map(|dir| DeadRunClaim::acquire(dir, home, now)).collect();
     let census = LiveRunSet::scan();
     claims.into_iter().map(|claim| claim?.settle(now, Some(&census))).collect()
@@ -137,6 +139,7 @@ impl<'d> DeadRunClaim<'d> {
         now: fn() -> Timestamp,
     ) -> Result<DeadRunClaim<'d>, RunSettleError> {
         let spec = files::read_spec_of_dead_run(dir)?;
+        // A directory from elsewhere must not decide where locks are created.
         if spec.home != home {
             let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
             return Err(RunSettleError::OtherHome { dir, named, home });
@@ -162,6 +165,8 @@ impl<'d> DeadRunClaim<'d> {
         census: Option<&LiveRunSet>,
     ) -> Result<RunResult, RunSettleError> {
         let DeadRunClaim { dir, spec, holder, _lock } = self;
+        // The result is read under the lock, because another process may have settled the run
+        // meanwhile.
         if let Some(result) = files::read_result(dir)? {
             // Its runner may have died before it removed its socket.
             if let Ok(Some(started)) = files::read_started(dir, &spec) {
@@ -170,10 +175,13 @@ impl<'d> DeadRunClaim<'d> {
             return Ok(result);
         }
         let started = files::read_started(dir, &spec)?;
+        // The processes end first: a live agent could still add to its session.
         let ended = end_processes(&spec, started.as_ref(), census);
         let result = match &started {
             None => never_started_result(&spec, &ended, now()),
             Some(started) => {
+                // It is held until the rows are complete, so that no other run adds to the session
+                // meanwhile.
                 let _session = lock_session(dir, &spec, started, &ended, &holder)?;
                 let account = complete_job_log(&spec, started)?;
                 remove_socket(&spec, started);
@@ -183,6 +191,7 @@ impl<'d> DeadRunClaim<'d> {
                 interrupted_result(&spec, started, account, &ended)
             }
         };
+        // The result comes last: without it, settling starts over after a crash.
         ReservedResultFile::create(dir)?.write(&result)?;
         Ok(result)
     }
@@ -200,6 +209,7 @@ fn end_processes(
         return TerminationReport::default();
     }
     let ended = RunProcessScanner::for_dead_run(spec.run, cgroup).kill_all();
+    // The run is settled all the same; only a session that they hold prevents that.
     for survivor in &ended.survivors {
         tracing::warn!(run = %spec.run, "{survivor}");
     }
@@ -212,6 +222,7 @@ pub fn end_leftover_processes(
     dir: &Utf8Path,
     now: fn() -> Timestamp,
 ) -> Result<(), RunSettleError> {
+    // The directory's content is unusable, so the run is known only by the directory's name.
     let Some(run) = dir.file_name().and_then(|name| name.parse().ok()) else { return Ok(()) };
     let holder = LockHolder::this_process("runner --end", now());
     let _lock = match LockFile::acquire(&dir.join(file::LOCK), &holder, LOCK_WAIT) {
@@ -241,6 +252,7 @@ fn lock_session(
     holder: &LockHolder,
 ) -> Result<Option<LockFile>, RunSettleError> {
     let path = session::locks_folder(&spec.home)?.join(started.session.as_str());
+    // Without the file no process has ever locked this session.
     if !path.exists() {
         return Ok(None);
     }
@@ -272,6 +284,7 @@ fn complete_job_log(
     let mut job = TranscriptWriter::open(&spec.job_log, TranscriptWriterOptions::default())?.writer;
     let mut append = |row: &Json| Ok(job.append(row.to_string().as_bytes())?);
     let account = SettledRunReport::read(spec, started, &mut append)?;
+    // Closing syncs, so the rows are durable before the result that counts them.
     job.close()?;
     session.map(TranscriptWriter::close).transpose()?;
     Ok(account)
@@ -280,6 +293,7 @@ fn complete_job_log(
 /// Removes the socket that the runner left. Only a socket of this run is touched.
 fn remove_socket(spec: &RunSpec, started: &RunStartRecord) {
     let is_ours = started.socket.file_name() == Some(socket_name(spec.run).as_str());
+    // The directory may come from an untrusted clone, so the recorded path alone is not enough.
     let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());
     if is_ours && is_socket {
         // A leftover socket has no listener.
@@ -343,6 +357,7 @@ fn interrupted_result(
         started_at: started.at,
         // The time of its last row: the time until settling is not part of the run.
         finished_at: last_at.unwrap_or(started.at).max(started.at),
+        // Only the runner that died could have received it.
         exit_code: None,
         settled: Some(RunRecovery { processes_ended: ended.processes, rows_completed: completed }),
         output: conclusion.output.filter(|_| spec.keep_output),

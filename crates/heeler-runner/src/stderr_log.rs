@@ -64,6 +64,7 @@ impl AgentStderrLog {
 
     /// Returns complete lines not returned before, or the rest at the end.
     pub(crate) fn take_unrecorded_lines(&mut self) -> Option<String> {
+        // The last line may still continue, unless the output has ended.
         let end = match self.text {
             Some(_) => self.unrecorded.rfind('\n').map_or(0, |at| at + 1),
             None => self.unrecorded.len(),
@@ -78,6 +79,7 @@ impl AgentStderrLog {
         let free = STDERR_RECORDED_BYTES_MAX.saturating_sub(self.recorded_bytes);
         let fitting = &text[..text.floor_char_boundary(free)];
         self.unrecorded.push_str(fitting);
+        // The whole length counts, so that the notice below appears only once.
         self.recorded_bytes += text.len();
         if free > 0 && fitting.len() < text.len() {
             self.unrecorded.push_str("\n[… the rest is only in stderr.log of the run …]\n");
@@ -117,6 +119,7 @@ impl AgentStderrLog {
 
     fn write_tail(&mut self) {
         let missing = self.total_bytes - self.head_bytes;
+        // The tail may overlap with the head, which is in the file already.
         let from = self.tail.ceil_char_boundary(self.tail.len().saturating_sub(missing));
         let mut end = self.tail[from..].to_owned();
         if missing > end.len() {
@@ -137,6 +140,7 @@ impl AgentStderrLog {
             self.write_head(&text[..free]);
         }
         self.tail.push_str(text);
+        // Cutting only at twice the size keeps the cost per byte constant.
         if self.tail.len() > 2 * STDERR_TAIL_BYTES_MAX {
             self.truncate_tail();
         }
@@ -146,6 +150,7 @@ impl AgentStderrLog {
         let Some(file) = &mut self.file else { return };
         match file.write_all(text.as_bytes()) {
             Ok(()) => self.head_bytes += text.len(),
+            // The file is for people, so a full disk only ends the file.
             Err(_) => self.file = None,
         }
     }

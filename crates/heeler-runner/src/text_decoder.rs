@@ -44,6 +44,7 @@ impl RedactingTextDecoder {
 
 /// Returns the number of bytes at the end that may begin a character.
 fn partial_len(bytes: &[u8]) -> usize {
+    // A character has at most four bytes, so at most three of them can be incomplete.
     for (count, byte) in (1..=3).zip(bytes.iter().rev()) {
         let needed = match byte {
             0x80..0xC0 => continue,

@@ -107,6 +107,8 @@ impl RunTranscriptWriter {
 
     /// Queues rows; [`RunTranscriptWriter::flush`] writes them.
     pub(crate) fn push(&mut self, rows: RecordedRows) {
+        // The session's rows come first, because settling derives missing rows of the job from
+        // them.
         let session = rows.session.into_iter().map(|row| (RunTranscriptKind::Session, row));
         for (log, row) in
             session.chain(rows.job.into_iter().map(|row| (RunTranscriptKind::Job, row)))
@@ -155,6 +157,7 @@ impl RunTranscriptWriter {
             match sink.append(&row.line) {
                 Ok(()) => {}
                 Err(RowWriteError::Disk(reason)) => return Err(reason),
+                // A retry would fail again, and the rows behind it must not wait forever.
                 Err(RowWriteError::Row(reason)) => {
                     self.pending.pop_front();
                     self.record_skipped_row(&reason);
@@ -172,6 +175,7 @@ impl RunTranscriptWriter {
             fault::point(RunnerFaultPoint::SessionRow);
             return;
         }
+        // A row is published only when it is written, so that no displayed row can be lost.
         fault::point(RunnerFaultPoint::JobRow);
         on_row(self.job_rows, &line);
         self.job_rows += 1;
@@ -187,6 +191,7 @@ impl RunTranscriptWriter {
 
     /// Makes both transcripts durable.
     pub(crate) fn sync(&mut self) -> Result<(), String> {
+        // Both are synced, even if the first one fails.
         let session = self.session.sync();
         session.and(self.job.sync())
     }
@@ -241,11 +246,14 @@ impl TranscriptSink {
         let log = self.open_log()?;
         match log.append(line) {
             Ok(()) => Ok(()),
+            // No part of the line remains, so the transcript can be used as it is.
             Err(error @ AppendError::Write { .. }) => Err(RowWriteError::Disk(error_chain(&error))),
             Err(error @ (AppendError::NotARecord { .. } | AppendError::TooLong { .. })) => {
                 Err(RowWriteError::Row(error.to_string()))
             }
             Err(error @ (AppendError::HalfLine { .. } | AppendError::Sync(_))) => {
+                // The line may be there in part or as a whole, which only repairing the transcript
+                // decides.
                 self.log = None;
                 self.uncertain_end = Some(begin);
                 Err(RowWriteError::Disk(error_chain(&error)))

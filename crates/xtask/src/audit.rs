@@ -28,6 +28,7 @@ pub(crate) fn audit() -> Result<()> {
 
 /// Audits the dependencies, unless exactly these have passed before.
 pub(crate) fn audit_if_changed() -> Result<()> {
+    // A missing file means that nothing has passed yet.
     let passed = std::fs::read_to_string(AUDITED).unwrap_or_default();
     if passed.trim() == audited_hash()? {
         eprintln!("audit: Cargo.lock and deny.toml have not changed since the last audit");

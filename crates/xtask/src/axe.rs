@@ -29,6 +29,7 @@ pub(crate) fn fetch() -> Result<()> {
     let to = parts.to_str().context("the cache's path is not text")?;
     let package = format!("axe-core@{version}");
     let output = run_npm(&["pack", &package, "--json", "--pack-destination", to])?;
+    // npm compares the download with the registry only; this pins the content itself.
     if !output.contains(INTEGRITY) {
         bail!("{package} does not have the checksum {INTEGRITY}");
     }

@@ -28,6 +28,7 @@ fn alternatives() -> Result<PathBuf> {
         std::fs::copy(entry.path(), folder.join(entry.file_name()))?;
     }
     let prefix = folder.to_string_lossy();
+    // An interrupted installation leaves directories that do not work, so loading them is tried.
     let works = format!(
         "require('{prefix}/node_modules/better-sqlite3')(':memory:'); \
          require('{prefix}/node_modules/fastify')"

@@ -61,6 +61,7 @@ fn affected_crates() -> Result<BTreeSet<String>> {
             dependants.entry(on).or_default().push(name);
         }
     }
+    // These files decide the versions and settings of every crate.
     let everything = |path: &String| path == "Cargo.toml" || path == "Cargo.lock";
     if paths.iter().any(everything) {
         return Ok(names.into_iter().map(str::to_owned).collect());
@@ -81,6 +82,7 @@ fn changed_paths() -> Result<Vec<String>> {
     let branch = stdout_of(&["git", "rev-parse", "--abbrev-ref", "HEAD"])?;
     let on_main = branch.trim() == "main";
     let upstream = if on_main { "origin/main" } else { "main" };
+    // Without a remote or a branch `main` there is no common base.
     let base = stdout_of(&["git", "merge-base", "HEAD", upstream])
         .unwrap_or_else(|_| "HEAD".to_owned())
         .trim()

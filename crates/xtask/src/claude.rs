@@ -62,6 +62,7 @@ pub(crate) fn fetch() -> Result<()> {
         std::fs::create_dir_all(&folder)?;
         Ok(std::fs::rename(claude, &program)?)
     });
+    // The parts are removed even if unpacking has failed.
     std::fs::remove_dir_all(&parts)?;
     moved
 }
@@ -76,6 +77,7 @@ fn unpack(version: &str, folder: &Path) -> Result<PathBuf> {
     let package = format!("@anthropic-ai/claude-code-{package}@{version}");
     let to = folder.to_str().context("the cache's path is not text")?;
     let output = run_npm(&["pack", &package, "--json", "--pack-destination", to])?;
+    // npm compares the download with the registry only; this pins the content itself.
     if !output.contains(integrity) {
         bail!("{package} does not have the checksum {integrity}");
     }

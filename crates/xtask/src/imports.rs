@@ -211,6 +211,7 @@ fn circles_of_crate(modules: &BTreeMap<ModulePath, ModuleFile>) -> Vec<ImportCir
     for from in 0..order.len() {
         let members: Vec<usize> =
             reach[from].iter().copied().filter(|to| reach[*to].contains(&from)).collect();
+        // Every member of a circle finds the same circle.
         if members.len() < 2 || !seen.insert(members.clone()) {
             continue;
         }
@@ -262,6 +263,7 @@ fn resolve(
             } else {
                 let imports = &modules.get(from)?.imports;
                 let (_, target) = imports.iter().find(|(name, _)| name == first)?;
+                // An import that names itself would be followed forever.
                 if depth >= REEXPORT_DEPTH_MAX || target.first()? == first {
                     return None;
                 }

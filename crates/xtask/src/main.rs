@@ -72,6 +72,7 @@ enum Chore {
 }
 
 fn main() -> Result<()> {
+    // All paths of the chores are relative to the root.
     std::env::set_current_dir(shell::workspace_root()?)?;
     match Chore::parse() {
         Chore::Setup => setup::all(),

@@ -34,6 +34,7 @@ pub(crate) fn install_debian_packages(packages: &[(&str, &str)]) -> Result<()> {
     eprintln!("setup: installing {}", missing.join(", "));
     let mut command = vec!["apt-get", "install", "--yes", "--no-install-recommends"];
     command.extend(missing);
+    // A fresh container has no lists of packages.
     run(&["apt-get", "update", "--quiet"], &[])?;
     run(&command, &[("DEBIAN_FRONTEND", "noninteractive")])
 }

@@ -26,6 +26,7 @@ pub(crate) fn install() -> Result<()> {
         return Ok(());
     }
     if !succeeds(&["python3", "-c", "import venv, ensurepip"]) {
+        // No program shows that this package is missing, so the name is one that never exists.
         install_debian_packages(&[("python3", "python3"), ("heeler-needs-venv", "python3-venv")])?;
     }
     eprintln!("setup: installing schemathesis {version}");

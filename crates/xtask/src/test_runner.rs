@@ -99,6 +99,7 @@ pub(crate) fn run_unit_tests(crates: &BTreeSet<String>) -> Result<()> {
     let is_wanted = |name: OsString| name.to_str().is_some_and(|name| crates.contains(name));
     binaries.retain(|binary| folder(binary).is_some_and(is_wanted));
     let mut tests = list_all_tests(&binaries)?;
+    // Proofs take too long for the inner loop.
     tests.retain(|test| !test.name.contains("proof_"));
     run_tests(tests, unit_test_threads()?)
 }
@@ -135,6 +136,7 @@ fn run_side_by_side(tests: Vec<TestCase<'_>>, threads: usize) -> Vec<String> {
             if let Some(test) = queue.take() {
                 return Some(test);
             }
+            // The remaining tests wait until another worker leaves their group.
             if queue.tests.is_empty() {
                 return None;
             }
@@ -174,6 +176,7 @@ fn build_binaries(targets: &[&str]) -> Result<Vec<TestBinary>> {
     let mut binaries = Vec::new();
     for message in messages {
         let message = message?;
+        // Libraries and build scripts are reported too, but are no tests.
         let (Some(path), Some(true)) =
             (message["executable"].as_str(), message["profile"]["test"].as_bool())
         else {
@@ -196,6 +199,7 @@ fn list_tests(binary: &TestBinary) -> Result<Vec<TestCase<'_>>> {
 }
 
 fn run_one(test: &TestCase<'_>) -> Result<()> {
+    // A file holds any amount of output, while a full pipe would block the test.
     let mut output = tempfile::tempfile()?;
     let mut child = Command::new(&test.binary.path)
         .args(["--exact", &test.name, "--nocapture"])
@@ -220,6 +224,7 @@ fn run_one(test: &TestCase<'_>) -> Result<()> {
     if status.is_some_and(|status| status.success()) {
         return Ok(());
     }
+    // The output is shown only for a failure, so that failures stand out.
     let mut text = String::new();
     std::io::Seek::rewind(&mut output)?;
     std::io::Read::read_to_string(&mut output, &mut text)?;

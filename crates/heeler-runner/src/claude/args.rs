@@ -50,9 +50,11 @@ impl ClaudeLaunchOptions {
     ) -> LaunchSpec {
         let mut args = text_args(&["-p", "--input-format", "stream-json"]);
         args.extend(self.common_args(allowed, session));
+        // Claude then sends its questions for permission as control requests.
         args.extend(text_args(&["--permission-prompt-tool", "stdio"]));
         args.extend(self.mcp_config(&self.mcp));
         let mut env = self.env();
+        // The agent's environment must not switch off the hook that enforces the list.
         if allowed.is_some() {
             env.push((HOOKS_DISABLED_VARIABLE.to_owned(), "0".to_owned()));
         }
@@ -90,6 +92,7 @@ impl ClaudeLaunchOptions {
         args.extend(session_args(session));
         args.extend(config_arg("permission_mode", "--permission-mode", &brief.permission_mode));
         let sources = brief.setting_sources.join(",");
+        // The option is passed even if it is empty, which means no source at all.
         args.extend(config_arg("setting_sources", "--setting-sources", &sources));
         args.extend(self.tool_args(allowed));
         if let Some(allowed) = allowed {
@@ -121,6 +124,7 @@ impl ClaudeLaunchOptions {
             (Some(tools), None) => Some(tools.join(",")),
             (None, Some(listed)) => Some(listed.join(",")),
             (Some(tools), Some(listed)) => {
+                // A config may use the old name of a tool.
                 let both = |name: &&str| {
                     tools.iter().any(|tool| super::tool_allowlist::is_same_tool(tool, name))
                 };
@@ -151,7 +155,9 @@ impl ClaudeLaunchOptions {
     /// Returns settings that take precedence over those of the user and the project, which could
     /// widen the allowlist.
     fn settings(&self, allowed: &ToolAllowlist) -> Json {
+        // Settings of the user can set variables too; those given here take precedence.
         let mut settings = json!({ "env": { HOOKS_DISABLED_VARIABLE: "0" } });
+        // An agent that may run any command gets around every rule below.
         if allowed.permits_any_command() {
             return settings;
         }
@@ -176,10 +182,13 @@ impl ClaudeLaunchOptions {
     }
 
     fn env(&self) -> Vec<(String, String)> {
+        // Without these events the end of a run can only be guessed by counting results.
         let mut env = vec![("CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS", "1")];
+        // This follows herdctl's documentation; Claude 2.1.325 does not read the variable.
         if self.long_running {
             env.push(("CLAUDE_CODE_STREAM_CLOSE_TIMEOUT", STREAM_CLOSE_TIMEOUT_MS));
         }
+        // Claude refuses this mode to root otherwise, and the config asks for it.
         if self.is_root && self.brief.permission_mode == "bypassPermissions" {
             env.push(("IS_SANDBOX", "1"));
         }
@@ -190,8 +199,10 @@ impl ClaudeLaunchOptions {
 /// Returns rules that forbid edits of a file, or of anything in a directory. Characters with a
 /// special meaning in rules are replaced by wildcards.
 fn deny_edit_rules(path: &Utf8Path) -> [String; 2] {
+    // A wildcard denies more than necessary, never less.
     let plain = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '*' };
     let path: String = path.as_str().chars().map(plain).collect();
+    // An absolute path in a rule begins with two slashes, of which the path has one.
     [format!("Edit(/{path})"), format!("Edit(/{path}/**)")]
 }
 

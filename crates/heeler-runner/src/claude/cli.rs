@@ -33,6 +33,7 @@ impl ClaudeCliRuntime {
         setup: ClaudeLaunchOptions,
     ) -> Result<ClaudeCliRuntime, AllowedToolsError> {
         let allowed = ToolAllowlist::from_brief(&setup.brief, &setup.injected)?;
+        // Without the control protocol there is no hook that could look at the input of a call.
         allowed.as_ref().map_or(Ok(()), ToolAllowlist::ensure_no_input_rules)?;
         Ok(ClaudeCliRuntime { prompt, setup, allowed, progress: ClaudeTurnProgress::default() })
     }
@@ -44,7 +45,9 @@ impl AgentRuntime for ClaudeCliRuntime {
     }
 
     fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {
+        // A second attempt must not continue from the first one's state.
         self.progress = ClaudeTurnProgress::default();
+        // The end of the input is the end of the prompt, so no further message can follow.
         vec![RuntimeEffect::Write(self.prompt.clone().into_bytes()), RuntimeEffect::CloseInput]
     }
 

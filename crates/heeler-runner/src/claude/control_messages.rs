@@ -44,11 +44,13 @@ pub(super) fn hook_denial(reason: &str) -> Json {
 /// Refuses a request of which only the ID can be parsed, so that the agent does not wait forever.
 pub(super) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
     let text = String::from_utf8_lossy(unread);
+    // The line is not valid JSON, so it can only be searched as text.
     text.contains("\"control_request\"").then_some(())?;
     let (_, rest) = text.split_once("\"request_id\"")?;
     let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
     let (id, _) = rest.split_once('"')?;
     let reason = "this request could not be read";
+    // Claude would run the call if the hook answered with an error.
     if text.contains("\"hook_callback\"") {
         return Some(success_response(id, hook_denial(reason)));
     }

@@ -22,6 +22,7 @@ pub(crate) struct ClaudeBackgroundTasks(HashSet<String>);
 impl ClaudeBackgroundTasks {
     /// Applies a task update; returns true if a tracked task has ended.
     pub(crate) fn update(&mut self, task: &SubagentTask) -> bool {
+        // A task that ended twice, or was never tracked, has no effect on the turn.
         if task.is_finished() {
             return self.0.remove(&task.id);
         }
@@ -83,13 +84,17 @@ impl ClaudeTurnProgress {
     /// Updates the progress from a message of Claude.
     pub(super) fn handle_message(&mut self, message: &AgentMessage) {
         match &message.body {
+            // Each turn begins with this message, also one that follows a background task.
             MessageBody::Init(_) => self.turn_over = false,
             MessageBody::Assistant(reply) => self.track_tool_calls(&reply.message),
             MessageBody::User(message) => self.track_tool_calls(&message.message),
             MessageBody::Result(result) => {
+                // A call that has no result by now will never get one.
                 self.calls.clear();
                 // A queued turn need not stem from a message of the runner.
                 self.turn_over = result.queued_turns == 0;
+                // Versions without the lifecycle do not name the message, so each result stands for
+                // the oldest.
                 if !self.reports_lifecycle && !self.queued_messages.is_empty() {
                     self.queued_messages.remove(0);
                 }
@@ -107,6 +112,7 @@ impl ClaudeTurnProgress {
                 self.task_ended();
             }
             MessageBody::Task(task) if self.background.update(task) => self.task_ended(),
+            // The state has no row of its own, but it decides when the run is done.
             MessageBody::Ignored { kind } if kind == "session_state_changed" => {
                 self.idle = Some(message.fields.get("state").is_some_and(|state| state == "idle"));
             }
@@ -132,6 +138,8 @@ impl ClaudeTurnProgress {
     /// Returns true while Claude waits for a tool or a background task, so that its silence is not
     /// a stall.
     pub(super) fn waits_for_tool(&self) -> bool {
+        // During a turn a background task does not excuse silence, because the model should
+        // respond.
         !self.calls.is_empty() || (self.turn_over && !self.background.is_empty())
     }
 
@@ -149,6 +157,7 @@ impl ClaudeTurnProgress {
         let quiet = self.queued_messages.is_empty()
             && self.background.is_empty()
             && self.idle != Some(false);
+        // After an interrupt queued messages are withdrawn and tasks die with the agent.
         let done = self.turn_over && (quiet || self.ending);
         let newly = done && !self.done_reported;
         self.done_reported |= done;

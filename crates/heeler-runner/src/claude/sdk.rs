@@ -89,6 +89,7 @@ impl SdkRuntime {
         if self.allowed.is_none() {
             return Json::Null;
         }
+        // An empty matcher makes Claude call the hook for every tool.
         let hook = json!({
             "matcher": "", "hookCallbackIds": [ALLOWED_TOOLS], "timeout": HOOK_TIMEOUT_S,
         });
@@ -106,6 +107,7 @@ impl SdkRuntime {
             "hook_callback" => self.handle_hook(id, request),
             "mcp_message" => self.handle_mcp_message(id, request),
             other => {
+                // Claude waits for a reply to every request, also to one of a later version.
                 let reason = format!("unsupported control request subtype: {other}");
                 vec![control_messages::error_response(id, &reason)]
             }
@@ -115,6 +117,7 @@ impl SdkRuntime {
     fn handle_permission_request(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let tool = request["tool_name"].as_str().unwrap_or_default();
         let input = &request["input"];
+        // A person cannot allow what the list forbids.
         if let Some(allowed) = &self.allowed
             && !allowed.permits(tool, input)
         {
@@ -139,6 +142,7 @@ impl SdkRuntime {
         let denied = match (&self.allowed, tool) {
             (None, _) => None,
             (Some(allowed), Some(tool)) if allowed.permits(tool, input) => None,
+            // A call without a readable name is denied like any other that is not on the list.
             (Some(allowed), tool) => Some(allowed.denial_reason(tool.unwrap_or_default())),
         };
         let Some(reason) = denied else {
@@ -175,6 +179,7 @@ impl SdkRuntime {
             None
         };
         match held {
+            // Without the hook the list would not be enforced, so the prompt is never sent.
             Some(_) if failed => {
                 let message = format!("Claude cannot enforce the list of allowed tools: {why}");
                 let error = MessageBody::Error { message, code: None };
@@ -194,6 +199,7 @@ impl SdkRuntime {
 
     fn handle_cancellation(&mut self, fields: &Map<String, Json>) -> Vec<RuntimeEffect> {
         let id = fields.get("request_id").and_then(Json::as_str).unwrap_or_default();
+        // A request that Claude withdrew must not be answered any more.
         self.state.calls.remove(id);
         match self.state.questions.remove(id) {
             Some(_) => vec![RuntimeEffect::Withdraw { ask: id.to_owned() }],
@@ -215,6 +221,7 @@ impl SdkRuntime {
     fn handle_message(&mut self, message: AgentMessage) -> Vec<RuntimeEffect> {
         let alarm = self.find_forbidden_call(&message.body);
         self.state.progress.handle_message(&message);
+        // The row of the message precedes the reason for the kill.
         let mut steps = vec![RuntimeEffect::Message(message)];
         if let Some(tool) = alarm {
             let message = format!(
@@ -225,6 +232,7 @@ impl SdkRuntime {
                 message,
                 code: None,
             })));
+            // The call has run already; only a kill prevents the next one.
             steps.push(RuntimeEffect::Signal(Signal::KILL));
         }
         if self.state.progress.take_done() {
@@ -246,6 +254,7 @@ impl SdkRuntime {
             let id = |key: &str| block[key].as_str().unwrap_or_default();
             if block["type"] == "tool_use" && !allowed.permits(id("name"), &block["input"]) {
                 let tool: String = id("name").chars().take(TOOL_NAME_CHARS_MAX).collect();
+                // A call that is not watched could run unnoticed.
                 if self.state.forbidden.len() >= FORBIDDEN_CALLS_MAX {
                     return Some(tool);
                 }
@@ -253,6 +262,7 @@ impl SdkRuntime {
             }
             if block["type"] == "tool_result"
                 && let Some(tool) = self.state.forbidden.remove(id("tool_use_id"))
+                // A denied call has an error as its result, so any other result means that it ran.
                 && block["is_error"] != true
             {
                 return Some(tool);
@@ -272,9 +282,11 @@ impl AgentRuntime for SdkRuntime {
         let hooks = self.hooks();
         let request = json!({ "subtype": "initialize", "hooks": hooks });
         let mut steps = vec![control_messages::control_request(INITIALIZE, request)];
+        // Claude could call a tool before the hook exists, so the prompt waits for the reply.
         if self.allowed.is_some() {
             self.state.held_messages = Some(vec![(uuid, self.prompt.clone())]);
         } else {
+            // The clone ends the borrow of the prompt, because the call needs the whole runtime.
             steps.extend(self.send_user_message(uuid, &self.prompt.clone()));
         }
         steps
@@ -308,9 +320,12 @@ impl AgentRuntime for SdkRuntime {
     }
 
     fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
+        // Claude may have withdrawn the question, which must not be answered then.
         let Some(shown) = self.state.questions.remove(ask) else { return Vec::new() };
         let response = match answer {
             QuestionAnswer::Allow { input } => {
+                // An allowed call runs with the input in the reply, so an unchanged one is sent
+                // back.
                 let input = input.as_ref().unwrap_or(&shown);
                 json!({ "behavior": "allow", "updatedInput": input })
             }
@@ -322,6 +337,7 @@ impl AgentRuntime for SdkRuntime {
     }
 
     fn interrupt(&mut self) -> Vec<RuntimeEffect> {
+        // Claude has received no message yet, so there is no turn to interrupt.
         if self.state.held_messages.take().is_some() {
             return vec![RuntimeEffect::CloseInput, RuntimeEffect::Done];
         }
@@ -333,6 +349,7 @@ impl AgentRuntime for SdkRuntime {
             .map(|request| self.make_request(request))
             .collect();
         steps.push(self.make_request(json!({ "subtype": "interrupt" })));
+        // Between two turns no result follows, from which the end would be noticed otherwise.
         if self.state.progress.take_done() {
             steps.push(RuntimeEffect::Done);
         }
@@ -340,6 +357,7 @@ impl AgentRuntime for SdkRuntime {
     }
 
     fn deliver_mcp_reply(&mut self, call: &str, reply: Json) -> Vec<RuntimeEffect> {
+        // Claude gave up the call meanwhile and expects no reply.
         if !self.state.calls.remove(call) {
             return Vec::new();
         }

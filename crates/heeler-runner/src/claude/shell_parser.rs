@@ -80,6 +80,7 @@ impl ShellLineParser<'_> {
                 self.parse_redirection()?;
             }
             '>' => self.parse_redirection()?,
+            // The second character of `&&`, `||` or `|&` ends an empty command, which is dropped.
             ';' | '|' | '&' | '\n' => self.end_command(),
             '`' | '(' | ')' | '<' => return None,
             // A comment: the shell would stop reading here, even inside an apparent quote.
@@ -104,6 +105,7 @@ impl ShellLineParser<'_> {
     fn parse_single_quoted(&mut self) -> Option<()> {
         self.text.push('\'');
         loop {
+            // A quote that is never closed makes the rest of the line uncertain.
             let c = self.rest.next()?;
             self.text.push(c);
             if c == '\'' {
@@ -170,12 +172,14 @@ impl ShellLineParser<'_> {
         if ending != word || after.trim_matches(BLANKS).strip_prefix(')')? != "\"" {
             return None;
         }
+        // Only the closing quote may be left, which the caller parses as usual.
         self.rest = "\"".chars().peekable();
         Some(())
     }
 
     /// Parses the target of `>`: `/dev/null` or another stream. A file is rejected.
     fn parse_redirection(&mut self) -> Option<()> {
+        // A number before `>` is a descriptor and no word, unless it ends a longer word.
         let digits = self.text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         if self.text[..digits].chars().next_back().is_some_and(is_blank) {
             self.text.truncate(digits);
@@ -202,6 +206,7 @@ fn is_blank(c: char) -> bool {
 /// through a variable, a file name or `_` (the last word of the previous command), and a variable
 /// that is set indirectly (`printf -v PATH`).
 fn is_safe_command(command: &str) -> bool {
+    // A shell removes quotes and backslashes before it looks for a builtin.
     let bare = command.replace(['\'', '"', '\\'], "");
     let mut words = bare.split(BLANKS);
     if !words.next().is_some_and(|name| ARITHMETIC_BUILTINS.contains(&name)) {

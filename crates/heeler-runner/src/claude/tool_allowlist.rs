@@ -73,6 +73,7 @@ impl ToolAllowlist {
         let rules =
             entries.iter().map(|entry| ToolAllowRule::parse(entry)).collect::<Result<_, _>>()?;
         let mut allowed = ToolAllowlist { rules, entries, protected: Vec::new() };
+        // An agent that may run any command can write these files anyway.
         if !allowed.permits_any_command() {
             allowed.protected.clone_from(&brief.protected);
         }
@@ -168,6 +169,7 @@ impl ToolAllowlist {
     pub(super) fn ensure_no_input_rules(&self) -> Result<(), AllowedToolsError> {
         for (rule, entry) in self.rules.iter().zip(&self.entries) {
             let server = rule.name.strip_suffix("__*").and_then(|name| name.strip_prefix("mcp__"));
+            // A pattern over several servers names none that could be passed as a whole.
             let whole = server.is_some_and(|server| !server.is_empty() && !server.contains('*'));
             if rule.input != ToolInputPattern::Any || (rule.is_mcp() && !whole) {
                 let reason = "cannot be enforced by runtime cli, which supports only whole tools \
@@ -191,6 +193,7 @@ impl ToolAllowRule {
             None => (entry, "*"),
         };
         let is_mcp = name.starts_with("mcp__");
+        // A comma separates the entries in Claude's option.
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == ',') {
             return Err(refused("is not the name of a tool"));
         }
@@ -204,6 +207,7 @@ impl ToolAllowRule {
             (_, "*" | "") => ToolInputPattern::Any,
             ("Bash", pattern) => ToolInputPattern::Command(pattern.to_owned()),
             ("WebFetch", pattern) if pattern.starts_with("domain:") => {
+                // A parsed URL has its host in lower case.
                 ToolInputPattern::Domain(pattern["domain:".len()..].to_ascii_lowercase())
             }
             ("Agent", pattern) => ToolInputPattern::Field("subagent_type", pattern.to_owned()),
@@ -216,6 +220,7 @@ impl ToolAllowRule {
                 ));
             }
         };
+        // The name of a server alone stands for all of its tools, as in Claude's own rules.
         let whole_server = is_mcp && !name["mcp__".len()..].contains("__") && !name.contains('*');
         let name = current_tool_name(name);
         let name = if whole_server { format!("{name}__*") } else { name.to_owned() };
@@ -237,6 +242,7 @@ impl ToolInputPattern {
                 let host = input["url"].as_str().and_then(|text| Url::parse(text).ok());
                 let host = host.as_ref().and_then(Url::host_str);
                 host.is_some_and(|host| match domain.strip_prefix("*.") {
+                    // The dot keeps `evil-example.com` out of `*.example.com`.
                     Some(parent) => host.strip_suffix(parent).is_some_and(|sub| sub.ends_with('.')),
                     None => host == domain,
                 })
@@ -255,6 +261,7 @@ fn matches_command(pattern: &str, command: &str) -> bool {
     match prefix {
         Some(prefix) if !prefix.contains('*') => {
             let rest = command.strip_prefix(prefix);
+            // The blank keeps `gitk` out of `git *`.
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(BLANKS))
         }
         _ => matches_pattern(pattern, command),
@@ -268,6 +275,7 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
     let Some(mut rest) = text.strip_prefix(first) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
     for part in parts {
+        // The first match leaves the most text for the parts that follow.
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
     }
@@ -294,6 +302,7 @@ pub(super) fn is_same_tool(one: &str, other: &str) -> bool {
 
 /// Returns the current name of a tool that was renamed.
 fn current_tool_name(tool: &str) -> &str {
+    // Older versions of Claude, and configs for them, use the old name.
     if tool == "Task" { "Agent" } else { tool }
 }
 
@@ -303,6 +312,7 @@ pub(super) fn server_patterns(servers: &[String]) -> impl Iterator<Item = String
 }
 
 fn server_pattern(server: &str) -> String {
+    // Claude replaces the same characters when it builds the names of tools.
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
     let server: String = server.chars().map(plain).collect();
     format!("mcp__{server}__*")

@@ -59,6 +59,7 @@ impl ControlClientOutbox {
 
     fn update<T>(&self, change: impl FnOnce(&mut ControlClientOutboxState) -> T) -> T {
         let result = change(&mut self.lock_state());
+        // Both halves of the connection may be waiting for this change.
         self.changed.notify_waiters();
         result
     }
@@ -74,6 +75,7 @@ impl ControlClientOutbox {
     /// Queues an event if it fits; returns true while the client is connected.
     pub(super) fn send_event(&self, line: &Arc<[u8]>) -> bool {
         self.update(|waiting| {
+            // After a gap no event may follow before the gap is reported, even if it would fit.
             if waiting.lagging || waiting.bytes + line.len() > CLIENT_BYTES_MAX {
                 waiting.lagging = true;
             } else {
@@ -87,6 +89,8 @@ impl ControlClientOutbox {
     pub(super) fn send_last_event(&self, line: &Arc<[u8]>) {
         self.update(|waiting| {
             if std::mem::take(&mut waiting.lagging) {
+                // The limit does not apply to the last event, so the client learns of the gap
+                // first.
                 waiting.push(&encode_event(&ControlEvent::Lagged));
             }
             waiting.push(line);
@@ -108,6 +112,7 @@ impl ControlClientOutbox {
     async fn next(&self) -> Option<Arc<[u8]>> {
         self.wait_for(|waiting| match waiting.pop() {
             Some(line) => Some(Some(line)),
+            // A client may close its sending half and still wait for the reply.
             None if waiting.closing && !waiting.reply_pending => Some(None),
             None => None,
         })
@@ -117,6 +122,7 @@ impl ControlClientOutbox {
     /// Waits until the next request may be read.
     async fn wait_request_allowed(&self) {
         let may = |waiting: &mut ControlClientOutboxState| {
+            // A client that sends but never reads could otherwise fill the memory with replies.
             !waiting.reply_pending && waiting.bytes < CLIENT_BYTES_MAX
         };
         self.wait_for(|waiting| may(waiting).then_some(())).await;
@@ -128,6 +134,7 @@ impl ControlClientOutbox {
         mut look: impl FnMut(&mut ControlClientOutboxState) -> Option<T>,
     ) -> T {
         loop {
+            // The wait begins before the look, so that a change in between is not missed.
             let changed = self.changed.notified();
             if let Some(found) = look(&mut self.lock_state()) {
                 return found;
@@ -157,6 +164,7 @@ pub(super) async fn serve_client(
     stream: UnixStream,
     requests: mpsc::Sender<PendingControlRequest>,
 ) {
+    // The kernel names the process that connected; the client itself could claim anything.
     let peer = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
     let (input, output) = stream.into_split();
     let outbox = Arc::new(ControlClientOutbox::default());
@@ -172,6 +180,7 @@ pub(super) async fn serve_client(
     }
     outbox.update(|waiting| {
         waiting.closed = true;
+        // The list of subscribers may keep the outbox alive, but its lines have no reader any more.
         waiting.lines.clear();
     });
 }
@@ -197,10 +206,12 @@ async fn read_requests(
         outbox.wait_request_allowed().await;
         let request = match read_line(&mut input, &mut buffer).await {
             Ok(Some(line)) => parse_request(&line),
+            // An incomplete last line is dropped, because its sender is gone.
             Ok(None) | Err(_) => return,
         };
         match request {
             Ok(ControlRequest { id, op, .. }) => {
+                // The next request is read only after this reply, so a client cannot flood the run.
                 outbox.update(|waiting| waiting.reply_pending = true);
                 let request = PendingControlRequest { op, peer, id, client: Arc::clone(outbox) };
                 if requests.send(request).await.is_err() {
@@ -209,6 +220,7 @@ async fn read_requests(
             }
             Err(ControlRequestRefusal { id, reason, fatal }) => {
                 outbox.reply(&refusal_line(id, reason));
+                // After a line that is too long, the start of the next one is unknown.
                 if fatal {
                     return;
                 }
@@ -227,6 +239,7 @@ async fn read_line(input: &mut OwnedReadHalf, buffer: &mut Vec<u8>) -> io::Resul
             line.pop();
             return Ok(Some(line));
         }
+        // The scanned part holds no newline, so it is not searched again.
         scanned = buffer.len();
         if scanned > REQUEST_BYTES_MAX {
             return Ok(Some(std::mem::take(buffer)));
@@ -260,6 +273,7 @@ fn parse_request(line: &[u8]) -> Result<ControlRequest, ControlRequestRefusal> {
         let reason = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
         return Err(ControlRequestRefusal { id: 0, reason, fatal: true });
     }
+    // The head is parsed first: a request of another version may differ in everything else.
     let head: ControlRequestHead =
         serde_json::from_slice(line).map_err(|error| ControlRequestRefusal {
             id: 0,
@@ -287,6 +301,7 @@ fn refusal_line(id: u64, reason: String) -> Arc<[u8]> {
 
 /// Sends the reason to a client above the limit, if that is possible without waiting.
 pub(super) fn reject_client(stream: UnixStream) {
+    // The socket of a new client is empty, so it usually accepts the reason at once.
     let reason = format!("{} clients are connected already", super::CLIENTS_MAX);
     drop(stream.try_write(&refusal_line(0, reason)));
 }

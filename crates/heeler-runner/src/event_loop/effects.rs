@@ -43,6 +43,7 @@ impl RunEventLoop<'_> {
         }
         match self.try_apply_effects() {
             Ok(()) => {
+                // The effects behind a snapshot wait for it, and so does further output.
                 let may_go_on = self.snapshot.is_none();
                 if self.run.disk_failure.take().is_some() {
                     self.run.control.publish(&ControlEvent::Disk { trouble: None });
@@ -59,6 +60,7 @@ impl RunEventLoop<'_> {
     fn try_apply_effects(&mut self) -> Result<(), DiskFullError> {
         loop {
             self.flush()?;
+            // The warning is a row itself, so it is written before the next effect.
             if let Some(reason) = self.run.journal.take_skipped_reason() {
                 self.run.add_note("warning", &reason);
                 continue;
@@ -81,6 +83,7 @@ impl RunEventLoop<'_> {
         let pause = match &self.run.disk_failure {
             Some(trouble) => (trouble.pause * 2).min(DISK_PAUSE_MAX),
             None => {
+                // Only the first failure is news; the retries would repeat it.
                 let trouble = Some(reason.clone());
                 self.run.control.publish(&ControlEvent::Disk { trouble });
                 DISK_PAUSE_MIN
@@ -96,9 +99,11 @@ impl RunEventLoop<'_> {
             }
             RuntimeEffect::Message(message) => {
                 if self.needs_snapshot_before(&message) && self.begin_snapshot() {
+                    // It comes first again once the snapshot is taken.
                     self.pending_effects.push_front(RuntimeEffect::Message(message));
                     return Ok(());
                 }
+                // The next turn needs a snapshot of its own.
                 self.snapshot_taken = false;
                 self.record_message(message);
             }
@@ -109,6 +114,7 @@ impl RunEventLoop<'_> {
             RuntimeEffect::Mcp { call, server, message } => self.call_tool(call, server, message),
             RuntimeEffect::Done => {
                 self.done = true;
+                // An agent that speaks the protocol exits when its input ends.
                 self.input.close();
                 self.run.deadlines.record_done(Instant::now());
             }
@@ -120,6 +126,7 @@ impl RunEventLoop<'_> {
     pub(super) fn apply_immediate_effect(&mut self, step: RuntimeEffect) {
         match step {
             RuntimeEffect::Write(line) => {
+                // Dropping a line would break the protocol, so an agent that never reads is killed.
                 if self.input.push(line).is_err() {
                     let reason = format!(
                         "the agent does not read its input: more than {INPUT_BYTES_MAX} bytes are queued"
@@ -137,11 +144,13 @@ impl RunEventLoop<'_> {
     fn record_message(&mut self, mut message: AgentMessage) {
         // Redacted before any part is cut: half a secret would not be recognized.
         message.redact(&self.run.redactor);
+        // What the agent says outside of the conversation costs money too.
         self.run.tally.add_message(&message);
         if let Some(side_reply) = &mut self.run.side_reply {
             side_reply.record_message(&message);
             return;
         }
+        // Any reply counts: from then on the agent has the session and can resume it.
         let is_assistant = matches!(message.body, MessageBody::Assistant(_));
         self.run.has_spoken |= is_assistant;
         // The row has the whole text. The part held back may be half of a secret, so it is dropped;
@@ -166,11 +175,13 @@ impl RunEventLoop<'_> {
     fn call_tool(&mut self, call: String, server: String, message: Json) {
         if self.calls.len() >= MCP_CALLS_MAX {
             let text = format!("{MCP_CALLS_MAX} calls are in progress; wait for one to end");
+            // JSON-RPC reserves this code for errors of the server itself.
             let error = json!({"code": -32000, "message": text});
             let reply = json!({"jsonrpc": "2.0", "id": message["id"], "error": error});
             self.pending_effects.extend(self.run.runtime.deliver_mcp_reply(&call, reply));
             return;
         }
+        // A call may wait for people or workers, so it must not hold up the loop.
         let injected = self.run.injected.clone();
         self.calls.spawn(async move {
             let reply = injected.handle(&server, message).await;

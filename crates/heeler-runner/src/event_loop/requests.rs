@@ -30,6 +30,7 @@ const OWN_PROCESS: &str = "this request comes from a process of the run itself, 
 impl RunEventLoop<'_> {
     /// Handles the request of a client.
     pub(super) fn handle_request(&mut self, request: &PendingControlRequest) {
+        // Watching changes nothing, so a process of the run itself may do it.
         let is_read_only =
             matches!(request.op, ControlOperation::Status | ControlOperation::Subscribe);
         if !is_read_only && request.peer.is_some_and(|peer| self.tree.contains(peer)) {
@@ -60,6 +61,7 @@ impl RunEventLoop<'_> {
             run: self.run.spec.run,
             job: self.run.spec.job.clone(),
             session: self.run.session.clone(),
+            // The PID of an agent that has exited may belong to another process by now.
             agent_pid: self.exit.is_none().then(|| self.agent.pid.as_raw_pid().cast_unsigned()),
             started_at: self.run.started_at,
             last_line_at: self.run.last_line_at,
@@ -90,6 +92,7 @@ impl RunEventLoop<'_> {
         if let Some(reason) = self.refusal_reason() {
             return Err(reason);
         }
+        // A text grows when it is encoded as JSON, because quotes and line breaks are escaped.
         if !self.input.has_room(text.len().saturating_mul(2)) {
             return Err("the agent has not read the previous messages yet; wait for it".to_owned());
         }
@@ -98,6 +101,7 @@ impl RunEventLoop<'_> {
         let Some(steps) = steps else {
             return Err("this agent accepts no further messages; start another job".to_owned());
         };
+        // Effects wait for rows, so the message is on disk before the agent receives it.
         self.run.record_prompt(uuid, text);
         self.pending_effects.extend(steps);
         Ok(())
@@ -109,6 +113,7 @@ impl RunEventLoop<'_> {
         answer: &QuestionAnswer,
         by: &str,
     ) -> Result<(), String> {
+        // A late answer is told who was faster, even if the run is ending by now.
         let Some(open) = self.run.questions.get(id) else {
             return Err(self.run.questions.refusal_reason(id));
         };
@@ -151,8 +156,10 @@ impl RunEventLoop<'_> {
         self.run.add_note(subtype, &format!("{text} (question {id})"));
         match answer {
             Some(answer) => self.deliver_answer(&open.agent_id, answer),
+            // Dropping the sender tells the waiting tool that no answer will come.
             None => drop(self.run.question_replies.remove(&open.agent_id)),
         }
+        // Subscribers learn of it last, when a late answer is already refused.
         self.publish_after_rows(&ControlEvent::Settled { ask: id.to_owned() });
     }
 
@@ -186,6 +193,7 @@ impl RunEventLoop<'_> {
                 return Ok(());
             }
         };
+        // A full disk repeats the question later, with the original input, not the redacted one.
         let again = RuntimeEffect::Ask {
             id: agent_id.clone(),
             kind,
@@ -208,10 +216,12 @@ impl RunEventLoop<'_> {
         let until = Instant::now().checked_add(wait);
         match self.run.questions.add(ask.clone(), agent_id.clone(), until) {
             Ok(()) => {}
+            // A question must be on disk before anyone sees it, so it waits for space.
             Err(error) if is_full(&error) => {
                 self.pending_effects.push_front(again);
                 return Err(DiskFullError(error_chain(&error)));
             }
+            // The agent waits for a reply, so a question that cannot be recorded is denied.
             Err(error) => {
                 self.deny_question(&agent_id, &tool, error_chain(&error));
                 return Ok(());
@@ -268,6 +278,7 @@ impl RunEventLoop<'_> {
         let (id, kind, tool) =
             (Uuid::new_v4().to_string(), AgentQuestionKind::Question, ASK_HUMAN.to_owned());
         self.run.question_replies.insert(id.clone(), reply);
+        // As an effect it is asked in order, and waits for the disk like a question of the agent.
         self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });
     }
 
@@ -301,6 +312,7 @@ impl RunEventLoop<'_> {
 
     /// Closes the remaining questions after the agent ended.
     pub(super) fn close_all_questions(&mut self) {
+        // The run's result makes these questions moot, so they need no outcome file.
         for ask in self.run.questions.list() {
             self.close_question(
                 &ask.id,

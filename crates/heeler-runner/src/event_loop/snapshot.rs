@@ -90,6 +90,7 @@ impl RunEventLoop<'_> {
     /// Returns true if a message ends a turn and a snapshot is due before it.
     pub(super) fn needs_snapshot_before(&self, message: &AgentMessage) -> bool {
         let ActiveRun { spec, side_reply: aside, ending, .. } = &*self.run;
+        // A sub-agent's result ends no turn, and a run that is being ended does not wait for git.
         matches!(message.body, MessageBody::Result(_))
             && message.parent_tool_use_id.is_none()
             && spec.workspaces.is_some()
@@ -101,6 +102,7 @@ impl RunEventLoop<'_> {
 
     /// Starts a snapshot; returns true if it is in progress.
     pub(super) fn begin_snapshot(&mut self) -> bool {
+        // Without an entry there is no turn that the snapshot could belong to.
         let Some(message) = self.run.recorder.last() else { return false };
         self.snapshot = self.run.start_snapshot(self.tree, Some(message));
         self.snapshot.is_some()
@@ -112,6 +114,7 @@ impl RunEventLoop<'_> {
             return;
         }
         let Some(snapping) = self.snapshot.take() else { return };
+        // This also holds after a failure: the result must not wait for a second attempt.
         self.snapshot_taken = true;
         self.run.finish_snapshot(snapping, &read);
     }
@@ -148,6 +151,7 @@ impl ActiveRun {
                     }
                 },
             };
+            // The snapshot is useless now, and nothing may delay the end of the run.
             snapping.agent.signal(Signal::KILL);
             self.ending = Some(AgentProcessExit::Cancelled { by });
             return;
@@ -194,6 +198,7 @@ impl ActiveRun {
     /// Handles the complete reply of the process.
     fn finish_snapshot(&mut self, snapping: SnapshotProcess, read: &io::Result<usize>) {
         let SnapshotProcess { agent, output: answer, last_message: message, .. } = snapping;
+        // It has replied or is too late; it must not read files while the next turn changes them.
         agent.signal(Signal::KILL);
         if matches!(read, Err(error) if error.kind() == io::ErrorKind::TimedOut) {
             let limit = self.snapshot_options.time_max.as_secs_f64();
@@ -215,6 +220,7 @@ impl ActiveRun {
         if message.is_none() {
             content += ", before the first turn";
         }
+        // A reader must know that the changes may stem from another job.
         if !others.is_empty() {
             let names: Vec<&str> = others.iter().map(JobId::as_str).collect();
             content += &format!(", while others ran in the same directory: {}", names.join(", "));
@@ -257,6 +263,7 @@ fn parse_answer(answer: &[u8]) -> Result<Option<Map<String, Json>>, String> {
 
 /// Returns the jobs of other live runs that work in this directory or below it.
 fn other_live_jobs(run_dir: &Utf8Path, top: &Utf8Path) -> Vec<JobId> {
+    // A directory that cannot be listed does not prevent the snapshot: the list only helps people.
     let Some(runs) = run_dir.parent().and_then(|runs| runs.read_dir_utf8().ok()) else {
         return Vec::new();
     };

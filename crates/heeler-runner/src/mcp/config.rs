@@ -45,6 +45,7 @@ pub(crate) fn build_mcp_config(
                 "timeout": CALL_TIME_MAX_MS,
             }),
         };
+        // This replaces a configured server of the same name.
         servers.insert(name.to_owned(), entry);
     }
     json!({ "mcpServers": servers })

@@ -117,10 +117,12 @@ impl FileSender {
 
     pub(super) async fn call(&self, arguments: JsonObject) -> ToolCallOutcome {
         let SendFileInput { file_path, message, filename } = parse_input(arguments)?;
+        // A message that is too long is refused before anything is copied.
         check_message(message.as_deref().unwrap_or_default())?;
         let sent = self.send(file_path, filename).await;
         let (path, name, bytes) = sent.map_err(|error| error_chain(&error))?;
         let answer = format!("{name} ({bytes} bytes) was sent");
+        // The note comes after the copy, so that people never hear of a file that does not exist.
         send_note(&self.notes, ToolNote::FileSent { path, name, bytes, message }).await?;
         Ok(answer)
     }
@@ -130,6 +132,7 @@ impl FileSender {
         path: String,
         name: Option<String>,
     ) -> Result<(Utf8PathBuf, String, u64), FileSendError> {
+        // The count is raised before the copy, because calls may overlap.
         if self.started_count.fetch_add(1, Ordering::Relaxed) >= FILES_MAX {
             return Err(FileSendError::TooMany);
         }
@@ -142,6 +145,7 @@ impl FileSender {
             store_file(parcel, &folder, secrets)
         });
         let sent = copied.await.map_err(FileSendError::CopyInterrupted).and_then(|sent| sent);
+        // Only files that were sent count.
         if sent.is_err() {
             self.started_count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -169,6 +173,7 @@ fn open_file(
     })?;
     let found =
         file.metadata().map_err(|source| FileSendError::Open { path: path.clone(), source })?;
+    // A directory or a device has no content that could be copied.
     if !found.is_file() {
         return Err(FileSendError::NotAFile { path });
     }
@@ -193,6 +198,7 @@ fn open_beneath(root: &Utf8Path, inside: &Utf8Path) -> Result<File, Errno> {
     )?;
     // Opening a pipe without a writer would block.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // Links in `/proc` lead anywhere without a path that could be checked.
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     openat2(&folder, inside.as_std_path(), flags, Mode::empty(), beneath).map(File::from)
 }
@@ -205,8 +211,10 @@ fn store_file(
 ) -> Result<(Utf8PathBuf, String, u64), FileSendError> {
     let OutgoingFile { file, path, name } = parcel;
     let mut file = SecretCheckedFile { file, secrets, tail: Vec::new() };
+    // People see the name as well, so it must not hold a secret either.
     file.check(name.as_bytes()).map_err(|_| FileSendError::Secret { path: path.clone() })?;
     create_folder(&OsDisk, folder).map_err(FileSendError::Store)?;
+    // The random part keeps two files of the same name apart.
     let copy = folder.join(format!("{}-{name}", Uuid::new_v4().simple()));
     match write_new_file(&OsDisk, &copy, &mut file, FILE_BYTES_MAX) {
         Ok(bytes) => Ok((copy, name, bytes)),
@@ -246,9 +254,11 @@ impl SecretCheckedFile {
 
 impl io::Read for SecretCheckedFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // The copy is read through this check, so a file with a secret is never completed.
         let read = self.file.read(buffer)?;
         self.tail.extend_from_slice(&buffer[..read]);
         self.check(&self.tail)?;
+        // The end is kept, because a secret may continue in the next read.
         self.tail.drain(..self.tail.len().saturating_sub(SECRET_BYTES_MAX));
         Ok(read)
     }

@@ -133,7 +133,10 @@ impl AsyncFleetClient {
         let (sender, receiver) = oneshot::channel();
         let work = move || {
             let reply = ask(client.as_ref());
+            // The permit is free before the reply arrives, so the caller's next call need not wait
+            // for it.
             drop(turn);
+            // The caller may have stopped waiting.
             drop(sender.send(reply));
         };
         std::thread::Builder::new()

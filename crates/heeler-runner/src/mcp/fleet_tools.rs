@@ -125,6 +125,7 @@ impl FleetTools {
             return Err("the question is empty".to_owned());
         }
         let option = |label: &String| json!({ "label": label, "description": "" });
+        // The form is that of Claude's own question tool, so people see no difference.
         let options: Vec<Json> = options.iter().map(option).collect();
         let question_input = json!({
             "question": question, "header": "Question", "multiSelect": false, "options": options,
@@ -134,6 +135,7 @@ impl FleetTools {
         let ending =
             || format!("the run is ending, so the question is not asked; {NO_ANSWER_ADVICE}");
         self.questions.send(tool_question).await.map_err(|_| ending())?;
+        // The event loop drops the sender when the run ends before an answer.
         match answered.await.map_err(|_| ending())? {
             QuestionAnswer::Allow { input } => {
                 let answers = input.as_ref().and_then(question::format_answers);

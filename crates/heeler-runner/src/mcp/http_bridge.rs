@@ -117,6 +117,7 @@ impl McpHttpBridge {
         stranger_wait: Duration,
     ) -> Result<McpHttpBridge, McpBridgeError> {
         let failed = |source| McpBridgeError { source };
+        // Port 0 lets the system choose a free one, because runs do not know of each other.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
@@ -163,6 +164,7 @@ fn router(
 ) -> Router {
     let host = format!("127.0.0.1:{}", endpoint.port);
     let config = StreamableHttpServerConfig::default()
+        // No state is kept between requests, so clients need no session.
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(BODY_BYTES_MAX)
@@ -179,6 +181,7 @@ fn router(
         );
         router = router.route_service(&format!("/{}", server.name()), service);
     }
+    // The layer is added last, so it runs before every route, also for unknown paths.
     router.layer(from_fn_with_state(Arc::<str>::from(endpoint.authorization()), authorize))
 }
 
@@ -188,6 +191,7 @@ async fn authorize(
     request: Request,
     next: Next,
 ) -> Response {
+    // A missing header is compared like a wrong one.
     let given = request.headers().get(AUTHORIZATION).map_or(&[][..], |value| value.as_bytes());
     if !constant_time_eq(given, expected.as_bytes()) {
         return StatusCode::UNAUTHORIZED.into_response();
@@ -199,6 +203,7 @@ async fn authorize(
 /// Compares in constant time, so that the duration does not reveal the first difference.
 fn constant_time_eq(given: &[u8], expected: &[u8]) -> bool {
     let differences = given.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b));
+    // The compiler must not turn the fold into a comparison that stops early.
     std::hint::black_box(differences) == 0 && given.len() == expected.len()
 }
 
@@ -224,6 +229,8 @@ impl Listener for BoundedListener {
     type Addr = BridgeConnection;
 
     async fn accept(&mut self) -> (AuthDeadlineStream, BridgeConnection) {
+        // The permit is taken first, so that a connection above the limit stays in the system's
+        // queue.
         let permit = Arc::clone(&self.free).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
         let (stream, _) = Listener::accept(&mut self.listener).await;
@@ -234,10 +241,12 @@ impl Listener for BoundedListener {
             is_authenticated: Arc::clone(&is_known),
             auth_deadline: patience,
         };
+        // The permit lives as long as the connection's state, which the server drops at its end.
         (guarded, BridgeConnection { _permit: Arc::new(permit), is_authenticated: is_known })
     }
 
     fn local_addr(&self) -> io::Result<BridgeConnection> {
+        // The server never asks for the address of its listener.
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -256,6 +265,7 @@ impl AsyncRead for AuthDeadlineStream {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let is_stranger = !self.is_authenticated.load(Ordering::Relaxed);
+        // The deadline also wakes a read that waits, because it is polled here.
         if is_stranger && self.auth_deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }

@@ -89,6 +89,7 @@ impl InjectedMcpServers {
     /// A message that needs no answer gets the empty result with which claude's control protocol
     /// acknowledges it. Calls may overlap; dropping the future cancels the call.
     pub(crate) async fn handle(&self, server: &str, message: Json) -> Json {
+        // The ID is kept before the message is consumed, because an error names it too.
         let id = message.get("id").cloned();
         let Some(server) = self.servers.iter().find(|known| known.name() == server) else {
             let text = format!("there is no server `{server}` in this run");
@@ -96,6 +97,7 @@ impl InjectedMcpServers {
         };
         match serde_json::from_value(message) {
             Ok(ClientJsonRpcMessage::Request(request)) => {
+                // The handler shares its state, so a clone is cheap.
                 answer_request(server.clone(), ClientJsonRpcMessage::Request(request))
                     .await
                     .unwrap_or_else(|| {
@@ -105,6 +107,7 @@ impl InjectedMcpServers {
                         )
                     })
             }
+            // A notification gets no reply in JSON-RPC, but the control protocol waits for one.
             Ok(_) => json!({ "jsonrpc": "2.0", "result": {} }),
             Err(error) => error_response(id, ErrorData::invalid_request(error.to_string(), None)),
         }
@@ -118,6 +121,7 @@ async fn answer_request(server: InjectedMcpServer, request: ClientJsonRpcMessage
     let peer =
         InitializeRequestParams::default().with_protocol_version(ProtocolVersion::V_2025_11_25);
     let _serving = serve_directly(server, transport, Some(peer));
+    // Notifications of the server have no receiver here and are skipped.
     while let Some(reply) = replies.recv().await {
         if matches!(reply, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_)) {
             return serde_json::to_value(reply).ok();
@@ -201,6 +205,7 @@ impl ServerHandler for InjectedMcpServer {
 /// Returns a key for a call: claude's own ID, so that a repeated call is recognized.
 fn call_key(tool_use: Option<&str>) -> String {
     let is_plain = |id: &&str| {
+        // The key goes to the fleet, so text of the agent must be harmless and short.
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         (1..=TOOL_USE_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(plain)
     };

@@ -114,8 +114,10 @@ impl TaskTools {
             let bytes = long.len();
             return Err(format!("a task has {bytes} bytes; at most {TASK_BYTES_MAX}: shorten it"));
         }
+        // A job without a list is refused before anything is recorded.
         let before = self.list().await?.len();
         send_note(&self.notes, ToolNote::TasksAdded { tasks }).await?;
+        // A person may add tasks meanwhile, so the list may grow by more.
         let has_them = move |list: &[TaskSnapshot]| list.len() >= before + count;
         Ok(match self.wait_until(has_them).await? {
             Some(list) => format!("added:\n{}", format_numbered(&list, before)),
@@ -133,9 +135,11 @@ impl TaskTools {
             return Ok(format!("task {number} was done already"));
         }
         let full_text = list[index].text.clone();
+        // The text is recorded because the numbers change when a person edits the list.
         let text = full_text[..full_text.floor_char_boundary(TASK_PREFIX_BYTES_MAX)].to_owned();
         send_note(&self.notes, ToolNote::TaskFinished { number, text }).await?;
         let is_done = move |list: &[TaskSnapshot]| {
+            // The number may have changed meanwhile, so the task is recognized by its text.
             list.iter().any(|task| task.done && task.text == full_text)
         };
         Ok(match self.wait_until(is_done).await? {
@@ -156,6 +160,7 @@ impl TaskTools {
                 return Ok(Some(list));
             }
             if Instant::now() >= until {
+                // The row is written, so the conversation applies it later.
                 return Ok(None);
             }
             sleep(POLL_INTERVAL).await;

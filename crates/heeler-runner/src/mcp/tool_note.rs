@@ -25,7 +25,6 @@ pub(crate) enum ToolNote {
         /// Name for people.
         name: String,
         bytes: u64,
-        /// Accompanying message.
         message: Option<String>,
     },
     /// The agent added tasks to the conversation's list.

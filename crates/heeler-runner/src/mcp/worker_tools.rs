@@ -149,6 +149,8 @@ impl WorkerTools {
         match tool {
             SPAWN_WORKER => self.spawn(key, parse_input(arguments)?).await,
             LIST_WORKERS => {
+                // Unknown arguments are refused even where none are needed, so that mistakes are
+                // noticed.
                 let ListWorkersInput {} = parse_input(arguments)?;
                 self.list().await
             }
@@ -229,10 +231,12 @@ impl WorkerTools {
     ) -> ToolCallOutcome {
         let until = Instant::now() + self.message_retry_time;
         loop {
+            // The worker is looked up each time, because its job may change while this waits.
             let worker = self.find(&name).await?;
             if worker.state.is_over() {
                 return self.resume_worker(key, worker, message).await;
             }
+            // An agent must not redirect work that a person asked for.
             if worker.is_started_by_person() {
                 return Err(format!(
                     "{name} did not get the message: it works on a person's request and accepts \
@@ -248,6 +252,7 @@ impl WorkerTools {
                 }
                 WorkerMessageDelivery::Unavailable(why) => why,
             };
+            // The worker may end or start at any moment, so one refusal means little.
             if Instant::now() >= until {
                 let state = describe_state(&worker.state);
                 return Err(format!(
@@ -297,12 +302,14 @@ impl WorkerTools {
         }
         let until = Instant::now() + Duration::from_secs(seconds);
         loop {
+            // The time is checked before the look, so that a last look follows the deadline.
             let is_late = Instant::now() >= until;
             let chosen =
                 select_workers(self.client.call(|client| client.list_workers()).await?, &names)?;
             if is_late || chosen.iter().all(|worker| worker.state.is_over()) {
                 return self.report(chosen, seconds).await;
             }
+            // The last pause ends with the deadline.
             sleep(POLL_INTERVAL.min(until.saturating_duration_since(Instant::now()))).await;
         }
     }
@@ -338,6 +345,7 @@ impl WorkerTools {
                 "{name} is working on a person's request, which only a person may stop"
             ));
         }
+        // A worker may have queued jobs besides the running one, which would start afterwards.
         for job in worker.open_jobs {
             self.client.call(move |client| client.stop_job(&job)).await?;
         }
@@ -354,6 +362,7 @@ fn select_workers(
     all: Vec<WorkerSnapshot>,
     names: &[String],
 ) -> Result<Vec<WorkerSnapshot>, String> {
+    // Waiting for no worker at all would return at once and look like success.
     if all.is_empty() && names.is_empty() {
         return Err(format!("there are no workers to wait for; {SPAWN_WORKER} starts one"));
     }

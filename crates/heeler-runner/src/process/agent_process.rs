@@ -16,7 +16,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::os::{self, ProcessHandle};
 
-/// Running agent process.
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
     pub(crate) pid: Pid,
@@ -48,6 +47,7 @@ impl AgentProcess {
                 signal(SignalKind::child())?,
             ))
         };
+        // Without its pipes the agent could be neither read nor ended in order.
         let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
             let _killed = handle.signal(Signal::KILL);
         })?;
@@ -59,6 +59,8 @@ impl AgentProcess {
     /// Waits until the agent has ended. Cancel-safe; may be called again, also after the end.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
         loop {
+            // The agent may have ended before its signal was listened for, so its status is checked
+            // first.
             if let Some(status) = self.exit_status() {
                 return status;
             }
@@ -88,6 +90,8 @@ pub(crate) struct ChildExitRegistry(Mutex<HashMap<Pid, Option<ExitStatus>>>);
 impl ChildExitRegistry {
     /// Starts a child; its status is kept even if it ends at once.
     fn spawn(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
+        // The lock is held across the start, so `reap` cannot drop the status of a child it does
+        // not know.
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
@@ -107,6 +111,7 @@ impl ChildExitRegistry {
 
     /// Reaps every child that has ended, adopted orphans included.
     pub(crate) fn reap(&self) {
+        // The map is whole after every step, so a panic elsewhere does not make it unusable.
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             // The PID of an agent that has ended may have been reused by an orphan.

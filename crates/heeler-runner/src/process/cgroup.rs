@@ -43,6 +43,7 @@ pub(crate) enum CgroupCreateError {
 /// Returns the reason that a run started from this process would have no cgroup; `None` if it would
 /// have one.
 pub fn control_group_unavailable_reason() -> Option<String> {
+    // The ID is random, so the trial cannot meet the cgroup of a real run.
     let nobodys = RunId::mint(Timestamp::UNIX_EPOCH, std::array::from_fn(|_| fastrand::u8(..)));
     match RunCgroup::create(nobodys) {
         Ok(cgroup) => {
@@ -69,6 +70,7 @@ impl RunCgroup {
         OpenOptions::new().write(true).open(own_group_path.join(PROCESSES)).map_err(not_ours)?;
         let path = own_group_path.join(group_name(run));
         match std::fs::create_dir(&path) {
+            // An earlier runner of this run may have died after it created the cgroup.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result.map_err(not_ours)?,
         }
@@ -92,6 +94,7 @@ impl RunCgroup {
 
     fn belongs_to(&self, run: RunId) -> bool {
         let Some((mount, _)) = mount() else { return false };
+        // A path with `..` could lead out of the mount although it starts there.
         let normal = self.path.components().all(|part| part.as_str() != "..");
         normal
             && self.path.starts_with(mount)
@@ -139,6 +142,7 @@ impl RunCgroup {
         let mut pids = Vec::new();
         for folder in self.folders() {
             let text = std::fs::read_to_string(folder.join(PROCESSES)).unwrap_or_default();
+            // A process of another PID namespace is listed as 0, which is no PID.
             pids.extend(text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)));
         }
         pids
@@ -160,6 +164,7 @@ impl RunCgroup {
 
     /// Removes the cgroup, unless it still has processes.
     pub(crate) fn remove(&self) {
+        // A cgroup can be removed only when none is left below it.
         for folder in self.folders().iter().rev() {
             match std::fs::remove_dir(folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -200,6 +205,7 @@ fn write(path: &Utf8Path, text: &str) -> io::Result<()> {
 fn own_group() -> Option<Utf8PathBuf> {
     let (mount, root) = mount()?;
     let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    // On a machine with both versions, the other lines name cgroups of version 1.
     locate_group(&mount, &root, groups.lines().find_map(|line| line.strip_prefix("0::"))?)
 }
 
@@ -210,10 +216,12 @@ fn mount() -> Option<(Utf8PathBuf, String)> {
 
 fn cgroup2_mount(mountinfo: &str) -> Option<(Utf8PathBuf, String)> {
     mountinfo.lines().find_map(|line| {
+        // A varying number of optional fields precedes the dash, so the type is read behind it.
         let (mount, kind) = line.split_once(" - ")?;
         if kind.split(' ').next() != Some("cgroup2") {
             return None;
         }
+        // The fourth field is the root within the file system, and the fifth is the mount point.
         let mut fields = mount.split(' ').skip(3);
         let root = unescape(fields.next()?);
         Some((Utf8PathBuf::from(unescape(fields.next()?)), root))
@@ -222,12 +230,15 @@ fn cgroup2_mount(mountinfo: &str) -> Option<(Utf8PathBuf, String)> {
 
 /// Decodes the octal escapes of blanks and backslashes.
 fn unescape(field: &str) -> String {
+    // The backslash is last, so that a decoded one does not begin another escape.
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(field.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 fn locate_group(mount: &Utf8Path, root: &str, group: &str) -> Option<Utf8PathBuf> {
+    // In a container only a part of the tree is mounted; other cgroups cannot be reached.
     let inside = Utf8Path::new(group).strip_prefix(root).ok()?;
+    // The kernel shows a cgroup outside of the cgroup namespace with `..` in its path.
     let leaves = inside.components().any(|part| part.as_str() == "..");
     (!leaves).then(|| mount.join(inside))
 }

@@ -45,6 +45,7 @@ pub(super) fn end_with_parent() -> io::Result<()> {
 pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("heeler", flags)?);
+    // This leaves the position at the end, but opening `/dev/fd/N` begins at the start on Linux.
     file.write_all(bytes)?;
     let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&file, seals)?;

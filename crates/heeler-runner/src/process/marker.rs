@@ -29,6 +29,7 @@ pub(super) fn run_of_process(pid: Pid) -> Option<RunId> {
 
 /// Returns the run in the marker of this process.
 fn own_marker() -> Option<String> {
+    // Others see the environment at the start of this process, so that one counts here too.
     let environ = std::fs::read("/proc/self/environ").ok()?;
     Some(String::from_utf8_lossy(find_marker(&environ)?).into_owned())
 }

@@ -26,6 +26,7 @@ impl ProcessHandle {
     }
 
     pub(super) fn wait(&self, at_most: Duration) {
+        // Nothing reports the end of a foreign process here, so the caller looks again soon.
         std::thread::sleep(at_most.min(Duration::from_millis(10)));
     }
 }
@@ -43,6 +44,7 @@ pub(crate) fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     let path = std::env::temp_dir().join(format!(".heeler-{:032x}", fastrand::u128(..)));
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    // The file loses its name before it has content, so no other process can open it.
     std::fs::remove_file(&path)?;
     file.write_all(bytes)?;
     Ok(file.into())

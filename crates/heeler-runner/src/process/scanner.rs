@@ -109,6 +109,7 @@ impl RunProcessScanner {
             if pid == us || in_group.contains(&pid) || has_marker(pid, self.run) {
                 return true;
             }
+            // In doubt a request is refused, because it may come from the agent.
             let Some(stat) = ProcessStat::read(pid) else { return true };
             next = stat.parent;
         }
@@ -124,6 +125,7 @@ impl RunProcessScanner {
         let mut quiet = 0;
         while quiet < EMPTY_SCANS_MIN && Instant::now() < deadline {
             let mut found = self.find();
+            // Processes of other users would keep the search busy until its deadline.
             found.retain(|process| !unkillable.contains(process));
             if found.is_empty() {
                 quiet += 1;
@@ -133,6 +135,7 @@ impl RunProcessScanner {
                 wait_for_exits(&kill_processes(&found, &mut unkillable), deadline);
                 seen.extend(found);
             }
+            // The children of a killed process become children of this one, which must reap them.
             if let Some(children) = &self.children {
                 children.end_groups();
                 children.reap();
@@ -147,6 +150,7 @@ impl RunProcessScanner {
 
     /// Stops the processes found, and those forked before that, until no new ones are found.
     fn stop_all(&self, found: &mut HashSet<ProcessIdentity>) {
+        // The kernel kills a control group at once, before its processes can fork again.
         self.kill_group();
         let mut fresh: Vec<ProcessIdentity> = found.iter().copied().collect();
         for _ in 0..STOP_SCANS_MAX {
@@ -163,6 +167,7 @@ impl RunProcessScanner {
 
     fn kill_group(&self) {
         let Some(cgroup) = &self.cgroup else { return };
+        // Killing the group would end this process too.
         if cgroup.contains_self() {
             return;
         }
@@ -183,6 +188,7 @@ impl RunProcessScanner {
         let in_group: HashSet<Pid> =
             self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect();
         let is_root = |stat: &ProcessStat| {
+            // Only a runner that claimed the tree has no children other than the agent's.
             let pid = stat.process.pid;
             (stat.parent == Some(us) && self.children.is_some())
                 || in_group.contains(&pid)
@@ -199,12 +205,14 @@ impl RunProcessScanner {
         }
         while let Some(parent) = open.pop() {
             for &child in children.get(&parent.process.pid).into_iter().flatten() {
+                // A child cannot be older than its parent: here the PID of the parent was reused.
                 let older = child.process.start < parent.process.start;
                 if !older && child.process.pid != us && found.insert(child.process.pid) {
                     open.push(child);
                 }
             }
         }
+        // Zombies lead to their descendants, but there is nothing left in them to kill.
         let found = found.iter().filter_map(|pid| all.get(pid));
         found.filter(|stat| stat.alive).map(|stat| stat.process).collect()
     }
@@ -234,6 +242,7 @@ fn kill_processes(
     unkillable: &mut HashSet<ProcessIdentity>,
 ) -> Vec<ProcessHandle> {
     let mut dying: Vec<ProcessHandle> = Vec::new();
+    // Waiting for some of them is enough, because the next scan finds the others.
     for &process in found {
         match signal(process, Signal::KILL) {
             Ok(Some(handle)) if dying.len() < WAITS_MAX => dying.push(handle),
@@ -261,6 +270,7 @@ pub(crate) fn is_runner_alive(run: RunId) -> bool {
     let is_runner = |pid: Pid| {
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |is: &dyn Fn(&[u8]) -> bool| arguments.split(|&byte| byte == 0).any(is);
+        // A process that settles or ends the run names the directory too, but is no runner.
         has(&|word| word == b"runner")
             && has(&|word| word.strip_suffix(b"/").unwrap_or(word).ends_with(run.as_bytes()))
             && !has(&|word| word == b"--settle" || word == b"--end")
@@ -281,6 +291,7 @@ fn signal(process: ProcessIdentity, signal: Signal) -> Result<Option<ProcessHand
 }
 
 fn all_pids() -> impl Iterator<Item = Pid> {
+    // Without `/proc` nothing is found; such systems end the agent's process group instead.
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?))
 }
@@ -304,6 +315,7 @@ impl ProcessStat {
         let after_name = memchr::memrchr(b')', text)? + 1;
         let rest = std::str::from_utf8(&text[after_name..]).ok()?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // The numbers are those of proc(5), counted from the third field, the state.
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
         let dead = matches!(*fields.first()?, "Z" | "X" | "x");
         Some(ProcessStat {

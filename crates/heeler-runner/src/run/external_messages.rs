@@ -32,17 +32,20 @@ impl RunExecutor<'_> {
     /// returned result. Called under the session's lock.
     pub(super) fn check_external_messages(&self) -> Result<RunExternalMessages, Box<RunResult>> {
         let plan = &self.spec.session;
+        // A new session has no past, and a fork does not write to its source.
         let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = &plan.start
         else {
             return Ok(RunExternalMessages::default());
         };
         let found =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
+        // A session that no run of Heeler has left behind has no position to compare with.
         let (Some(position), Some(native_file)) = (&plan.own, found) else {
             return Ok(RunExternalMessages::default());
         };
         let changes = match native_session::changes_since(&native_file, position) {
             Ok(changes) => changes,
+            // A file that cannot be read may hold external messages.
             Err(error) => return Err(Box::new(self.not_started_result(error_chain(&error)))),
         };
         if !changes.has_changed() {
@@ -93,7 +96,9 @@ impl RunExecutor<'_> {
         let known = session::row_ids(&session::log_path(self.spec, self.spec.session.start.id()))?;
         let mut rows = std::mem::take(&mut external_messages.rows);
         rows.retain(|row| row["uuid"].as_str().is_none_or(|uuid| !known.contains(uuid)));
+        // The mark tells settling that these rows are no work of this run.
         rows.iter_mut().for_each(|row| row[EXTERNAL_KEY] = true.into());
+        // They are no part of the job, so only the session gets them.
         journal.push(RecordedRows { session: rows, ..RecordedRows::default() });
         journal.flush(&mut |_, _| {}).map_err(RunPrepareError::Refused)?;
         fault::point(RunnerFaultPoint::ExternalMessagesAdded);

@@ -30,6 +30,8 @@ impl RunExecutor<'_> {
         let native_file =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
         let Some(native_file) = native_file else { return Ok(as_planned) };
+        // The agent refuses to fork again under the same ID, so an existing file must be dealt
+        // with.
         if self.is_complete_fork(&native_file, *at).map_err(|error| error_chain(&error))? {
             let reason =
                 format!("{}; the agent had begun the fork before the interruption", plan.reason);
@@ -64,10 +66,12 @@ fn recorded_fork_point(log: &Utf8Path) -> Result<Option<Uuid>, DiskError> {
     let mut before = PageBoundary::End;
     loop {
         let page = read_range(log, before, PAGE_ROWS)?;
+        // The text is searched first, because parsing every row would be slow.
         for record in page.records.iter().rev().filter(|record| record.text.contains(FORKED_KEY)) {
             let row = JobRow::new(parse_row(&record.text).unwrap_or_default());
             let source = &row.as_json()[FORKED_KEY];
             let is_session = row.kind() == JobRowKind::System { subtype: "session" };
+            // Other rows may contain the key too; only the one that begins the session counts.
             if is_session && source.is_object() {
                 let cut = source["messageUuid"].as_str();
                 return Ok(cut.and_then(|cut| Uuid::try_parse(cut).ok()));

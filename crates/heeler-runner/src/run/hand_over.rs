@@ -79,6 +79,8 @@ impl RunExecutor<'_> {
             outcomes.record_failure(ErrorClass::NotStarted, &reason);
         });
         let carried = carried.ok()?;
+        // The summary ends at the same entry as the carried messages, even if the file grows
+        // meanwhile.
         let fork = SessionStart::Fork {
             source: source.clone(),
             id: Uuid::new_v4().to_string().parse().expect("a UUID can be a session's id"),
@@ -86,6 +88,7 @@ impl RunExecutor<'_> {
         };
         let summary = self.request_summary(run, tree, lock, &fork, outcomes).await?;
         fault::point(RunnerFaultPoint::SummaryWritten);
+        // The summary is paid from the same budget.
         let remaining_spec = self.spec_with_remaining_budget(outcomes)?;
         let rows = self.build_carried_rows(&run.session, &summary, carried.rows, (run.now)());
         // The transcript is written first: if the run is interrupted here, settling uses it to
@@ -160,6 +163,7 @@ impl RunExecutor<'_> {
         }
         let mut rows = run.recorder.record_note("summary", &summary, (run.now)());
         for row in &mut rows.session {
+            // If this process dies before the result, settling takes the cost from this row.
             row[SPENT_KEY] = json!(outcomes.cost());
         }
         run.journal.push(rows);
@@ -178,6 +182,7 @@ impl RunExecutor<'_> {
                 reason: "a summary is asked of a fork".to_owned(),
             };
         };
+        // The agent's totals in the fork begin with those of its source.
         run.tally = match session::last_result(self.spec, source) {
             Some(result) => {
                 RunOutcomeBuilder::for_runtime(self.spec.runtime).with_previous_result(&result)
@@ -185,6 +190,7 @@ impl RunExecutor<'_> {
             None => RunOutcomeBuilder::for_runtime(self.spec.runtime),
         };
         let mut launch = run.runtime.launch_spec(fork);
+        // The fork must not leave a native session behind.
         launch.args.extend(text_args(&["--no-session-persistence"]));
         if self.spec.runtime != RuntimeType::Scripted {
             // Servers of the user and the project are excluded too.
@@ -213,6 +219,7 @@ impl RunExecutor<'_> {
     fn spec_with_remaining_budget(&self, outcomes: &mut RunAttemptOutcomes) -> Option<RunSpec> {
         let mut spec = self.spec.clone();
         if let Some(budget) = &mut spec.limits.budget_usd {
+            // An agent that reports no cost cannot be charged for the summary.
             *budget -= outcomes.cost().and_then(|cost| cost.usd).unwrap_or(0.0);
             if *budget <= 0.0 {
                 let message = "the summary of the session used the whole budget";
@@ -231,6 +238,7 @@ impl RunExecutor<'_> {
         carried: Vec<Json>,
         now: jiff::Timestamp,
     ) -> Vec<Json> {
+        // The summary comes before the carried messages, so it must not be younger than they are.
         let at = carried.first().map(|row| row["timestamp"].clone());
         let at = at.filter(Json::is_string).unwrap_or_else(|| iso_millis(now).into());
         let version = carried.last().map(|row| row["version"].clone()).unwrap_or_default();
@@ -243,6 +251,7 @@ impl RunExecutor<'_> {
         let answer = json!([{"type": "text", "text": SUMMARY_REPLY}]);
         let mut rows = vec![
             made("user", json!({"role": "user", "content": content})),
+            // Claude uses this model name for messages that no model wrote.
             made(
                 "assistant",
                 json!({"role": "assistant", "type": "message", "model": "<synthetic>",
@@ -250,6 +259,7 @@ impl RunExecutor<'_> {
             ),
         ];
         rows.extend(carried.into_iter().map(carried_row));
+        // The old parents are not in this file, so the entries form a new chain.
         let mut parent = Json::Null;
         for row in &mut rows {
             row["parentUuid"] = std::mem::replace(&mut parent, row["uuid"].clone());
@@ -284,6 +294,7 @@ impl RunExecutor<'_> {
         }
         run.journal.push(RecordedRows { session, ..RecordedRows::default() });
         let ActiveRun { journal, control, .. } = run;
+        // The rows stay queued, and the end of the run tries to write them again.
         if let Err(reason) = journal.flush(&mut |at, row| control.publish_row(at, row)) {
             tracing::debug!(reason, "rows wait for the disk");
         }

@@ -24,6 +24,7 @@ pub struct RunnerHost {
 
 impl std::fmt::Debug for RunnerHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The brief and the token hold secrets, which must not reach a log.
         f.debug_struct("Host").field("program", &self.program).finish_non_exhaustive()
     }
 }
@@ -33,6 +34,7 @@ impl RunnerHost {
     pub fn new(program: Utf8PathBuf, now: fn() -> Timestamp, brief: AgentLaunchSpec) -> RunnerHost {
         let token = McpBridgeToken::mint();
         let mut secrets = collect_secrets(&brief);
+        // The agent knows the token and may repeat it in its output.
         secrets.push(token.secret().to_owned());
         RunnerHost {
             program,
@@ -51,6 +53,7 @@ impl RunnerHost {
 
     /// Returns a copy with another brief. Its secrets must be known already.
     pub(crate) fn with_brief(&self, brief: AgentLaunchSpec) -> RunnerHost {
+        // The redactor is kept, because it knows every secret of the run.
         let (program, token) = (self.program.clone(), self.token.clone());
         let (client, redactor) = (self.fleet_client.clone(), self.redactor.clone());
         RunnerHost { program, now: self.now, brief, token, fleet_client: client, redactor }
@@ -68,6 +71,7 @@ impl RunnerHost {
 fn collect_secrets(brief: &AgentLaunchSpec) -> Vec<String> {
     let mut secrets = brief.secrets.clone();
     let mut add = |name: &str, value: &String| {
+        // This header holds a credential, although its name does not look like it.
         if is_secret_name(name) || name.eq_ignore_ascii_case("authorization") {
             secrets.push(value.clone());
         }

@@ -64,6 +64,7 @@ pub(super) async fn prepare_run(
     mut external_messages: RunExternalMessages,
 ) -> Result<PreparedRun, RunPrepareError> {
     let RunExecutor { dir, spec, host, dependencies, started_at } = *executor;
+    // Signals are caught first, so that one during the preparation does not kill the process.
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
@@ -90,6 +91,7 @@ pub(super) async fn prepare_run(
         &redactor,
         spec.run,
     )?;
+    // The history that is read below must include them.
     executor.add_external_messages(&mut external_messages, &mut journal)?;
     if let Some(path) = &spec.output_file {
         journal.set_output(JobOutputLog::open(path)?);

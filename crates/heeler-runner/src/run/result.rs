@@ -28,6 +28,7 @@ pub(super) struct RunAttemptOutcomes {
 impl RunAttemptOutcomes {
     /// Classifies one more attempt. The run's totals continue from the session's reported values.
     pub(super) fn record_attempt(&mut self, run: &mut ActiveRun, ending: AgentProcessExit) {
+        // Each attempt reports its own cost, and the run pays for all of them.
         if let Some(last) = self.last.take() {
             self.earlier_cost = Some(add_costs(self.earlier_cost.take(), last.cost));
         }
@@ -44,6 +45,7 @@ impl RunAttemptOutcomes {
         let reason = message.to_owned();
         let failed = RunOutcomeBuilder::new().conclude(&AgentProcessExit::NotStarted { reason });
         let error = Some(RunError::new(class, message));
+        // The attempt was paid for, although it did not serve its purpose.
         let cost = self.last.take().map_or(failed.cost.clone(), |last| last.cost);
         self.last = Some(RunOutcome { error, cost, ..failed });
     }
@@ -80,6 +82,7 @@ impl RunExecutor<'_> {
             run.journal.push(rows);
         }
         let ActiveRun { journal, control, .. } = run;
+        // A full disk does not keep the run from ending, because the result has its space reserved.
         if let Err(reason) = journal.flush(&mut |at, row| control.publish_row(at, row)) {
             tracing::warn!(reason, "the last rows of the run could not be written");
             journal.discard_pending();
@@ -108,7 +111,9 @@ impl RunExecutor<'_> {
     /// Returns true if the agent knows the session.
     fn is_resumable(&self, run: &ActiveRun, result: &RunResult) -> bool {
         let class = result.error.as_ref().map(|error| error.class);
+        // The agent has just reported that it no longer has the session.
         let known = run.session_is_known && class != Some(ErrorClass::SessionExpired);
+        // A command keeps no session.
         (known || run.has_spoken) && self.spec.runtime != RuntimeType::Command
     }
 

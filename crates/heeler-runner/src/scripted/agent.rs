@@ -134,6 +134,7 @@ impl ScriptedAgent {
         let sender = self.sender.clone();
         std::thread::spawn(move || forward_lines(input, &sender));
         let ended = self.run_turns();
+        // The commands of Claude end with it, so those of a script do too.
         drop(self.children.kill_all());
         self.output.flush();
         match ended {
@@ -154,6 +155,7 @@ impl ScriptedAgent {
             } else if let Some(prompt) = self.queue.pop_front() {
                 self.run_prompt_turn(prompt)?;
             } else if self.eof {
+                // Background commands that still run are killed with the process.
                 return Ok(());
             } else {
                 self.wait(None, |agent| agent.has_work())?;
@@ -185,6 +187,7 @@ impl ScriptedAgent {
         ready: impl Fn(&ScriptedAgent) -> bool,
     ) -> Result<ScriptedWaitOutcome, ScriptedStopReason> {
         let until = length.map(|length| Instant::now() + length);
+        // The reader must have seen everything before a pause.
         self.output.flush();
         loop {
             self.process_events()?;
@@ -252,6 +255,7 @@ impl ScriptedAgent {
     ) -> Result<(), ScriptedStopReason> {
         let uuid = Uuid::new_v4();
         let timestamp = self.timestamp();
+        // The session comes first, so that every message that was seen can be resumed.
         self.append_to_session(kind, uuid, message, &timestamp)?;
         self.output.write_line(&ScriptedStreamLine {
             r#type: kind,
@@ -276,6 +280,7 @@ impl ScriptedAgent {
         if self.parent.is_some() {
             return Ok(());
         }
+        // Without secrets there is nothing to redact, so the message needs no copy.
         match &self.redactor {
             None => self.session.append_entry(kind, uuid, message, timestamp)?,
             Some(redactor) => {

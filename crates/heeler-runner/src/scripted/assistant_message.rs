@@ -65,6 +65,7 @@ impl ScriptedAgent {
                 false => self.wait(Some(speech.delay), |_| false)?,
             };
             if waited == ScriptedWaitOutcome::Interrupted {
+                // Of an interrupted reply the text is kept, but not the thinking.
                 let is_text = empty["type"] == "text" && written_bytes > 0;
                 let block =
                     is_text.then(|| json!({"type": "text", "text": &text[..written_bytes]}));
@@ -140,6 +141,7 @@ impl ScriptedAgent {
         };
         let content = json!([{"type": "text", "text": text}]);
         self.write_message("user", &ScriptedUserMessage::new(content), &Json::Null)?;
+        // A reader of the stream expects each block and message to be closed.
         if let Some(message) = &self.message {
             let index = message.blocks;
             self.stream_event(|| json!({"type": "content_block_stop", "index": index}));
@@ -149,6 +151,7 @@ impl ScriptedAgent {
     }
 
     fn stream_event(&mut self, event: impl FnOnce() -> Json) {
+        // The event is built only if it is sent.
         if !self.settings.partial {
             return;
         }
@@ -169,6 +172,7 @@ impl ScriptedAgent {
     ) -> Result<(), ScriptedStopReason> {
         self.end_message("end_turn");
         for number in 1..=messages {
+            // An interrupt must be noticed during the flood, too.
             self.stop_if_interrupted()?;
             let mut text = format!("message {number} ");
             if text.len() < size_bytes {
@@ -198,6 +202,7 @@ impl ScriptedAgent {
         let (error, kind) = failure_names(failure);
         let id = Uuid::new_v4().to_string();
         let content = [json!({"type": "text", "text": text})];
+        // Claude uses this model name for messages that no model wrote.
         let mut failure_message = ScriptedAssistantMessage::new(&id, "<synthetic>", &content);
         failure_message.stop_reason = Some("stop_sequence");
         let mut more = json!({"error": error, "is_api_error_message": true});

@@ -91,6 +91,7 @@ impl ScriptedCommandRegistry {
 
     /// Kills a command with its process group.
     pub(super) fn kill(&self, running: &ScriptedCommandHandle) {
+        // While the lock is held the command is not reaped, so its PID is still its own.
         let children = self.lock();
         let same = |pid: &&Pid| u32::try_from(pid.as_raw_nonzero().get()) == Ok(running.number);
         if let Some(pid) = children.iter().find(same) {
@@ -120,11 +121,13 @@ impl ScriptedCommandHandle {
         code: i32,
         redactor: Option<&SecretRedactor>,
     ) -> io::Result<ScriptedCommandOutput> {
+        // The file has one position, which the command has moved to the end.
         self.output.rewind()?;
         let mut bytes = Vec::new();
         let limit = OUTPUT_BYTES_MAX as u64;
         let all = self.output.metadata()?.len();
         self.output.take(limit).read_to_end(&mut bytes)?;
+        // Half a secret at the cut would not be recognized later.
         let mut output = match redactor.filter(|_| all > limit) {
             Some(redactor) => RedactingTextDecoder::new(redactor).push(&bytes),
             None => String::from_utf8_lossy(&bytes).into_owned(),
@@ -209,6 +212,7 @@ fn unnamed_temp_file() -> io::Result<File> {
     let path = std::env::temp_dir().join(format!(".heeler-play-{}", Uuid::new_v4()));
     let mut options = OpenOptions::new();
     let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+    // Without a name the file disappears with its last user.
     fs::remove_file(&path)?;
     Ok(file)
 }

@@ -61,10 +61,12 @@ pub(super) fn forward_lines(input: Box<dyn Read + Send>, events: &SyncSender<Scr
     loop {
         let mut line = Vec::new();
         let event = match input.read_until(b'\n', &mut line) {
+            // For the agent, an input that cannot be read has ended.
             Ok(0) | Err(_) => ScriptedEvent::Eof,
             Ok(_) => ScriptedEvent::Line(line),
         };
         let last = matches!(event, ScriptedEvent::Eof);
+        // The agent may have ended meanwhile.
         if events.send(event).is_err() || last {
             return;
         }

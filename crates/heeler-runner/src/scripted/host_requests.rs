@@ -125,6 +125,7 @@ impl ScriptedAgent {
         tool: &str,
         input: &Json,
     ) -> Result<Option<ScriptedToolResult>, ScriptedStopReason> {
+        // A server expects to be initialized once, before its first call.
         if !self.initialized_servers.iter().any(|known| known == server) {
             let hello = json!({
                 "protocolVersion": "2025-11-25", "capabilities": {},
@@ -176,6 +177,7 @@ impl ScriptedAgent {
         self.output
             .write_line(&json!({"type": "control_request", "request_id": id, "request": request}));
         self.pending = Some(id.clone());
+        // After the end of the input no reply can arrive.
         let waited = self.wait(None, |player| player.eof || player.replies.contains_key(&id))?;
         self.pending = None;
         if waited == ScriptedWaitOutcome::Interrupted {

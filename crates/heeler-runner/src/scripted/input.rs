@@ -13,6 +13,7 @@ impl ScriptedAgent {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
+        // Claude ends with this message too.
         let Ok(message) = serde_json::from_slice::<Json>(line) else {
             let length = line.len();
             let reason = format!(
@@ -79,7 +80,9 @@ impl ScriptedAgent {
     }
 
     fn interrupt(&mut self) -> Json {
+        // Between two turns there is nothing to interrupt.
         self.interrupted = self.turn.is_running;
+        // The request would otherwise wait for a person forever.
         if let Some(id) = self.pending.take() {
             self.output.write_line(&json!({"type": "control_cancel_request", "request_id": id}));
         }

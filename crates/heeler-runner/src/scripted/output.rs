@@ -41,6 +41,7 @@ impl ScriptedOutput {
     }
 
     pub(super) fn flush(&mut self) {
+        // Without a reader nothing can be delivered, and the buffer must not grow.
         if self.closed {
             self.buffer.clear();
             return;

@@ -93,6 +93,7 @@ impl ScriptedSession {
                 session.load_history(&ScriptedSessionHistory::read(&path, None)?);
                 session.path = path;
             }
+            // Claude refuses to begin a session under an ID that is taken.
             SessionStart::Fresh { id } | SessionStart::Fork { id, .. } if found.is_some() => {
                 return Err(ScriptedSessionError::InUse { id: id.clone() });
             }
@@ -103,6 +104,7 @@ impl ScriptedSession {
                 session.kind = ScriptSessionKind::Forked;
                 let history = ScriptedSessionHistory::read(&path, *at)?;
                 session.load_history(&history);
+                // It is written with the first prompt, so that an unused fork leaves no file.
                 session.inherited = Some(history.copy_lines_for(id));
             }
         }
@@ -159,6 +161,7 @@ impl ScriptedSession {
             None => {
                 let folder = path.parent().expect("a session's path has its project's folder");
                 create_folder(&OsDisk, folder).map_err(|error| keep(error.to_string()))?;
+                // The history appears as a whole, so a crash never leaves a part of a fork.
                 if let Some(lines) = self.inherited.take() {
                     replace_file(&OsDisk, path, &lines).map_err(|error| keep(error.to_string()))?;
                 }

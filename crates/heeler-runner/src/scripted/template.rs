@@ -53,6 +53,7 @@ impl ScriptedTemplateVariables {
                     rest = &from_brace[word.len() + 2..];
                 }
                 None => {
+                    // The brace stands for itself, and a placeholder may follow it.
                     filled.push('{');
                     rest = &from_brace[1..];
                 }
@@ -67,6 +68,7 @@ impl ScriptedTemplateVariables {
     pub(super) fn environment_variables(&self) -> Vec<(String, String)> {
         let words = ["prompt", "turn", "remembered", "session", "answer", "output", "n"];
         let variable = |word: &str| {
+            // The kernel accepts no NUL in a variable.
             let mut value = self.get(word).unwrap_or_default().replace('\0', "");
             let mut end = value.len().min(VARIABLE_BYTES_MAX);
             while !value.is_char_boundary(end) {

@@ -36,6 +36,7 @@ impl ScriptedAgent {
     pub(super) fn use_tool(&mut self, tool: &ScriptToolCall) -> Result<(), ScriptedStopReason> {
         let is_command = tool.name == "Bash" && tool.result_source == ToolResultSource::Execution;
         let mut input = tool.input.clone();
+        // Values reach a command as variables and never as a part of its text.
         if !is_command {
             self.fill_texts(&mut input);
         }
@@ -90,6 +91,7 @@ impl ScriptedAgent {
         };
         self.variables.output.clone_from(text);
         self.write_message("user", &ScriptedUserMessage::new(content), &more)?;
+        // Rounds of a sub-agent do not count, and messages wait for the main agent.
         if self.parent.is_some() {
             return Ok(());
         }
@@ -199,6 +201,7 @@ impl ScriptedAgent {
             }
         };
         Ok(Some(match (done.code, done.output.as_str()) {
+            // Claude uses the same words for a command without output.
             (0, "") => ScriptedToolResult::success("(Bash completed with no output)"),
             (0, output) => ScriptedToolResult::success(output),
             (code, output) => {
@@ -260,6 +263,7 @@ impl ScriptedAgent {
                 "is_backgrounded": false, "task_type": "local_agent", "prompt": prompt,
             }),
         );
+        // The last text of the sub-agent is its report and must not replace that of the turn.
         let outer_text = std::mem::take(&mut self.turn.text);
         let outer = self.parent.replace(id.clone());
         let content = json!([{"type": "text", "text": prompt}]);

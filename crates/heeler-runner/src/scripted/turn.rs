@@ -30,11 +30,13 @@ impl ScriptedAgent {
         let entry = uuid.unwrap_or_else(Uuid::new_v4);
         let message = ScriptedUserMessage::new(json!(text));
         let timestamp = self.timestamp();
+        // The prompt is saved first, so that a killed turn can be resumed with it.
         self.append_to_session("user", entry, &message, &timestamp)?;
         self.variables.remembered = self.session.prompts.clone();
         self.variables.turn = self.session.prompts.len() as u64 + 1;
         self.variables.prompt = text.clone();
         self.session.prompts.push(text);
+        // The clone ends the borrow of the agent, which runs the steps.
         let script: Arc<AgentScript> = Arc::clone(&self.script);
         self.run_turn(&script.steps, None)?;
         self.write_lifecycle(uuid, "completed");
@@ -87,6 +89,7 @@ impl ScriptedAgent {
         };
         self.write_init();
         let played = self.run_steps(steps);
+        // A step sets this for its own turn only.
         self.ignores_interrupts = false;
         // A stop reason may come from a sub-agent.
         self.parent = None;
@@ -165,9 +168,11 @@ impl ScriptedAgent {
     }
 
     fn write_result(&mut self, outcome: Json) -> Result<(), ScriptedStopReason> {
+        // Taking it also ends the turn: an interrupt has no effect from now on.
         let turn = std::mem::take(&mut self.turn);
         let of_turn = subtract_spending(self.spent, turn.spent_before);
         let in_all = add_spending(self.session.spent, self.spent);
+        // The cost is saved before the result is seen, so that a resumed session continues from it.
         self.session.write_spending(in_all)?;
         self.failed = outcome["is_error"] == true;
         let tokens = ScriptedTokenUsage {
@@ -235,6 +240,7 @@ impl ScriptedAgent {
             }
             ScriptStep::Hang { ignore_interrupt, ignore_term } => {
                 self.ignores_interrupts = *ignore_interrupt;
+                // An earlier step may have set it, which a later step does not undo.
                 self.ignores_signals.fetch_or(*ignore_term, Ordering::SeqCst);
                 self.pause(None)
             }
@@ -278,6 +284,7 @@ impl ScriptedAgent {
     }
 
     fn repeat_steps(&mut self, times: u64, steps: &[ScriptStep]) -> Result<(), ScriptedStopReason> {
+        // Repetitions may be nested.
         let outer = self.variables.n;
         for number in 1..=times {
             self.variables.n = number;

@@ -60,6 +60,8 @@ impl SettledRunReport {
         let (log, session) = (&started.session_log, &started.session);
         let mut state = RunReplayState::new(spec.runtime);
         let mut completed = 0;
+        // Each row is written to the session first, so without that transcript the job has none
+        // either.
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
             let recorder = TranscriptRecorder::new(session.clone(), cwd);
@@ -68,18 +70,24 @@ impl SettledRunReport {
         let begin = line_start(log, started.session_rows_before)?;
         let RunSessionHistory { mut recorder, last_result } =
             session::load_history_until(spec, log, session, begin)?;
+        // The agent reports totals of the session, of which earlier runs caused a part.
         if let Some(result) = last_result {
             state.tally = state.tally.with_previous_result(&result);
         }
         for entry in TranscriptScanner::open_at(log, begin)? {
             let TranscriptEntry::Record(record) = entry? else { continue };
+            // A damaged line must not keep the run from ending.
             let Some(row) = parse_row(&record.text).map(JobRow::new) else { continue };
+            // Rows of other runs are replayed too, because the counts are those of the whole
+            // session.
             let rows = recorder.replay_row(row.as_json());
             if !belongs_to_run(row.as_json(), spec.run) {
                 continue;
             }
             state.apply_row(&row, parse_line(record.text.as_bytes()));
             for row in rows {
+                // Completing may have been cut off before, so rows that are there already are
+                // skipped.
                 if row_uuid(&row).is_some_and(|uuid| known.insert(uuid)) {
                     append(&row)?;
                     completed += 1;
@@ -125,6 +133,7 @@ impl RunReplayState {
         self.last_at = row.written_at().or(self.last_at);
         let fields = row.as_json();
         if let Some(error) = row_error(fields, FAILURE_KEY) {
+            // A row without a readable reason still names the class, which implies one.
             let reason = serde_json::from_value(fields[EXIT_REASON_KEY].clone());
             self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
@@ -132,14 +141,18 @@ impl RunReplayState {
         if let Ok(spent) = serde_json::from_value::<RunCost>(fields[SPENT_KEY].clone()) {
             self.side_cost = Some(spent);
         }
+        // The first reason is the one for which the runner ended the run.
         self.interruption =
             self.interruption.take().or_else(|| row_error(fields, INTERRUPTION_KEY));
         self.has_spoken |= is_agent_message(row);
         match &message.body {
             MessageBody::Result(result) => {
+                // A queued message or a background task begins another turn, which was then cut
+                // off.
                 self.is_done = result.queued_turns == 0 && self.background.is_empty();
             }
             MessageBody::Assistant(_) | MessageBody::User(_) => {
+                // A failure or a result that is followed by more messages was not the end.
                 (self.is_done, self.failure) = (false, None);
             }
             MessageBody::Task(task) => {
@@ -165,6 +178,7 @@ impl RunReplayState {
         if let Some(side_cost) = &self.side_cost {
             conclusion.cost = side_cost.clone().plus(&conclusion.cost);
         }
+        // The agent has the session if it was there before the run, or if the agent has replied.
         let resumed =
             matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);
         SettledRunReport {
@@ -182,6 +196,7 @@ impl RunReplayState {
     fn determine_end(&self) -> (RunEnd, RunOutcome) {
         let is_ours = self.failure.is_some() || self.interruption.is_some();
         if self.is_done && !is_ours {
+            // The exit code is lost with the runner, so the result that the agent reported decides.
             let exited =
                 AgentProcessExit::Exited { code: None, signal: None, stderr: String::new() };
             return (RunEnd::Finished, self.tally.conclude(&exited));
@@ -200,6 +215,7 @@ impl RunReplayState {
             return (RunEnd::Finished, conclusion);
         }
         conclusion.exit_reason = ExitReason::Error;
+        // The agent was cut off before it reported the cost of its last turn.
         conclusion.cost.usd = None;
         let error = RunError::new(ErrorClass::Interrupted, message);
         conclusion.error = Some(RunError { messages_received: received, ..error });
