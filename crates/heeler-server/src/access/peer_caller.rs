@@ -38,6 +38,7 @@ fn caller_of_socket(socket: &TcpSocketEntry, holders: &[u32], own_user: u32) -> 
     });
     match found.first() {
         Some(origin) => *origin,
+        // The kernel reports root for a closed socket, so without an inode the user means nothing.
         None if socket.inode != 0 && socket.user != own_user => Caller::Person,
         None => Caller::Unknown,
     }
