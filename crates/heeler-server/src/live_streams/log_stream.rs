@@ -71,6 +71,7 @@ impl LogStreamReader {
 
     async fn read(&mut self) -> io::Result<Bytes> {
         let (path, cursor, last) = (self.path.clone(), self.cursor.take(), self.last);
+        // If the read fails, the stream ends, so the reader need not come back.
         let lines = self.lines.take();
         let read = tokio::task::spawn_blocking(move || {
             let mut text = Vec::new();
@@ -80,6 +81,7 @@ impl LogStreamReader {
                 (None, Some(cursor)) => match LogLineReader::after(&path, &cursor)? {
                     Some(lines) => lines,
                     None => {
+                        // The file of the cursor was rotated away, so the client misses lines.
                         text.push(encode_event(None, "lagged", "{}"));
                         LogLineReader::last(&path, last)?
                     }

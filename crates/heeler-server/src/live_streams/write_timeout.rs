@@ -28,6 +28,7 @@ impl<S> WriteTimeoutStream<S> {
         cx: &mut Context<'_>,
         done: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        // A completed write proves that the other end reads, so the time starts anew.
         if done.is_ready() {
             self.timeout = None;
             return done;
@@ -76,6 +77,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // TCP has no buffer of its own to flush, so this never waits.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
