@@ -48,6 +48,7 @@ impl ConnectionLimiter {
         let network = client_network(address);
         let mut counts = self.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(network).or_default();
+        // All clients of a proxy on this machine come from the loopback address.
         if *count >= CONNECTIONS_PER_ADDRESS_MAX && !network.is_loopback() {
             return None;
         }
@@ -70,6 +71,7 @@ impl Drop for ConnectionPermit {
             self.limiter.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.network) {
             *count -= 1;
+            // Otherwise every address that ever connected would stay in the map.
             if *count == 0 {
                 counts.remove(&self.network);
             }

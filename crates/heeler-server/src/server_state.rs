@@ -112,6 +112,7 @@ impl ServerState {
     ) -> Result<T, ProblemDetails> {
         let (records, permit) = (self.records.clone(), read_coalescer::current_read_permit());
         let answer = tokio::task::spawn_blocking(move || {
+            // The thread may outlive all requests that wait for it, and counts until it ends.
             let _permit = permit;
             query(&records)
         });

@@ -25,12 +25,14 @@ pub fn socket_name(state_dir: &Utf8Path) -> String {
 /// Only the holder of the state directory's lock may call this: the socket file of a dead daemon is
 /// removed.
 pub fn bind(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<(UnixListener, Utf8PathBuf)> {
+    // Different paths of one directory must give the same socket.
     let path = sockets.join(socket_name(&state_dir.canonicalize_utf8()?));
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
+    // Until this call only the mode of the directory protects the socket.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
     Ok((listener, path))
 }

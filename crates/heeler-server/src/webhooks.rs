@@ -147,11 +147,13 @@ impl WebhookHttpRequest {
         if known.is_none() && !signature::has_signature(&headers) {
             return Err(unsigned_problem());
         }
+        // A slow sender must not hold one of the few permits for calls.
         let reading = acquire_permit(&permits.body_permits).await?;
         let body = read_bytes(body, CALL_BYTES_MAX).await?;
         drop(reading);
         let (permit, complaints) =
             (acquire_permit(&permits.call_permits).await?, Arc::clone(&permits.warnings));
+        // A token that may only read counts as no authentication.
         let origin = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
         let origin = origin.map(|Extension(caller)| caller.engine_caller);
         Ok(WebhookHttpRequest {
@@ -286,6 +288,7 @@ async fn webhook(
 ) -> Result<Response, ProblemDetails> {
     let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
+    // To hash and parse a large body takes long enough to delay other requests.
     let decision =
         tokio::task::spawn_blocking(move || decide_call(&setup, &received, &agent, &schedule));
     match decision
@@ -309,6 +312,7 @@ fn decide_call(
     agent: &str,
     schedule: &str,
 ) -> Result<WebhookDecision, ProblemDetails> {
+    // An unknown webhook and a wrong signature look alike, so that nobody can find out names.
     let webhook = match setup.webhook(agent, schedule) {
         Ok(webhook) if received.is_authorized(setup, &webhook, &mut SignatureChecks::new()) => {
             webhook
@@ -316,6 +320,7 @@ fn decide_call(
         Err(refused) if received.known_caller.is_some() => return Err(refused.into()),
         _ => return Err(unsigned_problem()),
     };
+    // Nothing of an unauthorized call is parsed; the signature covers the raw bytes.
     let (payload, delivery) = (received.parse_payload()?, received.delivery_id()?);
     if payload.is_ping() {
         return Ok(WebhookDecision::Ping);
@@ -378,6 +383,7 @@ async fn github(
                 match app.send_command_as(origin, DaemonCommand::Webhook(call)).await {
                     Ok(answer) => {
                         let (status, reply) = job_reply(answer)?;
+                        // The reply is `202` if at least one job was created.
                         code = code.max(status);
                         reply
                     }
@@ -399,6 +405,7 @@ fn decide_github_event(
 ) -> Result<Vec<(String, WebhookDecision)>, ProblemDetails> {
     let mut heard = setup.github_webhooks();
     let mut signed = SignatureChecks::new();
+    // A secret may belong to some of the schedules only.
     heard.retain(|webhook| received.is_authorized(setup, webhook, &mut signed));
     if heard.is_empty() {
         return Err(match received.known_caller {
@@ -411,6 +418,7 @@ fn decide_github_event(
         return Err(ProblemDetails::bad_request(format!("the header {EVENT_HEADER} is missing")));
     }
     let delivery = received.delivery_id()?;
+    // A ping concerns the endpoint and not a schedule.
     if payload.is_ping() {
         return Ok(vec![(String::new(), WebhookDecision::Ping)]);
     }
@@ -420,6 +428,7 @@ fn decide_github_event(
             Err(why) => WebhookDecision::Ignored(why),
             Ok(call) => match check_payload_size(call) {
                 Ok(call) => WebhookDecision::Call(Box::new(call)),
+                // A payload that is too long for one schedule must not keep it from the others.
                 Err(problem) => WebhookDecision::Ignored(problem.detail),
             },
         };
