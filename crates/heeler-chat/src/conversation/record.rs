@@ -63,6 +63,7 @@ impl ConversationRecord {
         display: &mut ConversationDisplay,
     ) {
         self.messages += u64::from(of == ChatSpeaker::Coordinator && entry.is_message());
+        // Nothing may pass an entry that waits, because entries keep their order.
         if self.unwritten.is_empty() && !self.is_state_unsaved {
             match self.session_file.append(&of, &entry) {
                 Ok(()) => return display.push(ChatOutput::Entry { of, entry }),
