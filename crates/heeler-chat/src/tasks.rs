@@ -90,12 +90,14 @@ impl ConversationLoop {
 
 /// Returns true if a text has a marker on a separate line.
 pub(crate) fn has_marker_line(text: &str, word: &str) -> bool {
+    // The agent may emphasize the marker or end it with a full stop.
     let bare = |line: &str| line.trim_matches(|it: char| !it.is_alphanumeric()).to_owned();
     text.lines().any(|line| bare(line) == word)
 }
 
 fn format_interval(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    // Zero is a multiple of every unit.
     let fitting = units.iter().find(|(size, _)| seconds.is_multiple_of(*size) && seconds > 0);
     fitting.map_or(format!("{seconds}s"), |(size, unit)| format!("{}{unit}", seconds / size))
 }
