@@ -27,6 +27,7 @@ impl ConnectionLimiter {
     /// Creates a limiter that leaves half of the file descriptors for other uses.
     pub(crate) fn new() -> ConnectionLimiter {
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // At least one, or nobody could ever connect.
         let most = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, WEB_CONNECTIONS_MAX);
         ConnectionLimiter {
             permits: Arc::new(Semaphore::new(most)),
@@ -82,6 +83,7 @@ impl Drop for ConnectionPermit {
 /// Returns the unit that is limited: for IPv6 the /64 network, since one customer has very many
 /// addresses.
 fn client_network(address: IpAddr) -> IpAddr {
+    // Mapped IPv4 addresses would all be in one /64 network.
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             let [a, b, c, d, ..] = address.segments();

@@ -96,6 +96,7 @@ impl ExpensiveReads {
         &self,
         start: impl FnOnce() -> ExaminationFuture,
     ) -> ExaminationResult {
+        // The block ends the lock before the wait.
         let examination = {
             let mut current = self.examination.lock().unwrap_or_else(PoisonError::into_inner);
             // A finished examination would give a new request an old result.

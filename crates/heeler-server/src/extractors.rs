@@ -79,7 +79,6 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// Query parameters.
 #[derive(Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
@@ -97,7 +96,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     }
 }
 
-/// Path parameters.
 #[derive(Debug)]
 pub(crate) struct PathParams<T>(pub(crate) T);
 
@@ -185,6 +183,7 @@ pub(crate) async fn attach_request_key(
     let Some(name) = parse_idempotency_key(request.headers())? else {
         return Ok(next.run(request).await);
     };
+    // The body is needed twice: for the fingerprint and for the handler.
     let (mut parts, body) = request.into_parts();
     let bytes = read_bytes(body, BODY_BYTES_MAX).await?;
     let mut digest = Sha256::new();

@@ -49,7 +49,6 @@ struct MetricCounters {
     tokens: BTreeMap<[String; 2], u64>,
 }
 
-/// Histogram of durations.
 #[derive(Debug, Default)]
 struct DurationHistogram {
     counts: Vec<u64>,
@@ -85,7 +84,6 @@ impl ServerMetrics {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a commit.
     pub(crate) fn record_commit(&self, took: Duration) {
         self.lock().commits.add(&COMMIT_BOUNDS, took);
     }
@@ -122,7 +120,6 @@ impl ServerMetrics {
         counters.request_times.add(&REQUEST_BOUNDS, took);
     }
 
-    /// Renders all metrics.
     fn render(
         &self,
         now: Timestamp,

@@ -158,6 +158,7 @@ pub(crate) async fn coalesce_reads(
     next: Next,
 ) -> Result<Response, ProblemDetails> {
     let caller = RequestCaller::from_extensions(request.extensions())?;
+    // This layer takes the place of the one that checks the scope on other routes.
     caller.require_scope(AccessScope::Read)?;
     // The reply to a HEAD request has no body that could be shared.
     if request.method() != Method::GET {
@@ -186,6 +187,7 @@ pub(crate) async fn coalesce_reads(
 /// Returns the key of a request: scope of the caller, path with query, and `Accept` header.
 fn coalescing_key(caller: &RequestCaller, request: &Request) -> String {
     let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+    // A reply may depend on the scope, so callers of another scope have a read of their own.
     let mut key = format!("{} {path}", caller.scope);
     for accept in request.headers().get_all(ACCEPT) {
         key.push('\n');

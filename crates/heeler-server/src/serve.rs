@@ -93,6 +93,7 @@ impl ConnectionCounter {
 
     /// Counts an accepted connection until the result is dropped.
     fn count(&self, permit: OwnedSemaphorePermit) -> CountedConnection {
+        // An expected connection is counted already.
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
         }
@@ -100,7 +101,6 @@ impl ConnectionCounter {
     }
 }
 
-/// Counted connection.
 struct CountedConnection {
     open: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
@@ -244,6 +244,7 @@ async fn accept_web(
 
 /// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
+    // The kernel has identified the caller, so this router needs no access check.
     let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }

@@ -33,7 +33,6 @@ pub struct ServerState {
     pub records: FleetReader,
     /// State of the daemon that is readable without a command.
     pub fleet_monitor: FleetMonitor,
-    /// Open live streams.
     pub live_streams: Arc<LiveStreams>,
     pub access: Arc<AccessControl>,
     pub metrics: Arc<ServerMetrics>,

@@ -15,6 +15,7 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Returns the socket name for a state directory, given as a canonical path.
 pub fn socket_name(state_dir: &Utf8Path) -> String {
+    // The path of a socket has a short limit, so a hash stands for the directory.
     let hash = Sha256::digest(state_dir.as_str());
     let digits: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("d-{digits}.sock")

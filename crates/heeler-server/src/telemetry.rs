@@ -179,6 +179,7 @@ fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExpor
     let response = request.send(document.to_string().as_bytes()).map_err(later)?;
     match response.status().as_u16() {
         200..=299 => Ok(()),
+        // For these codes the OTLP specification asks for a retry.
         code @ (429 | 502 | 503 | 504) => Err(SpanExportError::Retryable(format!("status {code}"))),
         code => Err(SpanExportError::Refused(code)),
     }

@@ -178,6 +178,7 @@ impl WebhookHttpRequest {
         }
         let missing = match setup.webhook_secret(webhook.rules) {
             WebhookSecret::Set(secret) => {
+                // If webhooks are turned off, the refusal is that of an unsigned call.
                 let check = || signature::is_signed(secret, &self.headers, &self.body, self.now);
                 return setup.accepts_webhooks() && *signed.entry(secret).or_insert_with(check);
             }
@@ -191,7 +192,6 @@ impl WebhookHttpRequest {
         false
     }
 
-    /// Decodes the payload.
     fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
         let text = std::str::from_utf8(&self.body)
             .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
@@ -210,6 +210,7 @@ impl WebhookHttpRequest {
             }
             false => text.to_owned(),
         };
+        // An event of GitHub is JSON, whatever its content type says.
         let is_json =
             form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
         let json = match is_json && !text.is_empty() {
@@ -247,7 +248,6 @@ async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>
     }
 }
 
-/// Decoded payload.
 struct ParsedWebhookPayload {
     event: Option<String>,
     text: String,
@@ -298,6 +298,7 @@ async fn webhook(
         WebhookDecision::Ping => Ok(Json(json!({ "pong": true })).into_response()),
         WebhookDecision::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
         WebhookDecision::Call(call) => {
+            // The process is looked up only for an accepted call, because the lookup is expensive.
             let origin = resolve_caller(origin, peer).await;
             let (code, reply) =
                 job_reply(app.send_command_as(origin, DaemonCommand::Webhook(call)).await?)?;

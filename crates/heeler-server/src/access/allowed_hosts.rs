@@ -75,7 +75,7 @@ impl AllowedHosts {
 
 /// Returns the host that a request names, from the URI or the only Host header.
 pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
-    // HTTP/2 and absolute request targets carry the host in the URI.
+    // An absolute request target carries the host itself, and takes precedence over the header.
     if let Some(authority) = uri.authority() {
         return Some(authority.as_str());
     }

@@ -68,6 +68,7 @@ impl RouteAccess {
     fn from_path(path: &str) -> RouteAccess {
         match path {
             "/login" => RouteAccess::Public,
+            // The slash at the end keeps paths that only begin alike from being public.
             _ if path.starts_with("/assets/") => RouteAccess::Public,
             _ if path.starts_with("/hooks/") => RouteAccess::Webhook,
             _ => RouteAccess::Authenticated,
@@ -373,6 +374,7 @@ async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
     // The daemon itself makes this record; as a change by an unknown caller it would be refused.
     let (handle, by) = (app.dispatcher.with_caller(Caller::Person), identity.caller_name());
     let command = DaemonCommand::Access { order, by };
+    // Sending blocks while the dispatcher is busy.
     let sent = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
     // A lost record only makes the time of last use less precise, so the request continues.
     if !matches!(sent, Ok(Ok(()))) {
@@ -385,6 +387,7 @@ fn unauthenticated_response(request: &Request) -> Response {
     let path = request.uri().path();
     let accepts = request.headers().get_all(ACCEPT).into_iter();
     let wants_page = accepts.filter_map(|it| it.to_str().ok()).any(|it| it.contains("text/html"));
+    // Only a visit is redirected: the body of a change would be lost.
     if request.method().is_safe() && wants_page && !path.starts_with("/api/") {
         let next = request.uri().path_and_query().map_or("/", |it| it.as_str());
         let next = percent_encode(next);
@@ -408,6 +411,7 @@ fn unauthenticated_response(request: &Request) -> Response {
 /// Returns a redirect to another page of the dashboard.
 pub(super) fn redirect(to: &str) -> Response {
     let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    // After a 303 a browser sends a GET, also in reply to a form.
     (StatusCode::SEE_OTHER, [(LOCATION, to)], Body::empty()).into_response()
 }
 

@@ -118,6 +118,7 @@ impl IdentityCache {
             // only.
             seen.identities.clear();
         }
+        // The time is monotonic, so that a changed clock does not prolong an entry.
         seen.identities.insert((kind, hash.to_owned()), (identity.clone(), Instant::now()));
     }
 

@@ -82,6 +82,7 @@ async fn show_login(
         return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", why));
     };
     let method = LoginMethod::Link { name: link.user_name, scope: link.scope };
+    // A page and not a redirect, because browsers would not send the new cookie with a redirect.
     let mut response = html(logged_in_page(PRODUCT, &next));
     match create_login(&app, &head, by, method).await? {
         Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),

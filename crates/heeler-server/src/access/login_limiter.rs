@@ -144,6 +144,7 @@ fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key:
 /// Returns the unit that one customer controls: an IPv4 address, or the /64 network of an IPv6
 /// address.
 fn network(address: IpAddr) -> IpAddr {
+    // Mapped IPv4 addresses would all be in one /64 network.
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -51,7 +51,6 @@ impl TaggedResponse {
     pub(crate) async fn buffer(response: Response) -> TaggedResponse {
         let has_tag = is_taggable(&response);
         let (parts, body) = response.into_parts();
-        // Handlers limit the size of their own replies.
         let (status, bytes) = match to_bytes(body, usize::MAX).await {
             Ok(bytes) => (parts.status, bytes),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),

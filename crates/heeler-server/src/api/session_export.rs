@@ -68,6 +68,7 @@ async fn export(
 ) -> Result<Response, ProblemDetails> {
     let files =
         if params.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
+    // Snapshots may contain secrets, and files that were deleted since.
     if files == SnapshotInclusion::Included && caller.scope < AccessScope::Admin {
         let detail = format!("{} may not export files: this needs the scope admin", caller.name);
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));

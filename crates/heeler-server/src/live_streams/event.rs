@@ -53,6 +53,7 @@ impl StreamRow {
     pub(super) fn new(at: RowPosition, text: &str) -> StreamRow {
         let id = at.to_string();
         if text.len() > EVENT_BYTES_MAX {
+            // With the number a client can read the row as a range.
             let data = format!("{{\"line\":{},\"bytes\":{}}}", at.line, text.len());
             let json = encode_event(Some(&id), "large", &data);
             return StreamRow { position: at, json, text: None, html: OnceLock::new() };

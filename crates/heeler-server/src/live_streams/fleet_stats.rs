@@ -34,6 +34,7 @@ pub(super) fn start_publisher(
     now: fn() -> Timestamp,
 ) -> io::Result<Arc<FleetStatsPublisher>> {
     let publisher = Arc::new(FleetStatsPublisher(watch::Sender::new(None)));
+    // The thread must not keep its own publisher alive.
     let weak = Arc::downgrade(&publisher);
     std::thread::Builder::new().name("live-fleet".to_owned()).spawn(move || {
         publish_changes(&weak, &records, &commits, now);

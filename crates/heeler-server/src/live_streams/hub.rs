@@ -72,6 +72,7 @@ struct RowBuffer {
 impl RowBuffer {
     fn set_status(&mut self, json: &str) {
         let event = encode_event(None, "status", json);
+        // Most commits do not concern this job, so only another status gets a new number.
         if self.status.as_ref().is_none_or(|(_, known)| *known != event) {
             let number = self.status.as_ref().map_or(0, |(number, _)| *number);
             self.status = Some((number + 1, event));
@@ -105,7 +106,6 @@ pub(super) enum HubUpdate {
     Status(u64, Bytes),
     /// The next rows have left the buffer; read them from the source.
     Evicted,
-    /// Nothing new.
     NoChange,
     /// End of the stream.
     End(StreamEnd),

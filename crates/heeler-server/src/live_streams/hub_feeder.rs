@@ -223,6 +223,7 @@ impl HubSource {
 
     /// Adds all rows that are in the file now.
     pub(super) fn read_to_end(&mut self, hub: &StreamHub) -> Result<(), FileReplacedError> {
+        // The end of the job may be known before the follower has noticed the last rows.
         self.feed.check_file();
         while let Some(event) = self.feed.next(Duration::ZERO) {
             forward_event(hub, event)?;

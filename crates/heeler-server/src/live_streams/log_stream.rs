@@ -55,6 +55,7 @@ impl LogStreamReader {
                 Ok(events) => return Some(events),
                 Err(error) => {
                     tracing::debug!(%error, "cannot read the log for a client");
+                    // The client reconnects with the ID of its last line.
                     return None;
                 }
             }

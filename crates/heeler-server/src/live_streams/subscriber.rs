@@ -150,6 +150,7 @@ impl StreamSubscriber {
                         events.push(delta.event.clone());
                     }
                 }
+                // The pieces are incomplete from here on; the row will have the full text.
                 Err(RecvError::Lagged(_)) => events.push(encode_event(None, "lagged", "{}")),
                 Err(RecvError::Closed) => break,
             }
