@@ -210,8 +210,8 @@ impl SessionDirectory {
     fn find_exact(&self, id: &str) -> Option<SessionFileRef> {
         let foreign = self.foreign.iter().map(|folder| (folder, true));
         let mut folders = std::iter::once((&self.heeler_folder, false)).chain(foreign);
+        // A link counts too: reading it reports the fault instead of passing over the session.
         let is_there =
-            // A link counts too: reading it reports the fault instead of passing over the session.
             |folder: &Utf8Path| folder.join(format!("{id}{JSON}")).symlink_metadata().is_ok();
         let (folder, is_foreign) = folders.find(|(folder, _)| is_there(folder))?;
         Some(SessionFileRef { id: id.to_owned(), is_foreign, folder: folder.clone() })
@@ -231,11 +231,11 @@ impl SessionDirectory {
         let mut sessions: Vec<_> = sessions.map(|found| (written(&found), found)).collect();
         sessions.sort_by(|(one, _), (other, _)| other.cmp(one));
         let newest = sessions.iter().take(JOB_LOOKUP_SESSIONS_MAX);
+        // Read one by one, because the job is usually in one of the newest sessions.
         let mut states = newest.filter_map(|(_, found)| Some(read_metadata(found).1.ok()?.state));
         Ok(states.find(|state| state.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
     }
 
-    /// Creates a session.
     pub fn create(
         &self,
         new: ConversationState,

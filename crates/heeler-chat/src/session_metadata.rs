@@ -120,6 +120,7 @@ impl SessionMetadata {
             return Ok(());
         };
         let other = || {
+            // The dot matters: `chat-1` must not use the file of `chat-10`.
             let is_own = path.strip_prefix(id).is_some_and(|rest| rest.starts_with('.'));
             (!is_own).then(|| "it is not named after the session".to_owned())
         };

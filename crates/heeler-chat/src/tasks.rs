@@ -9,7 +9,6 @@ use crate::EntrySource;
 
 /// Most tasks; an agent that adds more gets an error.
 pub(crate) const TASKS_MAX: usize = 1_000;
-/// Most loops.
 pub(crate) const LOOPS_MAX: usize = 16;
 
 /// Item of the task list.

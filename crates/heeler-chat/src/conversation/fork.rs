@@ -65,6 +65,7 @@ impl Conversation {
         let (to, disk) = copy.draft_target().map_err(|error| error.to_string())?;
         let bytes = contents.len();
         let work = StoppableThread::start(move |is_stopped| {
+            // A message is looked for in the thread, because the transcript may be long.
             let (message, len) = match at {
                 None => (None, u64::MAX),
                 Some(number) => find_fork_message(&contents, number, is_stopped)

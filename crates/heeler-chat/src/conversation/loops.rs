@@ -44,6 +44,7 @@ impl Conversation {
             "loop {}: {description}; /stop ends it",
             self.state().loops.len()
         ));
+        // The first turn of a loop is due at once.
         self.start_due_loop();
     }
 

@@ -147,7 +147,6 @@ impl RunningTurn {
 /// Phase of the turn.
 #[derive(Default)]
 pub(super) enum TurnPhase {
-    /// No turn.
     #[default]
     Idle,
     /// The entry of the message may not be on disk yet, so the agent does not have it.

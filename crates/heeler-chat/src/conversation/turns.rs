@@ -314,6 +314,7 @@ impl Conversation {
         if let ChatSpeaker::Worker(name) = self.display.view.clone() {
             return self.stop_worker(&name);
         }
+        // One key cancels whatever is in progress; phases ignore events that do not concern them.
         self.apply_turn_event(TurnEvent::CopyCancelled);
         self.cancel_background_task();
         self.return_held_lines();

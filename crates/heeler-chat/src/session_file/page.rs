@@ -133,6 +133,7 @@ impl SessionFile {
         of: &ChatSpeaker,
         job: &JobId,
     ) -> Result<Option<u64>, SessionFileError> {
+        // The search below reads backwards, which takes long for a job without rows.
         if let Some(row) = self.last_rows.get(&(of.clone(), job.clone())) {
             return Ok(Some(*row));
         }
