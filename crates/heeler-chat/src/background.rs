@@ -44,7 +44,9 @@ impl<T> StoppableThread<T> {
 
 impl<T> Drop for StoppableThread<T> {
     fn drop(&mut self) {
+        // The flag guards no other data, so no stronger order is needed.
         self.is_stopped.store(true, Ordering::Relaxed);
+        // A panic of an operation that nobody waits for is ignored.
         let _stopped = self.thread.take().map(JoinHandle::join);
     }
 }

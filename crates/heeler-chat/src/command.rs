@@ -79,6 +79,7 @@ impl ChatCommand {
             | ChatCommand::Stop(_)
             | ChatCommand::Restart(_)
             | ChatCommand::Undo => true,
+            // A fork and an export write files of their own, not the session.
             _ => false,
         }
     }
@@ -207,6 +208,7 @@ fn parse_loop(rest: &str) -> Result<ChatCommand, ChatCommandError> {
     let usage = || command_error("/loop \"GOAL\" INTERVAL, as in /loop \"make the tests pass\" 5m");
     let (goal, every) = match rest.strip_prefix('"') {
         Some(quoted) => quoted.split_once('"').ok_or_else(usage)?,
+        // Without quotes the last word is the interval.
         None => rest.rsplit_once(char::is_whitespace).ok_or_else(usage)?,
     };
     let goal = goal.trim();
@@ -242,6 +244,7 @@ fn parse_interval(text: &str) -> Result<Duration, ChatCommandError> {
         "d" => 24 * 60 * 60,
         _ => return Err(usage()),
     };
+    // A huge number must be refused as too long and not wrap around.
     let every = Duration::from_secs(count.saturating_mul(unit));
     if every < LOOP_INTERVAL_MIN || every > LOOP_INTERVAL_MAX {
         return Err(command_error(format!("`{text}`: a loop's interval must be from 10s to 7d")));

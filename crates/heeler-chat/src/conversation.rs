@@ -155,6 +155,8 @@ impl Conversation {
         match event {
             ChatFleetEvent::Row { job, at, row } => self.handle_row(&job, at, &row),
             ChatFleetEvent::Delta { job, text } => {
+                // A job that is not followed, such as the one for insights, has no transcript to be
+                // shown in.
                 if let Some(of) = self.jobs.speaker(&job) {
                     self.display.push(ChatOutput::Delta { of, text });
                 }
@@ -175,6 +177,7 @@ impl Conversation {
         }
         self.advance_clock(now);
         self.poll_background_task();
+        // No turn may start during the exit.
         if self.phase.is_open() {
             self.apply_turn_event(TurnEvent::CopyPolled);
             self.send_held_lines();
@@ -188,6 +191,7 @@ impl Conversation {
     fn advance_clock(&mut self, now: Timestamp) {
         self.now = now;
         self.record.retry(&mut self.display);
+        // The pending turn needs its entry on disk, so entries are retried first.
         self.submit_pending_turn();
     }
 
@@ -245,6 +249,7 @@ impl Conversation {
         let status = ConversationStatus {
             id: self.record.id().to_owned(),
             agent: state.agent().to_owned(),
+            // Between two turns the model that answered last stays visible.
             model: state.model.clone().or_else(|| shown.model.clone()),
             context_tokens: shown.context_tokens,
             cost_usd: self.jobs.total_cost(),

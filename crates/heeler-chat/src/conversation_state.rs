@@ -164,6 +164,7 @@ impl RosterWorker {
         let name = text(&NAME_KEYS);
         let subject = name.map_or_else(nameless, |name| format!("worker `{name}`"));
         let name = name.ok_or_else(|| format!("{subject}: it has no name"))?;
+        // Any program may have written the roster, and the name becomes a file name.
         validate_id(name).map_err(|error| format!("{subject}: {error}"))?;
         let file = text(&FILE_KEYS).map_or_else(|| format!("{name}{NDJSON_SUFFIX}"), str::to_owned);
         if let Some(reason) = unsafe_file_reason(&file) {
@@ -183,6 +184,7 @@ impl RosterWorker {
         let mut ours: RosterWorkerKeys = found.unwrap_or_default();
         (ours.task, ours.jobs) = (self.task.clone(), self.jobs.clone());
         let ours = serde_json::to_value(ours).expect("plain data can be written as JSON");
+        // An entry of another program stays as it was if Heeler has nothing to add.
         if ours.as_object().is_some_and(|ours| !ours.is_empty()) || entry.contains_key(HEELER_KEY) {
             entry.insert(HEELER_KEY.to_owned(), ours);
         }

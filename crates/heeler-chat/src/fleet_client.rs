@@ -21,7 +21,6 @@ pub struct ChatAgentInfo {
 /// Native session in which a turn takes place.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TurnSessionChoice {
-    /// New session.
     New,
     /// Continue this session.
     Existing(AgentSessionId),
@@ -130,7 +129,6 @@ pub trait ChatFleetClient: Send {
     /// Returns lines that describe an agent's permissions, the treatment of other requests, and the
     /// place of the settings.
     fn describe_permissions(&self, agent: &str, attended: bool) -> Vec<String>;
-    /// Starts a turn.
     fn start_turn(&mut self, turn: &TurnRequest) -> Result<JobId, String>;
     /// Returns the job of a turn, if it was started.
     fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String>;

@@ -116,6 +116,7 @@ impl SessionDirectory {
     pub fn list(&self) -> Result<Vec<SessionFileSummary>, SessionDirectoryError> {
         let named = self.entries()?;
         let mut listed = map_in_parallel(&named, |named| self.summarize(named));
+        // Sorted again, because the reading of a transcript may have found a later time.
         listed.sort_by(|a, b| (b.updated, &b.id).cmp(&(a.updated, &a.id)));
         Ok(listed)
     }
@@ -126,6 +127,7 @@ impl SessionDirectory {
         let mut times: BTreeMap<String, SessionFileEntry> = BTreeMap::new();
         for (folder, is_foreign) in self.folders() {
             let seen = or_empty_if_foreign(is_foreign, modified_times(folder))?;
+            // Later directories replace earlier ones, so that Heeler's copy hides the original.
             times.extend(seen.into_iter().map(|(id, updated)| {
                 let found = SessionFileRef { id: id.clone(), is_foreign, folder: folder.clone() };
                 (id, SessionFileEntry { file: found, updated })
@@ -152,6 +154,7 @@ impl SessionDirectory {
             let id = name.strip_suffix(INSIGHTS_SUFFIX).map(str::to_owned);
             files.extend(id.map(|id| (modified_at(entry), id)));
         };
+        // Insights are only an aid, so their absence must not prevent a session.
         for_each_file(&self.heeler_folder, each).ok()?;
         files.sort_unstable_by(|a, b| b.cmp(a));
         let is_alike = |id: &str| {
@@ -166,6 +169,7 @@ impl SessionDirectory {
         let alike = files.iter().take(INSIGHTS_SESSIONS_MAX).filter(|(_, id)| is_alike(id));
         let read = |id: &str| {
             let mut text = Vec::new();
+            // A link could lead out of the directory, so it is not followed.
             let path =
                 resolve_inside(&self.heeler_folder, &format!("{id}{INSIGHTS_SUFFIX}")).ok()?;
             let file = heeler_transcript::untrusted_file::open(&path).ok()?;
@@ -179,6 +183,7 @@ impl SessionDirectory {
     /// Finds a session by its ID or a unique prefix.
     pub fn find(&self, id: &str) -> Result<SessionFileRef, SessionDirectoryError> {
         validate_id(id).map_err(SessionFileError::Name)?;
+        // A complete ID counts even if longer IDs begin with it.
         if let Some(found) = self.find_exact(id) {
             return Ok(found);
         }
@@ -205,6 +210,7 @@ impl SessionDirectory {
     fn find_exact(&self, id: &str) -> Option<SessionFileRef> {
         let foreign = self.foreign.iter().map(|folder| (folder, true));
         let mut folders = std::iter::once((&self.heeler_folder, false)).chain(foreign);
+        // A link counts too: reading it reports the fault instead of passing over the session.
         let is_there =
             |folder: &Utf8Path| folder.join(format!("{id}{JSON}")).symlink_metadata().is_ok();
         let (folder, is_foreign) = folders.find(|(folder, _)| is_there(folder))?;
@@ -225,11 +231,11 @@ impl SessionDirectory {
         let mut sessions: Vec<_> = sessions.map(|found| (written(&found), found)).collect();
         sessions.sort_by(|(one, _), (other, _)| other.cmp(one));
         let newest = sessions.iter().take(JOB_LOOKUP_SESSIONS_MAX);
+        // Read one by one, because the job is usually in one of the newest sessions.
         let mut states = newest.filter_map(|(_, found)| Some(read_metadata(found).1.ok()?.state));
         Ok(states.find(|state| state.turns.iter().any(|turn| turn.job.as_ref() == Some(job))))
     }
 
-    /// Creates a session.
     pub fn create(
         &self,
         new: ConversationState,
@@ -237,6 +243,7 @@ impl SessionDirectory {
     ) -> Result<SessionFile, SessionDirectoryError> {
         let (location, mut metadata, lock) = self.reserve_session(new, now)?;
         let bytes = metadata.write(Some(0), InlineTranscriptUpdate::Clear);
+        // Without this file a transcript would belong to no session after a crash.
         let path = self.heeler_folder.join(format!("{}{JSON}", location.id));
         write_new_file(self.disk.as_ref(), &path, &mut &bytes[..], u64::MAX)
             .map_err(SessionFileError::Disk)?;
@@ -261,6 +268,7 @@ impl SessionDirectory {
         lock: LockFile,
     ) -> Result<SessionFile, SessionDirectoryError> {
         let disk = Arc::clone(&self.disk);
+        // A new session has no older format that could be kept.
         let opened = SessionFile::open(location, metadata, lock, disk, OldFormatPolicy::Migrate)?;
         Ok(opened.session_file)
     }
@@ -307,6 +315,7 @@ impl SessionDirectory {
         now: Timestamp,
         older: OldFormatPolicy,
     ) -> Result<OpenedSessionFile, SessionDirectoryError> {
+        // The name of the lock needs the complete ID.
         let id = self.find(id)?.id;
         create_folder(self.disk.as_ref(), &self.heeler_folder).map_err(SessionFileError::Disk)?;
         let lock = self.lock(&id, now)?;
@@ -355,6 +364,7 @@ impl SessionDirectory {
     /// Returns the directories; the flag marks those of other programs. Later ones hide earlier
     /// ones.
     fn folders(&self) -> impl Iterator<Item = (&Utf8PathBuf, bool)> {
+        // Of other programs' directories the first one wins, as in `find_exact`.
         self.foreign.iter().rev().map(|it| (it, true)).chain([(&self.heeler_folder, false)])
     }
 }
@@ -415,6 +425,7 @@ fn modified_times(folder: &Utf8Path) -> Result<HashMap<String, Timestamp>, DiskE
             transcripts.insert(id.to_owned(), modified_at(entry));
         }
     })?;
+    // A transcript without a JSON file is no session.
     for (id, at) in &mut sessions {
         *at = transcripts.get(id).map_or(*at, |transcript| *transcript.max(at));
     }
@@ -422,6 +433,7 @@ fn modified_times(folder: &Utf8Path) -> Result<HashMap<String, Timestamp>, DiskE
 }
 
 fn modified_at(entry: &DirEntry) -> Timestamp {
+    // A file that has just disappeared is sorted last and does not fail the list.
     entry.metadata().map_or(Timestamp::UNIX_EPOCH, |meta| summary::modified_at(&meta))
 }
 
@@ -434,6 +446,8 @@ fn map_in_parallel<T: Sync, R: Send>(things: &[T], act: impl Fn(&T) -> R + Sync)
         let shares = things
             .chunks(share)
             .map(|some| scope.spawn(move || some.iter().map(act).collect::<Vec<R>>()));
+        // Collected first, because a lazy iterator would join each thread before it starts the
+        // next.
         let shares: Vec<_> = shares.collect();
         let done = shares
             .into_iter()

@@ -176,11 +176,15 @@ impl SessionFile {
         session_file.check_workers(&mut warnings)?;
         let transcript = session_file.transcript_path()?;
         let is_empty = transcript.metadata().map_or(true, |found| found.len() == 0);
+        // Opening repairs a torn tail. Another program's file is never modified, and an empty one
+        // stays unopened.
         if session_file.location.foreign.is_none() && !is_empty {
             warnings.extend(session_file.open_log()?);
         }
+        // A session whose entries are only in the file has the new format already.
         session_file.is_mirrored = older == OldFormatPolicy::Keep
             && (is_empty || !session_file.metadata.inline.is_empty());
+        // Compared after the repair, which may have added a newline or removed a torn entry.
         session_file.inline_boundary = find_inline_boundary(&transcript, &session_file.metadata)?;
         session_file.is_writable =
             session_file.location.foreign.is_none() && session_file.inline_boundary.is_none();
@@ -209,11 +213,14 @@ impl SessionFile {
         self.make_writable()?;
         let line = serde_json::to_string(entry).expect("an entry has only JSON in it");
         let unsure = self.unacknowledged.take();
+        // Only a line whose write ended unclearly is looked for: equal entries may follow each
+        // other.
         if unsure.is_none_or(|(speaker, it)| speaker != *of || it != line)
             || !self.ends_with_line(of, &line)?
         {
             self.append_line(of, line)?;
         }
+        // Noted after the write, because a row that was not written must be followed again.
         if let Some(source) = &entry.source {
             self.last_rows.insert((of.clone(), source.job.clone()), source.row);
         }
@@ -227,6 +234,7 @@ impl SessionFile {
             log.append(line.as_bytes())?;
             Ok((before, log.end()))
         });
+        // After these errors the line may or may not be in the file.
         if let Err(SessionFileError::Append(AppendError::HalfLine { .. } | AppendError::Sync(_))) =
             appended
         {
@@ -234,6 +242,7 @@ impl SessionFile {
         }
         let (before, after) = appended?;
         let counted = self.metadata.state.counted.unwrap_or_default();
+        // Otherwise the count is behind, and the next save catches up.
         if *of == ChatSpeaker::Coordinator && counted.bytes == before {
             let entries = counted.entries + 1;
             self.metadata.state.counted = Some(EntryCount { bytes: after, entries });
@@ -243,6 +252,7 @@ impl SessionFile {
 
     /// Returns true if a line is the last of a transcript, after repair.
     fn ends_with_line(&mut self, of: &ChatSpeaker, line: &str) -> Result<bool, SessionFileError> {
+        // A log that was closed is opened again, which repairs a half line first.
         let path = self.with_log(of, |log| Ok(log.path().to_owned()))?;
         let last = read_tail(&path, 1)?.records.pop();
         Ok(last.is_some_and(|last| last.text == line))
@@ -270,6 +280,8 @@ impl SessionFile {
         if self.location.foreign.is_none() {
             return self.save(change);
         }
+        // Not marked as unsaved: a session that is only viewed must not be copied when it is
+        // closed.
         change(&mut self.metadata.state);
         Ok(())
     }
@@ -290,6 +302,7 @@ impl SessionFile {
         let path = self.transcript_path()?;
         let failed = |source| DiskError { action: "remove", path: path.clone(), source };
         match self.disk.remove(&path) {
+            // A draft whose copy never began has no file.
             Err(error) if !is_missing(&error) => Err(failed(error).into()),
             _ => Ok(()),
         }
@@ -314,6 +327,7 @@ impl SessionFile {
     /// Removes workers whose files are links, and adds those whose files a crash left unlisted.
     fn check_workers(&mut self, warnings: &mut Vec<String>) -> Result<(), SessionFileError> {
         let (location, metadata) = (&self.location, &mut self.metadata);
+        // Backwards, because skipping removes an element.
         for at in (0..metadata.state.workers.len()).rev() {
             let worker = &metadata.state.workers[at];
             match resolve_inside(location.folder(), &location.worker_file_path(&worker.file)) {
@@ -328,6 +342,7 @@ impl SessionFile {
                 Ok(_) => {}
             }
         }
+        // A crash may come between a worker's first entry and the JSON file that lists the worker.
         for file in worker_files(location, location.folder())? {
             let name = file.strip_suffix(NDJSON_SUFFIX).unwrap_or(&file);
             let workers = &mut metadata.state.workers;
@@ -429,6 +444,7 @@ impl SessionFile {
         if let Some(log) = &mut self.log
             && let Err(error) = log.sync()
         {
+            // A writer whose sync failed accepts no more lines, so the next append opens another.
             self.log = None;
             return Err(error.into());
         }
@@ -461,6 +477,7 @@ impl SessionFile {
         } else if self.counting.is_none() {
             let count =
                 move || count_entries_from(&path, before, u64::MAX, u64::MAX).ok().flatten();
+            // The thread only reads, so nothing has to wait for it at the end.
             self.counting = Some(std::thread::spawn(count));
         }
         Ok(counted.map(|counted| counted.entries))
@@ -484,11 +501,13 @@ fn open_log(
 ) -> Result<(TranscriptWriter, Option<String>), SessionFileError> {
     let path = resolve_inside(folder, name)?;
     let options = TranscriptWriterOptions {
+        // No entry waits for the disk; a power loss may cost those of the last second.
         durability: TranscriptDurability::Interval,
         disk: Arc::clone(disk),
     };
     let opened = TranscriptWriter::open(&path, options)?;
     let warning = opened.repair.and_then(|repair| match repair {
+        // Nothing was lost, so there is nothing to report.
         TailRepair::NewlineAdded { .. } => None,
         TailRepair::TornTailMoved { len, saved_to: kept, .. } => Some(format!(
             "{name} ended in {len} bytes of an incomplete entry; they are in {kept} now"
@@ -503,6 +522,7 @@ fn worker_files(
     folder: &Utf8Path,
 ) -> Result<Vec<String>, SessionFileError> {
     let Ok(path) = resolve_inside(folder, &location.workers_folder()) else {
+        // The directory is a link, so none of its files is used.
         return Ok(Vec::new());
     };
     let failed = |source| DiskError { action: "list", path: path.clone(), source };
@@ -520,6 +540,7 @@ fn worker_files(
             files.push(name);
         }
     }
+    // The order of a directory is arbitrary, that of the roster should not be.
     files.sort_unstable();
     Ok(files)
 }

@@ -75,6 +75,7 @@ impl SessionMetadata {
             None => 1,
             Some(version) => match version.as_u64() {
                 Some(known @ 1..=SCHEMA_VERSION) => known,
+                // A write could damage a later format, so it is not opened at all.
                 _ => return Err(format!("its {VERSION} is {version}; 1 to 3 are known")),
             },
         };
@@ -99,11 +100,13 @@ impl SessionMetadata {
             match RosterWorker::from_roster_entry(&entry, at + 1) {
                 Ok(worker) if known(&worker.name) => {
                     self.warnings.push(format!("worker `{}`: it is listed twice", worker.name));
+                    // Kept, so that the next write does not remove the entry of another program.
                     self.skipped.push(raw);
                 }
                 Ok(worker) => self.state.workers.push(worker),
                 Err(warning) => {
                     self.warnings.push(warning);
+                    // Kept, so that the next write does not remove the entry of another program.
                     self.skipped.push(raw);
                 }
             }
@@ -117,6 +120,7 @@ impl SessionMetadata {
             return Ok(());
         };
         let other = || {
+            // The dot matters: `chat-1` must not use the file of `chat-10`.
             let is_own = path.strip_prefix(id).is_some_and(|rest| rest.starts_with('.'));
             (!is_own).then(|| "it is not named after the session".to_owned())
         };
@@ -162,6 +166,7 @@ impl SessionMetadata {
             messages.iter().for_each(|messages| self.keys.put(MESSAGES, messages));
             self.keys.put(TRANSCRIPT_PATH, &self.transcript);
         }
+        // Otherwise the key keeps its text, which still has the skipped entries.
         if !self.state.workers.is_empty() {
             let known = self.state.workers.iter().map(|it| it.to_roster_entry().to_string());
             let skipped = self.skipped.iter().map(|raw| raw.get().to_owned());
@@ -237,6 +242,7 @@ impl<'de> Deserialize<'de> for RawJsonObject {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawJsonObject, A::Error> {
                 let mut keys = RawJsonObject::default();
+                // `RawValue` keeps the exact text, such as all digits of a number.
                 while let Some((key, raw)) = map.next_entry::<String, Box<RawValue>>()? {
                     keys.0.push((key, raw));
                 }

@@ -9,7 +9,6 @@ use crate::EntrySource;
 
 /// Most tasks; an agent that adds more gets an error.
 pub(crate) const TASKS_MAX: usize = 1_000;
-/// Most loops.
 pub(crate) const LOOPS_MAX: usize = 16;
 
 /// Item of the task list.
@@ -90,12 +89,14 @@ impl ConversationLoop {
 
 /// Returns true if a text has a marker on a separate line.
 pub(crate) fn has_marker_line(text: &str, word: &str) -> bool {
+    // The agent may emphasize the marker or end it with a full stop.
     let bare = |line: &str| line.trim_matches(|it: char| !it.is_alphanumeric()).to_owned();
     text.lines().any(|line| bare(line) == word)
 }
 
 fn format_interval(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    // Zero is a multiple of every unit.
     let fitting = units.iter().find(|(size, _)| seconds.is_multiple_of(*size) && seconds > 0);
     fitting.map_or(format!("{seconds}s"), |(size, unit)| format!("{}{unit}", seconds / size))
 }

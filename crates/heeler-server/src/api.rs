@@ -71,12 +71,15 @@ fn build_api() -> (Router<SharedServerState>, OpenApi) {
     openapi_document::document_scope(admin.get_openapi_mut(), AccessScope::Admin);
     let needs =
         |scope| from_fn(move |caller, request, next| require_scope(scope, caller, request, next));
+    // Each call makes a coalescer of its own, so that lists do not wait for reads of long
+    // transcripts.
     let together = || {
         from_fn_with_state(
             Arc::<ReadCoalescer<TaggedResponse>>::default(),
             read_coalescer::coalesce_reads,
         )
     };
+    // The layer that is added last runs first, so the scope is checked before a body is read.
     let all = OpenApiRouter::with_openapi(openapi_document::base_document())
         .merge(read.route_layer(from_fn(etag::add_etag)).route_layer(needs(AccessScope::Read)))
         .merge(shared.route_layer(together()))

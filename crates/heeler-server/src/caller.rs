@@ -53,6 +53,7 @@ fn parse_user_name(users: &str, user: u32) -> Option<String> {
         let mut fields = line.split(':');
         let name = fields.next().filter(|name| !name.is_empty())?;
         let number: u32 = fields.nth(1)?.parse().ok()?;
+        // The name is printed in logs and terminals, where control characters do harm.
         let is_plain = !name.chars().any(char::is_control);
         (number == user && is_plain).then(|| name.to_owned())
     })

@@ -27,6 +27,7 @@ impl ConnectionLimiter {
     /// Creates a limiter that leaves half of the file descriptors for other uses.
     pub(crate) fn new() -> ConnectionLimiter {
         let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        // At least one, or nobody could ever connect.
         let most = usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, WEB_CONNECTIONS_MAX);
         ConnectionLimiter {
             permits: Arc::new(Semaphore::new(most)),
@@ -48,6 +49,7 @@ impl ConnectionLimiter {
         let network = client_network(address);
         let mut counts = self.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(network).or_default();
+        // All clients of a proxy on this machine come from the loopback address.
         if *count >= CONNECTIONS_PER_ADDRESS_MAX && !network.is_loopback() {
             return None;
         }
@@ -70,6 +72,7 @@ impl Drop for ConnectionPermit {
             self.limiter.counts_by_network.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = counts.get_mut(&self.network) {
             *count -= 1;
+            // Otherwise every address that ever connected would stay in the map.
             if *count == 0 {
                 counts.remove(&self.network);
             }
@@ -80,6 +83,7 @@ impl Drop for ConnectionPermit {
 /// Returns the unit that is limited: for IPv6 the /64 network, since one customer has very many
 /// addresses.
 fn client_network(address: IpAddr) -> IpAddr {
+    // Mapped IPv4 addresses would all be in one /64 network.
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             let [a, b, c, d, ..] = address.segments();

@@ -164,6 +164,7 @@ fn json(body: &impl Serialize) -> Vec<u8> {
 }
 
 fn request(method: Method, path: &str, body: Vec<u8>) -> Request<Full<Bytes>> {
+    // HTTP/1.1 demands a host, although the socket has none.
     Request::builder()
         .method(method)
         .uri(path)
@@ -187,11 +188,13 @@ async fn send_request<T: DeserializeOwned>(
     let (head, body) = reply.into_parts();
     let strange =
         |reason: String| DaemonClientError::Protocol { socket: socket.to_owned(), reason };
+    // Checked before the body is parsed, because its format depends on the version.
     check_protocol(&head.headers).map_err(strange)?;
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(broken)?.to_bytes();
     match head.status {
         StatusCode::OK => serde_json::from_slice(&body)
             .map_err(|error| strange(format!("its reply is invalid: {error}"))),
+        // On these routes only a dispatcher that has stopped gives this status.
         StatusCode::SERVICE_UNAVAILABLE => Err(DaemonClientError::Ending),
         code => match serde_json::from_slice::<CommandErrorBody>(&body) {
             Ok(CommandErrorBody { error }) => Err(DaemonClientError::Refused(error)),

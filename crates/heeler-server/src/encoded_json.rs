@@ -25,6 +25,7 @@ pub(crate) type EncodedJsonResult<T> = Result<EncodedJson<T>, ProblemDetails>;
 #[derive(Debug)]
 pub(crate) struct EncodedJson<T> {
     text: Bytes,
+    // The function type makes this `Send` regardless of `T`.
     of: PhantomData<fn() -> T>,
 }
 

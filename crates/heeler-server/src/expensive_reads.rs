@@ -96,8 +96,10 @@ impl ExpensiveReads {
         &self,
         start: impl FnOnce() -> ExaminationFuture,
     ) -> ExaminationResult {
+        // The block ends the lock before the wait.
         let examination = {
             let mut current = self.examination.lock().unwrap_or_else(PoisonError::into_inner);
+            // A finished examination would give a new request an old result.
             match current.as_ref().and_then(WeakShared::upgrade).filter(|it| it.peek().is_none()) {
                 Some(in_progress) => in_progress,
                 None => {

@@ -52,6 +52,7 @@ pub(crate) async fn read_bytes(body: Body, bytes_max: usize) -> Result<Bytes, Pr
 }
 
 fn is_too_long(error: &axum::Error) -> bool {
+    // The error of the limit is wrapped in errors of the body.
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
         if error.is::<http_body_util::LengthLimitError>() {
@@ -78,7 +79,6 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
     }
 }
 
-/// Query parameters.
 #[derive(Debug)]
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
@@ -96,7 +96,6 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for QueryParams<T>
     }
 }
 
-/// Path parameters.
 #[derive(Debug)]
 pub(crate) struct PathParams<T>(pub(crate) T);
 
@@ -157,6 +156,7 @@ impl FromRequestParts<SharedServerState> for KeyedCaller {
         let caller = RequestCaller::from_request_parts(parts, app).await;
         let caller = caller.map_err(ProblemDetails::into_response)?;
         let key = parts.extensions.get::<IdempotencyKey>().cloned();
+        // This comes before any lookup, because the objects of the first request may be gone.
         if let Some(key) = key.clone() {
             let known = app.read(move |records| {
                 let reader = records.reader()?;
@@ -183,14 +183,17 @@ pub(crate) async fn attach_request_key(
     let Some(name) = parse_idempotency_key(request.headers())? else {
         return Ok(next.run(request).await);
     };
+    // The body is needed twice: for the fingerprint and for the handler.
     let (mut parts, body) = request.into_parts();
     let bytes = read_bytes(body, BODY_BYTES_MAX).await?;
     let mut digest = Sha256::new();
+    // The lengths keep the parts apart, so that different requests have different fingerprints.
     for part in [parts.method.as_str().as_bytes(), parts.uri.to_string().as_bytes(), &bytes] {
         digest.update((part.len() as u64).to_le_bytes());
         digest.update(part);
     }
     let fingerprint = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    // Each caller has keys of its own, so that nobody gets the reply to another's request.
     parts.extensions.insert(IdempotencyKey { caller: caller.name, key: name, fingerprint });
     Ok(next.run(Request::from_parts(parts, Body::from(bytes))).await)
 }

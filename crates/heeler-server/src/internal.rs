@@ -73,6 +73,7 @@ async fn command(
 ) -> Response {
     let key = key.map(|Extension(key)| key);
     let answer = match read_command(body).await {
+        // No object is looked up before, so the dispatcher itself can answer a repeated key.
         Ok(command) => app.send_keyed_command(&KeyedCaller { caller, key }, command).await,
         Err(refused) => Err(refused),
     };
@@ -84,6 +85,7 @@ async fn command(
 
 /// Creates a login link for a person on this machine; refuses agents.
 async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller) -> Response {
+    // With a link an agent could log in as its user.
     let link = match caller.engine_caller {
         Caller::Person => app.access.make_link(&caller.name, caller.scope, (app.clock)()),
         Caller::Run(_) | Caller::Unknown => {

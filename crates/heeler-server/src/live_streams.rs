@@ -81,6 +81,7 @@ impl LiveStreams {
 
     /// Ends all streams, so that browsers reconnect to the next daemon.
     pub(crate) fn end_all(&self) {
+        // Without receivers `send` would fail and keep the old value.
         self.ending.send_replace(true);
     }
 
@@ -96,10 +97,14 @@ impl LiveStreams {
         key: String,
         target: FollowTarget,
     ) -> Result<Arc<StreamHub>, ProblemDetails> {
+        // Held until the hub is in the map, so that two clients do not start two threads for one
+        // key.
         let mut hubs = self.hubs.lock().unwrap_or_else(PoisonError::into_inner);
+        // A broken hub stays in the map while old clients hold it; new clients need another.
         if let Some(hub) = hubs.get(&key).and_then(Weak::upgrade).filter(|hub| !hub.is_broken()) {
             return Ok(hub);
         }
+        // Hubs without clients must not count towards the limit.
         hubs.retain(|_, hub| hub.strong_count() > 0);
         if hubs.len() >= HUBS_MAX {
             return Err(too_many(&format!(
@@ -108,6 +113,7 @@ impl LiveStreams {
         }
         let hub = hub_feeder::start_hub(target, records.clone(), Arc::clone(&self.commits));
         let hub = hub.map_err(no_thread)?;
+        // Only clients hold a hub, so that its thread ends with the last of them.
         hubs.insert(key, Arc::downgrade(&hub));
         Ok(hub)
     }

@@ -49,7 +49,6 @@ struct MetricCounters {
     tokens: BTreeMap<[String; 2], u64>,
 }
 
-/// Histogram of durations.
 #[derive(Debug, Default)]
 struct DurationHistogram {
     counts: Vec<u64>,
@@ -59,6 +58,7 @@ struct DurationHistogram {
 
 impl DurationHistogram {
     fn add(&mut self, bounds: &[f64], took: Duration) {
+        // The default value has no buckets yet.
         self.counts.resize(bounds.len(), 0);
         let seconds = took.as_secs_f64();
         if let Some(at) = bounds.iter().position(|bound| seconds <= *bound) {
@@ -84,7 +84,6 @@ impl ServerMetrics {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a commit.
     pub(crate) fn record_commit(&self, took: Duration) {
         self.lock().commits.add(&COMMIT_BOUNDS, took);
     }
@@ -94,6 +93,7 @@ impl ServerMetrics {
         let mut counters = self.lock();
         increment(&mut counters.runs, [&run.agent, run.exit_reason], 1);
         let took = run.finished_at.duration_since(run.started_at);
+        // A clock that was set back makes the duration negative, which counts as zero.
         counters.run_times.add(&RUN_BOUNDS, Duration::try_from(took).unwrap_or_default());
         let usage = &run.usage;
         for (kind, tokens) in [
@@ -112,6 +112,7 @@ impl ServerMetrics {
         // Clients may send arbitrary methods.
         let method =
             METHODS.into_iter().find(|it| *it == measured.method.as_str()).unwrap_or("other");
+        // A path without a route is chosen by the client, so it is no label.
         let route = measured.route.as_ref().map_or("other", MatchedPath::as_str);
         let took = measured.started_at.elapsed();
         let mut counters = self.lock();
@@ -119,7 +120,6 @@ impl ServerMetrics {
         counters.request_times.add(&REQUEST_BOUNDS, took);
     }
 
-    /// Renders all metrics.
     fn render(
         &self,
         now: Timestamp,
@@ -273,6 +273,7 @@ impl PrometheusText {
     ) {
         self.write_header(name, "histogram", about);
         let bucket = format!("{name}_bucket");
+        // In this format each bucket includes the smaller ones.
         let mut below = 0;
         for (at, bound) in bounds.iter().enumerate() {
             below += histogram.counts.get(at).unwrap_or(&0);

@@ -86,16 +86,20 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
             return next;
         }
         let is_kept = pair.is_some() || make_room(&mut of);
+        // The new read waits for the running one, so that at most one read per key runs.
         let before = of.get(key).and_then(|pair| upgrade_read(pair.running.as_ref()));
+        // `read` only builds a future here; it runs after the lock is released.
         let (flights, own_key, read) = (Arc::clone(self), key.to_owned(), read());
         let flight = async move {
             if let Some(before) = before {
                 before.await;
             }
+            // The semaphore is never closed, so this is always a permit.
             let permit = Arc::clone(&flights.read_permits).acquire_owned().await.ok().map(Arc::new);
             // Lets requests that are already scheduled join. A spawned task is queued behind them;
             // a yield of this future would end as soon as another waiting request polls it.
             let _turn_of_others = tokio::spawn(tokio::task::yield_now()).await;
+            // From here on the read may miss a new commit, so no later request may join it.
             if is_kept {
                 flights.mark_running(&own_key);
             }
@@ -126,6 +130,7 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
         let mut of = self.lock();
         let Some(pair) = of.get_mut(key) else { return };
         pair.running = None;
+        // A queued read still needs the entry.
         if upgrade_read(pair.queued.as_ref()).is_none() {
             of.remove(key);
         }
@@ -133,6 +138,7 @@ impl<T: Clone + Send + Sync + 'static> ReadCoalescer<T> {
 }
 
 fn make_room<T: Clone>(of: &mut HashMap<String, CoalescedReads<T>>) -> bool {
+    // Reads whose requests are all gone leave their entries behind.
     if of.len() >= COALESCED_KEYS_MAX {
         of.retain(|_, pair| {
             [&pair.running, &pair.queued].into_iter().any(|it| upgrade_read(it.as_ref()).is_some())
@@ -152,13 +158,17 @@ pub(crate) async fn coalesce_reads(
     next: Next,
 ) -> Result<Response, ProblemDetails> {
     let caller = RequestCaller::from_extensions(request.extensions())?;
+    // This layer takes the place of the one that checks the scope on other routes.
     caller.require_scope(AccessScope::Read)?;
+    // The reply to a HEAD request has no body that could be shared.
     if request.method() != Method::GET {
         return Ok(next.run(request).await);
     }
+    // Each request has its own tags, so they stay out of the shared read.
     let known = IfNoneMatchTags::from_headers(request.headers());
     let key = coalescing_key(caller, &request);
     let flight = flights.join(&key, || async move {
+        // A panic of a shared future would reach every request that waits for it.
         let reply =
             AssertUnwindSafe(async { TaggedResponse::buffer(next.run(request).await).await });
         match reply.catch_unwind().await {
@@ -177,6 +187,7 @@ pub(crate) async fn coalesce_reads(
 /// Returns the key of a request: scope of the caller, path with query, and `Accept` header.
 fn coalescing_key(caller: &RequestCaller, request: &Request) -> String {
     let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+    // A reply may depend on the scope, so callers of another scope have a read of their own.
     let mut key = format!("{} {path}", caller.scope);
     for accept in request.headers().get_all(ACCEPT) {
         key.push('\n');

@@ -93,6 +93,7 @@ impl ConnectionCounter {
 
     /// Counts an accepted connection until the result is dropped.
     fn count(&self, permit: OwnedSemaphorePermit) -> CountedConnection {
+        // An expected connection is counted already.
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
         }
@@ -100,7 +101,6 @@ impl ConnectionCounter {
     }
 }
 
-/// Counted connection.
 struct CountedConnection {
     open: Arc<AtomicUsize>,
     _permit: OwnedSemaphorePermit,
@@ -131,6 +131,7 @@ pub async fn serve(
     let DaemonListeners { socket, web } = listeners;
     let (ending, ended) = watch::channel(false);
     let mut open = JoinSet::new();
+    // A set of its own: the shutdown does not wait for this timer, and its drop ends the timer.
     let mut expecting = JoinSet::new();
     let expected = connections.clone();
     expecting.spawn(async move { expected.expire_expected().await });
@@ -140,6 +141,7 @@ pub async fn serve(
     let rooms = ConnectionLimiter::new();
     let mut stop = std::pin::pin!(stop);
     loop {
+        // Finished tasks are removed here, or the set would grow with every connection.
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
@@ -171,6 +173,7 @@ pub async fn serve(
             Ok(AcceptedConnection::Web((stream, permit))) => {
                 let router = on_web.clone();
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
+                    // The client is gone already.
                     continue;
                 };
                 // An address that has reached its limit is disconnected.
@@ -186,7 +189,9 @@ pub async fn serve(
             }
         }
     }
+    // A client must not be accepted by a daemon that will not serve it.
     drop((socket, web));
+    // Streams do not end by themselves, and would use up the time for pending requests.
     app.live_streams.end_all();
     let all = async |open: &mut JoinSet<()>| while open.join_next().await.is_some() {};
     if tokio::time::timeout(CLOSE_GRACE, all(&mut open)).await.is_ok() {
@@ -211,6 +216,7 @@ async fn accept_socket(
     connections: &ConnectionCounter,
 ) -> io::Result<(UnixStream, CountedConnection)> {
     loop {
+        // Acquired before the accept, so that connections beyond the limit wait in the kernel.
         let permit = connections.acquire_permit().await;
         let (stream, _) = listener.accept().await?;
         let counted = connections.count(permit);
@@ -227,6 +233,7 @@ async fn accept_web(
     listener: Option<&TcpListener>,
     rooms: &ConnectionLimiter,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    // Without a listener this never completes, and the other branches of the caller decide.
     let Some(listener) = listener else { return std::future::pending().await };
     let permit = rooms.acquire_permit().await;
     let (stream, _) = listener.accept().await?;
@@ -237,6 +244,7 @@ async fn accept_web(
 
 /// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
+    // The kernel has identified the caller, so this router needs no access check.
     let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }

@@ -33,7 +33,6 @@ pub struct ServerState {
     pub records: FleetReader,
     /// State of the daemon that is readable without a command.
     pub fleet_monitor: FleetMonitor,
-    /// Open live streams.
     pub live_streams: Arc<LiveStreams>,
     pub access: Arc<AccessControl>,
     pub metrics: Arc<ServerMetrics>,
@@ -112,6 +111,7 @@ impl ServerState {
     ) -> Result<T, ProblemDetails> {
         let (records, permit) = (self.records.clone(), read_coalescer::current_read_permit());
         let answer = tokio::task::spawn_blocking(move || {
+            // The thread may outlive all requests that wait for it, and counts until it ends.
             let _permit = permit;
             query(&records)
         });

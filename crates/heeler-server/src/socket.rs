@@ -15,6 +15,7 @@ const SOCKET_MODE: u32 = 0o600;
 
 /// Returns the socket name for a state directory, given as a canonical path.
 pub fn socket_name(state_dir: &Utf8Path) -> String {
+    // The path of a socket has a short limit, so a hash stands for the directory.
     let hash = Sha256::digest(state_dir.as_str());
     let digits: String = hash[..HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("d-{digits}.sock")
@@ -25,12 +26,14 @@ pub fn socket_name(state_dir: &Utf8Path) -> String {
 /// Only the holder of the state directory's lock may call this: the socket file of a dead daemon is
 /// removed.
 pub fn bind(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<(UnixListener, Utf8PathBuf)> {
+    // Different paths of one directory must give the same socket.
     let path = sockets.join(socket_name(&state_dir.canonicalize_utf8()?));
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
+    // Until this call only the mode of the directory protects the socket.
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(SOCKET_MODE))?;
     Ok((listener, path))
 }

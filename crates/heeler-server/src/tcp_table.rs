@@ -29,6 +29,7 @@ pub struct PortHolder {
 
 /// Returns the process that listens on a port, if it can be inspected.
 pub fn port_holder(port: u16) -> Option<PortHolder> {
+    // The kernel writes a port as four hex digits.
     let port = format!(":{port:04X}");
     let listens = |fields: &[&str]| {
         fields.get(3) == Some(&LISTEN_STATE) && fields.get(1).is_some_and(|it| it.ends_with(&port))
@@ -48,6 +49,7 @@ pub(crate) fn find_peer_socket(from: SocketAddr, to: SocketAddr) -> Option<TcpSo
 }
 
 fn tables() -> Vec<String> {
+    // Without IPv6 the second table is missing.
     TABLES.iter().filter_map(|table| fs::read_to_string(table).ok()).collect()
 }
 
@@ -59,6 +61,7 @@ fn find_connection(table: &str, wanted: &[[String; 2]]) -> Option<TcpSocketEntry
 }
 
 fn find_socket(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<TcpSocketEntry> {
+    // The first line has the titles of the columns.
     table.lines().skip(1).find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let socket = || {
@@ -72,6 +75,7 @@ fn find_socket(table: &str, is_it: impl Fn(&[&str]) -> bool) -> Option<TcpSocket
 /// Returns the forms in which the kernel writes a connection, for both tables.
 fn connection_keys(from: SocketAddr, to: SocketAddr) -> Vec<[String; 2]> {
     let mut names = vec![[kernel_address(from), kernel_address(to)]];
+    // A dual-stack socket is in the IPv6 table, with mapped addresses.
     if let (IpAddr::V4(one), IpAddr::V4(other)) = (from.ip(), to.ip()) {
         let mapped = |ip: std::net::Ipv4Addr, port| {
             kernel_address(SocketAddr::new(IpAddr::V6(ip.to_ipv6_mapped()), port))
@@ -101,6 +105,7 @@ pub(crate) fn socket_holders(inode: u64) -> Vec<u32> {
         fs::read_link(path.path()).is_ok_and(|target| target.as_os_str() == wanted.as_str())
     };
     let has_it = |pid: &u32| {
+        // This fails for processes of other users and for those that have just ended.
         let open = fs::read_dir(format!("/proc/{pid}/fd"));
         open.is_ok_and(|open| open.filter_map(Result::ok).any(is_it))
     };

@@ -54,6 +54,7 @@ pub fn start_telemetry(
     outlook.on_commit(move |change| {
         counted.record_commit(change.duration);
         for run in &change.ended_runs {
+            // A commit must never wait for telemetry.
             if let Err(TrySendError::Full(_)) = tell.try_send(*run) {
                 counted.spans_lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -84,11 +85,13 @@ impl TelemetryExporter {
     fn run(&mut self, ended: &Receiver<RunId>) {
         loop {
             let wait = self.send_at.map(|at| at.saturating_duration_since(Instant::now()));
+            // Without spans nothing is due, so the time only has to be long.
             match ended.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
                 Ok(run) => self.record_run(run),
                 Err(RecvTimeoutError::Timeout) => self.send(),
                 Err(RecvTimeoutError::Disconnected) => return self.send(),
             }
+            // A steady flow of runs must not postpone the sending.
             if self.send_at.is_some_and(|at| at <= Instant::now()) {
                 self.send();
             }
@@ -123,8 +126,10 @@ impl TelemetryExporter {
 
     fn send(&mut self) {
         self.send_at = None;
+        // A reload has turned telemetry off.
         let Some(config) = self.config() else { return self.spans.clear() };
         while !self.spans.is_empty() {
+            // The spans stay in the queue until the collector has accepted them.
             let batch: Vec<Json> = self.spans.iter().take(BATCH).cloned().collect();
             let count = batch.len();
             match post_spans(&config, &otlp_document(&config, &self.version, batch)) {
@@ -157,6 +162,7 @@ enum SpanExportError {
 }
 
 fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExportError> {
+    // A redirect would take the secret headers to another host, so none is followed.
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(SEND_TIMEOUT))
         .http_status_as_error(false)
@@ -173,6 +179,7 @@ fn post_spans(config: &TelemetryConfig, document: &Json) -> Result<(), SpanExpor
     let response = request.send(document.to_string().as_bytes()).map_err(later)?;
     match response.status().as_u16() {
         200..=299 => Ok(()),
+        // For these codes the OTLP specification asks for a retry.
         code @ (429 | 502 | 503 | 504) => Err(SpanExportError::Retryable(format!("status {code}"))),
         code => Err(SpanExportError::Refused(code)),
     }
@@ -209,8 +216,10 @@ fn otlp_document(config: &TelemetryConfig, version: &str, spans: Vec<Json>) -> J
 
 /// Returns the spans of an ended run: its own, and the job's if the job has ended too.
 fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
+    // The IDs are derived, so that runs which different daemons report are in one trace.
     let trace = hash_id(run.workflow_run.as_deref().unwrap_or(&run.job), 16);
     let job_span = hash_id(&format!("job {}", run.job), 8);
+    // Kind 3 is a client span and kind 1 an internal one; status code 2 is an error.
     let mut of_run = json!({
         "traceId": trace,
         "spanId": hash_id(&format!("run {}", run.run), 8),
@@ -225,6 +234,7 @@ fn run_spans(run: &EndedRun, model: Option<&str>) -> Vec<Json> {
         of_run["status"] = json!({ "code": 2, "message": error });
     }
     let mut spans = vec![of_run];
+    // The last run of a job reports the job too.
     if let Some(finished) = run.job_finished_at.filter(|_| run.status.is_final()) {
         let mut of_job = json!({
             "traceId": trace,

@@ -147,11 +147,13 @@ impl WebhookHttpRequest {
         if known.is_none() && !signature::has_signature(&headers) {
             return Err(unsigned_problem());
         }
+        // A slow sender must not hold one of the few permits for calls.
         let reading = acquire_permit(&permits.body_permits).await?;
         let body = read_bytes(body, CALL_BYTES_MAX).await?;
         drop(reading);
         let (permit, complaints) =
             (acquire_permit(&permits.call_permits).await?, Arc::clone(&permits.warnings));
+        // A token that may only read counts as no authentication.
         let origin = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
         let origin = origin.map(|Extension(caller)| caller.engine_caller);
         Ok(WebhookHttpRequest {
@@ -176,6 +178,7 @@ impl WebhookHttpRequest {
         }
         let missing = match setup.webhook_secret(webhook.rules) {
             WebhookSecret::Set(secret) => {
+                // If webhooks are turned off, the refusal is that of an unsigned call.
                 let check = || signature::is_signed(secret, &self.headers, &self.body, self.now);
                 return setup.accepts_webhooks() && *signed.entry(secret).or_insert_with(check);
             }
@@ -189,7 +192,6 @@ impl WebhookHttpRequest {
         false
     }
 
-    /// Decodes the payload.
     fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
         let text = std::str::from_utf8(&self.body)
             .map_err(|_| ProblemDetails::bad_request("the payload is not UTF-8 text"))?;
@@ -208,6 +210,7 @@ impl WebhookHttpRequest {
             }
             false => text.to_owned(),
         };
+        // An event of GitHub is JSON, whatever its content type says.
         let is_json =
             form || event.is_some() || kind == "application/json" || kind.ends_with("+json");
         let json = match is_json && !text.is_empty() {
@@ -245,7 +248,6 @@ async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>
     }
 }
 
-/// Decoded payload.
 struct ParsedWebhookPayload {
     event: Option<String>,
     text: String,
@@ -286,6 +288,7 @@ async fn webhook(
 ) -> Result<Response, ProblemDetails> {
     let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
+    // To hash and parse a large body takes long enough to delay other requests.
     let decision =
         tokio::task::spawn_blocking(move || decide_call(&setup, &received, &agent, &schedule));
     match decision
@@ -295,6 +298,7 @@ async fn webhook(
         WebhookDecision::Ping => Ok(Json(json!({ "pong": true })).into_response()),
         WebhookDecision::Ignored(why) => Ok(Json(json!({ "ignored": why })).into_response()),
         WebhookDecision::Call(call) => {
+            // The process is looked up only for an accepted call, because the lookup is expensive.
             let origin = resolve_caller(origin, peer).await;
             let (code, reply) =
                 job_reply(app.send_command_as(origin, DaemonCommand::Webhook(call)).await?)?;
@@ -309,6 +313,7 @@ fn decide_call(
     agent: &str,
     schedule: &str,
 ) -> Result<WebhookDecision, ProblemDetails> {
+    // An unknown webhook and a wrong signature look alike, so that nobody can find out names.
     let webhook = match setup.webhook(agent, schedule) {
         Ok(webhook) if received.is_authorized(setup, &webhook, &mut SignatureChecks::new()) => {
             webhook
@@ -316,6 +321,7 @@ fn decide_call(
         Err(refused) if received.known_caller.is_some() => return Err(refused.into()),
         _ => return Err(unsigned_problem()),
     };
+    // Nothing of an unauthorized call is parsed; the signature covers the raw bytes.
     let (payload, delivery) = (received.parse_payload()?, received.delivery_id()?);
     if payload.is_ping() {
         return Ok(WebhookDecision::Ping);
@@ -378,6 +384,7 @@ async fn github(
                 match app.send_command_as(origin, DaemonCommand::Webhook(call)).await {
                     Ok(answer) => {
                         let (status, reply) = job_reply(answer)?;
+                        // The reply is `202` if at least one job was created.
                         code = code.max(status);
                         reply
                     }
@@ -399,6 +406,7 @@ fn decide_github_event(
 ) -> Result<Vec<(String, WebhookDecision)>, ProblemDetails> {
     let mut heard = setup.github_webhooks();
     let mut signed = SignatureChecks::new();
+    // A secret may belong to some of the schedules only.
     heard.retain(|webhook| received.is_authorized(setup, webhook, &mut signed));
     if heard.is_empty() {
         return Err(match received.known_caller {
@@ -411,6 +419,7 @@ fn decide_github_event(
         return Err(ProblemDetails::bad_request(format!("the header {EVENT_HEADER} is missing")));
     }
     let delivery = received.delivery_id()?;
+    // A ping concerns the endpoint and not a schedule.
     if payload.is_ping() {
         return Ok(vec![(String::new(), WebhookDecision::Ping)]);
     }
@@ -420,6 +429,7 @@ fn decide_github_event(
             Err(why) => WebhookDecision::Ignored(why),
             Ok(call) => match check_payload_size(call) {
                 Ok(call) => WebhookDecision::Call(Box::new(call)),
+                // A payload that is too long for one schedule must not keep it from the others.
                 Err(problem) => WebhookDecision::Ignored(problem.detail),
             },
         };

@@ -20,6 +20,7 @@ const HITS_MAX: usize = 20;
 impl Conversation {
     /// Searches the transcript in view.
     pub(super) fn start_search(&mut self, text: String) {
+        // `/fork` takes numbers of the main transcript only.
         let is_numbered = self.display.view == ChatSpeaker::Coordinator;
         self.start_background_task(&self.display.view.clone(), move |contents, is_stopped| {
             search_transcript(contents, &text, is_numbered, is_stopped)
@@ -72,6 +73,7 @@ impl Conversation {
 
     /// Stops a background command.
     pub(super) fn cancel_background_task(&mut self) {
+        // A result that is there already is shown and not thrown away.
         self.poll_background_task();
         if self.background_task.take().is_some() {
             self.display.show_notice("cancelled");
@@ -128,6 +130,7 @@ fn write_markdown(
     path: &Utf8Path,
     is_stopped: &AtomicBool,
 ) -> io::Result<()> {
+    // A file that exists may be the person's own, so it is never replaced.
     let mut file = BufWriter::new(File::create_new(path)?);
     let mut write = || {
         writeln!(file, "# {id}")?;

@@ -87,6 +87,7 @@ impl Conversation {
             }
             Some(name) => {
                 let model = (name != "default").then_some(name);
+                // The model that answers next is not known yet.
                 self.display.status.model = None;
                 let name = model.clone().unwrap_or_else(|| "the agent's default model".to_owned());
                 self.save_state(|state| state.model = model);
@@ -156,6 +157,7 @@ impl Conversation {
         match self.directory.entries() {
             Ok(named) => {
                 let mut lines: Vec<String> = Vec::new();
+                // Only the sessions that are listed are read.
                 for one in named.iter().take(SESSIONS_MAX).map(|one| self.directory.summarize(one))
                 {
                     let here =

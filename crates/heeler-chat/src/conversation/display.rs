@@ -115,6 +115,7 @@ impl ConversationDisplay {
 /// Shortens a line for a list.
 pub(super) fn truncate_line(line: &str) -> String {
     let line = line.trim();
+    // The cut must not fall within a character.
     match line.char_indices().nth(LINE_CHARS_MAX) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line.to_owned(),

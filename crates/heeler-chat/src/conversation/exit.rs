@@ -19,6 +19,8 @@ impl Conversation {
     /// Changes the phase, and executes the effects of the change.
     pub(super) fn apply_phase_event(&mut self, event: ConversationPhaseEvent) {
         let facts = self.phase_facts();
+        // `step` consumes the phase. The new one is set before the effects, because they send
+        // events.
         let (phase, effects) = std::mem::take(&mut self.phase).step(event, &facts);
         self.phase = phase;
         effects.into_iter().for_each(|effect| self.execute_phase_effect(effect));
@@ -80,6 +82,7 @@ impl Conversation {
     /// Asks the agent for insights, in a fork of its session.
     fn request_insights(&mut self) {
         let (state, messages) = (self.record.state(), self.record.messages());
+        // Without a message there is nothing to learn, and a failing disk could not keep it.
         let is_asked = self.options.insights && messages > 0 && !self.has_unwritten_entries();
         let Some(session) = state.session.clone().filter(|_| is_asked) else {
             return self.apply_phase_event(ConversationPhaseEvent::InsightsSkipped(None));
@@ -88,8 +91,10 @@ impl Conversation {
             id: Uuid::new_v4(),
             agent: state.agent().to_owned(),
             prompt: INSIGHTS_PROMPT.to_owned(),
+            // A fork, so that this question does not become a part of the session.
             session: TurnSessionChoice::Fork(session, state.cut),
             model: state.model.clone(),
+            // Nobody answers questions during the exit.
             attended: false,
         };
         self.display.show_exit_message(format!("Extracting learnings from {messages} message(s)…"));
@@ -115,6 +120,7 @@ impl Conversation {
     }
 
     fn save_insights(&mut self, reply: &str) {
+        // Any other line, such as `none`, is no insight.
         let insights: Vec<&str> =
             reply.lines().filter_map(|line| line.trim().strip_prefix("- ")).collect();
         let (count, text) = (insights.len(), insights.join("\n- "));
@@ -133,6 +139,8 @@ impl Conversation {
 
     /// Saves the session and shows how to resume it.
     fn save_session(&mut self) {
+        // A message that waits for the disk is reported as unsent, and an unfinished copy is
+        // removed.
         self.apply_turn_event(TurnEvent::ConversationEnded);
         let queued = self.outbox.take_queued().into_iter();
         for text in queued.chain(self.outbox.take_held_lines()) {

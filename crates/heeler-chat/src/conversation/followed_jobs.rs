@@ -10,7 +10,6 @@ use crate::ChatSpeaker;
 struct FollowedJob {
     /// Owner of the transcript.
     speaker: ChatSpeaker,
-    /// Next expected row.
     next_row: u64,
 }
 
@@ -76,6 +75,7 @@ impl FollowedJobs {
 
     /// Ignores all jobs from now on.
     pub(super) fn detach_all(&mut self) {
+        // The IDs are kept, because events of these jobs may still be on their way.
         self.detached.extend(self.jobs.drain().map(|(job, _)| job));
         self.costs.clear();
     }

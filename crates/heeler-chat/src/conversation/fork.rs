@@ -55,6 +55,7 @@ impl Conversation {
             is_fork: true,
             created_at: None,
             turns: turns.collect(),
+            // Loops and workers continue in the original only.
             loops: Vec::new(),
             workers: Vec::new(),
             insights: None,
@@ -64,6 +65,7 @@ impl Conversation {
         let (to, disk) = copy.draft_target().map_err(|error| error.to_string())?;
         let bytes = contents.len();
         let work = StoppableThread::start(move |is_stopped| {
+            // A message is looked for in the thread, because the transcript may be long.
             let (message, len) = match at {
                 None => (None, u64::MAX),
                 Some(number) => find_fork_message(&contents, number, is_stopped)
@@ -77,6 +79,7 @@ impl Conversation {
 
     /// Stops a copy in progress and removes it.
     pub(super) fn discard_fork(&mut self, ConversationFork { copy, work }: ConversationFork) {
+        // Waits for the end of the thread, which could create the file again otherwise.
         drop(work);
         match copy.discard() {
             Ok(()) => self.display.show_notice("the copy was cancelled"),
@@ -104,6 +107,7 @@ impl Conversation {
             return self.return_held_lines();
         }
         let from = self.record.session_file.id().to_owned();
+        // The entries of the old session are on disk; at most its JSON file is behind.
         if let Err(error) = self.record.replace_session(copy).close() {
             self.display.show_error(format!("{error}"));
         }

@@ -44,6 +44,7 @@ impl Conversation {
             "loop {}: {description}; /stop ends it",
             self.state().loops.len()
         ));
+        // The first turn of a loop is due at once.
         self.start_due_loop();
     }
 
@@ -67,6 +68,7 @@ impl Conversation {
                 });
             }
         }
+        // The running turn refers to its loop by index, which may have changed.
         if let Some(initiator) = self.turn.renumber_loop(which) {
             self.save_state(|state| {
                 let last = state.turns.last_mut();
@@ -108,6 +110,7 @@ impl Conversation {
 
     /// Starts the turn of a due loop, if nothing else is in progress.
     pub(super) fn start_due_loop(&mut self) {
+        // A loop never overtakes the person: queued messages are sent first.
         if !self.turn.is_idle()
             || self.outbox.queued() > 0
             || self.has_unwritten_entries()
@@ -132,6 +135,7 @@ impl Conversation {
 
     /// Schedules the next turn of a loop, or ends the loop if the agent reports that it is done.
     pub(super) fn loop_turn_ended(&mut self, at: usize, task: Option<&str>, reply: &str) {
+        // The person may have stopped the loop during its turn.
         let Some(one) = self.state().loops.get(at) else { return };
         let next_at = one.next_due_at(self.now);
         if one.goal.is_some() && has_marker_line(reply, GOAL_REACHED) {
@@ -183,6 +187,7 @@ impl Conversation {
         let JobRowKind::System { subtype } = row.kind() else { return };
         let source = EntrySource { job: job.clone(), row: at };
         if subtype == TASKS_ADDED {
+            // After a crash the row is read again, although its tasks may be saved already.
             let is_known = |task: &ConversationTask| task.added_by.as_ref() == Some(&source);
             if self.state().tasks.iter().any(is_known) {
                 return;
@@ -200,6 +205,7 @@ impl Conversation {
         } else {
             return;
         }
+        // The entry marks the row as handled, so it must not be written before the state.
         self.record.save_state_before_entries();
     }
 

@@ -182,10 +182,12 @@ fn step_asking(
                 ];
                 (ConversationPhase::Open, effects)
             }
+            // A second request to leave ends the session at once, as everywhere.
             "/exit" | "/quit" | "/q" => end(Vec::new()),
             _ => asking(ConversationPhaseEffect::ShowNotice("stop, leave or stay?")),
         },
         ConversationPhaseEvent::ExitRequested => end(Vec::new()),
+        // Nobody can answer the question any more.
         ConversationPhaseEvent::TerminalClosed => end_jobs(unasked(facts), facts),
         ConversationPhaseEvent::ProgressMade
         | ConversationPhaseEvent::InsightsRequested(_)
@@ -210,8 +212,10 @@ fn step_ending(
         ConversationPhaseEvent::ProgressMade => {
             let waits_for_workers = workers == WorkerExitChoice::Stop && facts.live_workers > 0;
             let waits = facts.is_turn_running || waits_for_workers;
+            // After the time limit the exit continues; the daemon keeps the jobs that are left.
             match waits && facts.now < until {
                 true => ending(Vec::new()),
+                // The phase changes only when the effect reports if the agent was asked.
                 false => ending(vec![ConversationPhaseEffect::RequestInsights]),
             }
         }
@@ -248,6 +252,7 @@ fn step_collecting(
             let late = insights_failed("the agent took too long");
             end(vec![ConversationPhaseEffect::CancelInsights(job), late])
         }
+        // Only the agent's last text is its answer.
         ConversationPhaseEvent::InsightsReply(reply) => collecting(job, reply, Vec::new()),
         ConversationPhaseEvent::InsightsEnded(Ok(())) => {
             end(vec![ConversationPhaseEffect::SaveInsights(reply)])
@@ -264,6 +269,7 @@ fn step_collecting(
 fn unasked(facts: &ConversationPhaseFacts) -> WorkerExitChoice {
     match facts.policy {
         WorkerExitPolicy::Stop => WorkerExitChoice::Stop,
+        // Workers that keep running can still be stopped later, but a stop cannot be taken back.
         WorkerExitPolicy::Ask | WorkerExitPolicy::KeepRunning => WorkerExitChoice::KeepRunning,
     }
 }
@@ -273,6 +279,7 @@ fn end_jobs(
     facts: &ConversationPhaseFacts,
 ) -> ConversationPhaseTransition {
     let until = deadline_after(facts.now, EXIT_WAIT);
+    // Reported first, while the workers are still alive.
     let mut effects =
         vec![ConversationPhaseEffect::ReportWorkers(workers), ConversationPhaseEffect::CancelTurn];
     if workers == WorkerExitChoice::Stop {

@@ -36,6 +36,7 @@ impl Conversation {
 
     pub(super) fn answer(&mut self, job: &JobId, ask: &str, answer: &QuestionAnswer) {
         match self.fleet.answer_question(job, ask, answer) {
+            // Closed at once; the fleet's own report of the answer then finds nothing to close.
             Ok(()) => self.close_question(ask),
             Err(why) => self.display.show_error(why),
         }

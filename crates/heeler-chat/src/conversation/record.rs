@@ -63,6 +63,7 @@ impl ConversationRecord {
         display: &mut ConversationDisplay,
     ) {
         self.messages += u64::from(of == ChatSpeaker::Coordinator && entry.is_message());
+        // Nothing may pass an entry that waits, because entries keep their order.
         if self.unwritten.is_empty() && !self.is_state_unsaved {
             match self.session_file.append(&of, &entry) {
                 Ok(()) => return display.push(ChatOutput::Entry { of, entry }),
@@ -76,12 +77,14 @@ impl ConversationRecord {
 
     /// Writes what could not be written before, until the disk fails again.
     pub(super) fn retry(&mut self, display: &mut ConversationDisplay) {
+        // Entries wait for the state, because a crash after them would lose it.
         if self.is_state_unsaved && self.session_file.save_changes().is_err() {
             return;
         }
         self.is_state_unsaved = false;
         while let Some((of, entry)) = self.unwritten.pop_front() {
             if self.session_file.append(&of, &entry).is_err() {
+                // It stays the first, so that the order is kept.
                 return self.unwritten.push_front((of, entry));
             }
             display.push(ChatOutput::Entry { of, entry });

@@ -26,6 +26,7 @@ impl Conversation {
         self.display.show_page(ChatSpeaker::Coordinator, page);
         // A message in the transcript without a recorded job.
         let unsure = entries.iter().rev().find(|entry| entry.turn.is_some());
+        // A refusal has the same turn but the role `system`, so it ends this search.
         if let Some(entry) = unsure.filter(|entry| entry.role == EntryRole::User) {
             self.recover_turn(entry);
         }
@@ -60,8 +61,10 @@ impl Conversation {
     fn load_costs(&mut self, jobs: &[JobId]) -> bool {
         let mut is_on_record = true;
         for job in jobs {
+            // Only the last job is followed later; the others are needed for their costs.
             self.jobs.insert(job.clone(), ChatSpeaker::Coordinator, 0);
             let info = self.fleet.job_info(job);
+            // An unreachable fleet is no proof that the job is gone.
             is_on_record = !matches!(info, Ok(None));
             if let Some(cost) = info.ok().flatten().and_then(|info| info.cost_usd) {
                 self.jobs.set_cost(job.clone(), cost);
@@ -95,6 +98,8 @@ impl Conversation {
         turn.is_end_recorded = replies.clone().next_back().is_some_and(row::is_failure_notice);
         let prompts = tail.iter().filter(|entry| entry.role == EntryRole::User);
         turn.recorded_prompts = prompts.map(ConversationEntry::text).collect();
+        // If the beginning is not loaded, a prompt that seems to be missing may be in the
+        // transcript.
         turn.may_have_unrecorded_prompts = has_start;
         self.apply_turn_event(TurnEvent::Resumed(turn));
         Ok(())
@@ -112,6 +117,7 @@ impl Conversation {
                 let recorded = ConversationTurn { turn, job: Some(job), by_loop: None, task: None };
                 self.save_state(|state| state.turns.push(recorded));
             }
+            // After this time the absence of a job proves nothing, so a repetition is not offered.
             Ok(None) if age.is_some_and(|age| age > TURN_LOOKUP_WINDOW) => {
                 self.display.show_notice("it is no longer known if your last message was sent; `heeler jobs` lists the jobs.");
             }
@@ -120,6 +126,8 @@ impl Conversation {
                     "your last message was not sent: the program ended before. Enter sends it now.",
                 );
                 let text = entry.text();
+                // The fleet may still be creating the job; with the same ID it executes the message
+                // once.
                 self.outbox.set_unsent(UnsentMessage { turn, text: text.trim().to_owned() });
                 self.display.suggest_input(text);
             }

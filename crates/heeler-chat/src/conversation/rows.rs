@@ -12,6 +12,7 @@ use crate::{ChatJobInfo, ChatOutput, ChatSpeaker, EntryRole};
 impl Conversation {
     /// Handles a row of a job.
     pub(super) fn handle_row(&mut self, job: &JobId, at: u64, row: &JobRow) {
+        // The answer becomes insights and not a part of the transcript.
         if self.phase.is_insights_job(job) {
             if row.kind() == JobRowKind::Assistant
                 && let Some(text) = row.text("content")
@@ -31,6 +32,7 @@ impl Conversation {
         let mut prompts = PromptHandling::Include;
         if of == ChatSpeaker::Coordinator {
             prompts = self.prompt_handling(job, row);
+            // This comes before the entry, which marks the row as handled.
             self.apply_task_row(job, at, row);
         }
         self.update_activity(job, row);
@@ -65,6 +67,7 @@ impl Conversation {
 
     /// Handles a state change of a job.
     pub(super) fn handle_job_info(&mut self, info: ChatJobInfo) {
+        // Its cost belongs to the session that was left.
         if self.jobs.is_detached(&info.job) {
             return;
         }
@@ -95,6 +98,7 @@ impl Conversation {
             let session = session.clone();
             self.save_state(|state| {
                 state.session = Some(session);
+                // The reported session is the fork itself, so the next turn continues it directly.
                 state.cut = None;
                 state.is_fork = false;
             });

@@ -101,6 +101,7 @@ impl RunningTurn {
     /// Returns true if a row has a prompt of the person that the transcript lacks: the process
     /// ended before it was written, or the delivery was not confirmed.
     pub(super) fn is_unrecorded_prompt(&self, row: &JobRow) -> bool {
+        // The first line identifies a prompt; insights may have been added below it.
         let first = |text: &str| text.trim().lines().next().unwrap_or_default().to_owned();
         let is_prompt = matches!(row.kind(), JobRowKind::System { subtype: "user_input" });
         let is_prompt = is_prompt && !row.is_synthetic();
@@ -146,7 +147,6 @@ impl RunningTurn {
 /// Phase of the turn.
 #[derive(Default)]
 pub(super) enum TurnPhase {
-    /// No turn.
     #[default]
     Idle,
     /// The entry of the message may not be on disk yet, so the agent does not have it.
@@ -315,6 +315,7 @@ fn step_submitting(pending: PendingTurn, event: TurnEvent) -> TurnTransition {
     match event {
         TurnEvent::Accepted(job) => {
             let mut turn = RunningTurn::new(job, pending.initiator);
+            // Its entry is on disk, so the row of the prompt must not become a second one.
             turn.recorded_prompts.push(pending.text);
             (TurnPhase::Running(Box::new(turn)), Vec::new())
         }
@@ -341,6 +342,7 @@ fn step_running(mut turn: Box<RunningTurn>, event: TurnEvent) -> TurnTransition 
             }
         },
         TurnEvent::Interrupted => {
+            // The second interrupt does not wait for the agent.
             let (job, now) = (turn.job.clone(), turn.is_cancelled());
             turn.cancel();
             // Queued messages were meant for the interrupted turn: they return to the input for

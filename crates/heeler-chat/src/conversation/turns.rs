@@ -58,6 +58,7 @@ impl Conversation {
         }
         let command = command::parse_command(line);
         let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(ChatCommand::writes));
+        // A message to a worker is not written here, because the worker's rows will contain it.
         let is_to_worker = command.is_none() && self.display.view != ChatSpeaker::Coordinator;
         if writes && self.turn.is_copying() && !is_to_worker {
             return self.outbox.hold(line);
@@ -141,6 +142,8 @@ impl Conversation {
     }
 
     fn deliver_to_agent(&mut self, job: &JobId, text: String) {
+        // Delivered before it is written: a refused message is queued, and then starts a turn with
+        // an entry of its own.
         let delivered = self.fleet.send_message(job, &text);
         let turn = self.turn.running_job(job).expect("the route names the running turn's job");
         match delivered {
@@ -156,6 +159,7 @@ impl Conversation {
                     "it is not known if this arrived; it is shown if it did: {text} ({why})"
                 ));
             }
+            // The agent may just have ended its turn, so the message waits for the next one.
             Err(MessageDeliveryError::Refused(_)) => self.outbox.queue(text),
         }
     }
@@ -165,6 +169,7 @@ impl Conversation {
         if !self.phase.is_open() {
             return;
         }
+        // A turn that waited while the person was asked comes before queued messages.
         self.submit_pending_turn();
         if self.turn.is_idle()
             && let Some(text) = self.outbox.next_queued()
@@ -210,6 +215,7 @@ impl Conversation {
 
     fn turn_request(&self, id: Uuid, text: &str) -> TurnRequest {
         let state = self.state();
+        // Later turns continue the native session, which has the insights already.
         let insights = self.options.earlier_insights.as_ref().filter(|_| state.turns.is_empty());
         let prompt = match insights {
             Some(insights) => {
@@ -235,6 +241,7 @@ impl Conversation {
             TurnInitiator::Loop { task, .. } => task.clone(),
         };
         let started = ConversationTurn { turn, job: Some(job.clone()), by_loop, task };
+        // A crash before this loses nothing, because a resume finds the job by the turn's ID.
         self.save_state(|state| state.turns.push(started));
         self.fleet.watch_workers(&self.record.state().jobs());
         match self.follow_agent_job(&job) {
@@ -298,6 +305,7 @@ impl Conversation {
                 false => self.loop_failed(*index),
             }
         }
+        // The exit may be waiting for the end of this turn.
         self.apply_phase_event(ConversationPhaseEvent::ProgressMade);
     }
 
@@ -306,6 +314,7 @@ impl Conversation {
         if let ChatSpeaker::Worker(name) = self.display.view.clone() {
             return self.stop_worker(&name);
         }
+        // One key cancels whatever is in progress; phases ignore events that do not concern them.
         self.apply_turn_event(TurnEvent::CopyCancelled);
         self.cancel_background_task();
         self.return_held_lines();

@@ -32,6 +32,7 @@ impl Conversation {
         let (mut passed, mut taken_back) = (0_usize, None);
         let found = self.search_backwards(|entry| {
             if is_undo(entry) {
+                // Each mark takes back one of the turns before it.
                 passed += 1;
             } else if entry.role == EntryRole::User && is_turn(entry) {
                 if passed == 0 && taken_back.is_none() {

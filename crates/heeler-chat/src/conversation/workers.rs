@@ -18,6 +18,7 @@ impl Conversation {
     /// Updates the list of workers, and follows their new jobs.
     pub(super) fn update_workers(&mut self, workers: Vec<ChatWorkerInfo>) {
         for facts in workers {
+            // These workers belong to the session that was left.
             if facts.jobs.iter().any(|job| self.jobs.is_detached(&job.job)) {
                 continue;
             }
@@ -28,6 +29,8 @@ impl Conversation {
             match self.workers.get_mut(&name) {
                 Some(known) => known.facts = facts,
                 None => {
+                    // A worker is listed before its first entry, so that a crash does not leave an
+                    // unlisted file.
                     self.register_worker(&facts);
                     let recorded = self.find_recorded_jobs(&facts);
                     self.workers.push(ConversationWorker::new(facts, recorded));
@@ -95,6 +98,7 @@ impl Conversation {
             worker.recorded_jobs.insert(facts.job.clone());
             worker.questions.retain(|question| question.job != facts.job);
             self.display.push(ChatOutput::DeltaEnded { of });
+            // The next job has waited for the end of this one.
             self.follow_worker(&name);
         }
         self.apply_phase_event(ConversationPhaseEvent::ProgressMade);

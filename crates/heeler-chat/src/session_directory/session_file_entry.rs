@@ -71,6 +71,7 @@ pub(super) fn read_metadata(
 ) -> (Utf8PathBuf, Result<SessionMetadata, String>) {
     let name = format!("{}{JSON}", found.id);
     let read = || {
+        // The ID comes from a person or from a file name, and becomes part of a path.
         validate_id(&found.id).map_err(|error| error.to_string())?;
         let path = resolve_inside(&found.folder, &name).map_err(|error| error.to_string())?;
         let text = heeler_transcript::untrusted_file::read_text(&path)

@@ -47,6 +47,7 @@ pub(super) fn summarize(heeler_folder: &Utf8Path, named: &SessionFileEntry) -> S
         opened_by: lock_holder(heeler_folder, &found.id),
         fault: None,
     };
+    // One unreadable session must not hide the others.
     if let Err(fault) = fill_summary(found, &mut listed) {
         listed.fault = Some(fault);
     }
@@ -61,6 +62,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     }
     let (_, metadata) = read_metadata(found);
     let metadata = metadata?;
+    // The keys of other programs are not documented, so the usual names are tried.
     listed.agent =
         metadata.state.agent.clone().or_else(|| foreign_text(&metadata, &["agent", "agentName"]));
     let folder =
@@ -72,6 +74,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     let path =
         resolve_inside(&found.folder, &metadata.transcript).map_err(|error| chain(&error))?;
     let boundary = find_inline_boundary(&path, &metadata).map_err(|error| chain(&error))?;
+    // Entries behind the boundary are counted in the array.
     let until = boundary.map_or(u64::MAX, |boundary| boundary.bytes);
     let counted = metadata.state.counted.unwrap_or_default();
     let counted = count_entries_from(&path, counted, until, COUNT_BYTES_MAX)
@@ -87,6 +90,7 @@ fn fill_summary(found: &SessionFileRef, listed: &mut SessionFileSummary) -> Resu
     listed.messages = counted.map(|counted| counted.entries + beyond);
     let ends = TranscriptPreview::read(&path, listed).map_err(|error| error.to_string())?;
     let inline = || inline.iter().map(|line| parse_entry(line));
+    // The inline entries come after those of the file.
     listed.first_message = ends.first.or_else(|| first_user_text(inline()));
     listed.last_message = last_message_text(inline()).or(ends.last);
     Ok(())
@@ -104,6 +108,7 @@ impl TranscriptPreview {
         let file = match untrusted_file::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                // A session without a message has no transcript yet.
                 return Ok(TranscriptPreview::default());
             }
             Err(error) => return Err(error),
@@ -143,6 +148,7 @@ fn read_at(file: &File, from: u64, len: usize) -> io::Result<Vec<u8>> {
 /// Returns the entries of the complete lines of a chunk. They are parsed lazily: most are never
 /// needed.
 fn entries(bytes: &[u8]) -> impl DoubleEndedIterator<Item = ConversationEntry> {
+    // The chunk may end within a line, and another program may have left a torn one.
     let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
     lines
         .filter(|line| serde_json::from_str::<serde::de::IgnoredAny>(line).is_ok())
@@ -184,6 +190,7 @@ fn parse_timestamp(value: &Json) -> Option<Timestamp> {
 }
 
 fn lock_holder(heeler_folder: &Utf8Path, id: &str) -> Option<String> {
+    // An unreadable lock is no reason to hide the session.
     let state = LockFile::probe(&heeler_folder.join(lock_name(id))).ok()??;
     Some(state.holder.map_or("another process".to_owned(), |holder| holder.to_string()))
 }

@@ -40,6 +40,8 @@ impl TranscriptContents {
     ) -> Result<(), SessionFileError> {
         for record in read_records(&self.path, 0)? {
             let record = record?;
+            // Entries that were appended since, or that the array has too, are not part of the
+            // content.
             if record.offset >= self.end {
                 break;
             }
@@ -95,6 +97,7 @@ impl SessionFile {
     /// Writes insights next to the session, for later sessions.
     pub fn save_insights(&mut self, text: &str) -> Result<(), SessionFileError> {
         let name = format!("{}{INSIGHTS_SUFFIX}", self.id());
+        // The file comes first, because the JSON file names it.
         replace_file(self.disk.as_ref(), &self.location.heeler_folder.join(&name), text.as_bytes())
             .map_err(SessionFileError::Disk)?;
         self.save(|about| about.insights = Some(name))

@@ -22,6 +22,7 @@ pub(crate) fn find_inline_boundary(
     if inline.is_empty() {
         return Ok(None);
     }
+    // A crash interrupted the move. The noted position is right although the file has grown since.
     if let Some(adopting) = metadata.state.adopting
         && adopting.entries < inline.len()
         && is_line_start(path, adopting.bytes)?

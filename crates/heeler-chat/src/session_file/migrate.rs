@@ -35,6 +35,7 @@ impl SessionFile {
             return Ok(());
         }
         if let Some(foreign) = self.location.foreign.clone() {
+            // An earlier attempt that failed later has copied the files already.
             if self.log.is_none() {
                 if !self.is_copied {
                     copy_files(
@@ -45,12 +46,14 @@ impl SessionFile {
                 }
                 self.open_log()?;
             }
+            // Opening the copy may have repaired it, which moves the boundary.
             let path = resolve_inside(&self.location.heeler_folder, &self.metadata.transcript)?;
             self.inline_boundary = find_inline_boundary(&path, &self.metadata)?;
         }
         if let Some(boundary) = self.inline_boundary {
             self.migrate_inline_entries(boundary)?;
         }
+        // Until this file exists the original counts; a crash before leaves nothing but leftovers.
         self.write_metadata()?;
         self.location.foreign = None;
         self.is_writable = true;
@@ -65,6 +68,7 @@ impl SessionFile {
             return Ok(None);
         };
         if let Some((done, _)) = self.copying.take_if(|(it, _)| it.is_done()) {
+            // After a failure no copy is in progress, so the next call starts another.
             done.join()?;
             self.is_copied = true;
             return Ok(None);
@@ -117,13 +121,16 @@ impl SessionFile {
             // file.
             self.metadata.state.adopting = Some(boundary);
             self.write_metadata_with(InlineTranscriptUpdate::Keep)?;
+            // The JSON file exists now, so the copy counts from here on.
             self.location.foreign = None;
             self.append_missing(&path, boundary, &lines)?;
         }
+        // The display may still have cursors that count entries of the array.
         self.adopted_offsets = vec![boundary.bytes];
         for record in read_records(&path, boundary.bytes)? {
             self.adopted_offsets.push(record?.next);
         }
+        // The caller saves this together with the new array, in one replacement.
         (self.metadata.state.adopting, self.inline_boundary) = (None, None);
         Ok(())
     }
@@ -135,6 +142,7 @@ impl SessionFile {
         boundary: InlineBoundary,
         lines: &[String],
     ) -> Result<(), SessionFileError> {
+        // An interrupted move has already appended some of the lines.
         let mut there = 0;
         for (record, line) in read_records(path, boundary.bytes)?.zip(lines) {
             if !is_same_entry(&record?.text, line) {
@@ -149,6 +157,7 @@ impl SessionFile {
                 bytes += line.len();
                 bytes <= MIGRATE_BATCH_BYTES
             });
+            // A line that is longer than a batch is a batch of its own.
             let (now, later) = rest.split_at(fitting.count().max(1));
             let now: Vec<&[u8]> = now.iter().map(String::as_bytes).collect();
             self.with_log(&ChatSpeaker::Coordinator, |log| {
@@ -214,6 +223,7 @@ fn is_same_file(a: &File, b: &File) -> io::Result<bool> {
 fn move_aside(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), DiskError> {
     for number in 1_u64.. {
         let aside = Utf8PathBuf::from(format!("{path}.left.{number}"));
+        // Leftovers may have entries that nothing else has, so each keeps a name of its own.
         match disk.rename_new(path, &aside) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => {

@@ -113,6 +113,7 @@ impl SessionFile {
         let mut passed = 0;
         for record in read_records(&self.transcript_path_of(of)?, end)?.take(entries) {
             let record = record?;
+            // The array has the entries from here on, so the cursor continues there.
             if record.offset >= boundary {
                 return Ok(EntryCursor(EntryPosition::Inline(entries - passed)));
             }
@@ -132,6 +133,7 @@ impl SessionFile {
         of: &ChatSpeaker,
         job: &JobId,
     ) -> Result<Option<u64>, SessionFileError> {
+        // The search below reads backwards, which takes long for a job without rows.
         if let Some(row) = self.last_rows.get(&(of.clone(), job.clone())) {
             return Ok(Some(*row));
         }
@@ -139,6 +141,7 @@ impl SessionFile {
             let source = parse_entry(text).source?;
             (source.job == *job).then_some(source.row)
         };
+        // The inline entries are the newest ones.
         if let Some(row) = self.inline_entries(of).iter().rev().find_map(|line| row_of(line)) {
             return Ok(Some(row));
         }
@@ -241,6 +244,7 @@ pub(crate) fn unterminated_record(
     let file = untrusted_file::open(path).ok()?;
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, torn.offset).ok()?;
     let text = String::from_utf8(bytes).ok()?;
+    // A complete object is an entry; a number may be the beginning of a longer one.
     serde_json::from_str::<Map<String, Json>>(&text).ok()?;
     Some(TranscriptRecord { offset: torn.offset, next: torn.offset + torn.len, text })
 }

@@ -35,6 +35,7 @@ pub(crate) fn count_entries_from(
         Err(error) if is_missing(&error.source) => 0,
         Err(error) => return Err(error),
     };
+    // The file may have been replaced or truncated since it was counted.
     let is_place = before.bytes <= end && is_line_start(path, before.bytes)?;
     let mut counted = if is_place { before } else { EntryCount::default() };
     if end - counted.bytes > bytes_max {

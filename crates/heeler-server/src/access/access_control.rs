@@ -38,6 +38,7 @@ pub struct WebEndpoint {
 impl WebEndpoint {
     /// Returns the URL that people open.
     pub fn url(&self) -> String {
+        // A proxy's URL works from everywhere, the local one only on this machine.
         self.origins.first().cloned().unwrap_or_else(|| local_url(&self.host, self.port))
     }
 }
@@ -83,12 +84,14 @@ impl AccessControl {
         let secret = AccessSecret::new()?;
         let until = now.checked_add(LINK_LIFETIME).unwrap_or(Timestamp::MAX);
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        // Expired links go first, so that they never push out a link that still works.
         links.retain(|_, link| link.expires_at > now);
         while links.len() >= LINKS_MAX {
             let oldest = links.iter().min_by_key(|(_, link)| link.expires_at);
             let Some(oldest) = oldest.map(|(hash, _)| hash.clone()) else { break };
             links.remove(&oldest);
         }
+        // Only the hash stays here, as for every other secret of access control.
         links.insert(
             secret.hash(),
             PendingLoginLink { user_name: user_name.to_owned(), scope, expires_at: until },
@@ -106,6 +109,7 @@ impl AccessControl {
     /// returned.
     pub(super) fn take_link(&self, secret: &str, now: Timestamp) -> Option<PendingLoginLink> {
         let hash = heeler_model::secret_hash(secret);
+        // One locked step decides, so that two browsers cannot both use the link.
         let link = self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash)?;
         (link.expires_at > now).then_some(link)
     }
@@ -116,7 +120,10 @@ impl AccessControl {
 
     /// Returns the cookie name for the browser that sent a request.
     pub(super) fn cookie_name_for(&self, uri: &Uri, headers: &HeaderMap) -> CookieName {
+        // A request without a host was refused before; the default matches no cookie of a real
+        // host.
         let authority = authority(uri, headers).unwrap_or_default();
+        // Requests with and without an Origin must find the same cookie, so only the host decides.
         CookieName::new(&self.url, authority, self.allowed_hosts.is_secure(None, authority))
     }
 

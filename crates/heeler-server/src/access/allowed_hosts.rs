@@ -21,6 +21,7 @@ impl AllowedHosts {
         let of_origin =
             |origin: &String| Some(origin_authority(origin)?.host().to_ascii_lowercase());
         let mut hosts: Vec<String> = origins.iter().filter_map(of_origin).collect();
+        // Browsers resolve `localhost` themselves, so no other site can rebind it.
         hosts.extend(["localhost".to_owned(), bracket_ipv6(host).to_ascii_lowercase()]);
         AllowedHosts { hosts, origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect() }
     }
@@ -33,7 +34,9 @@ impl AllowedHosts {
         if self.hosts.contains(&host) {
             return true;
         }
+        // DNS rebinding needs a name, so an address is safe if it is one of this machine.
         let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        // A dual-stack socket reports IPv4 addresses as mapped IPv6 addresses.
         let is_ours = |address: IpAddr| address.is_loopback() || address == local.to_canonical();
         address.is_ok_and(|address| is_ours(address.to_canonical()))
     }
@@ -41,6 +44,7 @@ impl AllowedHosts {
     /// Returns true if an Origin header names a page of this dashboard.
     pub(super) fn is_own_page(&self, origin: &str, authority: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
+        // Without a proxy there is no TLS, so only `http` can be this server.
         self.origins.contains(&origin)
             || origin == format!("http://{}", authority.to_ascii_lowercase())
     }
@@ -58,6 +62,7 @@ impl AllowedHosts {
     /// Returns true if the browser reached the dashboard through TLS.
     pub(super) fn is_secure(&self, origin: Option<&str>, authority: &str) -> bool {
         let secure = |origin: &str| origin.starts_with("https://");
+        // A proxy may replace the Host, but the Origin is what the browser itself uses.
         match origin {
             Some(origin) => secure(&origin.to_ascii_lowercase()),
             None => {
@@ -70,11 +75,13 @@ impl AllowedHosts {
 
 /// Returns the host that a request names, from the URI or the only Host header.
 pub(super) fn authority<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
+    // An absolute request target carries the host itself, and takes precedence over the header.
     if let Some(authority) = uri.authority() {
         return Some(authority.as_str());
     }
     let mut hosts = headers.get_all(HOST).into_iter();
     let host = hosts.next()?.to_str().ok()?;
+    // A proxy may read the other of two headers, so two count as none.
     hosts.next().is_none().then_some(host)
 }
 
@@ -88,6 +95,7 @@ pub(super) fn origin_header(headers: &HeaderMap) -> Option<&str> {
 
 /// Parses `host[:port]`; user information is rejected.
 fn parse_authority(text: &str) -> Option<Authority> {
+    // `Authority` accepts user information, which no Host header may have.
     text.parse::<Authority>().ok().filter(|_| !text.contains('@'))
 }
 
@@ -106,6 +114,8 @@ fn bracket_ipv6(host: &str) -> String {
 /// Returns the URL that a browser on this machine opens.
 pub(super) fn local_url(host: &str, port: u16) -> String {
     let host = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        // Listening on all addresses is possible, but a browser cannot open the unspecified
+        // address.
         Ok(IpAddr::V4(address)) if address.is_unspecified() => "127.0.0.1".to_owned(),
         Ok(IpAddr::V6(address)) if address.is_unspecified() => "[::1]".to_owned(),
         _ => bracket_ipv6(host),

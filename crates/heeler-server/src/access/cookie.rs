@@ -31,6 +31,7 @@ pub(super) struct CookieName {
 impl CookieName {
     /// Returns the cookie name for a fleet at `url` whose host is `authority` in the browser.
     pub(super) fn new(url: &str, authority: &str, is_strict: bool) -> CookieName {
+        // `[::1]` has colons but no port; its last part is not a number.
         let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         let port = port.map(|port| format!("{port}-")).unwrap_or_default();
         let tag = &secret_hash(url)[..TAG_CHARS];
@@ -39,6 +40,8 @@ impl CookieName {
 
     /// Returns the cookie's value, or `None` if the cookie is missing or sent twice.
     pub(super) fn value_in<'h>(&self, headers: &'h HeaderMap) -> Option<&'h str> {
+        // Any app on the host can set the plain cookie, but not the prefixed one, so that one comes
+        // first.
         let plain = || find_cookie(headers, &self.plain).filter(|_| !self.is_strict);
         find_cookie(headers, &self.host_prefixed_name()).or_else(plain)
     }
@@ -50,6 +53,7 @@ impl CookieName {
             true => cookie_header(&self.host_prefixed_name(), value, age, "; Secure"),
             false => cookie_header(&self.plain, value, age, ""),
         };
+        // Sensitive values are left out where headers are logged.
         header.set_sensitive(true);
         header
     }
@@ -57,6 +61,7 @@ impl CookieName {
     /// Returns the `Set-Cookie` headers that delete both forms of the cookie.
     pub(super) fn clear_headers(&self) -> [HeaderValue; 2] {
         [
+            // Browsers ignore a deletion of this cookie without `Secure`.
             cookie_header(&self.host_prefixed_name(), "", 0, "; Secure"),
             cookie_header(&self.plain, "", 0, ""),
         ]
@@ -83,11 +88,13 @@ fn find_cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
     let mut found = pairs.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim());
     let value = found.next()?;
+    // Somebody else set the second cookie, and it is unknown which one that is.
     found.next().is_none().then_some(value)
 }
 
 /// Returns the CSRF token that belongs to a login cookie.
 pub(super) fn csrf_token(cookie: &str) -> String {
+    // The prefix makes the token differ from the hash that the database stores.
     secret_hash(&format!("heeler csrf {cookie}"))
 }
 

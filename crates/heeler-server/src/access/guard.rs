@@ -68,6 +68,7 @@ impl RouteAccess {
     fn from_path(path: &str) -> RouteAccess {
         match path {
             "/login" => RouteAccess::Public,
+            // The slash at the end keeps paths that only begin alike from being public.
             _ if path.starts_with("/assets/") => RouteAccess::Public,
             _ if path.starts_with("/hooks/") => RouteAccess::Webhook,
             _ => RouteAccess::Authenticated,
@@ -81,6 +82,7 @@ pub(super) async fn guard_and_count(
     request: Request,
     next: Next,
 ) -> Response {
+    // The guard consumes the request, so its labels are taken before.
     let measured = metrics::MeasuredRequest::from_request(&request);
     let response = guard(&app, request, next).await;
     app.metrics.record_request(&measured, response.status());
@@ -92,6 +94,7 @@ async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Res
     let mut response = match check_request(app, &mut request).await {
         Ok(pass) => {
             let response = next.run(request).await;
+            // Other replies end soon, but a stream would outlive its revoked credential.
             match pass.filter(|_| is_stream(&response)) {
                 Some(pass) => end_when_revoked(Arc::clone(app), pass, response),
                 None => response,
@@ -99,6 +102,7 @@ async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Res
         }
         Err(refused) => refused,
     };
+    // Added last, so that refusals have the headers too.
     let headers = response.headers_mut();
     headers.reserve(SECURITY_HEADERS.len() + 1);
     for (name, value) in SECURITY_HEADERS {
@@ -127,11 +131,13 @@ fn end_when_revoked(
     pass: RequestCredential,
     response: Response,
 ) -> Response {
+    // A change before this point is noticed after the interval at the latest.
     let mut changes = app.access.identities.subscribe();
     let turned_out = async move {
         loop {
             // Waits for a change of access, or for the time to check the expiry.
             let _change = tokio::time::timeout(REVALIDATE_INTERVAL, changes.changed()).await;
+            // An error ends the stream too: a caller that cannot be identified gets nothing more.
             if !matches!(identify(&app, &pass).await, Ok(Some(_))) {
                 return;
             }
@@ -153,13 +159,16 @@ async fn check_request(
             ProblemDetails::internal_error("the connection has no peer address").into_response()
         );
     };
+    // Cookies do not count for webhooks, so a page of another site gains nothing by calling one.
     if access == RouteAccess::Webhook {
+        // A wrong token is no error here, because the signature may still be right.
         if let Ok(Some((identity, _))) = authenticate_token(app, request.headers()).await {
             let caller = build_caller(app, &identity, None, request.method(), peer).await;
             request.extensions_mut().insert(caller);
         }
         return Ok(None);
     }
+    // Public routes are checked too: the login form must not work through DNS rebinding.
     check_host(app, request, peer).map_err(ProblemDetails::into_response)?;
     check_origin(app, request).map_err(ProblemDetails::into_response)?;
     if access == RouteAccess::Public {
@@ -170,6 +179,8 @@ async fn check_request(
         Ok(None) => return Err(unauthenticated_response(request)),
         Err(problem) => return Err(problem.into_response()),
     };
+    // The logout form cannot set a header; it carries the token in its body, where its handler
+    // checks it.
     if let Some(expected) = &csrf
         && !request.method().is_safe()
         && request.uri().path() != "/logout"
@@ -187,6 +198,7 @@ fn check_host(
     request: &Request,
     peer: TcpPeer,
 ) -> Result<(), ProblemDetails> {
+    // Without a host, or with two, the name is empty, which is never allowed.
     let name = authority(request.uri(), request.headers()).unwrap_or_default();
     if app.access.allowed_hosts.is_allowed_host(name, peer.local.ip()) {
         return Ok(());
@@ -201,6 +213,7 @@ fn check_host(
 fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), ProblemDetails> {
     let headers = request.headers();
     let name = authority(request.uri(), headers).unwrap_or_default();
+    // Browsers omit the Origin of plain GET requests, but `Sec-Fetch-Site` still names the sender.
     let is_ours = match origin_header(headers) {
         Some(origin) => app.access.allowed_hosts.is_own_page(origin, name),
         None => !is_cross_site(request.method(), headers),
@@ -222,6 +235,7 @@ fn check_origin(app: &SharedServerState, request: &Request) -> Result<(), Proble
 fn is_cross_site(method: &Method, headers: &HeaderMap) -> bool {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_visit = method.is_safe() && header("sec-fetch-mode") == Some("navigate");
+    // Another port or a sibling domain is `same-site`, and may belong to somebody else.
     matches!(header("sec-fetch-site"), Some("cross-site" | "same-site")) && !is_visit
 }
 
@@ -232,6 +246,8 @@ async fn authenticate(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<Option<(AuthIdentity, RequestCredential, Option<String>)>, ProblemDetails> {
+    // There is no fallback to the cookie: a rejected token must not act as the user who is logged
+    // in.
     if headers.contains_key(AUTHORIZATION) {
         return Ok(authenticate_token(app, headers)
             .await?
@@ -250,6 +266,7 @@ async fn authenticate_token(
     headers: &HeaderMap,
 ) -> Result<Option<(AuthIdentity, RequestCredential)>, ProblemDetails> {
     let mut given = headers.get_all(AUTHORIZATION).into_iter();
+    // A proxy may read the other of two headers, so neither of them counts.
     let (Some(given), None) = (given.next(), given.next()) else { return Ok(None) };
     let Some((scheme, token)) = given.to_str().ok().and_then(|it| it.split_once(' ')) else {
         return Ok(None);
@@ -281,18 +298,23 @@ async fn identify(
     let RequestCredential { kind, hash } = pass.clone();
     let identity = match known.get(kind, &hash) {
         Ok(identity) => Some(identity),
+        // The generation is older than the read, so a revocation during the read prevents the
+        // caching.
         Err(age) => {
             let credential_hash = hash.clone();
             let found = app
                 .read(move |records| IdentityCache::look_up(records, kind, &credential_hash))
                 .await;
             let found = found.map_err(hide_internal_details)?;
+            // Unknown secrets are not cached: guesses must not push out the entries of real
+            // callers.
             if let Some(identity) = &found {
                 known.insert(kind, &hash, identity, age);
             }
             found
         }
     };
+    // The expiry is checked at each use, because a cached identity may have expired since.
     Ok(identity.filter(|identity| identity.is_valid(now)))
 }
 
@@ -324,6 +346,7 @@ async fn build_caller(
     method: &Method,
     peer: TcpPeer,
 ) -> RequestCaller {
+    // Reading `/proc` is expensive, and a request that only reads does not need the result.
     let origin = if method.is_safe() { Caller::Unknown } else { identify_peer(peer).await };
     record_token_use(app, identity).await;
     RequestCaller {
@@ -337,6 +360,7 @@ async fn build_caller(
 /// Determines if a person or a process of a run is at the other end of a connection.
 pub(crate) async fn identify_peer(peer: TcpPeer) -> Caller {
     let looked = tokio::task::spawn_blocking(move || peer_caller::find_caller(peer)).await;
+    // If the lookup panics, the caller counts as unknown and may change nothing.
     looked.unwrap_or(Caller::Unknown)
 }
 
@@ -347,9 +371,12 @@ async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
         return;
     }
     let order = AccessOperation::TokensUsed { tokens: vec![token.id.clone()] };
+    // The daemon itself makes this record; as a change by an unknown caller it would be refused.
     let (handle, by) = (app.dispatcher.with_caller(Caller::Person), identity.caller_name());
     let command = DaemonCommand::Access { order, by };
+    // Sending blocks while the dispatcher is busy.
     let sent = tokio::task::spawn_blocking(move || handle.send(command, Box::new(|_| {}))).await;
+    // A lost record only makes the time of last use less precise, so the request continues.
     if !matches!(sent, Ok(Ok(()))) {
         tracing::debug!("cannot record the use of a token");
     }
@@ -360,6 +387,7 @@ fn unauthenticated_response(request: &Request) -> Response {
     let path = request.uri().path();
     let accepts = request.headers().get_all(ACCEPT).into_iter();
     let wants_page = accepts.filter_map(|it| it.to_str().ok()).any(|it| it.contains("text/html"));
+    // Only a visit is redirected: the body of a change would be lost.
     if request.method().is_safe() && wants_page && !path.starts_with("/api/") {
         let next = request.uri().path_and_query().map_or("/", |it| it.as_str());
         let next = percent_encode(next);
@@ -383,6 +411,7 @@ fn unauthenticated_response(request: &Request) -> Response {
 /// Returns a redirect to another page of the dashboard.
 pub(super) fn redirect(to: &str) -> Response {
     let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    // After a 303 a browser sends a GET, also in reply to a form.
     (StatusCode::SEE_OTHER, [(LOCATION, to)], Body::empty()).into_response()
 }
 

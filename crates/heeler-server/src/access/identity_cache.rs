@@ -109,12 +109,16 @@ impl IdentityCache {
         age: u64,
     ) {
         let mut seen = self.lock();
+        // The lookup may have read the state from before a revocation.
         if seen.generation != age {
             return;
         }
         if seen.identities.len() >= CACHE_ENTRIES_MAX {
+            // An order of eviction is not worth its cost, because every entry lives for two seconds
+            // only.
             seen.identities.clear();
         }
+        // The time is monotonic, so that a changed clock does not prolong an entry.
         seen.identities.insert((kind, hash.to_owned()), (identity.clone(), Instant::now()));
     }
 
@@ -123,6 +127,7 @@ impl IdentityCache {
         let mut seen = self.lock();
         seen.generation += 1;
         seen.identities.clear();
+        // The lock is released first, because subscribers look up identities at once.
         drop(seen);
         self.invalidations.send_replace(());
     }
@@ -136,6 +141,7 @@ impl IdentityCache {
     /// [`USE_RECORD_INTERVAL`] returns false.
     pub(super) fn should_record_use(&self, token: &AccessToken, now: Timestamp) -> bool {
         let is_recent = |at: Timestamp| now.duration_since(at) < USE_RECORD_INTERVAL;
+        // Uses that an earlier daemon recorded count too.
         if token.used_at.is_some_and(is_recent) {
             return false;
         }
@@ -143,6 +149,7 @@ impl IdentityCache {
         if seen.use_recorded_at.get(&token.id).is_some_and(|at| is_recent(*at)) {
             return false;
         }
+        // Only recent entries matter, so the map does not grow with revoked tokens.
         seen.use_recorded_at.retain(|_, at| is_recent(*at));
         seen.use_recorded_at.insert(token.id.clone(), now);
         true

@@ -82,6 +82,7 @@ async fn show_login(
         return Ok(refused_page(StatusCode::FORBIDDEN, &next, "", why));
     };
     let method = LoginMethod::Link { name: link.user_name, scope: link.scope };
+    // A page and not a redirect, because browsers would not send the new cookie with a redirect.
     let mut response = html(logged_in_page(PRODUCT, &next));
     match create_login(&app, &head, by, method).await? {
         Ok(cookie) => response.headers_mut().insert(SET_COOKIE, cookie),
@@ -109,6 +110,7 @@ async fn log_in(
     let LoginForm { user: name, password, next } = read_form(&head, body).await?;
     let next = safe_redirect_path(next.as_deref());
     let (attempt, address) = (login_attempt(&app, &head, peer, &name), peer.address.ip());
+    // The attempt counts before the check, so that parallel guesses cannot pass the limit together.
     let admitted = app.access.limiter().begin_attempt(&attempt, Instant::now());
     if let Err(wait) = admitted {
         return Ok(too_many_attempts(wait, &next, &name));
@@ -118,7 +120,9 @@ async fn log_in(
         return Ok(refused_page(StatusCode::UNAUTHORIZED, &next, &name, WRONG_CREDENTIALS));
     };
     app.access.limiter().record_success(&attempt);
+    // The process lookup is expensive, so only a correct password causes it.
     let by = identify_peer(peer).await;
+    // The hash goes along, so that a password that was changed meanwhile logs nobody in.
     match create_login(&app, &head, by, LoginMethod::Password { name: known, hash }).await? {
         Ok(cookie) => {
             let mut response = redirect(&next);
@@ -146,6 +150,7 @@ async fn check_password(
 ) -> Result<Option<(AccessName, String)>, ProblemDetails> {
     let permit = app.access.password_permits.acquire().await;
     let _permit = permit.expect("the semaphore is never closed");
+    // A name that cannot exist still costs a hash, so that the reply takes as long as for others.
     let name: Option<AccessName> = name.parse().ok();
     let looked_up = name.clone();
     let known = app
@@ -159,6 +164,7 @@ async fn check_password(
     let is_match = tokio::task::spawn_blocking(move || {
         password::verify_password_hash(&password, known.as_deref())
     });
+    // A check that panicked must not log anybody in.
     let is_match = is_match.await.unwrap_or(false);
     Ok(name.zip(hash).filter(|_| is_match))
 }
@@ -179,6 +185,7 @@ async fn create_login(
     let scope = heeler_model::AccessScope::Read;
     let caller =
         RequestCaller { name: by.clone(), scope, engine_caller: origin_of_peer, csrf_token: None };
+    // Only the hash is recorded, so that a copy of the database logs nobody in.
     let order = AccessOperation::Login { hash: secret.hash(), who: method };
     match app.send_command(&caller, DaemonCommand::Access { order, by }).await {
         Ok(_) => {
@@ -219,6 +226,7 @@ async fn log_out(
     }
     let order = AccessOperation::Logout { hash: secret_hash(&cookie) };
     app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
+    // The login has ended in the record before, so a copy of the cookie is useless too.
     let mut response = redirect("/login");
     for cookie in name.clear_headers() {
         response.headers_mut().append(SET_COOKIE, cookie);
@@ -251,6 +259,7 @@ fn html(page: Markup) -> Response {
 }
 
 fn too_many_attempts(wait: Duration, next: &str, name: &str) -> Response {
+    // Rounded up, so that a client that waits exactly this long is admitted.
     let seconds = wait.as_secs() + 1;
     let why = format!("Too many attempts: try again in {seconds} s.");
     let mut response = refused_page(StatusCode::TOO_MANY_REQUESTS, next, name, &why);
@@ -261,6 +270,7 @@ fn too_many_attempts(wait: Duration, next: &str, name: &str) -> Response {
 /// Returns a path on the dashboard. A `next` that would lead elsewhere becomes `/`.
 fn safe_redirect_path(next: Option<&str>) -> String {
     let is_own = |next: &&str| {
+        // Browsers take `//host` and `/\host` for another site.
         let mut bytes = next.bytes();
         bytes.next() == Some(b'/')
             && !matches!(bytes.next(), Some(b'/' | b'\\'))

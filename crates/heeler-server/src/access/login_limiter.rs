@@ -88,6 +88,7 @@ impl LoginLimiter {
         now: Instant,
     ) -> Result<(), Duration> {
         let address = attempt.address.map(network);
+        // Old failures go before the check, so that they cause no wait.
         self.addresses.retain(|_, tries| tries.is_recent(now));
         self.names.retain(|_, tries| tries.is_recent(now));
         self.total = self.total.filter(|tries| tries.is_recent(now));
@@ -98,6 +99,8 @@ impl LoginLimiter {
         let of_name = tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, NAME_WAIT_MAX, now));
         let of_all =
             self.total.and_then(|it| it.remaining_wait(FREE_ATTEMPTS_TOTAL, TOTAL_WAIT_MAX, now));
+        // `None` is less than any wait. A refused attempt is not counted, so it does not prolong
+        // the wait.
         if let Some(wait) = of_address.max(of_name).max(of_all) {
             return Err(wait);
         }
@@ -119,6 +122,7 @@ impl LoginLimiter {
         if let Some(name) = &attempt.name {
             self.names.remove(name);
         }
+        // Only this attempt is taken back, because the failures of others still count.
         if let Some(all) = &mut self.total {
             all.count = all.count.saturating_sub(1);
         }
@@ -140,6 +144,7 @@ fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key:
 /// Returns the unit that one customer controls: an IPv4 address, or the /64 network of an IPv6
 /// address.
 fn network(address: IpAddr) -> IpAddr {
+    // Mapped IPv4 addresses would all be in one /64 network.
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -15,6 +15,7 @@ use crate::tcp_table::{self, TcpSocketEntry};
 /// Returns the caller at the other end. Reads much of `/proc`.
 pub(super) fn find_caller(peer: TcpPeer) -> Caller {
     let address = canonical(peer.address);
+    // Agents run on this machine only.
     if !is_local_address(address.ip()) {
         return Caller::Person;
     }
@@ -38,6 +39,7 @@ fn caller_of_socket(socket: &TcpSocketEntry, holders: &[u32], own_user: u32) -> 
     });
     match found.first() {
         Some(origin) => *origin,
+        // The kernel reports root for a closed socket, so without an inode the user means nothing.
         None if socket.inode != 0 && socket.user != own_user => Caller::Person,
         None => Caller::Unknown,
     }
@@ -49,6 +51,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// Returns true if an address belongs to this machine: only then can a socket be bound to it.
 fn is_local_address(address: IpAddr) -> bool {
+    // A client on this machine may also use the address of another interface.
     address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
 }
 

@@ -86,9 +86,11 @@ async fn create(
     caller: RequestCaller,
     JsonBody(order): JsonBody<CreateTokenBody>,
 ) -> JsonResult<CreateTokenResponse> {
+    // There is no idempotency key here: a recorded reply would have to contain the token.
     let secret =
         AccessSecret::token().map_err(|error| ProblemDetails::internal_error(error.to_string()))?;
     let CreateTokenBody { name, scope, expires_at } = order;
+    // Only the hash leaves this function, apart from the one reply.
     let (hash, token_name) = (secret.hash(), name.to_string());
     let id = TokenId::from_hash(&hash).to_string();
     let order = AccessOperation::CreateToken { name, scope, hash, expires_at };

@@ -97,6 +97,7 @@ async fn answer(
     PathParams(IdPathParams { id }): PathParams<IdPathParams>,
     JsonBody(order): JsonBody<AnswerApprovalBody>,
 ) -> JsonResult<MessageReply> {
+    // Commands take complete IDs, so a prefix is resolved here.
     let approval = app.read(move |records| Ok(records.reader()?.find_approval(&id)?.id)).await?;
     let AnswerApprovalBody { approve, text, updated_input } = order;
     let answer = ApprovalAnswer { approve, text, updated_input };

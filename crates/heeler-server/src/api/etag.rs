@@ -72,6 +72,7 @@ impl TaggedResponse {
         response.headers_mut().insert(ETAG, tag);
         if is_known {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
+            // A 304 has no body that the type could describe.
             response.headers_mut().remove(CONTENT_TYPE);
         } else {
             *response.body_mut() = Body::from(bytes);
@@ -102,6 +103,7 @@ fn compute_etag(bytes: &[u8]) -> HeaderValue {
 /// Returns true if a header contains an ETag, weak or strong.
 fn matches_etag(header: &HeaderValue, tag: &HeaderValue) -> bool {
     let Ok(text) = header.to_str() else { return false };
+    // A proxy that compresses replies makes their tags weak.
     let is_it = |one: &str| tag == one.trim().trim_start_matches("W/");
     text.trim() == "*" || text.split(',').any(is_it)
 }

@@ -62,6 +62,7 @@ async fn status(
     caller: RequestCaller,
     QueryParams(params): QueryParams<FleetStatusParams>,
 ) -> EncodedJsonResult<FleetStatus> {
+    // Without a reply of the dispatcher the recorded part is still shown, together with the reason.
     let daemon = match app.send_command(&caller, DaemonCommand::Status).await {
         Ok(CommandReply::Status(status)) => Ok(*status),
         Ok(_) => Err("unexpected reply".to_owned()),
@@ -166,6 +167,7 @@ async fn health(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> JsonResult<HealthResponse> {
+    // The dispatcher may still reply although the state is not readable.
     app.read(|records| records.check_readable()).await?;
     match app.send_command(&caller, DaemonCommand::Status).await? {
         CommandReply::Status(status) => {

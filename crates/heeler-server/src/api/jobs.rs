@@ -212,6 +212,7 @@ async fn trigger(
         take_in: order.take_in,
         output_file: order.output_file,
         attended: order.attended,
+        // Unlike Heeler's own programs, callers of the API cannot choose the trigger.
         trigger: TriggerType::Manual,
         priority: order.priority,
         ..JobRequest::new(agent)

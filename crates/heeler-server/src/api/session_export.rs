@@ -68,10 +68,12 @@ async fn export(
 ) -> Result<Response, ProblemDetails> {
     let files =
         if params.workspace { SnapshotInclusion::Included } else { SnapshotInclusion::Excluded };
+    // Snapshots may contain secrets, and files that were deleted since.
     if files == SnapshotInclusion::Included && caller.scope < AccessScope::Admin {
         let detail = format!("{} may not export files: this needs the scope admin", caller.name);
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "not-allowed", detail));
     }
+    // Acquired before the records are read, so that a refusal costs nothing.
     let permit = app.expensive_reads.acquire_export()?;
     let export = app.read(move |records| records.export(&id, files)).await?;
     let name = format!("attachment; filename=\"{}.json\"", export.session.id);
@@ -108,6 +110,7 @@ impl SessionExportStream {
     ) -> SessionExportStream {
         let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
         let thread = spawn_blocking(move || {
+            // The thread may outlive the request, and counts until it ends.
             let _permit = permit;
             write(ExportChannelWriter(sender))
         });
@@ -119,6 +122,7 @@ impl SessionExportStream {
         if let Some(piece) = self.chunks.recv().await {
             return Some(Ok(piece));
         }
+        // The channel closes when the thread ends, so this does not wait long.
         let failed = match self.thread.take()?.await {
             Ok(Ok(())) => return None,
             Ok(Err(error)) => error,
@@ -146,6 +150,7 @@ struct ExportChannelWriter(mpsc::Sender<Bytes>);
 
 impl Write for ExportChannelWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // `BufWriter` passes a large write on unbuffered, so it is split here.
         let piece = &bytes[..bytes.len().min(CHUNK_BYTES)];
         let sent = self.0.blocking_send(Bytes::copy_from_slice(piece));
         sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;

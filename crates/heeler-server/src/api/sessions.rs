@@ -280,6 +280,7 @@ async fn delete(
     let session = app
         .read(move |records| {
             let reader = records.reader()?;
+            // Only a purge also finds a session that is in the trash.
             match (find_session(&reader, &id), find_deleted_sessions(&reader, &id)?.as_slice()) {
                 (Ok(session), _) => Ok(session.id),
                 (Err(_), [one]) if params.purge => Ok(one.id.clone()),

@@ -34,6 +34,7 @@ pub(super) async fn agent_page(
 ) -> PageResult {
     let context = PageContext::load(app, &caller).await;
     let (now, zone) = (context.frame.now, context.frame.zone.clone());
+    // A former agent is not in the config any more, but its history is kept.
     let past = context.read(|records| records.past_agents()).await?;
     if past.contains(&name) {
         let of = name.clone();

@@ -52,6 +52,7 @@ fn build_query(
     let query = JobListQuery {
         agent: non_empty(&agent),
         status,
+        // An age that reaches beyond all time is no limit.
         since: age.and_then(|age| context.frame.now.checked_sub(age).ok()),
         before: non_empty(&before),
         limit: PAGE_SIZE,

@@ -116,6 +116,7 @@ impl PageContext {
     }
 
     pub(crate) fn page_error(&self, problem: ProblemDetails) -> PageError {
+        // Boxed, because a large error would make every result large.
         PageError { frame: Box::new(self.frame.clone()), problem }
     }
 }

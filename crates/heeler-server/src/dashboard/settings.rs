@@ -34,11 +34,13 @@ fn load_view(
     is_admin: bool,
     now: Timestamp,
 ) -> Result<SettingsView, QueryError> {
+    // Only administrators may see who else has access.
     let access = match is_admin {
         true => Some((records.tokens(now)?, records.users()?)),
         false => None,
     };
     Ok(SettingsView {
+        // A config that cannot be shown must not hide the other settings.
         config: EffectiveConfig::of(&records.context()).map_err(|error| error.to_string()),
         health: health.clone(),
         costs: records.costs(CostGrouping::Agent, now.checked_sub(COST_PERIOD).ok())?,

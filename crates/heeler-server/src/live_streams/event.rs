@@ -22,6 +22,7 @@ pub(super) fn encode_event(id: Option<&str>, name: &str, data: &str) -> Bytes {
         text.extend(["id: ", id, "\n"]);
     }
     text.extend(["event: ", name, "\n"]);
+    // In an event a lone carriage return ends a line too.
     for line in data.split('\n').flat_map(|line| line.trim_end_matches('\r').split('\r')) {
         text.extend(["data: ", line, "\n"]);
     }
@@ -52,6 +53,7 @@ impl StreamRow {
     pub(super) fn new(at: RowPosition, text: &str) -> StreamRow {
         let id = at.to_string();
         if text.len() > EVENT_BYTES_MAX {
+            // With the number a client can read the row as a range.
             let data = format!("{{\"line\":{},\"bytes\":{}}}", at.line, text.len());
             let json = encode_event(Some(&id), "large", &data);
             return StreamRow { position: at, json, text: None, html: OnceLock::new() };
@@ -59,16 +61,19 @@ impl StreamRow {
         // In JSON a carriage return can only be whitespace; in an event it would end a line.
         let one_line = text.replace('\r', " ");
         let json = encode_event(Some(&id), "row", &one_line);
+        // The event ends with two line feeds, which follow the text.
         let start = json.len() - one_line.len() - 2;
         let text = Some(start..start + one_line.len());
         StreamRow { position: at, json, text, html: OnceLock::new() }
     }
 
     pub(super) fn encoded(&self, form: RowFormat) -> Bytes {
+        // A row that is too large has no text here, so it is sent alike in both formats.
         let Some(text) = self.text.clone().filter(|_| form == RowFormat::Html) else {
             return self.json.clone();
         };
         let make = || {
+            // The range was taken from a `str`, so nothing is replaced.
             let text = String::from_utf8_lossy(&self.json[text]);
             let html = heeler_pages::transcript::row_html(self.position.line, &text);
             encode_event(Some(&self.position.to_string()), "row", &html)

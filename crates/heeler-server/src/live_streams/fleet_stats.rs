@@ -34,6 +34,7 @@ pub(super) fn start_publisher(
     now: fn() -> Timestamp,
 ) -> io::Result<Arc<FleetStatsPublisher>> {
     let publisher = Arc::new(FleetStatsPublisher(watch::Sender::new(None)));
+    // The thread must not keep its own publisher alive.
     let weak = Arc::downgrade(&publisher);
     std::thread::Builder::new().name("live-fleet".to_owned()).spawn(move || {
         publish_changes(&weak, &records, &commits, now);
@@ -49,6 +50,7 @@ fn publish_changes(
 ) {
     let (mut seen, mut idle) = (None, 0);
     while let Some(publisher) = publisher.upgrade() {
+        // Loaded before the read: a commit in between causes one more read, never a missed one.
         let commit = commits.load(Ordering::SeqCst);
         idle += 1;
         if seen != Some(commit) || idle > IDLE_POLLS_MAX {
@@ -61,6 +63,7 @@ fn publish_changes(
                     publisher.0.send_if_modified(|known| known.replace(update) != Some(update));
                 }
                 Err(error) => {
+                    // `seen` stays as it is, so that the next pass tries again.
                     tracing::warn!(
                         reason = error_chain(&error),
                         "cannot read the fleet's activity"
@@ -68,6 +71,7 @@ fn publish_changes(
                 }
             }
         }
+        // Not held while sleeping, so that the thread ends with the last client.
         drop(publisher);
         std::thread::sleep(PUBLISH_INTERVAL);
     }
@@ -90,6 +94,7 @@ impl FleetStatsSubscriber {
         counted: StreamCountGuard,
     ) -> FleetStatsSubscriber {
         let mut updates = publisher.0.subscribe();
+        // A new client gets the current counts at once, not only the next change.
         updates.mark_changed();
         FleetStatsSubscriber {
             _publisher: publisher,

@@ -72,6 +72,7 @@ struct RowBuffer {
 impl RowBuffer {
     fn set_status(&mut self, json: &str) {
         let event = encode_event(None, "status", json);
+        // Most commits do not concern this job, so only another status gets a new number.
         if self.status.as_ref().is_none_or(|(_, known)| *known != event) {
             let number = self.status.as_ref().map_or(0, |(number, _)| *number);
             self.status = Some((number + 1, event));
@@ -105,7 +106,6 @@ pub(super) enum HubUpdate {
     Status(u64, Bytes),
     /// The next rows have left the buffer; read them from the source.
     Evicted,
-    /// Nothing new.
     NoChange,
     /// End of the stream.
     End(StreamEnd),
@@ -139,6 +139,7 @@ impl StreamHub {
 
     fn update(&self, change: impl FnOnce(&mut RowBuffer)) {
         change(&mut self.lock());
+        // The lock is free by now, because woken clients take it at once.
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -152,6 +153,8 @@ impl StreamHub {
         self.update(|ring| {
             ring.bytes += row.len();
             ring.rows.push_back(Arc::new(row));
+            // A row of the greatest size exceeds the limit alone; then clients read it from the
+            // file.
             while ring.rows.len() > BUFFER_ROWS_MAX || ring.bytes > BUFFER_BYTES_MAX {
                 let Some(evicted) = ring.rows.pop_front() else { break };
                 ring.bytes -= evicted.len();
@@ -204,18 +207,22 @@ impl StreamHub {
     /// status number.
     pub(super) fn next_update(&self, from: RowPosition, status: u64) -> HubUpdate {
         let ring = self.lock();
+        // Clients that reconnect get the remaining rows from the next hub.
         if ring.end == Some(StreamEnd::Broken) {
             return HubUpdate::End(StreamEnd::Broken);
         }
+        // While the job runs, its status does not wait for rows that a slow client has yet to read.
         if let Some((number, event)) = &ring.status
             && *number != status
             && ring.end.is_none()
         {
             return HubUpdate::Status(*number, event.clone());
         }
+        // As long as the start is unknown, no row can be known to be missing.
         if !ring.is_new && from < ring.start {
             return HubUpdate::Evicted;
         }
+        // Rows are added in the order of their positions.
         let first = ring.rows.partition_point(|row| row.position < from);
         let rows: Vec<Arc<StreamRow>> =
             ring.rows.iter().skip(first).take(CHUNK_ROWS).cloned().collect();
@@ -240,9 +247,11 @@ impl StreamHub {
         match &self.source {
             RowSource::File(path) => match path.get() {
                 Some(path) => Ok(read_file(path, from, offset)?),
+                // The job has not started, so it has no file yet.
                 None => Ok(RowChunk { rows: Vec::new(), next: from, offset: None }),
             },
             RowSource::Run(records, run) => {
+                // The query takes the last number that was seen, `from` is the next one.
                 let events =
                     records.workflow_run_events(run, from.line.saturating_sub(1), CHUNK_ROWS)?;
                 let rows: Vec<StreamRow> = events.iter().map(row_from_event).collect();
@@ -273,6 +282,7 @@ fn read_file(
     from: RowPosition,
     offset: Option<(u64, u64)>,
 ) -> Result<RowChunk, DiskError> {
+    // The offset belongs to one line, and the client may have continued in the buffer since.
     let mut lines = match offset.filter(|(line, _)| *line == from.line) {
         Some((line, offset)) => NumberedLineReader::open_at(path, line, offset)?,
         None => NumberedLineReader::open(path, from.line)?,
@@ -281,6 +291,7 @@ fn read_file(
     let mut next = from;
     while bytes < CHUNK_BYTES && rows.len() < CHUNK_ROWS {
         let Some(line) = lines.next_line()? else { break };
+        // A lost newline may have joined several records in one line.
         for (part, record) in (0..).zip(&line.records) {
             let at = RowPosition { line: line.number, record: part };
             if at >= from {

@@ -41,6 +41,7 @@ pub(super) fn start_hub(
         FollowTarget::Job(_) | FollowTarget::Session(_) => RowSource::File(OnceLock::new()),
     };
     let hub = Arc::new(StreamHub::new(source));
+    // The thread must not keep its own hub alive.
     let feeder = HubFeeder { hub: Arc::downgrade(&hub), records, commits };
     std::thread::Builder::new().name("live".to_owned()).spawn(move || {
         let weak = feeder.hub.clone();
@@ -94,12 +95,16 @@ impl HubFeeder {
                             source.feed.follow_run(run);
                         }
                     }
+                    // The job was deleted. The end of this thread breaks the hub, so clients
+                    // reconnect and learn it.
                     Err(QueryError::NotFound { .. }) => return,
                     Err(error) => {
+                        // `seen` stays as it is, so that the next pass tries again.
                         tracing::warn!(reason = error_chain(&error), "cannot read a job");
                     }
                 }
             }
+            // Not held while waiting, so that the hub ends with its last client.
             drop(hub);
             if source.forward_next(&self.hub).is_err() {
                 return;
@@ -110,6 +115,7 @@ impl HubFeeder {
     fn follow_session(&self, session: &SessionId) {
         let (mut source, mut seen) = (HubSource::default(), None);
         while let Some(hub) = self.hub.upgrade() {
+            // A session keeps its transcript, so commits matter only until the file is found.
             if !source.feed.is_open()
                 && let Some(change) = self.changed_commit(seen)
             {
@@ -123,6 +129,7 @@ impl HubFeeder {
                     }
                 }
             }
+            // Not held while waiting, so that the hub ends with its last client.
             drop(hub);
             if source.forward_next(&self.hub).is_err() {
                 return;
@@ -143,6 +150,7 @@ impl HubFeeder {
                     }
                 }
             }
+            // Not held while waiting, so that the hub ends with its last client.
             drop(hub);
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -155,7 +163,10 @@ impl HubFeeder {
         run: &str,
         last: &mut u64,
     ) -> Result<bool, QueryError> {
+        // Read before the events: a run that is over by then has written all of them.
         let now = self.records.workflow_run_update(run)?;
+        // Unlike a transcript, events are read from the first one, so the buffer begins with the
+        // run.
         if *last == 0 {
             hub.begin_at(RowPosition::default());
         }
@@ -205,12 +216,14 @@ impl HubSource {
             return;
         }
         let first = self.feed.open_file(path);
+        // The path comes first, because clients may read the file as soon as the start is known.
         drop(known.set(path.to_owned()));
         hub.begin_at(first);
     }
 
     /// Adds all rows that are in the file now.
     pub(super) fn read_to_end(&mut self, hub: &StreamHub) -> Result<(), FileReplacedError> {
+        // The end of the job may be known before the follower has noticed the last rows.
         self.feed.check_file();
         while let Some(event) = self.feed.next(Duration::ZERO) {
             forward_event(hub, event)?;
@@ -226,6 +239,7 @@ impl HubSource {
             let Some(event) = self.feed.next(wait) else { break };
             let Some(hub) = hub.upgrade() else { break };
             forward_event(&hub, event)?;
+            // Only the first event is worth a wait; those behind it are passed on as one batch.
             wait = Duration::ZERO;
         }
         Ok(())

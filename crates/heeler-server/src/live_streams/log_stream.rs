@@ -55,6 +55,7 @@ impl LogStreamReader {
                 Ok(events) => return Some(events),
                 Err(error) => {
                     tracing::debug!(%error, "cannot read the log for a client");
+                    // The client reconnects with the ID of its last line.
                     return None;
                 }
             }
@@ -71,6 +72,7 @@ impl LogStreamReader {
 
     async fn read(&mut self) -> io::Result<Bytes> {
         let (path, cursor, last) = (self.path.clone(), self.cursor.take(), self.last);
+        // If the read fails, the stream ends, so the reader need not come back.
         let lines = self.lines.take();
         let read = tokio::task::spawn_blocking(move || {
             let mut text = Vec::new();
@@ -80,6 +82,7 @@ impl LogStreamReader {
                 (None, Some(cursor)) => match LogLineReader::after(&path, &cursor)? {
                     Some(lines) => lines,
                     None => {
+                        // The file of the cursor was rotated away, so the client misses lines.
                         text.push(encode_event(None, "lagged", "{}"));
                         LogLineReader::last(&path, last)?
                     }

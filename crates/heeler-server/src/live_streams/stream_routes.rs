@@ -175,6 +175,7 @@ async fn job_stream(
     headers: HeaderMap,
 ) -> Result<Response, ProblemDetails> {
     let from = params.start_position(&headers)?;
+    // Short forms of an ID are resolved first, so that all clients of a job share one hub.
     let job = app.read(move |records| records.job_id(&id)).await?;
     let hub =
         app.live_streams.hub_for(&app.records, format!("job {job}"), FollowTarget::Job(job))?;
@@ -270,6 +271,7 @@ async fn log_stream(
             ProblemDetails::bad_request("`Last-Event-ID` is not the ID of a log line")
         })?),
     };
+    // Counted before the check, so that concurrent requests cannot pass the limit together.
     let reading = StreamCountGuard::new(&app.live_streams.log_readers);
     if app.live_streams.log_readers.load(Ordering::SeqCst) > LOG_READERS_MAX {
         return Err(too_many(&format!(

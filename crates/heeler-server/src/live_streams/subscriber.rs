@@ -60,6 +60,7 @@ impl StreamSubscriber {
         counted: StreamCountGuard,
     ) -> StreamSubscriber {
         StreamSubscriber {
+            // Subscribed before the first look at the hub, so that no change is missed.
             changes: hub.subscribe_changes(),
             deltas: hub.subscribe_deltas(),
             hub,
@@ -81,10 +82,12 @@ impl StreamSubscriber {
         }
         let silent_until = Instant::now() + HEARTBEAT_EVERY;
         while !self.is_over && !*self.ending.borrow() {
+            // Marked as seen before the look, so that a change during the look ends the wait.
             self.changes.borrow_and_update();
             match self.hub.next_update(self.next, self.status) {
                 HubUpdate::Rows(rows) => {
                     let next = rows.last().map_or(self.next, |row| row.position.after());
+                    // A failure ends the stream here, and the client reconnects for the same rows.
                     let events = encode_rows(rows, self.format).await?;
                     self.next = next;
                     return Some(events);
@@ -101,6 +104,7 @@ impl StreamSubscriber {
                 }
                 HubUpdate::End(end) => {
                     self.is_over = true;
+                    // Without the event `end` the client reconnects and gets a new hub.
                     return (end == StreamEnd::Finished).then(|| encode_event(None, "end", "{}"));
                 }
                 HubUpdate::NoChange => {}
@@ -120,6 +124,8 @@ impl StreamSubscriber {
     }
 
     async fn wait(&mut self, silent_until: Instant) -> StreamWakeReason {
+        // Changes come first, so that a row is sent before later deltas, and its own deltas are
+        // dropped.
         tokio::select! {
             biased;
             changed = self.changes.changed() => match changed {
@@ -144,6 +150,7 @@ impl StreamSubscriber {
                         events.push(delta.event.clone());
                     }
                 }
+                // The pieces are incomplete from here on; the row will have the full text.
                 Err(RecvError::Lagged(_)) => events.push(encode_event(None, "lagged", "{}")),
                 Err(RecvError::Closed) => break,
             }
@@ -167,7 +174,9 @@ impl StreamSubscriber {
     async fn read(&mut self) -> Option<Bytes> {
         let (hub, from, offset) = (Arc::clone(&self.hub), self.next, self.offset);
         let form = self.format;
+        // The permit borrows the hub, and `self` changes while the permit is held.
         let waited_on = Arc::clone(&self.hub);
+        // The semaphore is never closed, so the result always holds a permit.
         let _turn = waited_on.read_permits.acquire().await;
         let read = tokio::task::spawn_blocking(move || {
             let chunk = hub.read(from, offset)?;
@@ -193,6 +202,7 @@ impl StreamSubscriber {
                 true
             }
         };
+        // Without the wait the caller's loop would read again at once.
         if !moved {
             tokio::time::sleep(READ_RETRY_WAIT).await;
         }

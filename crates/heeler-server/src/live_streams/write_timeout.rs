@@ -28,10 +28,12 @@ impl<S> WriteTimeoutStream<S> {
         cx: &mut Context<'_>,
         done: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        // A completed write proves that the other end reads, so the time starts anew.
         if done.is_ready() {
             self.timeout = None;
             return done;
         }
+        // Created only when a write has to wait, because most writes do not.
         let late = self.timeout.get_or_insert_with(|| Box::pin(sleep(WRITE_WAIT)));
         if late.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
@@ -76,6 +78,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Sockets have no buffer of their own to flush, so this never waits.
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

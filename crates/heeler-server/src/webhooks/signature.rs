@@ -58,10 +58,12 @@ fn is_signed_standard(
     }
     let key = match secret.strip_prefix(STANDARD_PREFIX) {
         Some(coded) => STANDARD.decode(coded).ok()?,
+        // A secret without the prefix is used as it is, like in the other scheme.
         None => secret.as_bytes().to_vec(),
     };
     let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body];
     let signatures = text(STANDARD_SIGNATURE)?.split(' ').take(SIGNATURES_MAX);
+    // Signatures of other versions, such as `v1a`, are asymmetric and are not supported.
     let mut ours = signatures.filter_map(|signature| signature.strip_prefix("v1,"));
     Some(ours.any(|signature| {
         STANDARD.decode(signature).is_ok_and(|signature| verify_hmac(&key, &signed, &signature))

@@ -47,6 +47,7 @@ impl ApprovalsPageData {
         let waiting = open.approvals.iter().map(|it| records.approval(&it.id));
         let waiting = waiting.collect::<Result<_, _>>()?;
         let mut past = records.approvals(&query)?;
+        // Pending questions are shown above the history already.
         past.approvals.retain(|it| it.status != ApprovalStatus::Pending);
         Ok(ApprovalsPageData { waiting, waiting_total: open.total, past })
     }

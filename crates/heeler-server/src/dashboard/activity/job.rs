@@ -36,6 +36,7 @@ fn load_view(records: &FleetReader, id: &str, before: Option<u64>) -> Result<Job
     // Read after the job: rows written meanwhile are included, and the stream continues from there.
     let query = RowListQuery { before, limit: ROWS_PER_PAGE, ..RowListQuery::default() };
     let rows = records.rows(&job.item.id, query)?;
+    // After the end of a job no agent waits for an answer.
     let asks = match job.item.status.is_final() {
         true => Vec::new(),
         false => pending_approvals(records, &job.item.id)?,
