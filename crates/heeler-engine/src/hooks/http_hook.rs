@@ -258,7 +258,6 @@ impl HookHttpRequest {
     }
 }
 
-/// A response.
 struct HookHttpResponse {
     status: u16,
     location: Option<String>,

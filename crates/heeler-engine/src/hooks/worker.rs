@@ -65,7 +65,6 @@ pub enum HookOutcome {
     },
 }
 
-/// A finished hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedHook {
     /// ID of the effect.

@@ -179,7 +179,6 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
     Ok(())
 }
 
-/// Commits a fork.
 pub(super) fn commit_fork(
     tx: &mut StoreTransaction<'_>,
     fork: &PreparedFork,

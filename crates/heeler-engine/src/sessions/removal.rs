@@ -92,7 +92,6 @@ fn retained_session(id: &SessionId, refused: DaemonCommandError) -> RetainedSess
     RetainedSession { id: id.clone(), reason: refused.message }
 }
 
-/// Deletes a session.
 pub(super) fn delete_session(
     tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
