@@ -127,8 +127,8 @@ impl RunnerWatcher {
     }
 
     fn insert(&self, runner: WatchedRunner) -> io::Result<()> {
-        // Ids are not reused, so a late event cannot concern another runner.
         let mut watched = self.shared.lock();
+        // Ids are not reused, so a late event cannot concern another runner.
         watched.last_id += 1;
         let token = watched.last_id;
         let data = EventData::new_u64(token);

@@ -92,7 +92,6 @@ fn find_unrecorded_runs(
                 continue;
             }
         };
-        // The start time is only informative, so an unreadable file does not matter here.
         let started = heeler_control::read_run_file::<RunStartRecord>(&folder.join(file::STARTED))
             .ok()
             .flatten();
