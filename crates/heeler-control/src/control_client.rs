@@ -94,6 +94,7 @@ impl ControlClient {
 
     /// Connects to a socket after checking the protocol version.
     fn connect(socket: &Utf8Path, protocol: u32) -> Result<ControlClient, ControlError> {
+        // The version is checked with each reply, because the socket itself has none.
         let stream = connect_to_socket(socket, SocketFlags::CLOEXEC, REPLY_WAIT)?;
         let (socket, stream) = (socket.to_owned(), BufReader::new(stream));
         let (last_request_id, reply_timeout) = (0, REPLY_WAIT);
@@ -108,6 +109,7 @@ impl ControlClient {
         self.reply_timeout = wait;
         let stream = self.stream.get_ref();
         stream
+            // A runner that hangs must not block its caller in a write either.
             .set_read_timeout(Some(wait))
             .and_then(|()| stream.set_write_timeout(Some(wait)))
             .map_err(|source| self.io_error("talk to", source))
@@ -117,10 +119,12 @@ impl ControlClient {
     pub fn request(&mut self, op: ControlOperation) -> Result<ControlReplyBody, ControlError> {
         self.last_request_id += 1;
         let deadline = Instant::now() + self.reply_timeout;
+        // The request has the version of the runner, which may be of an earlier release.
         let line = request_line(self.protocol, self.last_request_id, op);
         self.stream.get_mut().write_all(&line).map_err(|source| self.io_error("ask", source))?;
         loop {
             let line = self.read_line()?;
+            // A late reply to an earlier request has another number and is skipped.
             if let Some(reply) = parse_reply(&line, self.last_request_id, &self.socket) {
                 return reply;
             }
@@ -144,12 +148,14 @@ impl ControlClient {
 
     fn read_line(&mut self) -> Result<Vec<u8>, ControlError> {
         let mut line = Vec::new();
+        // Without the limit a faulty runner could fill the memory.
         match (&mut self.stream).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => Ok(line),
             Ok(_) if line.len() as u64 == LINE_BYTES_MAX => {
                 let reason = format!("it sent more than {LINE_BYTES_MAX} bytes in one line");
                 Err(self.io_error("hear", io::Error::new(io::ErrorKind::InvalidData, reason)))
             }
+            // The runner closed the connection in the middle of a line, or before one.
             Ok(_) => Err(self.io_error("hear", io::ErrorKind::UnexpectedEof.into())),
             Err(source) => Err(self.io_error("hear", source)),
         }
@@ -241,6 +247,7 @@ impl Iterator for RunEventStream {
             let line = match self.control.read_line() {
                 Ok(line) => line,
                 Err(ControlError::Io { source, .. })
+                    // The runner closes the stream when its run ends.
                     if source.kind() == io::ErrorKind::UnexpectedEof =>
                 {
                     return None;

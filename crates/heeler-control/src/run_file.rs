@@ -46,8 +46,10 @@ impl RunFileReadError {
 
 /// Reads a file of a run; `None` if it does not exist.
 pub fn read_run_file<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileReadError> {
+    // The folder may have come from a clone, so links and huge files are refused.
     let bytes = match untrusted_file::read(path, file::BYTES_MAX) {
         Ok(bytes) => bytes,
+        // A file that does not exist yet is a normal state of a run.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(RunFileReadError::Read { path: path.to_owned(), source }),
     };

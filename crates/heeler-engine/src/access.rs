@@ -69,6 +69,7 @@ impl AccessSecret {
 
 impl fmt::Debug for AccessSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A secret must not reach a log by accident.
         f.write_str("Secret")
     }
 }
@@ -208,13 +209,16 @@ pub(crate) fn ensure_api_token(
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => return Err(ApiTokenError::Read { path, source }),
     };
+    // The secret is made before the transaction knows whether it is needed; unused it is dropped.
     let secret = AccessSecret::token()?;
     let hash = secret.hash();
+    // The hash is committed before the file is written, so a token from the file always works.
     let is_made = store.write(move |tx| renew_api_token(tx, held.as_deref(), &hash, now));
     let is_made = is_made.map_err(|error: StoreWriteError<DatabaseError>| {
         ApiTokenError::Record { path: path.clone(), reason: error_chain(&error) }
     })?;
     if is_made {
+        // A kill here leaves a token that nobody has seen. The next start revokes it.
         fault::reach(FaultPoint::BeforeApiToken);
         replace_file(&OsDisk, &path, format!("{}\n", secret.reveal()).as_bytes())?;
     }
@@ -230,6 +234,7 @@ fn renew_api_token(
 ) -> Result<bool, DatabaseError> {
     let known = tx.token(API_TOKEN)?;
     let of_held = held.map(|held| tx.token_of_hash(held)).transpose()?.flatten();
+    // The name alone proves nothing: the file may hold an older token.
     if let (Some(known), Some(held)) = (&known, &of_held)
         && known.id == held.id
     {

@@ -17,6 +17,7 @@ pub(crate) fn record_question(
     run: RunId,
     ask: &AgentQuestion,
 ) -> Result<Approval, DatabaseError> {
+    // The files are read again and again, so most questions are known.
     if let Some(known) = tx.approval_for_question(run, &ask.id)? {
         return Ok(known);
     }
@@ -25,6 +26,7 @@ pub(crate) fn record_question(
         "question" => ApprovalKind::Question,
         _ => ApprovalKind::Permission,
     };
+    // A question of a workflow's part is listed under its workflow run.
     let whole = job.workflow_run_id.as_deref().unwrap_or(job.head.id.as_str());
     let approval = Approval {
         requested_by: Some(job.head.agent.clone()),
@@ -50,6 +52,7 @@ pub(crate) fn record_closed_question(
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
     let approval = record_question(tx, job, run, &closed.ask)?;
+    // An outcome is recorded once. Reading the same file again must not overrule it.
     if approval.delivered_at.is_some() {
         return Ok(());
     }
@@ -62,6 +65,7 @@ pub(crate) fn record_closed_question(
     let by = closed.by.as_deref().unwrap_or(nobody);
     let text = closed.text.as_deref();
     let id = &approval.id;
+    // No answer is recorded: the question expired, was withdrawn or was answered elsewhere.
     if approval.status == ApprovalStatus::Pending {
         tx.answer_approval(id, status, text, by, closed.at)?;
     } else if approval.status != status || approval.responded_by.as_deref() != Some(by) {
@@ -83,6 +87,7 @@ pub(crate) fn record_closed_questions(
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
     closed.iter().try_for_each(|closed| record_closed_question(tx, job, run, closed, now))?;
+    // No run is left that could receive an answer.
     for left in tx.undelivered_approvals(run)? {
         let why = Some("its run ended before an answer");
         tx.answer_approval(&left.id, ApprovalStatus::Withdrawn, why, &job.head.agent, now)?;

@@ -38,8 +38,11 @@ impl Caller {
     ) -> Caller {
         let (mut pid, mut found) = (pid, Caller::Person);
         for _ in 0..ANCESTORS_MAX {
+            // A process that cannot be inspected gets no rights, because it may belong to an agent.
             let Some((run, parent)) = look(pid) else { return Caller::Unknown };
+            // A runner further up replaces one below it, which an agent may have faked.
             found = run.map_or(found, Caller::Run);
+            // The walk ends at the first process, which adopts orphans, and at this daemon.
             if matches!(parent, 0 | 1) || parent == daemon {
                 return found;
             }
@@ -53,6 +56,7 @@ impl Caller {
 fn inspect_process(pid: u32) -> Option<(Option<RunId>, u32)> {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8_lossy(&line);
+    // The first argument is the program's path, which says nothing.
     let mut arguments = line.split('\0').skip(1);
     let is_runner = arguments.next() == Some("runner");
     let run = arguments.find_map(|argument| run_of_folder(Utf8Path::new(argument)));

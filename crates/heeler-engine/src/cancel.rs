@@ -29,6 +29,7 @@ pub(crate) fn pending_requests(
     let undone =
         db.pending_effects(EFFECTS_MAX)?.into_iter().filter(|it| it.kind == CANCEL_EFFECT_KIND);
     let wish = |effect: EffectRecord| {
+        // An unreadable request still cancels the run, gracefully.
         let wish = serde_json::from_str(&effect.payload).unwrap_or_default();
         Some((effect.key.parse().ok()?, wish))
     };
@@ -43,6 +44,7 @@ pub(crate) fn record_request(
     wish: &CancelRequest,
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
+    // A second request replaces the first, so an immediate one overrules a graceful one.
     tx.put_effect(&cancel_effect(run, wish, now)).map(drop)
 }
 
@@ -68,7 +70,9 @@ pub(crate) fn apply_request(
     tx: &mut StoreTransaction<'_>,
     result: &mut RunResult,
 ) -> Result<bool, DatabaseError> {
+    // The request is finished with the result, so it cannot affect a later run.
     let is_wished = tx.finish_effect(&cancel_effect_id(result.run), result.finished_at)?;
+    // A run that finished on its own keeps its outcome: the request came too late.
     if is_wished && result.end != RunEnd::Finished {
         result.exit_reason = ExitReason::Cancelled;
         result.error = None;
@@ -111,6 +115,7 @@ pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, RunnerKillError> {
     };
     let pid =
         Pid::from_raw(holder.pid.cast_signed()).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
+    // A descriptor refers to this process, even if its id is reused later.
     let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
     // Check after opening: if the process ID was reused in between, no signal is sent. Only runners
     // have the directory of a run among their arguments.

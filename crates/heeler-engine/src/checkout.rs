@@ -134,6 +134,7 @@ pub fn ensure_checkout(
 
 /// Returns true if [`ensure_checkout`] would clone.
 pub(crate) fn needs_clone(agent: &AgentConfig) -> bool {
+    // Cloning is the default if the config has no `checkout`.
     let wanted = agent.checkout.as_ref().is_none_or(|checkout| checkout.auto_clone);
     agent.repo.is_some() && wanted && is_missing(&agent.working_directory)
 }
@@ -156,8 +157,11 @@ impl RepositoryClone<'_> {
     fn run_clone(&self, now: Timestamp) -> Result<(), CheckoutError> {
         let parent = self.path.parent().unwrap_or(Utf8Path::new("/"));
         fs::create_dir_all(parent).map_err(|source| self.folder_error(parent, source))?;
+        // The name begins with a dot and is beside the target, so the rename stays on one file
+        // system.
         let ours = format!(".{}.heeler-clone.", self.path.file_name().unwrap_or_default());
         let lock = self.lock(&parent.join(format!("{ours}lock")), now)?;
+        // Another process may have made the clone while this one waited for the lock.
         if !is_missing(self.path) {
             return Ok(());
         }
@@ -165,6 +169,7 @@ impl RepositoryClone<'_> {
         let temp = parent.join(format!("{ours}{:016x}", fastrand::u64(..)));
         let made = fs::DirBuilder::new().mode(0o700).create(&temp);
         made.map_err(|source| self.folder_error(&temp, source))?;
+        // The lock is passed on to git, which holds it even if this process is killed.
         let outcome = self.clone_into(&temp, &lock);
         // If this fails, the next clone removes the leftovers.
         let _removed = fs::remove_dir_all(&temp);
@@ -187,6 +192,7 @@ impl RepositoryClone<'_> {
     fn clone_into(&self, temp: &Utf8Path, lock: &LockFile) -> Result<(), CheckoutError> {
         let (work, log) = (temp.join("work"), temp.join("git.log"));
         let mut options = OpenOptions::new();
+        // Git's output goes to a file, because a pipe that nobody reads would block it.
         let said = options.create_new(true).append(true).mode(0o600).open(&log);
         let said = said.map_err(|source| self.folder_error(&log, source))?;
         let started = self.start(&work, said, lock).map_err(|source| {
@@ -204,8 +210,10 @@ impl RepositoryClone<'_> {
             }
         }
         let place = |source| self.folder_error(self.path, source);
+        // The content must be on disk before the rename makes it visible.
         sync_file_system(&work).map_err(|error| place(io::Error::other(error)))?;
         fs::rename(&work, self.path).map_err(place)?;
+        // Without this sync a power loss could undo the rename after the job has started.
         let parent = File::open(temp.parent().unwrap_or(temp)).and_then(|it| it.sync_all());
         parent.map_err(place)
     }
@@ -222,6 +230,7 @@ impl RepositoryClone<'_> {
         if let Some(branch) = self.options.and_then(|how| how.default_branch.as_ref()) {
             git.arg(format!("--branch={branch}"));
         }
+        // The dashes keep an address that begins with a dash from becoming an option.
         git.args(["--", self.repo.address(), work.as_str()]);
         git.env_clear().envs(self.environment());
         git.stdin(Stdio::from(lock.fd().try_clone_to_owned()?)).stdout(Stdio::null()).stderr(said);
@@ -247,6 +256,7 @@ impl RepositoryClone<'_> {
             set("GIT_CONFIG_KEY_1", "credential.helper");
             set("GIT_CONFIG_VALUE_1", CREDENTIAL_HELPER);
         }
+        // Without batch mode ssh could ask for a password.
         if !env.contains_key("GIT_SSH") {
             let batch = || "ssh -o BatchMode=yes".to_owned();
             env.entry("GIT_SSH_COMMAND".to_owned()).or_insert_with(batch);
@@ -259,10 +269,12 @@ impl RepositoryClone<'_> {
         let said = fs::read(log).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         let secrets: Vec<String> = self
+            // Git's messages may repeat the address with the credentials.
             .repo
             .credentials()
             .map(|it| vec![it.user.clone(), it.password.clone()])
             .unwrap_or_default();
+        // The text is redacted before it is cut, or a cut secret would not be recognized.
         let said = SecretRedactor::new(&secrets).redact_text(said.trim()).into_owned();
         match said.is_empty() {
             true => format!("it ended with {status} and said nothing"),
@@ -293,6 +305,7 @@ fn wait_for_git(mut git: Child, time: Duration) -> Option<ExitStatus> {
             Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
             _ => {
                 if let Some(group) = i32::try_from(git.id()).ok().and_then(Pid::from_raw) {
+                    // Helpers such as ssh belong to the group, and would otherwise keep the lock.
                     let _gone = kill_process_group(group, Signal::KILL);
                 }
                 let _status = git.wait();
@@ -307,6 +320,7 @@ fn remove_leftovers(parent: &Utf8Path, ours: &str) {
     let Ok(entries) = parent.read_dir_utf8() else { return };
     let left = entries.flatten().filter(|entry| {
         let name = entry.file_name().strip_prefix(ours);
+        // Only names that this function could have made are removed.
         let is_random =
             |name: &str| name.len() == 16 && name.bytes().all(|b| b.is_ascii_hexdigit());
         name.is_some_and(is_random) && entry.file_type().is_ok_and(|kind| kind.is_dir())

@@ -38,6 +38,7 @@ pub struct CommitError {
 pub(crate) fn is_refusal(error: &StoreWriteError<DatabaseError>) -> bool {
     match error {
         StoreWriteError::Refused(error) => !error.is_storage_failure(),
+        // A panic comes from the content of this change, so a repetition would panic again.
         StoreWriteError::Panicked(_) => true,
         StoreWriteError::NotSaved(_) | StoreWriteError::Restored | StoreWriteError::Closed => false,
     }
@@ -62,19 +63,23 @@ pub(crate) fn commit(
     result.redact(redactor);
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
+    // The files are read before the transaction, so that the only writer does not wait for them.
     let asks = RunQuestionFiles::read(&store.dir().run(result.run));
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
         match load_ended_run(tx, result)? {
             EndedRunRows::Open(rows) => {
+                // The settlement needs the reservation, which `record_result` only removes.
                 let reservation = tx.release(run)?.map(|it| (it.day, it.micros));
                 let settlement =
                     BudgetSettlement::of_result(&rows.result, reservation, &TimeZone::UTC);
+                // Without a dispatcher nothing runs the job again, so every result finishes it.
                 let ended = record_result(tx, &root, *rows, RerunDecision::Finish, &settlement)?;
                 let at = ended.result.finished_at;
                 approvals::record_closed_questions(tx, &ended.job, run, &asks.closed, at)?;
                 Ok(CommittedRun { job: ended.job.head.id, status: ended.job.head.status, end })
             }
+            // An earlier process may have died after its commit and before it reported the result.
             EndedRunRows::Committed(job) => {
                 let missing =
                     || DatabaseError::Missing { what: "job", id: format!("of run {run}") };
@@ -123,6 +128,7 @@ pub(crate) fn load_ended_run(
     let run = tx.run(result.run)?.ok_or_else(|| missing("run", run_id))?;
     let job_id = run.job_id.clone();
     let job = tx.job(&job_id)?.ok_or_else(|| missing("job", job_id.to_string()))?;
+    // A second commit would count the cost and the figures of the run twice.
     if run.committed {
         return Ok(EndedRunRows::Committed(job_id));
     }
@@ -149,11 +155,14 @@ pub(crate) fn record_result(
     job.output_text = result.output.take().or(job.output_text);
     tx.set_run_result(run.id, &result)?;
 
+    // The planned session is read before `close_job` replaces the job's session with the actual
+    // one.
     let planned = match &job.head.session_id {
         Some(id) => tx.session_by_agent_id(id)?,
         None => None,
     };
     close_job(&mut job, &result);
+    // The job ends first even if it runs again, because that adds the figures of this run.
     if let RerunDecision::Rerun { kind, .. } = decision {
         job.apply(JobTransition::Requeue { is_restart: kind == RerunKind::Resume });
     }
@@ -161,6 +170,7 @@ pub(crate) fn record_result(
         && is_unused_session(tx, session, &run, &result)?
     {
         tx.discard_unused_session(session)?;
+        // A job must not name a session that no longer exists.
         job.head.session_id = None;
     } else {
         record_session_end(tx, root, planned, (&job, &run), &result)?;
@@ -178,6 +188,7 @@ fn record_cost(
     result: &RunResult,
     settlement: &BudgetSettlement,
 ) -> Result<(), DatabaseError> {
+    // `commit` may have released it already. A leftover reservation would block budget forever.
     tx.release(result.run)?;
     for (model, micros) in cost_by_model(result, settlement.spent) {
         if micros > 0 {
@@ -192,8 +203,10 @@ fn record_cost(
 fn cost_by_model(result: &RunResult, spent: i64) -> Vec<(String, i64)> {
     let mut left = spent;
     let mut by_model = Vec::new();
+    // Without a total the amount is the reservation, which belongs to no model.
     if result.cost.usd.is_some() {
         for (model, figures) in &result.cost.usage.per_model {
+            // The agent's figures may add up to more than its total, but only the total is spent.
             let cost = figures["costUSD"].as_f64().map_or(0, micros).min(left);
             left -= cost;
             by_model.push((model.clone(), cost));
@@ -210,6 +223,7 @@ fn history(
     this: &RunResult,
 ) -> Result<RunHistory, DatabaseError> {
     let mut history = RunHistory { restarts: job.restart_count, ..RunHistory::default() };
+    // The result of this run is passed to the decision separately.
     for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.id != this.run) {
         if let Some(result) = tx.run_result(run.id)? {
             history.add_run(&result);
@@ -227,6 +241,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
         error: result.error.as_ref().map(|error| error.message.clone()),
     });
     let head = &mut job.head;
+    // A run that was cut off has no summary, and must not remove that of an earlier run.
     head.summary = result.summary.clone().or(head.summary.take());
     head.session_id =
         result.session.as_ref().map(|session| session.id.clone()).or(head.session_id.take());
@@ -240,6 +255,7 @@ fn close_job(job: &mut Job, result: &RunResult) {
 /// totals yet.
 pub(crate) fn add_figures(job: &mut Job, result: &RunResult) {
     let took = result.finished_at.duration_since(result.started_at).as_millis();
+    // A clock that was set back during the run gives a negative duration.
     let took = i64::try_from(took).unwrap_or(i64::MAX).max(0);
     let (usd, usage) = (job.head.cost_usd, std::mem::take(&mut job.usage));
     let RunCost { usd, usage } = match job.head.duration_ms {
@@ -287,6 +303,7 @@ fn record_session_end(
             let own = tx.agent_session(&gone.agent)?;
             let becomes_own = own.is_some_and(|own| own.id == gone.id);
             let fresh = successor_session(tx, root, &gone, end, at)?;
+            // An active session cannot expire, so it rests first.
             gone.apply_event(SessionEvent::Rest);
             gone.apply_event(SessionEvent::Expire);
             if fresh.workspace == gone.workspace {
@@ -334,6 +351,7 @@ fn successor_session(
     if let Some(known) = tx.session_by_agent_id(&end.id)? {
         return Ok(known);
     }
+    // Paths inside the state directory are stored relative, so that the directory can be moved.
     let log: Utf8PathBuf = match end.log.strip_prefix(root) {
         Ok(relative) => relative.to_owned(),
         Err(_) => end.log.clone(),
@@ -370,9 +388,11 @@ fn write_session_end(
     session.token_estimate = count(end.tokens);
     let is_first = session.job_count == 0;
     session.job_count += i64::from(!is_job_counted(tx, run, &end.id)?);
+    // A clock that was set back must not make the session look older than it is.
     session.last_active_at = session.last_active_at.max(at);
     // An outdated value would make this run's rows look like external messages.
     session.own = end.own;
+    // A job that did not succeed may be resumed in its session, so only a success completes it.
     let is_done =
         session.mode == SessionMode::FreshPerJob && result.exit_reason == ExitReason::Success;
     session.apply_event(match end.resumable && !is_done {
@@ -446,6 +466,7 @@ fn is_unused_session(
         return Ok(false);
     }
     match &session.agent_session_id {
+        // Another job may name this session by now.
         Some(id) => Ok(tx.job_ids_of_session(id)?.iter().all(|job| *job == run.job_id)),
         None => Ok(true),
     }
@@ -471,6 +492,7 @@ fn release_session(
         true => SessionEvent::Finish,
         false => SessionEvent::Rest,
     });
+    // A session with messages has taken over the channel.
     if session.message_count == 0 {
         return_channel(&mut session);
     }
@@ -482,6 +504,7 @@ fn release_session(
 /// or error.
 pub(crate) fn release_agent(tx: &mut StoreTransaction<'_>, job: &Job) -> Result<(), DatabaseError> {
     let JobHead { id, agent: name, status, .. } = &job.head;
+    // An agent that was removed from the config has no state to update.
     let Some(mut agent) = tx.agent(name)? else { return Ok(()) };
     let filter = JobFilter {
         agent: Some(name.clone()),

@@ -86,11 +86,14 @@ impl Daemon {
         } = settings;
         let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
         let store = Arc::new(fleet.open_writer("start", patience)?);
+        // The records are completed before the state is loaded, which trusts them.
         recovery::complete_records(&fleet, &store, RunFolderCheck::WhenDue)?;
         let since = (fleet.now)();
         let started = store.write(move |tx| {
             tx.set_meta(STARTED_AT, &iso_millis(since))?;
             match mode {
+                // Starting the fleet ends an earlier stop. A daemon for one command does not count
+                // as a start.
                 DaemonMode::Permanent => tx.set_meta(STOPPED_AT, ""),
                 DaemonMode::UntilIdle => Ok(()),
             }

@@ -17,6 +17,7 @@ pub fn write_daemon_file(file: &DaemonFile, dir: &StateDir) -> Result<(), Daemon
 /// Removes the file and the socket. Must be called before the state directory's lock is released.
 pub fn remove_daemon_file(file: &DaemonFile, dir: &StateDir) {
     fault::reach(FaultPoint::BeforeFileRemoved);
+    // The file goes first, so that no client finds a file that names a missing socket.
     let files = [
         (dir.daemon_file(), FaultPoint::AfterFileRemoved),
         (file.socket.clone(), FaultPoint::AfterSocketRemoved),

@@ -71,11 +71,13 @@ impl DaemonHandle {
         key: Option<IdempotencyKey>,
         reply: ReplyCallback,
     ) -> Result<(), DispatcherStoppedError> {
+        // The guard replies if the command is dropped anywhere on its way.
         let mut unanswered = ReplyGuard(Some(reply));
         let reply: ReplyCallback = Box::new(move |answer| unanswered.send(answer));
         let (by, owed) = (self.caller, PendingReply { reply, key });
         self.inputs
             .send(DispatchInput::Command { command, caller: by, pending: owed })
+            // The guard in the returned input replies to the caller too.
             .map_err(|_| DispatcherStoppedError)
     }
 

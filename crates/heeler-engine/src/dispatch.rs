@@ -84,10 +84,13 @@ impl Dispatcher {
     fn run_loop(&mut self) -> DaemonExit {
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
+        // The loaded state has an empty calendar. This event puts the schedules into it.
         self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
         let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
+        // A run may have ended meanwhile. Its cancellation then finds the result and does nothing.
         self.resume_cancellations();
+        // An earlier daemon may have died between the commit of a session change and the moves.
         self.executor.move_sessions();
         self.admit_jobs();
         self.update_watches();
@@ -100,6 +103,7 @@ impl Dispatcher {
             if !self.store.is_directory_intact() {
                 return DaemonExit::StateLost;
             }
+            // All inputs of a turn share one commit, because each commit is a sync.
             let tasks = inputs.into_iter().filter_map(|input| self.route_input(input)).collect();
             self.retry_deferred();
             self.commit(tasks);
@@ -129,6 +133,7 @@ impl Dispatcher {
     /// Updates the file watches of schedules and config.
     fn update_watches(&mut self) {
         if self.runs_schedules() {
+            // The guard must borrow the clone, because `self.deferred` is borrowed mutably below.
             let board = Arc::clone(&self.state);
             let board = board.lock().unwrap_or_else(PoisonError::into_inner);
             self.deferred.watches.update(&board, self.fleet.dir.root(), self.executor.dispatcher());
@@ -147,6 +152,7 @@ impl Dispatcher {
 
     /// Deletes old due times of a few schedules at a time.
     fn prune_due_times(&mut self) {
+        // If the limit is before all timestamps, nothing is old enough.
         let Ok(before) = (self.fleet.now)().checked_sub(DUE_TIMES_KEPT) else { return };
         let after = self.deferred.pruned_schedule.take();
         let pruned: Result<_, StoreWriteError<DatabaseError>> =
@@ -168,6 +174,7 @@ impl Dispatcher {
         }
         self.deferred.expire_at = Some(Instant::now() + EXPIRE_EVERY);
         let (setup, now) = (Arc::clone(&self.state().setup), (self.fleet.now)());
+        // A failure only delays a mark that is for display.
         let reader = StoreReader::open(&self.fleet.dir).ok();
         let (loaded, most) = (&setup.loaded, sessions::EXPIRED_MAX);
         let expired =
@@ -181,8 +188,10 @@ impl Dispatcher {
     fn receive_inputs(&mut self) -> Vec<DispatchInput> {
         let mut inputs = match self.inputs.recv_timeout(self.receive_timeout()) {
             Ok(input) => vec![input],
+            // The executor holds a sender, so the channel is not disconnected while this loop runs.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return Vec::new(),
         };
+        // The limit keeps a transaction short even if inputs arrive faster than they are applied.
         while inputs.len() < INPUTS_PER_TURN
             && let Ok(input) = self.inputs.try_recv()
         {
@@ -196,6 +205,8 @@ impl Dispatcher {
         let board = self.state();
         let due = board
             .wake_at(now, self.runs_schedules())
+            // While commits fail, nothing due is decided. Waking up for it would spin until the
+            // retry.
             .filter(|_| self.deferred.failed_commit.is_none());
         let until_due =
             due.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
@@ -228,6 +239,7 @@ impl Dispatcher {
                 Some((DispatchEvent::JobPrepared(prepared), owed))
             }
             DispatchInput::RunEnded(gone) => {
+                // The run has a result now, so its earlier fault is over.
                 self.deferred.faults.remove(&gone.result.run);
                 Some((DispatchEvent::RunEnded(gone), None))
             }
@@ -247,6 +259,7 @@ impl Dispatcher {
             }
             DispatchInput::WatchFired { request: wanted, changed } => {
                 fault::reach(FaultPoint::Fired);
+                // A daemon that is stopping must not create a job for a late event.
                 self.runs_schedules()
                     .then_some((DispatchEvent::WatchFired { request: wanted, changed }, None))
             }
@@ -265,6 +278,7 @@ impl Dispatcher {
 
     /// Starts to prepare the queued jobs that may start now.
     fn admit_jobs(&mut self) {
+        // Nothing starts while its start could not be recorded.
         if self.deferred.stop.is_some() || self.deferred.failed_commit.is_some() {
             return;
         }
@@ -272,6 +286,7 @@ impl Dispatcher {
         // The others are admitted in a later turn: each prepared job begins one.
         let preparations_max = self.executor.free_preparations();
         let event = FleetEvent::StartsAllowed { preparations_max };
+        // A preparation is not recorded: for the next daemon the job just waits in the queue.
         let step = self.state().fleet.step(event, now);
         for effect in step.effects {
             if let FleetEffect::PrepareJob { job, request } = effect {

@@ -192,6 +192,7 @@ impl EffectExecutor {
                     fault::reach(FaultPoint::RunnerStarted);
                     if let Err(error) = shared.watcher().add(run, child) {
                         tracing::error!(%run, %error, "cannot watch a runner");
+                        // Collecting finds the live runner and tries to watch it again later.
                         collect_run_exit(&shared, run);
                     }
                     if is_attended {
@@ -201,6 +202,7 @@ impl EffectExecutor {
                 Err(error) => {
                     tracing::warn!(%run, reason = error_chain(&error), "a runner was not started");
                     let why = error_chain(&error);
+                    // The runner may have started and ended, so its folder is still looked at.
                     shared.report_run_exit(run, Some(&why));
                 }
             }
@@ -210,6 +212,7 @@ impl EffectExecutor {
     /// Watches a run of an earlier daemon, or determines its result.
     pub(crate) fn adopt_run(&self, run: RunId) {
         let shared = Arc::clone(&self.shared);
+        // Inspecting a run may take as long as settling it, so it is not done by the dispatcher.
         self.shared.collectors.submit(move || {
             let is_watched = shared.try_watch_run(run);
             fault::reach(FaultPoint::TakenOver);
@@ -234,6 +237,7 @@ impl EffectExecutor {
     pub(crate) fn append_log(&self, agent: String, text: String) {
         let shared = Arc::clone(&self.shared);
         let Some(claim) = shared.limits.log_lines.claim() else {
+            // The logger reports the loss with the next line that finds room.
             shared.limits.lost_log_lines.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -277,6 +281,7 @@ impl EffectExecutor {
                             .map_err(|error| error_chain(&error))
                     },
                 );
+                // A failed pass is not repeated at once; the next interval tries again.
                 more = done.as_ref().is_ok_and(|done| done.has_more);
                 match done {
                     Ok(done) if done.jobs.is_empty() => {}
@@ -314,6 +319,7 @@ impl EffectExecutor {
         let shared = Arc::clone(&self.shared);
         let Some(claim) = shared.limits.move_requests.claim() else { return };
         self.mover.submit(move || {
+            // A change that is committed from here on needs a request of its own.
             drop(claim);
             let (dir, home) = (&shared.fleet.dir, shared.setup().home.clone());
             let reader = StoreReader::open(dir).map_err(|error| error_chain(&error));
@@ -335,6 +341,7 @@ impl ExecutorContext {
 
     /// Starts to watch runners. The watcher does not keep this alive.
     fn start_watcher(self: &Arc<Self>) -> io::Result<()> {
+        // The watcher's thread does not end, so a strong reference would never be dropped.
         let weak = Arc::downgrade(self);
         let asking = Weak::clone(&weak);
         let ended = move |run| {
@@ -348,6 +355,7 @@ impl ExecutorContext {
             }
         };
         let watcher = RunnerWatcher::start(ended, asked)?;
+        // The cell is set once, before any other thread has this context.
         self.watcher.get_or_init(|| watcher);
         Ok(())
     }
@@ -366,11 +374,13 @@ impl ExecutorContext {
     fn try_watch_run(self: &Arc<Self>, run: RunId) -> bool {
         let folder = self.fleet.dir.run(run);
         let is_watched = self.watcher().attach(run, &folder).unwrap_or_else(|error| {
+            // The run is then settled or checked again, which never disturbs a live runner.
             tracing::error!(%run, %error, "cannot watch a runner");
             false
         });
         if is_watched && is_attended(&folder) {
             self.watch_questions(run);
+            // An earlier daemon may have died between recording an answer and delivering it.
             self.redeliver_answers(run);
         }
         is_watched
@@ -385,6 +395,7 @@ impl ExecutorContext {
             }
             !is_watched
         });
+        // Runs with a result, or without a spec, need no settling process.
         let is_to_be_settled = |folder: &Utf8PathBuf| {
             folder.join(file::SPEC).exists()
                 && !folder.join(file::RESULT).exists()
@@ -392,9 +403,11 @@ impl ExecutorContext {
         };
         let folders = runs.iter().map(|&run| self.fleet.dir.run(run));
         let folders: Vec<Utf8PathBuf> = folders.filter(is_to_be_settled).collect();
+        // A single run is settled by the call below, which also reports its errors.
         if folders.len() > 1 {
             launch::settle_runs(&self.fleet, &folders);
         }
+        // The outcome of the batch is not trusted: each run is looked at again.
         runs.into_iter().for_each(|run| self.report_run_exit(run, None));
     }
 
@@ -427,6 +440,7 @@ impl ExecutorContext {
     ) -> Result<Option<RunExit>, String> {
         let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
         let run = reader.run(id).map_err(|error| error_chain(&error))?;
+        // A restore may have removed the row while the run was being collected.
         let run: RunRecord = run.ok_or("its record is gone")?;
         let agent = reader.job(&run.job_id).map_err(|error| error_chain(&error))?;
         drop(reader);
@@ -444,9 +458,11 @@ impl ExecutorContext {
         if let Some(given) =
             agent.and_then(|agent| environment::select_environment(agent, &setup.env).ok())
         {
+            // A settling process does not know the secrets, so its result is redacted here.
             result.redact(&SecretRedactor::new(&given.secrets));
         }
         let metadata =
+            // The file is read here, because the transaction must not wait for a slow disk.
             agent.and_then(|agent| hooks::read_metadata(agent, &setup.env, result.started_at));
         let closed = RunQuestionFiles::read(&self.fleet.dir.run(id)).closed;
         Ok(Some(RunExit { result, metadata, closed_questions: closed }))

@@ -115,6 +115,7 @@ impl FileWatcher {
         let work = inbox.clone();
         let run = move || run_loop(&work, board);
         let thread = std::thread::Builder::new().name("watching".to_owned()).spawn(run);
+        // The daemon works without watches, so this is no reason to end it.
         if let Err(error) = &thread {
             tracing::error!("cannot start the thread that watches files: {error}");
         }
@@ -218,6 +219,7 @@ impl WatchQueue {
     /// Queues a kernel event.
     fn push_event(&self, event: notify::Result<notify::Event>) {
         match event {
+            // The kernel lost events, so every file may have changed.
             Ok(event) if event.need_rescan() => self.update(|mail| mail.overflowed = true),
             Ok(event) => {
                 let Some(gone) = classify_change(event.kind) else { return };
@@ -257,6 +259,7 @@ impl WatchBatch {
         let path = Utf8PathBuf::from(path.to_string_lossy().into_owned());
         let at = Instant::now();
         match self.changes.last_mut() {
+            // Writing a file gives many events in a row for the same path.
             Some(last) if last.path == path && last.is_removed == gone => last.at = at,
             _ => self.changes.push(PathChange { path, is_removed: gone, at }),
         }

@@ -62,6 +62,7 @@ impl EngineContext {
                     let (dir, source) = (self.dir.root().to_owned(), Box::new(error));
                     return Err(StateOpenError::Busy { dir, waited: start.elapsed(), source });
                 }
+                // Waiting for the restore is not part of opening, unlike waiting for a lock.
                 Err(StoreOpenError::Restoring { .. }) => std::thread::sleep(LOOK_EVERY),
                 Err(_) => {}
             }

@@ -93,6 +93,7 @@ pub(crate) fn start_runner(
     let mut child = spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
     fault::reach(FaultPoint::RunnerUntold);
     fault::run_before_fault(FaultPoint::RunnerLate, || {
+        // The tests need a runner that has its brief but has done nothing.
         let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
     });
     match write_stdin(&mut child, "runner", brief) {
@@ -124,6 +125,7 @@ pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf]) {
     let deadline = Instant::now() + SETTLE_WAIT;
     while let Ok(None) = child.try_wait() {
         if Instant::now() >= deadline {
+            // A child that is not reaped would stay as a zombie.
             let _killed = child.kill().and_then(|()| child.wait());
             return;
         }
@@ -148,6 +150,7 @@ fn run_settle_command(
     let log = open_log(&path)?;
     let args = ["runner", what, folder.as_str()];
     let mut child = spawn_program(fleet, &args, Stdio::null(), log)?;
+    // A settling process gets no brief: it knows only what is on disk.
     drop(child.stdin.take());
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
         what,
@@ -162,6 +165,8 @@ fn run_settle_command(
             Ok(Some(status)) if status.success() => return Ok(()),
             Ok(Some(status)) => {
                 let is = |code: u8| status.code() == Some(code.into());
+                // The exit codes tell a busy run and an unusable folder from a failure that may
+                // pass.
                 return Err(match is(SETTLE_EXIT_BUSY) {
                     true => LaunchError::Busy { folder: folder.to_owned() },
                     false => failed(format!("ended with {status}"), is(SETTLE_EXIT_UNUSABLE)),
@@ -169,6 +174,7 @@ fn run_settle_command(
             }
             Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
             Ok(None) => {
+                // A killed settling process does no harm: settling can be repeated.
                 let _killed = child.kill().and_then(|()| child.wait());
                 return Err(failed(format!("did not end in {} s", SETTLE_WAIT.as_secs()), false));
             }
@@ -204,6 +210,7 @@ impl StartingDaemon {
     /// it ended without one.
     pub fn read_ready_line(&mut self) -> Option<String> {
         let mut line = String::new();
+        // The limit guards against a program that prints without end.
         let read = (&mut self.stdout).take(TOLD_BYTES_MAX).read_line(&mut line);
         read.is_ok().then_some(line).filter(|line| line.ends_with('\n'))
     }
@@ -214,6 +221,7 @@ impl StartingDaemon {
 }
 
 fn write_stdin(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
+    // The input is closed at the end of this function, which ends the document for the reader.
     let mut input = child.stdin.take().expect("its input is a pipe");
     let document = serde_json::to_vec(what).expect("the input is JSON");
     input
@@ -251,6 +259,7 @@ fn spawn_program(
 fn open_log(path: &Utf8Path) -> Result<File, LaunchError> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
+    // The folder of a run may come from a clone, in which the log could be a link.
     untrusted_file::open_with(&mut options, path)
         .map_err(|source| LaunchError::Log { path: path.to_owned(), source })
 }

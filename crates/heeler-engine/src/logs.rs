@@ -57,6 +57,7 @@ impl AgentLogs {
     /// Appends a line. A failure is reported in the daemon's log.
     pub fn append_line(&self, agent: &AgentName, now: Timestamp, text: &str) {
         let path = self.path(agent);
+        // Times are written first, so the first line of a log identifies it.
         let line = format!("{} {}\n", iso_millis(now), first_line_chars(text));
         // Opened for each line: a fleet may have more agents than the limit of open files.
         let written =
@@ -129,6 +130,7 @@ impl RotatingLog {
             self.file = open(&self.path)?;
         }
         let size = self.file.metadata()?.len();
+        // A line longer than the limit is still written, to an empty log.
         if size > 0 && size.saturating_add(lines.len() as u64) > self.limits.max_size.bytes() {
             rotate(&self.path, self.limits.keep)?;
             self.file = open(&self.path)?;
@@ -171,6 +173,7 @@ fn open(path: &Utf8Path) -> io::Result<File> {
 /// leaves an unused number, and the next rotation moves only the logs before that.
 fn rotate(path: &Utf8Path, keep: u32) -> io::Result<()> {
     let numbered = |number: u32| Utf8PathBuf::from(format!("{path}.{number}"));
+    // The limit may have been lowered in the config.
     for number in rotated_numbers(path)? {
         if number > keep {
             remove(&numbered(number))?;
@@ -181,6 +184,7 @@ fn rotate(path: &Utf8Path, keep: u32) -> io::Result<()> {
     }
     let is_free = |number: &u32| !numbered(*number).exists();
     let free = (1..keep).find(is_free).unwrap_or(keep);
+    // From the oldest to the newest, so that no file is overwritten.
     for number in (1..free).rev() {
         fs::rename(numbered(number), numbered(number + 1))?;
     }
@@ -267,6 +271,7 @@ impl LogTail {
         }
         let now = match self.path.symlink_metadata() {
             Ok(found) => found,
+            // The log was just rotated, and its successor does not exist yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(lines),
             Err(error) => return Err(error),
         };
@@ -296,8 +301,10 @@ impl TailedLogFile {
     fn at_end(path: &Utf8Path) -> io::Result<TailedLogFile> {
         let mut file = untrusted_file::open(path)?;
         let start = file.metadata()?.len().saturating_sub(TAIL_BYTES_MAX);
+        // Both handles share one position, so seeking one moves the other.
         let mut opened = TailedLogFile { file: file.try_clone()?, rest: Vec::new() };
         if start > 0 {
+            // One byte earlier, so a line that begins exactly at the limit is found.
             file.seek(SeekFrom::Start(start - 1))?;
             opened.file.read_to_end(&mut opened.rest)?;
             let first = opened.rest.iter().position(|&byte| byte == b'\n');
@@ -308,6 +315,7 @@ impl TailedLogFile {
 
     fn read(&mut self, lines: &mut Vec<String>) -> io::Result<()> {
         self.file.read_to_end(&mut self.rest)?;
+        // An incomplete line stays until the rest of it is written.
         let Some(end) = self.rest.iter().rposition(|&byte| byte == b'\n') else { return Ok(()) };
         let whole: Vec<u8> = self.rest.drain(..=end).collect();
         lines.extend(String::from_utf8_lossy(&whole).lines().map(str::to_owned));

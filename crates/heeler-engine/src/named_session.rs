@@ -21,6 +21,7 @@ pub(crate) fn find_named_session(
     id: &AgentSessionId,
 ) -> Result<Option<Session>, RunStartError> {
     let known = db.session_by_agent_id(id)?;
+    // A session may have been deleted and adopted again, and then the new record counts.
     if let Some(deleted) = db.deleted_session_by_agent_id(id)?
         && known.is_none()
         && deleted.purged_at.is_none()
@@ -45,6 +46,7 @@ pub(crate) fn find_named_session(
         &request.working_directory,
     );
     let why = match own {
+        // The place of the agent's sessions is unknown, so its program decides.
         NativeSessionLocation::Unknown => return Ok(known),
         NativeSessionLocation::Directory(projects) if may_exist(&projects, id) => return Ok(known),
         NativeSessionLocation::Directory(projects) => format!("{record} and not in {projects}"),

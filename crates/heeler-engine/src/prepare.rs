@@ -111,6 +111,7 @@ pub fn prepare_request(
     wanted: &JobRequest,
     around: &PrepareContext<'_>,
 ) -> Result<ResolvedJobRequest, PrepareError> {
+    // An agent never runs with less isolation than its config asks for.
     refuse_isolation(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
@@ -133,6 +134,7 @@ pub fn prepare_request(
     if let Some(phase) = &wanted.phase {
         if let Some(folder) = &phase.folder {
             let inside = working_directory.join(folder);
+            // The folder may be text from a workflow, so it must not lead outside.
             working_directory = resolve_subfolder(&working_directory, folder)
                 .map_err(|source| cannot_work(&inside, source))?;
         }
@@ -239,6 +241,7 @@ pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {
 /// Returns the canonical path of a subdirectory; refuses symbolic links that lead outside.
 fn resolve_subfolder(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
     let real = real_folder(&root.join(folder))?;
+    // Both paths are resolved, so links and `..` are covered.
     match real.starts_with(root) {
         true => Ok(real),
         false => {

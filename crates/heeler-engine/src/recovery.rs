@@ -77,10 +77,12 @@ pub fn recover_runs(
     compare: RunFolderCheck,
 ) -> Result<RecoveryReport, RecoveryError> {
     let mut recovered = RecoveryReport::default();
+    // Rows come first, so that runs that have only a folder are settled too.
     adopt::adopt_runs(fleet, store, compare, &mut recovered)?;
     for run in sort_by_attempt(read(fleet, |reader| reader.uncommitted_runs())?) {
         settle_and_commit(fleet, store, &run, &mut recovered)?;
     }
+    // This is last, because committing a result may end the job.
     interrupt_jobs_without_run(fleet, store, &mut recovered)?;
     Ok(recovered)
 }
@@ -95,6 +97,7 @@ pub(crate) fn complete_records(
     let mut recovered = RecoveryReport::default();
     adopt::adopt_runs(fleet, store, compare, &mut recovered)?;
     fault::reach(FaultPoint::Adopted);
+    // Runs without a committed result keep their job running until the daemon has settled them.
     interrupt_jobs_without_run(fleet, store, &mut recovered)?;
     fault::reach(FaultPoint::RecordWhole);
     Ok(())
@@ -124,6 +127,7 @@ fn sort_by_attempt(mut runs: Vec<RunRecord>) -> Vec<RunRecord> {
         let id = first.entry(run.job_id.clone()).or_insert(run.id);
         *id = run.id.min(*id);
     }
+    // Ids contain the time, so within a job only the attempt is reliable.
     runs.sort_by_key(|run| (first.get(&run.job_id).copied(), run.attempt));
     runs
 }
@@ -132,6 +136,7 @@ fn read<T>(
     fleet: &EngineContext,
     question: impl FnOnce(&StoreReader) -> Result<T, DatabaseError>,
 ) -> Result<T, RecoveryError> {
+    // A new reader sees the commits of the steps before.
     let reader =
         StoreReader::open(&fleet.dir).map_err(|error| RecoveryError::Read(Box::new(error)))?;
     question(&reader).map_err(|error| RecoveryError::Read(Box::new(error)))
@@ -145,6 +150,7 @@ fn skip_refused_change(
     recovered: &mut RecoveryReport,
 ) -> Result<(), RecoveryError> {
     match done {
+        // Only refusals are skipped: if the disk fails, nothing new may start.
         Err(error) if error.is_refusal() => {
             let reason = error_chain(&error);
             tracing::warn!(?run, %reason, "the database refused the record of a run");
@@ -232,6 +238,7 @@ fn inspect_run(
     run: &RunRecord,
     folder: &Utf8Path,
 ) -> Result<Option<RunResult>, RunOutcomeError> {
+    // The result is read first: its runner may have died after it wrote it.
     if let Some(result) = read_result(folder, run)? {
         return Ok(Some(result));
     }
@@ -243,13 +250,16 @@ fn inspect_run(
             "it was interrupted before it was started",
         )));
     };
+    // The lock is checked before the content, because a live runner is never disturbed.
     if is_run_alive(folder) {
         return Ok(None);
     }
+    // Settling a foreign spec would end processes and write rows of another run.
     if spec.run != run.id || spec.job != run.job_id {
         return Err(RunFileReadError::OtherRun { path: folder.join(file::SPEC) }.into());
     }
     match launch::settle_run(fleet, folder) {
+        // Another process is settling the run, or its runner has just started.
         Err(LaunchError::Busy { .. }) => return Ok(None),
         done => done?,
     }
@@ -262,6 +272,7 @@ fn inspect_run(
 fn read_result(folder: &Utf8Path, run: &RunRecord) -> Result<Option<RunResult>, RunFileReadError> {
     let path = folder.join(file::RESULT);
     match heeler_control::read_run_file::<RunResult>(&path)? {
+        // A copied folder must not give its result to another run.
         Some(result) if result.run != run.id => Err(RunFileReadError::OtherRun { path }),
         found => Ok(found),
     }

@@ -41,7 +41,6 @@ pub struct ResolvedJobRequest {
     pub note: Option<String>,
     /// True to resume even if the session was continued outside Heeler, and import those messages.
     pub take_in: bool,
-    /// Approval mode.
     pub approvals: ApprovalMode,
     /// The agent's limit on concurrent jobs.
     pub max_concurrent: NonZeroU32,

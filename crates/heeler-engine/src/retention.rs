@@ -83,6 +83,7 @@ fn run_pass(
     jobs_max: usize,
 ) -> Result<RetentionReport, RetentionError> {
     let files = list_job_files(dir, reader)?;
+    // Only jobs with files are looked up, not all jobs that ever ran.
     let mut ended: Vec<JobHead> = Vec::new();
     for id in files.keys() {
         let job = reader.job(id)?;
@@ -90,6 +91,7 @@ fn run_pass(
     }
     ended.sort_by_key(|head| std::cmp::Reverse((ended_at(head), head.id.clone())));
     let mut done = RetentionReport::default();
+    // The oldest come first, so a limited pass moves those that are due longest.
     for (newer, head) in ended.iter().enumerate().rev() {
         let Some(why) = removal_reason(retention, newer, ended_at(head), now) else { continue };
         if done.jobs.len() == jobs_max {
@@ -101,6 +103,7 @@ fn run_pass(
         }
     }
     if !done.jobs.is_empty() {
+        // The renames become durable here, once for all jobs of the pass.
         sync_folder(&dir.jobs())?;
         sync_folder(&dir.runs())?;
     }
@@ -120,6 +123,7 @@ fn removal_reason(
     now: Timestamp,
 ) -> Option<String> {
     if let Some(kept) = retention.jobs
+        // A period beyond the range of durations never passes.
         && let Ok(age) = SignedDuration::try_from(kept.get())
         && now.duration_since(ended) > age
     {
@@ -145,6 +149,7 @@ fn list_job_files(
     }
     for name in list_names(&dir.runs())? {
         let Ok(id) = name.parse::<RunId>() else { continue };
+        // A run without a row may still have to be adopted, so its folder stays.
         if let Some(run) = reader.run(id)? {
             found.entry(run.job_id).or_default().push(dir.run(id));
         }
@@ -179,10 +184,12 @@ fn trash_job_files(
     let tombstone = json!({
         "version": TOMBSTONE_VERSION, "job": job, "moved_at": iso_millis(now), "reason": why,
     });
+    // The tombstone comes first, so the trash never holds files without a reason.
     replace_file(&OsDisk, &trash.join(TOMBSTONE), format!("{tombstone:#}\n").as_bytes())?;
     // A job resumed after this point starts a new transcript. One resumed before holds the lock, or
     // has an unfinished run.
     let log = dir.job_transcript(job);
+    // Without a transcript there is no lock to take.
     let lock = untrusted_file::open(&log).ok();
     match lock.as_ref().map(fs::File::try_lock) {
         None | Some(Ok(())) => {}
@@ -191,10 +198,12 @@ fn trash_job_files(
             return Err(RetentionError::Move { path: log, source });
         }
     }
+    // The job may have been resumed before the lock was taken.
     if is_job_active(dir, reader, job)? {
         return Ok(false);
     }
     files.iter().try_for_each(|path| move_into(&trash, path))?;
+    // The lock is held during the moves, so no writer can open the transcript meanwhile.
     drop(lock);
     sync_folder(&trash)?;
     Ok(true)
@@ -230,6 +239,7 @@ fn move_into(trash: &Utf8Path, path: &Utf8Path) -> Result<(), RetentionError> {
         .filter(|place| place.symlink_metadata().is_err());
     let place = free.next().expect("there are more names than files");
     match fs::rename(path, &place) {
+        // It was removed or moved since it was listed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         outcome => outcome.map_err(|source| RetentionError::Move { path: path.to_owned(), source }),
     }

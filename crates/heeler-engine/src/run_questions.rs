@@ -50,6 +50,7 @@ fn read_files<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -
     let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name().to_owned());
     let names = names.filter(|name| name.ends_with(ending) && !name.starts_with('.'));
+    // One unreadable question must not hide the others.
     let read = |name: String| match heeler_control::read_run_file(&folder.join(&name)) {
         Ok(content) => content,
         Err(error) => {
@@ -67,6 +68,7 @@ pub(crate) fn answer_from_approval(approval: &Approval) -> Result<RunAnswer, Str
         ApprovalStatus::Approved => {
             let given = detail.get("updatedInput").cloned();
             let input = match (&approval.response, given) {
+                // An input that a person edited replaces the one that the answer would fill in.
                 (_, Some(input)) => Some(input),
                 (Some(words), None) if approval.kind.expects_text() => {
                     Some(question::fill_answers(&detail["input"], words)?)
@@ -102,6 +104,7 @@ pub(crate) fn delivery_outcome(
 ) -> DeliveryOutcome {
     match reply {
         Ok(ControlReplyBody::Refused { reason }) => {
+            // A refusal for a question that is still open is temporary.
             let is_open = folder.join(format!("{QUESTIONS_FOLDER}/{ask}.json")).exists();
             if is_open { DeliveryOutcome::Unavailable } else { DeliveryOutcome::TooLate(reason) }
         }
@@ -123,6 +126,7 @@ pub(crate) fn delivery_outcome(
 /// Returns true if the run has not ended.
 pub(crate) fn may_receive_answers(folder: &Utf8Path) -> bool {
     !folder.join(file::RESULT).exists()
+        // Without a start file the run may still be starting.
         && (is_run_alive(folder) || !folder.join(file::STARTED).exists())
 }
 

@@ -119,7 +119,9 @@ pub(crate) fn record_run_start(
     now: Timestamp,
 ) -> Result<StartedRun, DatabaseError> {
     let RunStartPlan { session: plan, known } = plan;
+    // All rows are in one transaction, so a crash leaves the whole start or nothing of it.
     mark_job_running(tx, job, request, &plan, now)?;
+    // Attempts are numbered by record, not by time, which a clock change would disturb.
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
     tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
     if let Some(known) = known {
@@ -143,9 +145,11 @@ pub(crate) fn launch_run(
     begun: &StartedRun,
 ) -> Result<Child, RunStartError> {
     let folder = fleet.dir.run(begun.run);
+    // The folder follows the commit: without a row no daemon would look at it.
     create_folder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::FolderMade);
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
+    // A runner is started only with a durable spec, so no spec proves that no runner was started.
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
@@ -239,6 +243,7 @@ fn expire_session(
 ) -> Result<(), DatabaseError> {
     let is_left = known.agent_session_id.as_ref() != Some(start.id());
     let is_chosen_by_rule = request.session == SessionChoice::Usual;
+    // A session that a person named is used regardless of its age.
     if is_left && is_chosen_by_rule && expiry_rule(&known, &request.rules, now).is_some() {
         known.apply_event(SessionEvent::Expire);
         tx.put_session(&known)?;
@@ -291,6 +296,7 @@ fn mark_job_running(
     let mut job = tx.job(id)?.ok_or_else(missing)?;
     job.apply(JobTransition::Start { session: plan.start.id().clone(), at: now });
     job.working_directory = Some(request.working_directory.clone());
+    // A resumed job keeps the prompt with which it was created.
     if job.prompt.is_none() {
         let prompt = SecretRedactor::new(&request.brief.secrets)
             .redact_text(&request.brief.prompt)
@@ -332,6 +338,7 @@ fn mark_session_used(
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
     if let Some(mut session) = tx.session_by_agent_id(start.id())? {
+        // A session without an owner in the config belongs to this agent from now on.
         session.agent = request.agent.to_string();
         session.apply_event(SessionEvent::Begin);
         session.last_active_at = now;

@@ -84,6 +84,7 @@ impl RunnerWatcher {
     pub(crate) fn add(&self, run: RunId, child: Child) -> io::Result<()> {
         let pid = Pid::from_raw(child.id().cast_signed());
         let pid = pid.ok_or_else(|| io::Error::other("a child has a process number"))?;
+        // A child that is not reaped keeps its id, so this is the right process.
         let process = pidfd_open(pid, PidfdFlags::empty())?;
         self.insert(WatchedRunner { run, _process: process, child: Some(child) })
     }
@@ -96,6 +97,7 @@ impl RunnerWatcher {
         let Some(pid) = holder().and_then(|it| Pid::from_raw(it.pid.cast_signed())) else {
             return Ok(false);
         };
+        // The runner has ended meanwhile, so there is nothing to watch.
         let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(false) };
         // Check again after opening: the process ID could have been reused in between.
         if holder().is_none_or(|it| it.pid.cast_signed() != pid.as_raw_nonzero().get()) {
@@ -111,7 +113,9 @@ impl RunnerWatcher {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
+        // The lock is held until the watch is registered, so no event finds an unknown number.
         let mut watched = self.shared.lock();
+        // Questions appear by rename, so a file is complete when it is reported.
         let flags = inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::ONLYDIR;
         let number = inotify::add_watch(&self.shared.inotify, asks.as_std_path(), flags)?;
         watched.question_watches.insert(number, run);
@@ -124,6 +128,7 @@ impl RunnerWatcher {
 
     fn insert(&self, runner: WatchedRunner) -> io::Result<()> {
         let mut watched = self.shared.lock();
+        // Ids are not reused, so a late event cannot concern another runner.
         watched.last_id += 1;
         let token = watched.last_id;
         let data = EventData::new_u64(token);
@@ -157,6 +162,7 @@ impl RunnerWatcherState {
         let mut is_all = false;
         // The reader returns an error when there are no more events.
         while let Ok(event) = events.next() {
+            // The kernel lost events, so every run may have asked.
             is_all |= event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
             numbers.insert(event.wd());
         }
@@ -194,6 +200,7 @@ fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(R
                 gone
             };
             let Some(mut gone) = gone else { continue };
+            // Runners of an earlier daemon are no children, and are reaped by another process.
             if let Some(child) = &mut gone.child {
                 // The process has ended, so this does not block.
                 let _status = child.wait();

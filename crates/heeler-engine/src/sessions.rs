@@ -51,8 +51,10 @@ pub(crate) fn prepare_change(
             fork::prepare_fork(fleet, setup, &reader, &session, &wish)
                 .map(|fork| SessionChange::Fork(Box::new(fork)))
         }
+        // There is nothing to prepare: the files are moved after the commit.
         SessionOperation::Delete { session, purge } => Ok(SessionChange::Delete { session, purge }),
         SessionOperation::Restore { session } => {
+            // The files return before the record, so a recorded session always has its transcript.
             removal::prepare_restore(&fleet.dir, &setup.home, &reader, &session)?;
             Ok(SessionChange::Restore(session))
         }
@@ -66,6 +68,7 @@ pub(crate) fn prepare_change(
         }
         SessionOperation::Cleanup { before } => {
             let now = (fleet.now)();
+            // Whether each one may be deleted is checked in the transaction.
             let old = removal::removable_sessions(&reader, Some(&setup.loaded), before, now);
             let old = old.map_err(|error| internal_error(&error))?;
             Ok(SessionChange::Cleanup(old.into_iter().map(|session| session.id).collect()))

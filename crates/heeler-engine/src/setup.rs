@@ -139,6 +139,7 @@ impl DaemonSetup {
     ) -> Result<Arc<Workflow>, DispatchFailure> {
         let id = &row.head.id;
         let trouble = |why: String| DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why);
+        // The stored definition is used, because the file may have changed since the run began.
         let files = match &row.definition {
             Some(hash) => db.definition(hash)?,
             None => None,
@@ -204,6 +205,7 @@ impl DaemonSetup {
 
     /// Returns a request without the agent's secrets, for storage.
     pub(crate) fn redact_for_agent(&self, agent: &AgentConfig, wanted: &JobRequest) -> JobRequest {
+        // Without a prompt or phase there is no text that could hold a secret.
         if wanted.prompt.is_none() && wanted.phase.is_none() {
             return wanted.clone();
         }
@@ -240,6 +242,7 @@ impl DaemonSetup {
         let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
+            // The name is stored and displayed, so it must not contain the key.
             let digest = Sha256::digest(key.as_bytes());
             let digest: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             return Some(format!("{name}:{digest}"));
@@ -248,6 +251,7 @@ impl DaemonSetup {
         if matches!(agent.runtime, RuntimeConfig::Scripted(_)) {
             return None;
         }
+        // Agents that share a login share its usage limits.
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }

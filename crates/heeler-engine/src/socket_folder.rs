@@ -59,6 +59,7 @@ fn create_folder(folder: Utf8PathBuf) -> Result<Utf8PathBuf, SocketFolderError> 
     let failed = |source| SocketFolderError::Io { path: folder.clone(), source };
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
         Ok(()) => {}
+        // It may have been made by another user, which is checked below.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(failed(source)),
     }

@@ -43,6 +43,7 @@ impl SimulatedPart {
     /// Returns the prompt and kind of a job that produces the simulated result.
     pub(crate) fn into_job(self, prompt: String) -> (String, PhaseJobKind) {
         let SimulatedPart { text, fails } = self;
+        // A command outputs the text unchanged, and can fail.
         match fails || SCRIPT_WORDS.iter().any(|word| text.contains(word)) {
             true => {
                 let command = format!("cat; exit {}", u8::from(fails));
@@ -96,6 +97,7 @@ impl StoredWorkflowRun {
         let places = workflow.phases.iter().enumerate();
         let places: HashMap<String, usize> =
             places.map(|(at, it)| (it.name.to_string(), at)).collect();
+        // The queue is read only if there is a budget to divide.
         let granted = match workflow.budget {
             Some(_) => granted_budgets(db, id)?,
             None => HashMap::new(),
@@ -262,6 +264,7 @@ pub(crate) fn script_command(language: ScriptLanguage) -> String {
     let (extension, run) = match language {
         ScriptLanguage::Js => ("mjs", "node \"$file\""),
         ScriptLanguage::Ts => ("mts", "node --experimental-strip-types --no-warnings \"$file\""),
+        // `uv` also installs the packages that a script declares.
         ScriptLanguage::Python => (
             "py",
             "if command -v uv >/dev/null 2>&1; then uv run --quiet \"$file\"; \

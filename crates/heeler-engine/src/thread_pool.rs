@@ -105,6 +105,7 @@ impl PoolQueue {
             return drop(work);
         }
         state.waiting.push_back(work);
+        // Idle threads may already be needed for work that was submitted before.
         if state.waiting.len() > state.idle && state.threads.len() < shared.size {
             match PoolShared::start_thread(shared) {
                 Ok(thread) => state.threads.push(thread),
@@ -139,6 +140,7 @@ impl PoolShared {
     fn next_task(&self) -> Option<PoolTask> {
         let mut state = self.lock();
         loop {
+            // Queued work is done even if the pool is closed; an abandoned queue is empty then.
             if let Some(work) = state.waiting.pop_front() {
                 return Some(work);
             }
@@ -163,6 +165,7 @@ impl Drop for ThreadPool {
             PoolShutdown::Finish => VecDeque::new(),
             PoolShutdown::Abandon => std::mem::take(&mut state.waiting),
         };
+        // Threads need the lock to end, and dropping work may send replies.
         drop(state);
         shared.changed.notify_all();
         if self.shutdown == PoolShutdown::Finish {

@@ -65,6 +65,7 @@ impl RunnerWatchdog {
         let thread =
             std::thread::Builder::new().name("heeler-pulse".to_owned()).spawn(move || {
                 let mut known = HashMap::new();
+                // A dropped sender ends the thread at once, without waiting for the interval.
                 while stopped.recv_timeout(unheard_max / CHECKS_PER_SILENCE)
                     == Err(RecvTimeoutError::Timeout)
                 {
@@ -77,6 +78,7 @@ impl RunnerWatchdog {
 
 impl Drop for RunnerWatchdog {
     fn drop(&mut self) {
+        // A pass over many silent runners may take long, so it is cut short.
         self.is_ending.store(true, Ordering::Relaxed);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take()
@@ -100,10 +102,12 @@ fn check_runners(
             return;
         }
         let folder = fleet.dir.run(run);
+        // The run has ended, and its runner is just about to exit.
         if folder.join(file::RESULT).exists() {
             continue;
         }
         let now = Instant::now();
+        // The time is counted from here, because a runner of an earlier daemon was not observed.
         let known = known.entry(run).or_insert_with(|| RunnerHealth {
             since: now,
             answered_at: now,

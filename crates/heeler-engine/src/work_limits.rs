@@ -37,6 +37,7 @@ impl WorkSlots {
     /// Takes a slot, if one is free.
     pub(crate) fn claim(&self) -> Option<SlotClaim> {
         let one_more = |taken| (taken < self.limit).then_some(taken + 1);
+        // Checking and taking are one step, because several threads claim at once.
         let claimed = self.taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
         claimed.is_ok().then(|| SlotClaim(Arc::clone(&self.taken)))
     }
@@ -83,6 +84,7 @@ impl<K: Eq + Hash> Drop for KeyClaim<K> {
         let mut taken = lock(&self.taken);
         match taken.get_mut(&self.key) {
             Some(count) if *count > 1 => *count -= 1,
+            // Keys without work are removed, or the map would grow with every run.
             _ => drop(taken.remove(&self.key)),
         }
     }

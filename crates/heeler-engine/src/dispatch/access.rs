@@ -21,6 +21,7 @@ impl DispatchTransaction<'_, '_> {
         order: AccessOperation,
         by: &str,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
+        // The server reports used tokens all the time, which would fill the log.
         if !matches!(order, AccessOperation::TokensUsed { .. }) {
             tracing::info!(?order, by, "access");
         }
@@ -73,6 +74,7 @@ impl DispatchTransaction<'_, '_> {
         hash: &str,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let AccessToken { id, name, expires_at, .. } = token;
+        // Anything else, such as the secret itself, must not be stored.
         if !is_hash(hash) {
             return refuse(DaemonCommandErrorKind::Usage, "the token hash is invalid".to_owned());
         }
@@ -154,6 +156,7 @@ impl DispatchTransaction<'_, '_> {
         let (who, scope, person) = match by {
             LoginMethod::Link { name, scope } => (name, scope, None),
             LoginMethod::Password { name, hash } => match self.tx.user(&name)? {
+                // The password was checked outside the transaction and may have been changed since.
                 Some((person, current)) if current == hash => {
                     (name.to_string(), person.scope, Some(name))
                 }
@@ -161,9 +164,11 @@ impl DispatchTransaction<'_, '_> {
             },
         };
         let now = self.now;
+        // A lifetime beyond the last timestamp never ends.
         let expires_at = now.checked_add(LOGIN_LIFETIME).unwrap_or(Timestamp::MAX);
         let login = BrowserLogin { caller: who, scope, user: person, created_at: now, expires_at };
         self.tx.insert_login(&login, hash)?;
+        // Inserting prunes expired logins first, so the count is exact only afterwards.
         if self.tx.count_logins()? > LOGINS_MAX {
             self.tx.remove_login(hash)?;
             return not_now("too many browsers are logged in; heeler token revoke --logins");

@@ -58,10 +58,12 @@ impl DispatchTransaction<'_, '_> {
         if let Err(refused) = check_answer(&approval, answer) {
             return Err(refused.into());
         }
+        // Only questions of a run have an id of their own; the others are gates.
         if approval.ask_id.is_none() {
             return self.answer_gate(&approval, answer, by);
         }
         let live = approval.run_id.is_some_and(|run| self.state.fleet.runs().contains_key(&run));
+        // Nothing could deliver the answer any more.
         if !live {
             let message = format!("the run that asked {id} has ended");
             return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message).into());
@@ -74,6 +76,7 @@ impl DispatchTransaction<'_, '_> {
         if let Some(input) = &answer.updated_input {
             let mut detail = approval.detail.clone().unwrap_or(Json::Null);
             let mut input = input.clone();
+            // The agent gets the unredacted answer from memory; only the record is redacted.
             redactor.redact_json(&mut input);
             detail["updatedInput"] = input;
             self.tx.set_approval_detail(id, &detail)?;
@@ -98,6 +101,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
+        // The run is looked up before the decision, which may end it.
         let is_awaited = run.is_ok_and(|run| self.state.fleet.workflow_run(&run).is_some());
         let redactor = Arc::clone(&self.state.redactor);
         let text = answer.text.as_deref().map(|text| redactor.redact_text(text).into_owned());
@@ -127,6 +131,7 @@ impl DispatchTransaction<'_, '_> {
             true => ApprovalStatus::Approved,
             false => ApprovalStatus::Rejected,
         };
+        // A gate may have been answered in this turn. Only the first answer continues the run.
         if self.tx.answer_approval(&approval.id, status, text, by, self.now)? {
             tracing::info!(approval = %approval.id, by, status = %status, "answered");
             self.apply_gate_answer(approval, consents, text, by)?;
@@ -157,6 +162,7 @@ impl DispatchTransaction<'_, '_> {
         let setup = &self.state.setup;
         let agent = approval.requested_by.as_deref().and_then(|name| setup.agent(name));
         let given = agent.and_then(|agent| environment::select_environment(agent, &setup.env).ok());
+        // Without the agent's config no secrets are known.
         given.map_or_else(|| SecretRedactor::new(&[]), |given| SecretRedactor::new(&given.secrets))
     }
 }
@@ -194,6 +200,7 @@ fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Daem
         return usage(format!("{id} needs a text answer, not yes or no"), hint);
     }
     let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
+    // Only answers to agents' questions must fit their options; a gate accepts any text.
     match (approval.ask_id.is_some()).then(|| question::fill_answers(input, text)) {
         Some(Err(wrong)) => usage(format!("not a valid answer to {id}: {wrong}"), hint),
         _ => Ok(()),

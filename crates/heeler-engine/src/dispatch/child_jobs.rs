@@ -30,6 +30,7 @@ impl DispatchTransaction<'_, '_> {
         wanted: &JobRequest,
     ) -> Result<String, DispatchFailure> {
         let mut known: Vec<Job> = Vec::new();
+        // Names are unique in the whole conversation, which may consist of several jobs.
         for id in lineage_jobs(self.tx, parent)? {
             for id in self.tx.jobs_spawned_by(&id)? {
                 known.extend(self.tx.job(&id)?);
@@ -46,6 +47,7 @@ impl DispatchTransaction<'_, '_> {
         let usage = |message: String| {
             Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).into())
         };
+        // A worker that is continued in its session keeps its name.
         match (&wanted.worker, own) {
             (None, Some(own)) => Ok(own.to_owned()),
             (None, None) => Ok(next_worker_name(wanted.agent.as_str(), &known)),
@@ -74,9 +76,11 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let mut left: Option<i64> = None;
         let mut above = self.tx.job(parent)?;
+        // The limit also ends the walk if damaged records form a circle.
         for depth in 1..=ANCESTORS_MAX {
             let Some(job) = above else { break };
             let id = &job.head.id;
+            // The rules of an agent that no longer exists are unknown.
             let Some(owner) = setup.agent(&job.head.agent) else { break };
             let refuse = |why: String| {
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, why);
@@ -90,7 +94,9 @@ impl DispatchTransaction<'_, '_> {
             if rules.agents.as_ref().is_some_and(|agents| !agents.contains(&agent.name)) {
                 return refuse(format!("{id} may not start jobs of {}", agent.name));
             }
+            // One more than allowed, because the new job itself may be among them.
             let mut below = self.descendants(id, rules.max_jobs as usize + 1)?;
+            // A queued job is checked again at its start, and must not count against itself.
             below.retain(|job| Some(&job.head.id) != own);
             if below.len() >= rules.max_jobs as usize {
                 return refuse(format!("{id} has started {} jobs, the maximum", below.len()));
@@ -100,9 +106,11 @@ impl DispatchTransaction<'_, '_> {
                 let spent = below.iter().map(|job| self.spent_or_reserved(job));
                 let spent: i64 = spent.sum::<Result<i64, DatabaseError>>()?;
                 let rest = budget.saturating_sub(spent);
+                // A run with less than the smallest reservation could not start.
                 if rest < RESERVATION_MIN {
                     return refuse(format!("the jobs that {id} started have spent its budget"));
                 }
+                // The strictest ancestor counts.
                 left = Some(left.map_or(rest, |left| left.min(rest)));
             }
             above = match parent_of(&job) {
@@ -135,6 +143,7 @@ impl DispatchTransaction<'_, '_> {
             return Ok(spent);
         }
         let live = self.state.fleet.runs().values().find(|live| live.job == job.head.id);
+        // A job that has not started counts with the default, or many at once would pass the limit.
         let held = live.and_then(|live| live.budget_micros).unwrap_or(RESERVATION_DEFAULT);
         Ok(spent.saturating_add(held))
     }

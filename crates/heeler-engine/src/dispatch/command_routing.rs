@@ -39,6 +39,7 @@ impl Dispatcher {
         };
         let parent = match by {
             Caller::Person => return Ok(command),
+            // The run may have ended while its processes still live. They then have no rights.
             Caller::Run(run) => self.state().fleet.runs().get(&run).map(|live| live.job.clone()),
             Caller::Unknown => None,
         };
@@ -53,14 +54,19 @@ impl Dispatcher {
         match command {
             DaemonCommand::Status => Ok(command),
             DaemonCommand::Trigger(mut wanted) => {
+                // Otherwise an agent could enter a session of another conversation and control its
+                // jobs.
                 if let SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } =
                     &wanted.session
                     && !self.is_lineage_session(id, &parent)
                 {
                     return Err(foreign_session_error(id, &parent));
                 }
+                // An agent must not choose its trigger or parent, on which limits and rights
+                // depend.
                 wanted.trigger = TriggerType::Spawned;
                 wanted.parent = Some(parent);
+                // The caller is an agent, so no person waits for the job.
                 wanted.attended = false;
                 Ok(DaemonCommand::Trigger(wanted))
             }
@@ -76,6 +82,7 @@ impl Dispatcher {
     fn is_spawned(&self, job: &JobId, parent: &JobId) -> bool {
         let reader = StoreReader::open(&self.fleet.dir);
         reader.is_ok_and(|reader| {
+            // A failed read grants nothing.
             session_lineage::is_descendant_job(&reader, job, parent).unwrap_or(false)
         })
     }
@@ -93,6 +100,7 @@ impl Dispatcher {
         if let Some(run) = run
             && self.deferred.faults.remove(&run).is_some()
         {
+            // The scheduled retry would otherwise settle the run a second time.
             self.deferred.unsettled.retain(|(_, unsettled)| *unsettled != run);
             self.executor.adopt_run(run);
         }
@@ -114,6 +122,7 @@ impl Dispatcher {
             | DaemonCommand::Workflow {
                 order: WorkflowOperation::Run(_) | WorkflowOperation::Retry { .. },
                 ..
+            // These create jobs without a preparation, so the stop is checked here.
             } => match self.stopping_error() {
                 Some(refused) => owed.send(Err(refused)),
                 None => return Some((DispatchEvent::Command(command), Some(owed))),
@@ -125,6 +134,7 @@ impl Dispatcher {
                         let (agent, schedule) = (agent.name.to_string(), name.clone());
                         let wanted =
                             workflow_request_of_schedule(&ScheduleKey { agent, schedule }, start);
+                        // A person asked for it now, so it is not a run of the schedule's times.
                         let wanted = WorkflowRunRequest { trigger: TriggerType::Manual, ..wanted };
                         let command =
                             DaemonCommand::Workflow { order: WorkflowOperation::Run(wanted), by };
@@ -146,6 +156,7 @@ impl Dispatcher {
                 Err(refused) => owed.send(Err(refused)),
             },
             DaemonCommand::Cancel { ref job, .. } => {
+                // A dead run cannot receive the request. Settling it applies the request.
                 self.settle_early(job);
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
@@ -155,6 +166,7 @@ impl Dispatcher {
             },
             DaemonCommand::Approval { ref approval, ref answer, .. } => {
                 let (hands, id) = (&self.executor, approval.clone());
+                // The answer is delivered after its commit, and only then is the caller told.
                 let owed = owed.map_callback(|reply| hands.reply_after_delivery(id, answer, reply));
                 return Some((DispatchEvent::Command(command), Some(owed)));
             }
@@ -232,6 +244,7 @@ impl Dispatcher {
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let web = |setup: &DaemonSetup| setup.loaded.fleets.first().map(|fleet| fleet.web.clone());
         if web(&old) != web(&new) {
+            // The web server is started once and keeps its settings.
             changes.push("`web` takes effect at the next start: heeler restart".to_owned());
         }
         changes.iter().for_each(|change| tracing::info!(change, "config"));

@@ -66,11 +66,13 @@ impl DispatchTransaction<'_, '_> {
         by: &str,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(job) = self.tx.job(id)? else { return Err(job_not_found(id).into()) };
+        // A second cancel of a cancelled job succeeds, so that a client may repeat it.
         if job.head.status.is_final() && job.head.status != JobStatus::Cancelled {
             let message = format!("job {id} has ended already: {}", job.head.status);
             return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into());
         }
         let request = CancelRequest { now, by: by.to_owned() };
+        // Only the last run of a job can be alive.
         let last = self.tx.runs_of_job(id)?.pop().filter(|_| job.head.status == JobStatus::Running);
         if let Some(run) = last {
             // The state machine may not know the run.
@@ -78,6 +80,7 @@ impl DispatchTransaction<'_, '_> {
         }
         let is_pending = job.head.status == JobStatus::Pending;
         self.step(FleetEvent::CancelRequested { job: id, is_pending, request })?;
+        // The step may have ended the job, so its status is read again.
         let status = self.tx.job(id)?.map_or(job.head.status, |job| job.head.status);
         Ok(Some(CommandReply::Job { job: id.clone(), status, waits: None }))
     }
@@ -133,6 +136,7 @@ impl DispatchTransaction<'_, '_> {
             ..JobRequest::new(agent.name.clone())
         };
         tracing::info!(job = %id, by, "resumed");
+        // The row becomes pending before the job is queued, because only pending jobs start.
         job.apply(JobTransition::Resume);
         self.tx.update_job(&job)?;
         let redacted = setup.redact_for_agent(agent, &wanted);
@@ -154,6 +158,8 @@ impl DispatchTransaction<'_, '_> {
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let known = self.state.overrides.get(&key);
         let text = known.and_then(|row| row.text.clone());
+        // This is read before the change, to tell whether due times were missed while it was
+        // disabled.
         let was_enabled = self.state.fleet.is_schedule_enabled(&key);
         let by_hand = known.map_or(schedule.enabled, |row| row.enabled);
         let (message, enabled, text) = match change {
@@ -163,6 +169,7 @@ impl DispatchTransaction<'_, '_> {
                 Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
                 Err(refused) => return Err(refused.into()),
             },
+            // `Trigger` does not get here: the dispatcher turns it into a job.
             ScheduleChange::Reset | ScheduleChange::Trigger => {
                 match &schedule.workflow {
                     Some(_) => self.tx.remove_cron_override(cron_name(schedule))?,
@@ -170,6 +177,7 @@ impl DispatchTransaction<'_, '_> {
                 };
                 self.state.overrides.remove(&key);
                 self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: None })?;
+                // Only now does `is_schedule_enabled` reflect the change.
                 self.replan_schedule(&key, schedule, was_enabled)?;
                 let message = format!("{key} follows the config again");
                 tracing::info!(schedule = %key, by, message, "changed");
@@ -209,6 +217,7 @@ impl DispatchTransaction<'_, '_> {
         schedule: &ScheduleConfig,
         was_enabled: bool,
     ) -> Result<(), DatabaseError> {
+        // The stored progress is used, because a disabled schedule is not in the calendar.
         let marks = self.tx.schedule_progress()?;
         let mark = marks.iter().find(|row| row.agent == key.agent && row.schedule == key.schedule);
         // Due times during which the schedule was disabled are not caught up.
@@ -232,6 +241,7 @@ impl DispatchTransaction<'_, '_> {
         let message = match change {
             AgentChange::Enable | AgentChange::Disable => {
                 let enabled = change == AgentChange::Enable;
+                // All schedules of a disabled agent were disabled with it.
                 let was_disabled = self.state.fleet.is_agent_disabled(name);
                 self.tx.set_agent_enabled(name, enabled)?;
                 self.step(FleetEvent::AgentSwitched { agent: name, is_enabled: enabled })?;
@@ -272,6 +282,7 @@ pub(super) fn retry_request(job: &Job) -> Result<JobRequest, DaemonCommandError>
         let message = format!("`{}` is not an agent of this fleet", job.head.agent);
         DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
     })?;
+    // The session is not copied: a retry is a new job with the agent's usual session.
     Ok(JobRequest {
         prompt: job.prompt.clone(),
         schedule: job.head.schedule.clone(),

@@ -77,21 +77,26 @@ impl Dispatcher {
     /// replies. Returns true if the transaction was committed.
     pub(super) fn commit(&mut self, tasks: Vec<(DispatchEvent, Option<PendingReply>)>) -> bool {
         let now = (self.fleet.now)();
+        // Without this check an idle daemon would commit, and so sync, at every wake-up.
         if tasks.is_empty() && !self.has_due_work(now) {
             return true;
         }
         let (tasks, owed): (Vec<DispatchEvent>, Vec<Option<PendingReply>>) =
             tasks.into_iter().unzip();
+        // The transaction needs only the keys; the replies stay on this thread.
         let keys: Vec<Option<IdempotencyKey>> =
             owed.iter().map(|owed| owed.as_ref()?.key.clone()).collect();
         let ended = |task: &DispatchEvent| match task {
             DispatchEvent::RunEnded(gone) => Some(gone.result.run),
             _ => None,
         };
+        // The events are moved into the transaction, but a failure must name the runs to settle
+        // again.
         let runs: Vec<Option<RunId>> = tasks.iter().map(ended).collect();
         // Keep events that their senders will not repeat.
         let once: Vec<DispatchEvent> =
             tasks.iter().filter_map(DispatchEvent::clone_if_unrepeatable).collect();
+        // The transaction may replace the config in the shared state, which a failure must undo.
         let setup = Arc::clone(&self.state().setup);
         fault::reach(FaultPoint::BeforeCommit);
         let has_names = keys.iter().any(Option::is_some);
@@ -99,6 +104,8 @@ impl Dispatcher {
         let began = Instant::now();
         let done = self.write_transaction(tasks.into_iter().zip(keys).collect(), now);
         let took = began.elapsed();
+        // A kill here leaves committed effects that were not executed; the next daemon repeats
+        // them.
         fault::reach(FaultPoint::AfterCommit);
         if has_names {
             fault::reach(FaultPoint::RequestDone);
@@ -143,13 +150,17 @@ impl Dispatcher {
     ) -> Result<TransactionResult, StoreWriteError<DatabaseError>> {
         let (board, dir) = (Arc::clone(&self.state), self.fleet.dir.clone());
         let keeps_schedules = self.runs_schedules();
+        // Like everything that starts jobs, due times wait until a commit has succeeded.
         let (fires, is_stopping) = (
             keeps_schedules && self.deferred.failed_commit.is_none(),
             self.deferred.stop.is_some(),
         );
         self.store.write(move |tx| {
+            // After a panic in an earlier turn the state was reloaded, so the poison means nothing
+            // here.
             let mut board = board.lock().unwrap_or_else(PoisonError::into_inner);
             board.fleet.set_stopping(is_stopping);
+            // The day changes first, because the reservations of this turn count for it.
             let day = board.fleet.rules().day_of(now);
             if day != board.fleet.ledger().day() {
                 let spent = tx.daily_spend_by_agent(day)?;
@@ -165,11 +176,14 @@ impl Dispatcher {
             let mut outcomes = Vec::new();
             let mut deeds = Vec::new();
             for (task, key) in tasks {
+                // Each event has its own savepoint, so that a failed one does not undo the others.
                 let (outcome, more) =
                     work.run_in_savepoint(tx, |turn| turn.apply_once(task, key.as_ref()))?;
                 outcomes.push(outcome);
                 deeds.extend(more);
             }
+            // Due times come after the events, so a schedule that is disabled in this turn does not
+            // fire.
             let due = if fires { work.state.fleet.due_schedules(now) } else { Vec::new() };
             for (key, verdict) in due {
                 // A refused schedule must not block the others.
@@ -185,6 +199,7 @@ impl Dispatcher {
                 Ok(None)
             })?;
             deeds.extend(more);
+            // The list is taken once, so that a run with endless steps cannot hold the turn.
             for id in work.state.fleet.runnable_workflow_runs() {
                 // A refused workflow run must not block the others, and is failed so that it is not
                 // tried again.
@@ -219,10 +234,12 @@ impl Dispatcher {
         runs: &[Option<RunId>],
     ) {
         let TransactionResult { outcomes, effects: deeds, is_stale } = written;
+        // The rows of the parts that succeeded are committed, so only the memory must be replaced.
         if is_stale {
             self.reload_state();
         }
         for ((owed, outcome), run) in owed.into_iter().zip(outcomes).zip(runs) {
+            // The run's folder still has the result. The next settlement reads it from there.
             if let (Err(refused), Some(run)) = (&outcome, run) {
                 self.defer_settlement(*run, Some(refused.message.clone()), COMMIT_RETRY_DELAY);
             }
@@ -256,6 +273,7 @@ impl Dispatcher {
                 .map_err(|error| error_chain(&error))
         });
         match read {
+            // The config in use stays in use: its files may have changed without a reload.
             Ok(mut board) => {
                 let mut old = self.state();
                 board.restore_unredacted(&old);
@@ -270,6 +288,7 @@ impl Dispatcher {
             }
             Err(why) => {
                 tracing::error!(why, "the state cannot be read");
+                // The old state may differ from the database, so nothing may be decided with it.
                 self.state().is_stale = true;
                 self.defer_after_failure(Vec::new(), Vec::new());
             }
@@ -280,6 +299,7 @@ impl Dispatcher {
     fn accept_restore(&mut self) {
         let accepted = self.store.accept_restore().map(|_| ()).map_err(|error| error_chain(&error));
         let accepted = accepted.and_then(|()| {
+            // The archive may lack the rows of runs whose folders exist, and some may be alive.
             recovery::complete_records(&self.fleet, &self.store, RunFolderCheck::WhenDue)
                 .map_err(|it| error_chain(&it))
         });
@@ -299,6 +319,7 @@ impl Dispatcher {
             runs: Vec::new(),
             events: Vec::new(),
         });
+        // An earlier failure keeps its retry time, so repeated failures do not postpone it.
         failed.runs.extend(runs);
         failed.events.extend(tasks);
     }
@@ -322,15 +343,18 @@ impl Dispatcher {
         else {
             return;
         };
+        // Nothing is committed on a stale state: only the read is retried.
         if self.state().is_stale {
             self.reload_state();
             self.defer_after_failure(runs, tasks);
             return;
         }
         let setup = Arc::clone(&self.state().setup);
+        // The calendar of a reloaded state is empty. This event fills it.
         let setup = DispatchEvent::SetupReloaded { setup, changes: None };
         let tasks = std::iter::once(setup).chain(tasks);
         self.commit(tasks.map(|task| (task, None)).collect());
+        // A run whose commit failed is settled again, which finds the result in its folder.
         runs.into_iter().for_each(|run| self.executor.adopt_run(run));
     }
 }
@@ -356,6 +380,7 @@ impl TransactionContext<'_> {
     ) -> Result<(EventOutcome, Vec<DispatchEffect>), DatabaseError> {
         let TransactionContext { dir, now, runs_schedules: keeps_schedules, is_stopping, .. } =
             *self;
+        // The part may replace the config before it fails, and a refused config is not used.
         let setup = Arc::clone(&self.state.setup);
         let board = &mut *self.state;
         let done = tx.with_savepoint(|tx| {
@@ -378,9 +403,11 @@ impl TransactionContext<'_> {
             }
         });
         match done {
+            // A storage failure concerns the whole transaction, so it is no refusal of this part.
             Err(error) if !error.is_storage_failure() => {
                 let why = error_chain(&error);
                 tracing::error!(why, "a change was refused by the database");
+                // The savepoint undoes only rows. The state machine has already changed.
                 self.state.is_stale = true;
                 self.state.setup = setup;
                 Ok((

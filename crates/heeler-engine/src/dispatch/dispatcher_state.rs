@@ -73,12 +73,15 @@ impl DispatcherState {
         let loaded = Arc::clone(&state.setup.loaded);
         let crons = db.cron_overrides()?.into_iter();
         let crons = crons.filter_map(|row| cron_override(&loaded, row));
+        // Both kinds of overrides are keyed alike, so later code need not know where one came from.
         for (key, row) in by_hand.chain(crons) {
             state.fleet.load_switched_schedule(key.clone(), row.enabled);
             state.overrides.insert(key, row);
         }
         state.load_spending(db)?;
         state.load_queue(db)?;
+        // Runs are loaded after the queue, because the concurrency key comes from the queued
+        // request.
         state.load_runs(db)?;
         state.load_workflows(db)?;
         Ok(state)
@@ -91,6 +94,8 @@ impl DispatcherState {
                 Ok(workflow) => self.load_workflow_run(db, row, workflow)?,
                 Err(DispatchFailure::Database(error)) => return Err(error),
                 Err(DispatchFailure::Refused(refused)) => {
+                    // It is not failed here: loading only reads. `fail_broken_workflow_runs` fails
+                    // it.
                     tracing::error!(run = %id, why = refused.message, "a workflow run cannot continue");
                 }
             }
@@ -134,6 +139,7 @@ impl DispatcherState {
             let request = self.fleet.job(&run.job_id).map(|job| concurrency_key(&job.request));
             let reservation = reserved.get(&run.id).copied();
             let live = UnfinishedRun {
+                // An adopted run has no queue entry.
                 concurrency_key: request.unwrap_or_else(|| job.head.agent.clone()),
                 budget_micros: reservation.map(|(_, micros)| micros),
                 reservation,
@@ -155,6 +161,7 @@ impl DispatcherState {
             let request = match serde_json::from_str(&entry.request_json) {
                 Ok(request) => request,
                 Err(error) => {
+                    // One damaged entry must not keep the daemon from starting.
                     tracing::error!(job = %entry.job, %error, "a queued job cannot be parsed");
                     continue;
                 }
@@ -162,6 +169,7 @@ impl DispatcherState {
             let stage = match job.head.status {
                 JobStatus::Pending => JobStage::Waiting,
                 JobStatus::Running => JobStage::Running,
+                // The entry of a job that has ended has no effect.
                 _ => continue,
             };
             self.fleet.load_job(UnfinishedJob { entry, request, stage });
@@ -202,6 +210,7 @@ impl DispatcherState {
     /// Returns the next time at which the dispatcher must act without an input.
     pub(crate) fn wake_at(&self, now: Timestamp, runs_schedules: bool) -> Option<Timestamp> {
         let fleet = self.fleet.wake_at(now, runs_schedules);
+        // Runnable workflow runs are limited per turn, so the rest continues at once.
         let workflows = self.fleet.has_runnable_workflow_runs().then_some(now);
         [fleet, workflows, self.gate_expires_at].into_iter().flatten().min()
     }

@@ -21,6 +21,7 @@ pub fn recorded_reply(
     key: &IdempotencyKey,
 ) -> Result<Option<Result<CommandReply, DaemonCommandError>>, DatabaseError> {
     let Some(known) = db.answered_request(&key.caller, &key.key)? else { return Ok(None) };
+    // The recorded reply would be wrong for this request.
     if known.fingerprint != key.fingerprint {
         let message =
             format!("Idempotency-Key `{}` was already used for a different request", key.key);
@@ -40,12 +41,15 @@ impl DispatchTransaction<'_, '_> {
         key: Option<&IdempotencyKey>,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let Some(key) = key else { return self.apply_event(task) };
+        // Keys are pruned when another one is used, so they need no timer.
         if let Ok(before) = self.now.checked_sub(REQUEST_RETENTION) {
             self.tx.remove_answered_requests(before)?;
         }
+        // The check is in the transaction, so two requests at once cannot both pass it.
         if let Some(known) = recorded_reply(self.tx, key)? {
             return Ok(known.map(Some)?);
         }
+        // A refused request returns here and is not recorded, because it had no effect.
         let outcome = self.apply_event(task)?;
         let nothing = CommandReply::Done { message: String::new() };
         let answer = serde_json::to_string(outcome.as_ref().unwrap_or(&nothing));

@@ -24,10 +24,13 @@ impl DispatchTransaction<'_, '_> {
     pub(super) fn record_run_exit(&mut self, exit: RunExit) -> Result<(), DatabaseError> {
         let RunExit { result, metadata, closed_questions } = exit;
         let (run, root) = (result.run, self.dir.root().to_owned());
+        // The step below forgets the live run.
         let schedule = self.state.fleet.runs().get(&run).and_then(|live| live.schedule.clone());
         let rows = match commit::load_ended_run(self.tx, result)? {
             EndedRunRows::Open(rows) => *rows,
             EndedRunRows::Committed(_) => {
+                // A commit that returned an error may have succeeded, and then the state still has
+                // the run.
                 return self.step(FleetEvent::RunDropped { run }).map(drop);
             }
         };
@@ -50,7 +53,10 @@ impl DispatchTransaction<'_, '_> {
                     let recorded =
                         commit::record_result(self.tx, &root, rows, decision, &settlement)?;
                     let (job, closed) = (recorded.job, &closed_questions);
+                    // This is in the same commit, so no question stays open for a run that has
+                    // ended.
                     approvals::record_closed_questions(self.tx, &job, run, closed, self.now)?;
+                    // Hooks follow the end of a job, not the end of each of its runs.
                     if decision == RerunDecision::Finish {
                         self.finish_job(&job, metadata.clone())?;
                     }
@@ -84,6 +90,7 @@ impl DispatchTransaction<'_, '_> {
             job = %head.id, agent = head.agent, status = %head.status, cost_usd = head.cost_usd,
             error = job.error, "ended"
         );
+        // The line is written after the commit, so the log never reports an end that was undone.
         let text = logs::job_end_line(head, job.error.as_deref());
         self.effects.push(DispatchEffect::AppendLog { agent: head.agent.clone(), text });
         if let Some(name) = &head.schedule
@@ -96,6 +103,7 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         if let Some(agent) = setup.agent(&head.agent) {
             let end = JobEnd { output: None, metadata };
+            // The hooks are recorded with the end of the job, so no crash can lose them.
             for effect in hooks::hook_effects(agent, job, &end, self.now) {
                 self.tx.add_effect(&effect)?;
                 self.effects.push(DispatchEffect::WakeHooks);

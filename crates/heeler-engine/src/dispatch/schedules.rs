@@ -69,6 +69,8 @@ impl DispatchTransaction<'_, '_> {
         let Some(schedule) = agent.and_then(|agent| find_agent_schedule(agent, key)) else {
             return Ok(());
         };
+        // The cursor is stored with the rule that is in force, because another rule makes it
+        // invalid.
         let by_hand = self.overridden_trigger(key, schedule);
         let rule = rule_text(by_hand.as_ref().unwrap_or(&schedule.trigger));
         self.set_mark(key, cursor, &rule)
@@ -110,6 +112,7 @@ impl DispatchTransaction<'_, '_> {
                     .add_occurrence(&key.agent, &key.schedule, due, &begun.run)
                     .map(|_| ());
             }
+            // A run for the same trigger is active, which counts as an overlap.
             Ok(_) => SkipReason::Overlap,
             Err(DispatchFailure::Database(error)) => return Err(error),
             Err(DispatchFailure::Refused(refused)) => {
@@ -127,6 +130,7 @@ impl DispatchTransaction<'_, '_> {
         agent: &AgentConfig,
         wanted: &JobRequest,
     ) -> Result<(), DatabaseError> {
+        // The row and the queue entry get the redacted request; memory keeps the original.
         let redacted = self.state.setup.redact_for_agent(agent, wanted);
         insert_job(self.tx, job, wanted, &redacted, self.now)?;
         self.submit_job(job, wanted.clone(), &redacted, None)
@@ -192,6 +196,7 @@ impl DispatchTransaction<'_, '_> {
     /// Updates agents, schedules and the calendar to match the config.
     pub(super) fn sync_schedules(&mut self) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
+        // The calendar is rebuilt from the recorded progress, so a reload loses no due time.
         *self.state.fleet.calendar_mut() = ScheduleCalendar::default();
         let marks = self.tx.schedule_progress()?.into_iter();
         let mut marks: HashMap<(String, String), ScheduleProgressRecord> =
@@ -217,6 +222,7 @@ impl DispatchTransaction<'_, '_> {
             }
             self.write_next_start(name)?;
         }
+        // Removed agents keep a marked row; otherwise their key in `state.yaml` would look foreign.
         for gone in known.keys().filter(|name| setup.agent(name).is_none()) {
             self.tx.remove_agent(gone)?;
         }
@@ -231,6 +237,7 @@ impl DispatchTransaction<'_, '_> {
         known: Option<&ScheduleProgressRecord>,
     ) -> Result<(), DatabaseError> {
         self.state.fleet.calendar_mut().remove(key);
+        // A daemon without schedules must not advance their progress.
         if !self.runs_schedules {
             return Ok(());
         }
@@ -243,6 +250,7 @@ impl DispatchTransaction<'_, '_> {
         let Some(table) = table else { return Ok(()) };
         let rule = rule_text(&schedule.trigger);
         let is_enabled = self.state.fleet.is_schedule_enabled(key);
+        // Progress of another rule says nothing about this rule's due times.
         let same = known.filter(|known| known.trigger_text == rule).map(|known| known.progress);
         if let Some(mark) = same.filter(|_| !is_enabled)
             && let Some(skip) = table.skip_disabled(mark, self.now)
@@ -257,6 +265,7 @@ impl DispatchTransaction<'_, '_> {
             // The rule has changed: due times count from now.
             (None, _, _) => DueTimeCursor { anchor: self.now, through: self.now },
         };
+        // Unchanged progress is not written: a start with thousands of schedules would be slow.
         if known.is_none_or(|known| known.progress != mark || known.trigger_text != rule) {
             self.set_mark(key, mark, &rule)?;
         }
@@ -306,6 +315,7 @@ impl DispatchTransaction<'_, '_> {
         key: &ScheduleKey,
         before: Option<&ScheduleState>,
     ) -> Result<(), DatabaseError> {
+        // A schedule that was just removed must not get a row again.
         if self.state.schedule(key).is_none() {
             return Ok(());
         }
@@ -324,6 +334,7 @@ impl DispatchTransaction<'_, '_> {
             next_run_at: next.filter(|_| !is_running),
             ..before.cloned().unwrap_or_default()
         };
+        // A write would mark the view as changed and publish it again.
         match before == Some(&state) {
             true => Ok(()),
             false => self.tx.put_schedule(&key.agent, &key.schedule, &state),

@@ -25,7 +25,9 @@ impl Dispatcher {
     pub(super) fn stop_hooks(&mut self) {
         self.hooks.request_stop();
         let mut told = Vec::new();
+        // The worker blocks until its outcomes are received, so joining it here could deadlock.
         loop {
+            // This is read before the channel: what was sent before the end is then still received.
             let has_ended = self.hooks.has_ended();
             match self.inputs.recv_timeout(HOOKS_POLL_INTERVAL) {
                 Ok(DispatchInput::HookOutcome(outcome)) => {
@@ -47,6 +49,7 @@ impl Dispatcher {
             StopMode::Force => Some(Instant::now()),
             StopMode::KeepJobs => None,
         };
+        // A second stop replaces the mode of the first one, whose callers still wait.
         let replies = self.deferred.stop.take().map(|stop| stop.replies).unwrap_or_default();
         let mut stop = StopProgress {
             mode: how,
@@ -65,9 +68,11 @@ impl Dispatcher {
             return self.is_idle().then_some(DaemonExit::Idle);
         };
         let board = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // With `KeepJobs` the runs continue without a daemon, and the next one adopts them.
         let is_done = stop.mode == StopMode::KeepJobs || board.fleet.runs().is_empty();
         if is_done {
             let (left, stopped) = (board.fleet.runs().len(), stop.cancelled_count);
+            // `self.state()` locks the same mutex again.
             drop(board);
             let mut message = "stopped".to_owned();
             let waiting = self.state().fleet.queue_len();
@@ -79,6 +84,8 @@ impl Dispatcher {
             for (what, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
                 message.push_str(&format!("; jobs that {what}: {count}"));
             }
+            // The note precedes the reply: a command after the reply must not start the queue
+            // again.
             self.record_stopped();
             // `stop` stays set, so that nothing new starts while the last outcomes are recorded.
             let replies = self.deferred.stop.as_mut().map(|stop| std::mem::take(&mut stop.replies));
@@ -92,6 +99,7 @@ impl Dispatcher {
             let now = stop.mode == StopMode::Force;
             let jobs: Vec<JobId> =
                 board.fleet.runs().values().map(|live| live.job.clone()).collect();
+            // The commit locks the state on the writer's thread.
             drop(board);
             let cancel = |job: JobId| {
                 (
@@ -105,6 +113,7 @@ impl Dispatcher {
             };
             let count = jobs.len();
             let is_on_record = self.commit(jobs.into_iter().map(cancel).collect());
+            // If the commit failed, the deadline stays in the past and the next turn tries again.
             if let Some(stop) = self.deferred.stop.as_mut().filter(|_| is_on_record) {
                 stop.has_cancelled_jobs = true;
                 stop.cancelled_count = count;
@@ -118,12 +127,14 @@ impl Dispatcher {
     /// not continue the queue.
     fn record_stopped(&self) {
         let is_by_hand =
+            // `KeepJobs` belongs to a restart, and its next daemon continues the queue.
             self.deferred.stop.as_ref().is_some_and(|stop| stop.mode != StopMode::KeepJobs);
         if self.mode == DaemonMode::Permanent && is_by_hand {
             let now = iso_millis((self.fleet.now)());
             fault::reach(FaultPoint::BeforeStopped);
             let noted: Result<(), StoreWriteError<DatabaseError>> =
                 self.store.write(move |tx| tx.set_meta(STOPPED_AT, &now));
+            // The stop succeeds all the same. At worst a later command continues the queue.
             if let Err(error) = noted {
                 tracing::warn!(
                     reason = error_chain(&error),
@@ -139,6 +150,7 @@ impl Dispatcher {
             let board = self.state();
             self.mode == DaemonMode::UntilIdle
                 && board.fleet.runs().is_empty()
+                // Held jobs wait until a person starts the fleet again.
                 && board.fleet.jobs().all(|job| board.fleet.is_job_held(&job.entry.job))
                 && !board.fleet.has_runnable_workflow_runs()
                 && board.gate_expires_at.is_none()
@@ -149,6 +161,7 @@ impl Dispatcher {
 
     /// Returns true if recorded effects are still pending.
     fn has_pending_effects(&self) -> bool {
+        // A database that cannot be read does not keep the daemon alive.
         let undone = StoreReader::open(&self.fleet.dir).map(|reader| reader.pending_effects(1));
         matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
     }

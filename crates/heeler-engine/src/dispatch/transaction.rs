@@ -68,6 +68,8 @@ impl DispatchTransaction<'_, '_> {
                 Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }
             DispatchEvent::QuestionsChanged { run, questions: asks, delivered } => {
+                // The outcome comes first: once an approval is marked as delivered, an outcome is
+                // ignored.
                 self.record_questions(run, &asks)?;
                 if let Some(id) = delivered {
                     self.tx.set_approval_delivered(&id, self.now)?;
@@ -124,8 +126,10 @@ impl DispatchTransaction<'_, '_> {
     /// from them.
     pub(super) fn finish_step(&mut self, effects: Vec<FleetEffect>) -> Result<(), DatabaseError> {
         self.collect_effects(effects);
+        // Applying an event may add further ones.
         while let Some((run, event)) = self.pending_events.pop() {
             let step = self.state.fleet.step(FleetEvent::Workflow { run: &run, event }, self.now);
+            // `write_step` would call this function again for each event.
             step.changes.into_iter().try_for_each(|change| self.write_change(change))?;
             self.collect_effects(step.effects);
         }
@@ -147,8 +151,12 @@ impl DispatchTransaction<'_, '_> {
         match change {
             FleetChange::CreateJob { job, request } => {
                 let setup = Arc::clone(&self.state.setup);
+                // The database never gets the secrets of a prompt. The state machine keeps the
+                // original.
                 let redacted = match setup.agent(request.agent.as_str()) {
                     Some(agent) => setup.redact_for_agent(agent, &request),
+                    // Without the agent's config its secrets are unknown. Such a job fails when it
+                    // is prepared.
                     None => (*request).clone(),
                 };
                 insert_job(self.tx, &job, &request, &redacted, self.now)
@@ -217,12 +225,14 @@ impl DispatchTransaction<'_, '_> {
         }
         let request = match (request, &job) {
             (Ok(request), _) => request,
+            // A caller is told the reason; a job that is on record ends with it.
             (Err(refused), None) => return Err(refused.into()),
             (Err(refused), Some(job)) => {
                 return Ok(self.fail_job(job, &refused.message).map(|()| None)?);
             }
         };
         let setup = Arc::clone(&self.state.setup);
+        // The config may have been replaced while the job was being prepared.
         let Ok(agent) = setup.agent_for(&wanted) else {
             let message = format!("there is no agent {} any more", wanted.agent);
             return match &job {
@@ -234,10 +244,13 @@ impl DispatchTransaction<'_, '_> {
         };
         let agent = &*agent;
         let mut request = *request;
+        // A queued job was checked when it was queued.
         if job.is_none() {
             self.check_admissible(&wanted)?;
         }
         if let Some(parent) = &wanted.parent {
+            // Other jobs may have used up the limits while this one waited, so they are checked
+            // again.
             match (self.check_spawn(parent, agent, job.as_ref()), &job) {
                 (Ok(left), _) => {
                     request.limits.budget_usd = min_budget_usd(request.limits.budget_usd, left);
@@ -250,6 +263,7 @@ impl DispatchTransaction<'_, '_> {
                 }
             }
         }
+        // The name is chosen in the transaction, so that no two jobs get the same one.
         if let (None, Some(parent)) = (&job, &wanted.parent) {
             wanted.worker = Some(self.worker_name(parent, &wanted)?);
         }
@@ -271,6 +285,8 @@ impl DispatchTransaction<'_, '_> {
         mut request: ResolvedJobRequest,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let redacted = redact_request(&wanted, &SecretRedactor::new(&request.brief.secrets));
+        // The session is chosen by reads only, before the step: choosing it later would need an
+        // undo.
         let plan = match run_start::plan_run_start(self.tx, self.dir, &request, self.now) {
             Err(RunStartError::Db(error)) => return Err(error.into()),
             plan => plan,
@@ -283,6 +299,7 @@ impl DispatchTransaction<'_, '_> {
             Err(error) => SessionReadiness::Unusable(error_chain(error)),
         };
         let (id, spent, new) = match job {
+            // The budget of a job covers all its runs together.
             Some(job) => (job.clone(), self.tx.spent_by_job(&job)?, None),
             None => {
                 let request_json = serde_json::to_string(&redacted).expect("a request is JSON");
@@ -302,6 +319,7 @@ impl DispatchTransaction<'_, '_> {
         };
         let event = FleetEvent::JobPrepared(Box::new(start));
         let FleetStep { decision, changes, effects, .. } = self.state.fleet.step(event, self.now);
+        // The run must stop at its reservation, which may be less than its own limit.
         if let Some(JobDecision::Started { budget }) = decision {
             request.limits.budget_usd = budget.map(|micros| micros as f64 / 1e6);
         }
@@ -348,6 +366,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), DatabaseError> {
         let started =
             run_start::record_run_start(self.tx, self.dir, request, (job, run), plan, self.now)?;
+        // The reservation is committed with the run, so no crash leaves one without the other.
         if let Some(reservation) = &reservation {
             self.tx.reserve(reservation)?;
         }
@@ -356,6 +375,7 @@ impl DispatchTransaction<'_, '_> {
         self.write_schedule_state_of_job(job)?;
         let text = logs::job_start_line(job, request.schedule.as_deref(), trigger);
         self.effects.push(DispatchEffect::AppendLog { agent: agent.to_owned(), text });
+        // The runner starts after the commit: a crash must never leave a runner without a row.
         self.effects.push(DispatchEffect::LaunchRunner {
             started: Box::new(started),
             request: Box::new(request.clone()),
@@ -417,6 +437,7 @@ fn min_budget_usd(usd: Option<f64>, micros: Option<i64>) -> Option<f64> {
 }
 
 pub(super) fn add_duration(at: Timestamp, by: Duration) -> Timestamp {
+    // A duration from a config may reach beyond the last timestamp.
     at.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 

@@ -48,6 +48,7 @@ impl WatchRegistry {
         state_dir: &Utf8Path,
         inbox: &DaemonHandle,
     ) {
+        // A reload always creates a new `Arc`, so comparing pointers is exact.
         if self.setup.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &board.setup)) {
             self.replace_setup(&board.setup, state_dir, inbox);
         }
@@ -97,6 +98,7 @@ impl WatchRegistry {
             let inbox = inbox.clone();
             FileWatcher::start(state_dir, Box::new(move |watched| forward_event(&inbox, watched)))
         };
+        // The watcher stays even if nothing is left to watch, so that it drops its old watches.
         self.watcher.get_or_insert_with(start).set_specs(&specs);
     }
 }
@@ -105,6 +107,7 @@ impl WatchRegistry {
 /// workflow directory.
 fn config_specs(files: &[Utf8PathBuf], workflows: Option<&Utf8Path>) -> Vec<WatchSpec> {
     let mut folders: BTreeMap<&Utf8Path, BTreeSet<&str>> = BTreeMap::new();
+    // The workflow folder has a watch of its own, and a file in two watches would reload twice.
     let is_within = |file: &Utf8Path| workflows.is_some_and(|folder| file.starts_with(folder));
     for file in files.iter().filter(|file| !is_within(file)) {
         if let (Some(folder), Some(name)) = (file.parent(), file.file_name()) {
@@ -131,6 +134,7 @@ fn forward_event(inbox: &DaemonHandle, watched: WatchEvent) {
     match watched {
         WatchEvent::Changed { schedule, .. } if schedule.starts_with(CONFIG_WATCH_PREFIX) => {
             tracing::info!("the config has changed");
+            // The dispatcher reports a faulty config in the log; there is no caller to tell.
             let _heard = inbox.send(DaemonCommand::Reload, Box::new(|_| {}));
         }
         WatchEvent::Changed { agent, schedule, changed } => {

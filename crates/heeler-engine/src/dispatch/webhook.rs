@@ -36,6 +36,7 @@ impl DispatchTransaction<'_, '_> {
         };
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let mut deliveries = self.deliveries(&key)?;
+        // A delivery id is foreign text of any length, so only its digest is stored.
         let name = call.delivery.as_deref().map(digest);
         let known = deliveries.iter().find(|(known, _)| Some(known) == name.as_ref());
         if let Some((_, job)) = known
@@ -45,6 +46,7 @@ impl DispatchTransaction<'_, '_> {
             let (job, status) = (job.head.id, job.head.status);
             return Ok(Some(CommandReply::Known { job, status }));
         }
+        // A refused delivery is not remembered, so the caller may repeat it.
         if let Err((refused, reason)) = self.check_webhook_call(&key, agent, schedule) {
             if let Some(reason) = reason {
                 self.record_skip(
@@ -63,6 +65,7 @@ impl DispatchTransaction<'_, '_> {
         };
         let job = self.tx.new_job_id(self.now)?;
         self.enqueue_job(&job, agent, &wanted)?;
+        // The delivery is in the commit of its job, so a repeated call finds both or none.
         if let Some(name) = name {
             deliveries.push((name, job.clone()));
             self.remember_deliveries(&key, &deliveries)?;
@@ -83,6 +86,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), (DaemonCommandError, Option<SkipReason>)> {
         let is_disabled = self.state.fleet.is_agent_disabled(&key.agent);
         self.check_admissible(&JobRequest::new(agent.name.clone()))
+            // A disabled agent has no due times, so no skip is recorded for it.
             .map_err(|refused| (refused, (!is_disabled).then_some(SkipReason::Budget)))?;
         if !self.state.fleet.is_schedule_enabled(key) {
             let refused = DaemonCommandError::new(
@@ -213,6 +217,7 @@ impl DaemonSetup {
         let of_fleet = webhooks.and_then(|webhooks| webhooks.secret_env.as_ref());
         match rules.secret_env.as_ref().or(of_fleet) {
             None => WebhookSecret::None,
+            // An empty secret would accept a signature that anyone can make.
             Some(name) => match self.env.get(name.as_str()).filter(|value| !value.is_empty()) {
                 Some(value) => WebhookSecret::Set(value),
                 None => WebhookSecret::Unset,

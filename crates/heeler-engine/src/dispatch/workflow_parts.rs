@@ -35,6 +35,8 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<(), DatabaseError> {
         match effect {
             WorkflowEffect::StartPart { entry, job: piece, after } => {
+                // The delay of a retry is stored with the job, so there is no timer to lose in a
+                // crash.
                 let not_before = (!after.is_zero()).then(|| add_duration(self.now, after));
                 self.start_part(id, workflow, &entry, *piece, not_before)
             }
@@ -115,6 +117,7 @@ impl DispatchTransaction<'_, '_> {
             let why = format!("there is no agent {} any more", wanted.agent);
             return self.record_failed_part(id, workflow, entry, why);
         };
+        // The job runs with the original; only its record is redacted.
         let redacted = setup.redact_for_agent(&agent, &wanted);
         let mut row = Job::new_pending(job.clone(), agent.name.as_str(), trigger, self.now);
         row.skill = format!("{}:{}", workflow.name, entry.part.label(&phase.name));
@@ -134,6 +137,7 @@ impl DispatchTransaction<'_, '_> {
         };
         let event = WorkflowEvent::PartSubmitted(Box::new(part));
         let step = self.state.fleet.step(FleetEvent::Workflow { run: id, event }, self.now);
+        // `write_step` would apply the pending events in the middle of the current step.
         step.changes.into_iter().try_for_each(|change| self.write_change(change))
     }
 
@@ -155,6 +159,7 @@ impl DispatchTransaction<'_, '_> {
             phase: entry.phase,
             part: entry.part,
             seq: entry.seq,
+            // No job exists, but the field is not optional.
             job: "none".parse().expect("it is a plain word"),
             outcome: PartOutcome::Failed,
             output: None,
@@ -162,6 +167,7 @@ impl DispatchTransaction<'_, '_> {
             micros: 0,
             is_stopped: false,
         };
+        // The current step is not complete, so the failure is applied after it.
         self.pending_events.push((id.clone(), WorkflowEvent::PartImpossible(ended)));
         Ok(())
     }
@@ -195,6 +201,7 @@ impl DispatchTransaction<'_, '_> {
     /// Records the decision about a part's job.
     fn record_part_outcome(&mut self, entry: &JournalEntry) -> Result<(), DatabaseError> {
         let (Some(job), Some(decision)) = (&entry.job, entry.decision) else { return Ok(()) };
+        // The job row is the journal entry, so the decision is stored there.
         let Some(mut job) = self.tx.job(job)? else { return Ok(()) };
         job.decision = Some(decision);
         if decision.is_failure() && job.error.is_none() {
@@ -218,6 +225,7 @@ impl DispatchTransaction<'_, '_> {
             GateKind::Approve => ApprovalKind::Approve,
             GateKind::Reply => ApprovalKind::Reply,
         };
+        // The id follows from the run and the number of the part, so a repetition cannot ask twice.
         let approval_id = ApprovalId::for_gate(id.as_str(), entry.seq);
         let mut approval =
             Approval::new_pending(approval_id.clone(), id.as_str(), &question.gate, kind, self.now);
@@ -235,6 +243,7 @@ impl DispatchTransaction<'_, '_> {
         }
         self.tx.insert_approval(&approval)?;
         self.state.gate_expires_at = self.tx.next_gate_expiry()?;
+        // A simulated run has its answer ready, so nobody is asked.
         let Some(answer) = played else {
             let text = format!("`{}` waits for an answer ({approval_id})", question.gate);
             return self.tx.add_workflow_event(id, "asked", Some(phase.as_str()), &text, self.now);
@@ -258,6 +267,7 @@ impl DispatchTransaction<'_, '_> {
         by: &str,
     ) -> Result<(), DatabaseError> {
         for approval in self.tx.pending_approvals_of(id.as_str())? {
+            // Questions of agents are closed with their runs; only gates are withdrawn here.
             if approval.seq.is_some() {
                 let withdrawn = ApprovalStatus::Withdrawn;
                 self.tx.answer_approval(&approval.id, withdrawn, None, by, self.now)?;
@@ -286,6 +296,7 @@ impl DispatchTransaction<'_, '_> {
         row.head.updated_at = self.now;
         row.seq = record.seq;
         let mut scratch = Json::Object(record.scratch);
+        // A phase's output may repeat a secret of its inputs.
         redactor.redact_json(&mut scratch);
         if let Json::Object(scratch) = scratch {
             row.scratch = scratch;

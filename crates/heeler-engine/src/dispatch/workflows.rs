@@ -76,12 +76,14 @@ impl DispatchTransaction<'_, '_> {
             }
         };
         let id = self.tx.new_workflow_run_id(self.now)?;
+        // A run without a trigger id is its own trigger, so it never conflicts with another.
         let about = trigger_id.unwrap_or_else(|| id.to_string());
         if let Some(active) = self.tx.active_workflow_run(name, &about)? {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
             let status = status.unwrap_or(WorkflowRunStatus::Running);
             return Ok(StartedWorkflowRun { run: active, status, is_new: false });
         }
+        // The definition is stored with the run, so a later edit of the file does not affect it.
         let (hash, files) = freeze_workflow(loaded);
         self.tx.put_definition(&hash, name, &files, self.now)?;
         let context = Json::Object(inputs);
@@ -98,6 +100,7 @@ impl DispatchTransaction<'_, '_> {
         let mut active = stored.initial_state(Arc::new(loaded.workflow.clone()));
         // The inputs may hold secrets, so the unredacted ones are kept in memory only.
         active.state.context = context;
+        // The step below records changes of this run, and needs its row for that.
         self.state.workflow_records.insert(id.clone(), stored);
         tracing::info!(run = %id, workflow = name, by, "a workflow starts");
         let decision = self.step_workflow(&id, WorkflowEvent::Start(Box::new(active)))?;
@@ -115,6 +118,7 @@ impl DispatchTransaction<'_, '_> {
         stored.row.head.status = status;
         if let Err(active) = self.tx.insert_workflow_run(&stored.row)? {
             let id = active.to_string();
+            // `start_workflow_run` has checked this in the same transaction.
             return Err(DatabaseError::Exists { what: "active workflow run", id });
         }
         let by = stored.row.triggered_by.as_deref().unwrap_or_default();
@@ -158,6 +162,7 @@ impl DispatchTransaction<'_, '_> {
             return Err(workflow_run_not_found(id).into());
         };
         let request = CancelRequest { now, by: by.to_owned() };
+        // A repeated cancel succeeds, so that a client may repeat it.
         let is_cancelled = row.head.status == WorkflowRunStatus::Cancelled;
         let event = WorkflowEvent::Cancel { request, is_cancelled };
         if self.step_workflow(id, event)? == WorkflowDecision::NotActive {
@@ -196,6 +201,7 @@ impl DispatchTransaction<'_, '_> {
                 .with_hint(format!("heeler workflow retry {id} --from PHASE"))
                 .into());
         }
+        // The definition with which the run began is used, not the current file.
         let workflow = self.state.setup.definition_of(self.tx, &row)?;
         let place = match from {
             None => None,
@@ -211,6 +217,7 @@ impl DispatchTransaction<'_, '_> {
                 }
             },
         };
+        // Two active runs for one trigger would do its work twice.
         let active = self.tx.active_workflow_run(&row.head.workflow, &row.head.trigger_id)?;
         if let Some(active) = active {
             return busy(format!(
@@ -228,12 +235,14 @@ impl DispatchTransaction<'_, '_> {
         let event = WorkflowEvent::Retry { active, from: place };
         let step = self.state.fleet.step(FleetEvent::Workflow { run: id, event }, self.now);
         let decision = step.workflow.unwrap_or(WorkflowDecision::NotActive);
+        // Nothing is stored yet, so refusing here leaves the run as it was.
         if decision == WorkflowDecision::PartsEnding {
             return busy(format!("jobs of {id} are still ending; try again in a moment"));
         }
         let text = from.map_or_else(String::new, |from| format!(", from `{from}`"));
         let text = format!("retried by {by}{text}");
         self.tx.add_workflow_event(id, "retried", from, &text, self.now)?;
+        // The record must exist before the changes of the step are written.
         self.state.workflow_records.insert(id.clone(), stored);
         self.write_step(step)?;
         let status = self.status_after(id, decision)?;
@@ -269,6 +278,7 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         for row in self.tx.active_workflow_runs()? {
             let id = row.head.id.clone();
+            // Runs that are loaded have a usable definition.
             if self.state.fleet.workflow_run(&id).is_some() {
                 continue;
             }
@@ -298,6 +308,7 @@ impl DispatchTransaction<'_, '_> {
         id: &WorkflowRunId,
         why: &str,
     ) -> Result<(), DatabaseError> {
+        // The row is read from the database, because the state may never have had this run.
         self.state.workflow_records.remove(id);
         let Some(mut row) = self.tx.workflow_run(id)? else { return Ok(()) };
         tracing::error!(run = %id, why, "a workflow run cannot continue");

@@ -28,6 +28,7 @@ const ANSWER_RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
 impl ExecutorContext {
     /// Starts to watch a run's questions, and reads those that are already open.
     pub(super) fn watch_questions(self: &Arc<Self>, run: RunId) {
+        // The watch comes first, so that a question between the two steps is not missed.
         if let Err(error) = self.watcher().watch_questions(run, &self.fleet.dir.run(run)) {
             tracing::error!(%run, %error, "cannot watch the questions of a run");
         }
@@ -40,6 +41,7 @@ impl ExecutorContext {
         let Some(claim) = self.limits.question_reads.claim(run) else { return };
         let shared = Arc::clone(self);
         self.collectors.submit(move || {
+            // A question that is asked from here on needs a request of its own.
             drop(claim);
             let asks = Box::new(RunQuestionFiles::read(&shared.fleet.dir.run(run)));
             if !asks.is_empty() {
@@ -61,6 +63,7 @@ impl ExecutorContext {
         });
         match left {
             Ok(left) => {
+                // Questions without an answer stay open; only answers are delivered again.
                 for approval in left.into_iter().filter(|it| it.status.is_answered()) {
                     self.deliver_answer(approval.id, None, None);
                 }
@@ -104,6 +107,7 @@ impl ExecutorContext {
         reply: Option<(ReplyCallback, CommandReply)>,
         claim: KeyClaim<ApprovalId>,
     ) {
+        // The answer to a gate goes to its workflow run, which the transaction has done.
         let (Some(run), Some(ask)) = (approval.run_id, approval.ask_id.clone()) else {
             if let Some((reply, answer)) = reply {
                 reply(Ok(answer));
@@ -118,12 +122,14 @@ impl ExecutorContext {
                 approval.detail.get_or_insert_default()["updatedInput"] = input;
             }
         }
+        // The agent waits for an answer, so one that cannot be converted is denied.
         let answer = run_questions::answer_from_approval(&approval).unwrap_or_else(|why| {
             tracing::error!(approval = %approval.id, why, "an answer cannot be used");
             QuestionAnswer::Deny { message: why, interrupt: false }
         });
         let (approval, folder) = (approval.id, self.fleet.dir.run(run));
         let wait = ANSWER_RETRY_DELAY;
+        // A kill here leaves a recorded answer, which the next daemon delivers.
         fault::reach(FaultPoint::BeforeDelivery);
         self.attempt_delivery(AnswerDelivery {
             approval,
@@ -141,6 +147,8 @@ impl ExecutorContext {
     fn attempt_delivery(self: &Arc<Self>, delivery: AnswerDelivery) {
         let started = match read_started_file(&delivery.folder) {
             Ok(started) => started,
+            // A run that is starting has no such file yet, so this is retried like a lost
+            // connection.
             Err(error) => return self.conclude_delivery(delivery, Err(error)),
         };
         let (ask, answer) = (delivery.ask.clone(), delivery.answer.clone());
@@ -162,6 +170,7 @@ impl ExecutorContext {
     ) {
         let folder = &delivery.folder;
         let outcome = run_questions::delivery_outcome(folder, &delivery.ask, outcome);
+        // The caller does not wait for retries: the answer is recorded and will be delivered.
         delivery.answer_caller(&outcome);
         if outcome != DeliveryOutcome::Unavailable {
             let (run, approval) = (delivery.run, delivery.approval.clone());
@@ -173,6 +182,7 @@ impl ExecutorContext {
                 delivered: Some(approval),
             });
         }
+        // Without this check the answer to a dead run would be retried forever.
         if run_questions::may_receive_answers(&delivery.folder) {
             let (shared, wait) = (Arc::clone(self), delivery.wait);
             delivery.wait = (wait * 2).min(ANSWER_RETRY_DELAY_MAX);
@@ -205,6 +215,7 @@ impl AnswerDelivery {
                 DaemonCommandErrorKind::NotAllowed,
                 format!("{}: {reason}", self.approval),
             )),
+            // An answer that is recorded counts, even if the run cannot receive it yet.
             DeliveryOutcome::Done | DeliveryOutcome::Unavailable => Ok(answer),
         });
     }

@@ -48,6 +48,8 @@ impl EffectExecutor {
     /// is already on its way is not sent twice.
     pub(crate) fn cancel_run(&self, run: RunId, now: bool, by: String) {
         let shared = Arc::clone(&self.shared);
+        // Both kinds may be on their way at once: an immediate cancel must not wait for a graceful
+        // one.
         let Some(claim) = shared.limits.cancels.claim((run, now)) else { return };
         let (folder, wait) = (shared.fleet.dir.run(run), CANCEL_RETRY_DELAY);
         let attempt = CancelAttempt { run, folder, now, by, wait, _claim: claim };
@@ -57,6 +59,7 @@ impl EffectExecutor {
 
 impl ExecutorContext {
     fn attempt_cancel(self: &Arc<Self>, attempt: CancelAttempt) {
+        // The run has ended on its own, and there may be nothing left to connect to.
         if attempt.folder.join(file::RESULT).exists() {
             return;
         }
@@ -70,6 +73,7 @@ impl ExecutorContext {
             socket: started.socket,
             protocol: started.protocol,
             op: ControlOperation::Cancel { now: attempt.now, by: attempt.by.clone() },
+            // A forced cancel has a short limit, because the runner is killed after it.
             timeout: if attempt.now { FORCED_CANCEL_TIMEOUT } else { REPLY_WAIT },
             done: Box::new(move |outcome| shared.conclude_cancel(attempt, outcome)),
         });
@@ -96,6 +100,7 @@ impl CancelAttempt {
         match outcome {
             Ok(ControlReplyBody::Refused { reason }) => {
                 tracing::warn!(%run, reason, "a run refused to end");
+                // A runner that refuses has received the request, so repeating it would not help.
                 return CancelProgress::Finished;
             }
             Ok(_) => return CancelProgress::Finished,
@@ -104,6 +109,7 @@ impl CancelAttempt {
             Err(error) if self.now => {
                 tracing::warn!(%run, reason = error_chain(&error), "a runner does not reply and is killed");
                 match cancel::kill_runner(&self.folder) {
+                    // A runner that is gone needs no signal. Its end is noticed by the watcher.
                     Ok(_) | Err(RunnerKillError::Gone(_)) => return CancelProgress::Finished,
                     Err(error) => {
                         tracing::warn!(%run, reason = error_chain(&error), "cannot kill it");
@@ -114,6 +120,7 @@ impl CancelAttempt {
                 tracing::debug!(%run, reason = error_chain(&error), "a runner does not reply");
             }
         }
+        // Without a start file the runner may still be starting, and must then get the request.
         match !is_run_alive(&self.folder) && self.folder.join(file::STARTED).exists() {
             true => CancelProgress::Finished,
             false => CancelProgress::Unreached,

@@ -107,6 +107,7 @@ impl ControlLoop {
 
 impl Drop for ControlLoop {
     fn drop(&mut self) {
+        // The flag is set under the lock, so no request is accepted after the thread has ended.
         self.queue.shared.lock().is_closed = true;
         self.queue.shared.wake();
         if let Some(thread) = self.thread.take()
@@ -122,6 +123,7 @@ impl ControlQueue {
     pub(super) fn send(&self, exchange: ControlExchange) {
         let mut inbox = self.shared.lock();
         if inbox.is_closed {
+            // Dropping a request may call its reply, which must not happen under the lock.
             drop(inbox);
             return drop(exchange);
         }
@@ -135,6 +137,7 @@ impl ControlQueue {
         let work: PoolTask = Box::new(work);
         let mut inbox = self.shared.lock();
         if inbox.is_closed {
+            // Dropping work may call a reply, which must not happen under the lock.
             drop(inbox);
             return drop(work);
         }
@@ -194,6 +197,7 @@ impl ControlConnections {
 
     /// Connects requests in order, as far as the limits of their lanes allow.
     fn connect_waiting(&mut self) {
+        // Lanes are independent, so a full one must not stop the requests behind it.
         for exchange in std::mem::take(&mut self.waiting) {
             let of_lane = self.active.iter().filter(|it| it.lane == exchange.lane).count();
             if of_lane < CONNECTIONS_PER_LANE_MAX {
@@ -215,6 +219,7 @@ impl ControlConnections {
                 false
             }
         });
+        // The next turn connects waiting requests; without a wake-up it would wait for an event.
         let has_room = !ended.is_empty() && !self.waiting.is_empty();
         for (done, outcome) in ended {
             shared.complete(done, outcome);
@@ -234,6 +239,7 @@ impl ControlConnections {
         events.extend(self.active.iter().filter_map(ActiveExchange::poll_descriptor));
         // An interrupted wait is repeated by the loop.
         let _count = poll(&mut events, wait.as_ref());
+        // The counter is reset, because poll would otherwise return immediately forever.
         let _counted = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
 
@@ -275,6 +281,7 @@ impl ActiveExchange {
             sent: 0,
             incoming: Vec::new(),
             timeout,
+            // The time begins here, so waiting in the lane does not use it up.
             deadline: Instant::now() + timeout,
             done: Some(done),
         }
@@ -282,6 +289,7 @@ impl ActiveExchange {
 
     /// Returns the outcome, once there is one.
     fn advance(&mut self, now: Instant) -> Option<Result<ControlReplyBody, ControlError>> {
+        // Bytes come before the deadline: a reply that has arrived in time counts.
         match self.exchange_bytes() {
             Ok(None) if now >= self.deadline => {
                 Some(Err(self.io_error("hear", io::ErrorKind::TimedOut.into())))
@@ -297,6 +305,7 @@ impl ActiveExchange {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match connect_to_socket(&self.socket, flags, self.timeout) {
                 Ok(stream) => self.stream = Some(stream),
+                // The backlog is full. The deadline ends this if the runner never accepts.
                 Err(ControlError::Io { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             }
@@ -347,6 +356,7 @@ impl ActiveExchange {
                 }
             }
         }
+        // The limit bounds the memory that a faulty runner can use.
         if self.incoming.len() as u64 >= LINE_BYTES_MAX {
             let reason = format!("it sent more than {LINE_BYTES_MAX} bytes in one line");
             let reason = io::Error::new(io::ErrorKind::InvalidData, reason);
@@ -358,12 +368,14 @@ impl ActiveExchange {
     fn wake_at(&self, now: Instant) -> Instant {
         match self.stream {
             Some(_) => self.deadline,
+            // There is no descriptor to poll yet, so the next attempt needs a time.
             None => self.deadline.min(now + RECONNECT_DELAY),
         }
     }
 
     fn poll_descriptor(&self) -> Option<PollFd<'_>> {
         let is_sent = self.sent == self.outgoing.len();
+        // The socket is polled for writing only while something is left, or poll would spin.
         let events = if is_sent { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         Some(PollFd::new(self.stream.as_ref()?, events))
     }

@@ -56,6 +56,7 @@ impl EffectExecutor {
             let refused = limit_error("other jobs are being prepared to start", limit);
             return match owed {
                 Some(owed) => owed.send(Err(refused)),
+                // The dispatcher has checked for a free slot, so this does not happen.
                 None => tracing::error!(?job, "a queued job was prepared without a free slot"),
             };
         };
@@ -78,6 +79,8 @@ impl EffectExecutor {
         };
         self.session_preparers.submit(move || {
             let _claim = claim;
+            // The files stay locked until the reply, so the mover does not trash them before the
+            // commit.
             let owed = match &order {
                 SessionOperation::Restore { session } => {
                     owed.map_callback(|reply| shared.lock_session_files(session, reply))
@@ -104,6 +107,7 @@ impl ExecutorContext {
         let needs_worktree = || {
             let session = session_with_own_directory(&self.fleet, wanted);
             session
+                // A read error is reported by the preparation itself.
                 .is_ok_and(|session| session.is_some_and(|it| sessions::is_worktree_missing(&it)))
         };
         let is_missing = self.setup().find_agent(wanted.agent.as_str()).is_ok_and(needs_clone)
@@ -112,6 +116,7 @@ impl ExecutorContext {
             return self.prepare(preparation);
         }
         let claim = self.limits.clones.claim();
+        // A queued job has no caller to refuse, so it waits without a claim.
         if claim.is_none()
             && let Some(owed) = preparation.owed
         {
@@ -144,6 +149,7 @@ impl ExecutorContext {
         while !shared.lock_moving_sessions().insert(session.clone()) {
             std::thread::sleep(MOVE_RECHECK_DELAY);
         }
+        // The lock ends with the reply, also if the reply is a refusal.
         Box::new(move |answer| {
             shared.lock_moving_sessions().remove(&session);
             reply(answer);
@@ -165,6 +171,7 @@ fn resolve_request(
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
     })?;
     let session = session_with_own_directory(fleet, wanted)?;
+    // A person may have removed the worktree. A job would otherwise fail in a missing folder.
     let note = match session.as_ref().filter(|session| sessions::is_worktree_missing(session)) {
         Some(session) => Some(sessions::recreate_worktree(fleet, &setup.home, session)?),
         None => None,

@@ -15,7 +15,6 @@ use super::{WatchQueue, WatchSpec};
 /// [`super::WatchEvent::Trouble`].
 pub const WATCHED_FOLDERS_MAX: usize = 100_000;
 
-/// The watched directories.
 pub(super) struct WatchedFolders {
     /// Created with the first watch.
     watcher: Option<RecommendedWatcher>,
@@ -79,6 +78,7 @@ impl WatchedFolders {
         let mut look = FolderScan::default();
         let mut above = root.to_owned();
         while !root.is_dir() {
+            // The loop ends at the root of the file system, which always exists.
             while !above.is_dir() && above.pop() {}
             match self.watch_folder(&above) {
                 Ok(FolderPresence::Present) => {}
@@ -138,6 +138,7 @@ impl WatchedFolders {
         for entry in entries.flatten() {
             let path = entry.path();
             let Ok(relative) = path.strip_prefix(root) else { continue };
+            // Links to folders are not followed: they may lead into a circle.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 if self.may_contain_matches(spec, path, relative) {
                     open.push(path.to_owned());
@@ -169,7 +170,9 @@ impl WatchedFolders {
     }
 
     fn is_ignored(&self, spec: &WatchSpec, path: &Utf8Path, relative: &Utf8Path) -> bool {
+        // Heeler's own writes must not trigger jobs.
         path.starts_with(&self.state_dir)
+            // Git writes here with nearly every command, even when it only reads.
             || relative.components().any(|part| part.as_str() == ".git")
             || spec.ignore.is_match(relative)
     }
@@ -184,6 +187,7 @@ impl WatchedFolders {
                 self.folders_max
             ));
         }
+        // Fleets without such schedules need no inotify instance.
         let watcher = match &mut self.watcher {
             Some(watcher) => watcher,
             None => {
@@ -192,6 +196,7 @@ impl WatchedFolders {
                 self.watcher.insert(made.map_err(|error| watch_error_text(&error))?)
             }
         };
+        // The library's recursive mode would also watch ignored folders.
         match watcher.watch(folder.as_std_path(), RecursiveMode::NonRecursive) {
             Ok(()) => {
                 self.watched.insert(folder.to_owned());

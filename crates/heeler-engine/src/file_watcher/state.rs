@@ -59,6 +59,7 @@ impl WatchState {
         let now = Instant::now();
         for (id, at) in mail.resumed_specs {
             if let Some(entry) = self.entries.iter_mut().find(|entry| entry.spec.id() == id) {
+                // What was seen during the job may be the job's own writes.
                 entry.pending = None;
                 self.quiet_until.insert(id, at + entry.spec.debounce);
             }
@@ -68,6 +69,7 @@ impl WatchState {
             self.handle_change(seen);
         }
         if mail.overflowed {
+            // Nothing is known about the lost events, so folders are scanned and everything counts.
             for at in 0..self.entries.len() {
                 self.rescan(at, now);
                 self.record_change(at, Vec::new(), now);
@@ -81,6 +83,7 @@ impl WatchState {
         if let Some(specs) = mail.specs {
             self.set_specs(specs, now);
         }
+        // A pause that arrived with changes also discards them.
         for entry in self.entries.iter_mut().filter(|entry| self.paused.contains(&entry.spec.id()))
         {
             entry.pending = None;
@@ -108,6 +111,7 @@ impl WatchState {
     /// Scans the directories of a schedule again.
     fn rescan(&mut self, at: usize, now: Instant) -> FolderScan {
         let entry = &mut self.entries[at];
+        // A link may lead elsewhere since the last scan.
         entry.root = resolve_links(&entry.spec.root);
         let look = self.folders.scan(&entry.spec, &entry.root);
         entry.is_present = look.folders.first() == Some(&entry.root);
@@ -147,6 +151,7 @@ impl WatchState {
         {
             let mut look = FolderScan::default();
             self.folders.scan_folder(&entry.spec, &entry.root, path, &mut look);
+            // Files may have been written before the new folder was watched.
             changed.extend(look.files);
             if let Some(trouble) = look.trouble {
                 self.entries[at].report_trouble(&trouble, seen.at, &self.on_event);
@@ -185,6 +190,7 @@ impl WatchState {
     /// Reports the changes that are due and returns the time of the next ones.
     pub(super) fn report_due(&mut self, now: Instant) -> Option<Instant> {
         for at in 0..self.entries.len() {
+            // The system's limit may have been raised, or folders removed.
             if self.entries[at].try_again_at.is_some_and(|again| again <= now) {
                 self.rescan(at, now);
             }

@@ -54,15 +54,18 @@ pub(super) fn run_command_hook(
     context: &HookContext,
     around: &HookExecutionContext<'_>,
 ) -> Result<(), HookExecutionError> {
+    // The id becomes a path, so it is checked like any foreign name.
     let event = validate_id(&context.event_id).map_err(|error| {
         HookExecutionError::Permanent(format!("its event has no usable id: {error}"))
     })?;
     let place = around.fleet.dir.hook(event);
     let fleet = with_event_home(around.fleet, &place);
     let shell = ShellHookRun { fleet: &fleet, event_folder: &place, timeout, execution: around };
+    // A hook that finished is not repeated, even if its outcome was not recorded.
     if let Some((folder, result)) = shell.find_earlier_result()? {
         return check_result(&folder, &result, timeout);
     }
+    // What is left belongs to an interrupted run, and its processes have ended.
     remove_folder(&place)?;
     let brief = shell.brief(command, context)?;
     let folder = shell.prepare(context)?;
@@ -81,10 +84,13 @@ pub(super) fn remove_event_folder(
 ) -> Result<(), HookExecutionError> {
     let fleet = with_event_home(fleet, place);
     for folder in run_folders(place) {
+        // A later sweep removes it.
         if is_locked(&folder) {
             return Ok(());
         }
         if !folder.join(file::RESULT).exists() {
+            // Processes of an interrupted run must end before the folder that identifies them is
+            // removed.
             settle(&fleet, &folder)?;
         }
     }
@@ -95,6 +101,7 @@ pub(super) fn remove_event_folder(
 /// session locks are there, and this variable tells a settling process.
 fn with_event_home(fleet: &EngineContext, place: &Utf8Path) -> EngineContext {
     let mut fleet = fleet.clone();
+    // A second variable of the same name would make its value depend on the order.
     fleet.env.retain(|(name, _)| name != HOME_VARIABLE);
     fleet.env.push((HOME_VARIABLE.to_owned(), place.to_string()));
     fleet
@@ -114,6 +121,8 @@ impl ShellHookRun<'_> {
         for folder in run_folders(self.event_folder) {
             self.wait_for_other_daemon(&folder)?;
             if let Some(result) = self.settled_result(&folder)?
+                // An interrupted run does not count, because the command may not have done its
+                // work.
                 && result.end == RunEnd::Finished
             {
                 return Ok(Some((folder, result)));
@@ -127,6 +136,7 @@ impl ShellHookRun<'_> {
         let patience = Duration::from_millis(period_millis(self.timeout)) + GRACE * 3 + OVERDUE;
         let deadline = Instant::now() + patience;
         while is_locked(folder) {
+            // A stop leaves the run alone, and the next worker waits for it.
             self.sleep_or_stop()?;
             if Instant::now() >= deadline {
                 // The runner may have ended just now, which also makes this fail.
@@ -148,6 +158,7 @@ impl ShellHookRun<'_> {
             environment::select_environment(self.execution.agent, &self.execution.config.env);
         let mut given =
             given.map_err(|error| HookExecutionError::Permanent(error_chain(&error)))?;
+        // A command that is executed twice can recognize the event by this id.
         given.env.insert("HEELER_EVENT".to_owned(), context.event_id.clone());
         Ok(AgentLaunchSpec {
             protocol: PROTOCOL,
@@ -168,6 +179,7 @@ impl ShellHookRun<'_> {
         for needed in [self.event_folder.join("jobs"), self.projects_folder(), folder.clone()] {
             create_folder(&OsDisk, &needed).map_err(transient_error)?;
         }
+        // The spec is written last: without it a run counts as not started.
         replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(transient_error)?;
         Ok(folder)
     }
@@ -190,6 +202,7 @@ impl ShellHookRun<'_> {
             trigger: TriggerType::from_word("hook"),
             runtime: RuntimeType::Command,
             working_directory,
+            // The log is in the event's folder, so the job's own transcript is not touched.
             job_log: self.event_folder.join(format!("jobs/{}.jsonl", context.job.id)),
             projects: self.projects_folder(),
             output_file: None,
@@ -233,6 +246,7 @@ impl ShellHookRun<'_> {
     /// is known.
     fn settled_result(&self, folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
         if let Some(result) = read_result(folder)? {
+            // The runner may have died before it wrote a result, and its processes may be alive.
             return Ok(Some(result));
         }
         settle(self.fleet, folder)?;
@@ -248,6 +262,7 @@ fn transient_error(error: impl std::error::Error) -> HookExecutionError {
 fn run_folders(place: &Utf8Path) -> Vec<Utf8PathBuf> {
     let Ok(entries) = place.join("runs").read_dir_utf8() else { return Vec::new() };
     let mut found: Vec<_> = entries.flatten().map(|entry| entry.into_path()).collect();
+    // Names begin with the time, so this is the order of the runs.
     found.sort();
     found
 }
@@ -268,6 +283,7 @@ fn settle(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), HookExecutionE
     }
     match launch::settle_run(fleet, folder) {
         Err(error) if error.is_permanent() => {
+            // Without a usable folder nothing is known, but no process may be left.
             launch::end_leftover_processes(fleet, folder).map_err(transient_error)
         }
         done => done.map_err(transient_error),

@@ -88,6 +88,7 @@ pub fn read_metadata(
     match read_metadata_file(&path, since) {
         Ok(mut metadata) => {
             let redactor = SecretRedactor::new(&environment::secrets(agent, env));
+            // The agent writes this file freely, so it may contain its secrets.
             metadata.iter_mut().for_each(|json| redactor.redact_json(json));
             metadata
         }
@@ -107,6 +108,7 @@ fn read_metadata_file(path: &Utf8PathBuf, since: Timestamp) -> io::Result<Option
     if Timestamp::try_from(changed).is_ok_and(|at| iso_millis(at) < iso_millis(since)) {
         return Ok(None);
     }
+    // An agent could place a link or an endless file here.
     let bytes = untrusted_file::read(path, METADATA_BYTES_MAX)?;
     let json: Json = serde_json::from_slice(&bytes)?;
     match json.is_object() {

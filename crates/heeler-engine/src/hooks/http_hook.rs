@@ -50,6 +50,7 @@ pub(super) fn call_webhook(
     call.method = method.as_str();
     call.timeout = timeout.get();
     call.body = serde_json::to_vec(context).expect("a context has only text keys");
+    // The headers of the config come last, so they may replace the default content type.
     for (name, value) in headers {
         call.add_header(name, value.expose())?;
     }
@@ -80,6 +81,7 @@ pub(super) fn post_to_slack(
         return Ok(());
     }
     let word = json["error"].as_str().unwrap_or_default();
+    // The text is recorded, so only a plain code is taken over from the response.
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let message = match !word.is_empty() && word.len() <= 64 && word.chars().all(is_word) {
         true => format!("Slack answered `{word}`"),
@@ -100,6 +102,7 @@ pub(super) fn post_to_discord(
 ) -> Result<(), HookExecutionError> {
     let mut call = HookHttpRequest::new(&around.config.services.discord, context, around)?;
     if let Ok(mut path) = call.url.path_segments_mut() {
+        // The channel is added as a path segment, so it cannot change the rest of the address.
         path.pop_if_empty().extend(["channels", channel, "messages"]);
     }
     let token = find_token(token, around)?;
@@ -110,7 +113,9 @@ pub(super) fn post_to_discord(
     let said = answer.json().and_then(|json| json["message"].as_str().map(str::to_owned));
     match (checked, said) {
         (Err(HookExecutionError::Permanent(message)), Some(said)) => {
+            // The service may repeat the token in its message.
             let said = SecretRedactor::new(&[token]).redact_text(&said).into_owned();
+            // The text is shown in terminals.
             let plain = said.chars().filter(|c| !is_terminal_control(*c) && *c != '\n');
             let said: String = plain.take(ERROR_CHARS_MAX).collect();
             Err(HookExecutionError::Permanent(format!("{message}: {said}")))
@@ -169,6 +174,7 @@ impl HookHttpRequest {
         };
         let header = HeaderName::try_from(name).map_err(|_| bad("the name"))?;
         let mut value = HeaderValue::try_from(value.trim()).map_err(|_| bad("the value"))?;
+        // Sensitive values are left out when headers are logged.
         value.set_sensitive(true);
         self.headers.insert(header, value);
         Ok(())
@@ -180,6 +186,7 @@ impl HookHttpRequest {
 
     /// Sends the request and follows redirects within the same host.
     fn send(&mut self) -> Result<HookHttpResponse, HookExecutionError> {
+        // The limit covers all redirects together.
         let deadline = Instant::now() + self.timeout;
         for _ in 0..REDIRECTS_MAX {
             let answer = self.send_once(deadline)?;
@@ -203,7 +210,9 @@ impl HookHttpRequest {
         let agent = ureq::Agent::new_with_config(
             ureq::Agent::config_builder()
                 .timeout_global(Some(left.max(Duration::from_millis(1))))
+                // The status is judged below, with the response's retry time.
                 .http_status_as_error(false)
+                // The library would follow redirects to other hosts.
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 // By default the library reads proxy settings from the environment.
@@ -249,7 +258,6 @@ impl HookHttpRequest {
     }
 }
 
-/// A response.
 struct HookHttpResponse {
     status: u16,
     location: Option<String>,
@@ -285,6 +293,7 @@ fn parse_retry_after(text: &str, now: Timestamp) -> Option<Duration> {
         return Some(Duration::from_secs(seconds));
     }
     let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok()?;
+    // A date in the past is no delay.
     Duration::try_from(at.duration_since(now)).ok()
 }
 

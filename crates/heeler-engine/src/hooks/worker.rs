@@ -65,7 +65,6 @@ pub enum HookOutcome {
     },
 }
 
-/// A finished hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedHook {
     /// ID of the effect.
@@ -112,6 +111,7 @@ impl HookWorker {
     ) -> std::io::Result<HookWorker> {
         let (tell, told) = sync_channel(CHANNEL_CAPACITY);
         let config = Mutex::new(Arc::new(config));
+        // The flag also reaches hooks that are being executed.
         let shared = Arc::new(HookWorkerState { fleet, config, stop: AtomicBool::new(false) });
         let desk = HookScheduler {
             shared: shared.clone(),
@@ -213,6 +213,7 @@ impl HookScheduler {
     fn run(mut self) {
         while !self.shared.is_stopping() {
             let wait = self.start_due_hooks();
+            // A disconnect is impossible, because this worker holds a sender itself.
             if let Ok(told) = self.receiver.recv_timeout(wait) {
                 self.handle_message(told);
             }
@@ -238,6 +239,8 @@ impl HookScheduler {
             }
             HookWorkerMessage::Attempted { outcome, attempts } => {
                 match &outcome {
+                    // This is remembered first: the outcome may be recorded only after the next
+                    // search.
                     HookOutcome::Finished(hooks) => hooks.iter().for_each(|hook| {
                         self.unrecorded
                             .insert(hook.id.clone(), UnrecordedAttempt { attempts, until: None });
@@ -278,6 +281,7 @@ impl HookScheduler {
         let reader =
             StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
         let undone = reader.pending_effects(PAGE).map_err(|error| error_chain(&error))?;
+        // On a full page a missing effect may just be on a later page.
         let is_all = undone.len() < PAGE;
         let hooks: Vec<EffectRecord> =
             undone.into_iter().filter(|it| it.kind == HOOK_EFFECT_KIND).collect();
@@ -285,6 +289,8 @@ impl HookScheduler {
             let ids: HashSet<&str> = hooks.iter().map(|it| it.id.as_str()).collect();
             let before = self.unrecorded.len();
             self.unrecorded.retain(|id, _| ids.contains(id.as_str()));
+            // A folder stays until its outcome is recorded: without the record a crash would need
+            // it.
             if self.needs_sweep || self.unrecorded.len() < before {
                 self.needs_sweep = false;
                 self.remove_finished_folders(&ids);
@@ -309,6 +315,7 @@ impl HookScheduler {
             self.unrecorded.get(&effect.id).map_or(0, |tried| tried.attempts)
         };
         let effects = effects.into_iter().map(|effect| {
+            // The row may not have the last attempts yet.
             let attempts = effect.attempts.max(tried(&effect));
             EffectRecord { attempts, ..effect }
         });
@@ -320,6 +327,7 @@ impl HookScheduler {
         let effects: Vec<EffectRecord> = effects.collect();
         let thread = std::thread::Builder::new().name("hook".to_owned());
         match thread.spawn(move || hand.run_hooks(&effects)) {
+            // The thread reports its own end, so its handle is not needed.
             Ok(_) => drop(self.active_jobs.insert(job)),
             Err(error) => tracing::warn!(%error, "cannot start a thread for hooks"),
         }
@@ -360,6 +368,7 @@ fn plan_hooks(
             _ => plan.ready.push((job, effects)),
         }
     }
+    // The others are started when a job is done, which wakes the worker.
     plan.ready.truncate(JOBS_AT_ONCE.saturating_sub(busy.len()));
     plan
 }
@@ -397,6 +406,7 @@ impl HookThread {
     fn run_hooks(self, effects: &[EffectRecord]) {
         let mut left = effects;
         while let Some((effect, after)) = left.split_first() {
+            // Hooks that have not started are left to the next worker.
             if self.shared.is_stopping() {
                 return;
             }
@@ -414,6 +424,8 @@ impl HookThread {
                 HookAttemptOutcome::Failed { error, skips_rest: stops } => {
                     tracing::warn!(job = %effect.key, event = %effect.id, "a hook failed: {error}");
                     let same =
+                        // A resumed job has several ends, and a failure skips only hooks of the
+                        // same end.
                         after.iter().take_while(|it| stops && job_end_id(it) == job_end_id(effect));
                     let same = same.count();
                     left = &after[same..];
@@ -424,6 +436,7 @@ impl HookThread {
                     std::iter::once(first).chain(others).collect()
                 }
             };
+            // All are reported as one outcome, so a crash cannot execute the skipped ones.
             self.report_outcome(HookOutcome::Finished(finished), attempts);
         }
     }
@@ -434,13 +447,16 @@ impl HookThread {
     }
 
     fn attempt(&self, effect: &EffectRecord) -> HookAttemptOutcome {
+        // The config is read for each attempt, so a corrected hook is used at once.
         let config = self.shared.config();
         let (order, agent, hook) = match find_hook(effect, &config) {
             Ok(found) => found,
+            // The hook no longer exists, so its `continue_on_error` is unknown.
             Err(error) => return HookAttemptOutcome::Failed { error, skips_rest: false },
         };
         let HookWorkerState { fleet, stop, .. } = &*self.shared;
         let around = HookExecutionContext { fleet, config: &config, agent, stop };
+        // A panic must not end the thread before the outcome is reported.
         let done = catch_unwind(AssertUnwindSafe(|| execute_hook(hook, &order.context, &around)));
         fault::reach(FaultPoint::HookDone);
         let is_last = effect.attempts + 1 >= ATTEMPTS_MAX;
@@ -495,6 +511,7 @@ fn postponed_outcome(
     let wait = backoff(effect.attempts, after);
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     let now = (fleet.now)();
+    // A delay beyond the last timestamp is not waited for.
     let until = now.checked_add(wait).unwrap_or(now);
     tracing::info!(job = %effect.key, event = %effect.id, %until, "retrying a hook: {error}");
     HookOutcome::Postponed { id: effect.id.clone(), error, until }
@@ -503,6 +520,7 @@ fn postponed_outcome(
 /// Returns the delay before the next attempt. `before` is the number of attempts before the one
 /// that just failed.
 fn backoff(before: i64, asked: Option<Duration>) -> Duration {
+    // The bound keeps the shift below from overflowing.
     let doublings = u32::try_from(before).unwrap_or(0).min(16);
     let own = BACKOFF_FIRST.saturating_mul(1 << doublings);
     own.max(asked.unwrap_or_default()).min(BACKOFF_MAX)

@@ -94,6 +94,8 @@ impl LogLineReader {
         let mut found = None;
         for candidate in list_logs(path)? {
             let Some(mut open) = OpenLogFile::new(&candidate)? else { continue };
+            // Lines are counted in the whole file, because a cursor contains the number of the
+            // line.
             let lines = count_lines(&candidate)?;
             open.skip = lines.saturating_sub(wanted);
             wanted = wanted.saturating_sub(lines);
@@ -201,6 +203,7 @@ impl OpenLogFile {
             file.take(LINE_BYTES_MAX as u64).read_until(b'\n', &mut first)?;
             // The clone shares its file position with the original.
             io::Seek::seek(&mut self.file, io::SeekFrom::Start(0))?;
+            // A first line that is not complete would give another hash later.
             if first.ends_with(b"\n") || first.len() == LINE_BYTES_MAX {
                 let hash = Sha256::digest(&first);
                 self.name = Some(hash[..8].iter().map(|byte| format!("{byte:02x}")).collect());

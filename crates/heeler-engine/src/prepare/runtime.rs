@@ -69,6 +69,7 @@ fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareErr
             .map(Utf8Path::to_owned)
             .ok_or_else(missing);
     }
+    // A relative folder of PATH would depend on the daemon's own directory.
     let folders = path.split(':').map(Utf8Path::new).filter(|folder| folder.is_absolute());
     let mut programs = folders.map(|folder| folder.join(wanted));
     programs.find(|program| is_program(program)).ok_or_else(missing)

@@ -41,6 +41,7 @@ pub(super) fn adopt_runs(
     compare: RunFolderCheck,
     recovered: &mut RecoveryReport,
 ) -> Result<(), RecoveryError> {
+    // The epoch is read before the folders: a restore in between must repeat the comparison.
     let epoch = read(fleet, |reader| reader.epoch())?.to_string();
     let is_compared =
         read(fleet, |reader| reader.meta(COMPARED_EPOCH_KEY))?.as_ref() == Some(&epoch);
@@ -49,6 +50,7 @@ pub(super) fn adopt_runs(
     }
     for found in find_unrecorded_runs(fleet, recovered)? {
         let run = found.spec.run;
+        // Each run has its own transaction, so one refused run does not block the others.
         let done = store.write(move |tx| record_run(tx, &found)).map_err(RecoveryError::Write);
         let done = done.map(|()| recovered.adopted.push(run));
         skip_refused_change(done, Some(run), recovered)?;
@@ -94,6 +96,7 @@ fn find_unrecorded_runs(
             .ok()
             .flatten();
         let result =
+            // An unreadable result is judged later, when the run is settled.
             heeler_control::read_run_file::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
         found.push(UnrecordedRun {
             spec,
@@ -165,6 +168,7 @@ impl UnrecordedRun {
     fn is_counted_in(&self, job: &Job) -> bool {
         let ended = self.result.as_ref().map(|result| result.finished_at).or(self.started_at);
         let is_later = |ended: Timestamp| {
+            // Views have times in milliseconds, so a finer comparison would be wrong.
             job.head.finished_at.is_some_and(|at| at.as_millisecond() < ended.as_millisecond())
         };
         job.head.status.is_final() && !self.is_alive && !ended.is_some_and(is_later)

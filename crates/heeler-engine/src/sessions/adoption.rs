@@ -66,7 +66,9 @@ pub(super) fn adopt_native_session(
                 ),
             })
         })?;
+    // This early check saves a long copy. The transaction checks again.
     refuse_known(reader, &found.id).map_err(refusal)?;
+    // A session continues where it was used, because claude looks for it under that directory.
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&cwd, &found.id);
     copy_native_log(&fleet.dir, &found.path, &log_path, DisplayRedactor::new(&secrets))?;
@@ -76,11 +78,13 @@ pub(super) fn adopt_native_session(
         mode: agent.session.mode,
         approvals: agent.approvals,
         status: SessionStatus::Paused,
+        // The session keeps its age, or an old one would look as if it was just used.
         last_active_at: found.last_at.unwrap_or(now),
         message_count: i64::try_from(found.messages).unwrap_or(i64::MAX),
         token_estimate: i64::try_from(found.tokens).unwrap_or(i64::MAX),
         working_directory: Some(cwd),
         runtime: runtime.to_string(),
+        // Only what follows this position counts as external messages later.
         own: found.last_entry.map(|last| NativeSessionPosition { bytes: found.bytes, last }),
         log_path: Some(log_path),
         origin: Some(NATIVE_ORIGIN.to_owned()),
@@ -105,6 +109,7 @@ pub(super) fn import_bundle(
         DaemonCommandError::new(DaemonCommandErrorKind::Usage, heeler_model::error_chain(error))
     };
     let bundle = bundle::open(file).map_err(|error| usage(&error))?;
+    // The bundle may have been imported before, and its files must then stay untouched.
     if let Some(own) = &bundle.session.agent_session_id {
         refuse_known(reader, own).map_err(refusal)?;
     }
@@ -119,6 +124,7 @@ pub(super) fn import_bundle(
         return Err(refused.with_hint("--as names an agent with the same runtime"));
     }
     let directory = &agent.working_directory;
+    // The path is resolved as at a start, so that later runs find the same project folder.
     let cwd = real_folder(directory).map_err(|error| {
         DaemonCommandError::new(
             DaemonCommandErrorKind::Usage,
@@ -166,10 +172,12 @@ pub(super) fn commit_adoption(
     SessionAdoption { session, adopted: taken }: &SessionAdoption,
     by: &str,
 ) -> Result<CommandReply, DispatchFailure> {
+    // Another command may have adopted it while its files were copied.
     if let Some(own) = &session.agent_session_id {
         refuse_known(tx, own)?;
     }
     let is_taken = tx.session(&session.id)?.is_some() || tx.deleted_session(&session.id)?.is_some();
+    // The id was chosen outside the transaction and may be taken by now.
     let id = if is_taken { tx.new_session_id()? } else { session.id.clone() };
     tx.put_session(&Session { id: id.clone(), ..session.clone() })?;
     tracing::info!(session = %id, agent = session.agent, by, "taken over");
@@ -182,6 +190,7 @@ fn refuse_known(db: &StateDatabase, own: &AgentSessionId) -> Result<(), Dispatch
         return Err(already_adopted_error(&known).into());
     }
     let deleted = db.deleted_session_by_agent_id(own)?;
+    // A purged session has no files left, so it may be adopted again.
     match deleted.filter(|deleted| deleted.purged_at.is_none()) {
         None => Ok(()),
         Some(deleted) => {
@@ -267,6 +276,7 @@ impl Read for RedactedSessionReader {
                 None => return Ok(0),
                 Some(Err(error)) => return Err(error.source),
                 Some(Ok(TranscriptEntry::Record(record))) => {
+                    // A line that is no JSON is no message.
                     let Ok(mut row) = serde_json::from_str::<serde_json::Value>(&record.text)
                     else {
                         continue;
@@ -275,6 +285,7 @@ impl Read for RedactedSessionReader {
                         .as_str()
                         .is_some_and(|word| CONVERSATION_ROW_TYPES.contains(&word))
                     {
+                        // Only Heeler may write its own keys; foreign ones could forge counts.
                         remove_heeler_keys(&mut row);
                         self.cleaner.json(&mut row);
                         self.pending_bytes.extend(row.to_string().as_bytes());

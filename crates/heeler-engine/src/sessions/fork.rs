@@ -48,6 +48,7 @@ pub(super) fn prepare_fork(
     let source = source.ok_or_else(|| session_not_found(id))?;
     let agent = setup.find_agent(wish.agent.as_deref().unwrap_or(&source.agent))?;
     check_runtime(&source, agent)?;
+    // Two sessions in one worktree would change each other's files.
     if source.workspace.is_some() && !wish.workspace {
         let message = format!("session {id} has its own worktree, and the fork would have none");
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
@@ -59,6 +60,7 @@ pub(super) fn prepare_fork(
     })?;
     // The agent program knows a fork that has not started only by its source.
     let remembered = source.fork.as_ref().map_or(&own_id, |fork| &fork.source);
+    // The fork's history is copied from Heeler's transcript, so it must exist.
     let log = fleet.dir.session_log_path(Some(&setup.home), &source);
     let log = log.filter(|log| log.is_file()).ok_or_else(|| {
         let message = format!("the transcript of session {} does not exist", source.id);
@@ -87,6 +89,7 @@ fn create_fork(
     cut: &ResolvedForkPoint,
     wish: &ForkOptions,
 ) -> Result<PreparedFork, DaemonCommandError> {
+    // The record is inserted later, so the id is checked again in the transaction.
     let id = SessionId::mint(fastrand::u32(..));
     let own = uuid::Builder::from_random_bytes(std::array::from_fn(|_| fastrand::u8(..)));
     let own: AgentSessionId = own.into_uuid().to_string().parse().expect("a UUID is a session id");
@@ -122,6 +125,7 @@ fn create_fork(
         mode: source.mode,
         approvals: agent.approvals,
         message_count: number,
+        // The tokens of a part of a session are unknown.
         token_estimate: if is_whole { source.token_estimate } else { 0 },
         working_directory: Some(directory),
         runtime: runtime_type(&agent.runtime).to_string(),
@@ -175,21 +179,23 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
     Ok(())
 }
 
-/// Commits a fork.
 pub(super) fn commit_fork(
     tx: &mut StoreTransaction<'_>,
     fork: &PreparedFork,
     now: Timestamp,
 ) -> Result<CommandReply, DispatchFailure> {
+    // The source may have been deleted while the files were copied.
     if tx.session(&fork.forked.parent)?.is_none() {
         return Err(session_not_found(&fork.forked.parent).into());
     }
+    // The id is part of the worktree's path, so it cannot be replaced now.
     if tx.session(&fork.session.id)?.is_some() || tx.deleted_session(&fork.session.id)?.is_some() {
         let message = "another session got the same id by chance";
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message)
             .with_hint("repeat the command")
             .into());
     }
+    // The times are those of the commit, because preparing a worktree may take minutes.
     let session = Session { created_at: now, last_active_at: now, ..fork.session.clone() };
     tx.put_session(&session)?;
     tracing::info!(session = %session.id, parent = %fork.forked.parent, at = fork.forked.at_message, "forked");

@@ -56,6 +56,7 @@ pub fn plan_cleanup(
 ) -> Result<CleanupPlan, DatabaseError> {
     let mut plan = CleanupPlan::default();
     for session in removable_sessions(db, loaded, before, now)? {
+        // The plan uses the same check as the deletion, so both agree.
         match check_deletable(db, home, &session) {
             Ok(()) => plan.removed.push(session),
             Err(DispatchFailure::Database(error)) => return Err(error),
@@ -91,7 +92,6 @@ fn retained_session(id: &SessionId, refused: DaemonCommandError) -> RetainedSess
     RetainedSession { id: id.clone(), reason: refused.message }
 }
 
-/// Deletes a session.
 pub(super) fn delete_session(
     tx: &mut StoreTransaction<'_>,
     home: &Utf8Path,
@@ -114,6 +114,7 @@ pub(super) fn clean_up(
 ) -> Result<CommandReply, DispatchFailure> {
     let (mut gone, mut stayed) = (Vec::new(), Vec::new());
     for id in sessions {
+        // A clean-up never purges: a person can still restore what it removed.
         match delete_one(tx, home, id, false, by, now) {
             Ok(()) => gone.push(id.clone()),
             Err(DispatchFailure::Refused(refused)) => stayed.push(retained_session(id, refused)),
@@ -168,9 +169,11 @@ fn check_deletable(
         return Err(busy("a job runs in it".to_owned()).with_hint("heeler status").into());
     }
     let Some(own) = &session.agent_session_id else { return Ok(()) };
+    // A run of another fleet may hold the native session.
     if let Some(SessionHolder { holder, .. }) = session_holder(home, own) {
         return Err(busy(holder).into());
     }
+    // A queued job names its session, and would fail if it was gone.
     for queued in db.queue()? {
         let wanted: Option<JobRequest> = serde_json::from_str(&queued.request_json).ok();
         let named = wanted.and_then(|wanted| match wanted.session {
@@ -182,6 +185,7 @@ fn check_deletable(
             return Err(refused.with_hint(format!("heeler jobs cancel {}", queued.job)).into());
         }
     }
+    // The agent's program knows an unstarted fork only by its source.
     let forks = db.unstarted_forks_of(own)?;
     if !forks.is_empty() {
         let names: Vec<&str> = forks.iter().map(SessionId::as_str).collect();
@@ -244,6 +248,7 @@ pub(crate) fn sync_session_files(
     for one in &deleted {
         let id = &one.session.id;
         let moving = || moving.lock().unwrap_or_else(PoisonError::into_inner);
+        // A restore moves these files right now, so its outcome decides.
         if !moving().insert(id.clone()) {
             continue;
         }
@@ -283,6 +288,7 @@ fn trash_or_purge(
         worktree::remove_worktree(dir, session, now);
         let is_all = worktree::prune_snapshots(dir, reader, session, now)
             .map_err(|error| error_chain(&error))?;
+        // Snapshots that a fork needs stay, and the tombstone stays to find them later.
         purge_trash(&trash, is_all).map_err(|error| error_chain(&error))?;
     }
     Ok(())
@@ -310,6 +316,7 @@ fn move_to_trash(
             "version": TOMBSTONE_VERSION, "session": session, "deletedAt": deleted.deleted_at,
             "deletedBy": deleted.deleted_by,
         });
+        // The tombstone comes before the files, so the trash never holds files of unknown origin.
         replace_file(&OsDisk, &tombstone, format!("{text:#}\n").as_bytes())?;
     }
     let mut files = session_files(dir, home, session);
@@ -368,6 +375,7 @@ fn restore_files(
         let Some(session) = reader.session(&id).map_err(|error| error_chain(&error))? else {
             continue;
         };
+        // The restore that holds the session moves its files itself.
         if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             continue;
         }
@@ -411,6 +419,7 @@ fn rename(from: &Utf8Path, to: &Utf8Path) -> Result<(), DiskError> {
     let mut number = 0;
     loop {
         let paths = (from.as_std_path(), place.as_std_path());
+        // A check before the rename would leave a moment in which a new file could be overwritten.
         match renameat_with(CWD, paths.0, CWD, paths.1, RenameFlags::NOREPLACE) {
             Err(Errno::EXIST) => number += 1,
             done => return done.map_err(failed),

@@ -64,6 +64,7 @@ pub(super) fn create_worktree(
     let snapshots = SnapshotStore::open_key(&dir.workspaces(), &note.repository);
     let snapshots = snapshots.map_err(|error| internal_error(&error))?;
     create_folder(&OsDisk, &dir.worktrees()).map_err(|error| internal_error(&error))?;
+    // The path contains the id, so a leftover of an interrupted fork is recognized later.
     let tree = snapshots.add_worktree(&commit, &dir.worktrees().join(id.as_str()));
     let top = tree.map_err(|error| internal_error(&error))?.top;
     let directory = working_directory_in(&top, note)?;
@@ -73,6 +74,7 @@ pub(super) fn create_worktree(
 /// Returns true if a session has a worktree that does not exist.
 pub(crate) fn is_worktree_missing(session: &Session) -> bool {
     session.workspace.as_ref().is_some_and(|top| {
+        // Another error, such as missing permission, does not mean that it is gone.
         top.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     })
 }
@@ -88,6 +90,7 @@ pub(crate) fn recreate_worktree(
     let Some(top) = &session.workspace else { return Ok(String::new()) };
     create_folder(&OsDisk, &dir.worktrees()).map_err(|error| internal_error(&error))?;
     let is_here = top.parent().and_then(|folder| folder.canonicalize_utf8().ok());
+    // A record from elsewhere must not make Heeler create folders outside its own.
     if is_here.is_none_or(|folder| !is_in_worktree_folder(dir, &folder.join(id.as_str()))) {
         let message = format!("the worktree of session {id} was in {top}, which is not here");
         let hint =
@@ -116,6 +119,7 @@ pub(crate) fn recreate_worktree(
         made => drop(made.map_err(|error| internal_error(&error))?),
     }
     if let Some(directory) = &session.working_directory {
+        // Git does not track empty folders, so the working directory may be missing.
         std::fs::create_dir_all(directory).map_err(|error| internal_error(&error))?;
     }
     tracing::warn!(session = %id, %top, "its worktree was missing and was recreated");
@@ -132,6 +136,7 @@ fn newest_snapshot(
     top: &Utf8Path,
     noted: &[TranscriptSnapshotEntry],
 ) -> Option<(SnapshotStore, CommitId)> {
+    // The newest come last, and older ones are used if a newer one was pruned.
     noted.iter().rev().find_map(|TranscriptSnapshotEntry { snapshot: note, .. }| {
         let snapshots = SnapshotStore::open_key(&dir.workspaces(), &note.repository).ok()?;
         // A newer snapshot may exist, taken after the last turn.
@@ -199,6 +204,7 @@ pub(super) fn prune_snapshots(
         return Ok(false);
     }
     let Some(name) = session.agent_session_id.as_ref() else { return Ok(true) };
+    // A name that is no snapshot name never had snapshots.
     let Ok(prefix) = SnapshotName::parse(name.as_str()) else { return Ok(true) };
     let forgotten = || -> Result<(), SnapshotError> {
         for key in SnapshotStore::keys(&dir.workspaces())? {
@@ -246,6 +252,7 @@ pub(super) fn remove_orphan_worktrees(dir: &StateDir, reader: &StoreReader, now:
         let is_known = |reader: &StoreReader| -> Result<bool, DatabaseError> {
             Ok(reader.session(&id)?.is_some() || reader.deleted_session(&id)?.is_some())
         };
+        // If the database cannot be read, nothing counts as an orphan.
         if is_known(reader).unwrap_or(true) || !is_old(entry.path(), now) {
             continue;
         }
@@ -253,6 +260,7 @@ pub(super) fn remove_orphan_worktrees(dir: &StateDir, reader: &StoreReader, now:
             Session { workspace: Some(entry.path().to_owned()), ..Session::new(id, "", now) };
         let name = SnapshotName::parse(&format!("orphans/{}", orphan.id));
         if let (Some((top, snapshots)), Ok(name)) = (find_worktree(dir, &orphan), name)
+            // Unrecorded changes are kept in a snapshot: nobody asked to remove this worktree.
             && let Err(error) = snapshots.remove_worktree(&top, &name, UnrecordedPolicy::Keep, now)
         {
             tracing::warn!(%top, reason = error_chain(&error), "cannot remove a worktree without a session");
@@ -270,6 +278,7 @@ fn is_old(path: &Utf8Path, now: Timestamp) -> bool {
 /// Returns the existing worktree of a session, and its snapshot repository.
 fn find_worktree(dir: &StateDir, session: &Session) -> Option<(Utf8PathBuf, SnapshotStore)> {
     let top = session.workspace.as_ref().filter(|top| top.exists())?;
+    // Links are resolved, because a removal must not follow one out of the folder.
     let top = top.canonicalize_utf8().ok().filter(|top| is_in_worktree_folder(dir, top))?;
     let tree = WorkTree::find(&top).ok()??;
     let snapshots = SnapshotStore::open(&dir.workspaces(), &tree).ok()?;
