@@ -212,6 +212,7 @@ impl ScriptApiError {
             ScriptApiError::ServerError => Some(500),
             ScriptApiError::InvalidRequest => Some(400),
             ScriptApiError::ModelNotFound => Some(404),
+            // The connection failed before any status.
             ScriptApiError::Network => None,
         }
     }
