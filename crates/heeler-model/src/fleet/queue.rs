@@ -83,7 +83,7 @@ impl JobQueue {
         let Some(key) = schedule_of(&job.request) else { return };
         let counts = self.per_schedule.entry(key.clone()).or_default();
         counts.all = counts.all.saturating_add_signed(by);
-        // Jobs that a person requested for a schedule do not hold back its due times.
+        // Jobs that a person requested do not hold back the queued jobs of due times.
         if job.stage != JobStage::Waiting && is_due_job(&job.request) {
             counts.started = counts.started.saturating_add_signed(by);
         }
