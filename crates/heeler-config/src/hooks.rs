@@ -168,7 +168,7 @@ impl AgentHooks {
         let is_it = |hook: &&Hook| hook.name.as_deref() == name;
         // The name at that place must still be the same: the list may have been reordered.
         let here = list.get(place.index).filter(is_it);
-        // Without a name, another hook at this place must not be taken for it.
+        // A hook without a name can only be found by its place.
         here.or_else(|| name.and_then(|_| list.iter().find(is_it)))
     }
 }

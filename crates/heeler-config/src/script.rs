@@ -131,7 +131,6 @@ pub enum ScriptStep {
 pub struct StreamedText {
     /// Template of the text.
     pub text: String,
-    /// Number of chunks.
     pub chunks: u32,
     /// Delay between two chunks.
     pub delay: Duration,

@@ -538,7 +538,7 @@ impl ConfigValue for WebUrl {
         let parse = |text: &str| text.parse::<Url>().map_err(|reason| reason.to_string());
         let form = ("a URL", "`https://example.com/hook`");
         let url = parse_text(node, reader, form, parse)?;
-        // Other schemes would be read as files or commands by some clients.
+        // Only these can be requested.
         if !matches!(url.scheme(), "http" | "https") {
             return report_expected(reader, node, "a URL that starts with http:// or https://");
         }

@@ -66,7 +66,6 @@ impl LastLightExpression {
         }
     }
 
-    /// Evaluates the expression.
     pub(super) fn evaluate(&self, scope: &TemplateScope<'_>) -> Value {
         let path: Vec<&str> = self.path().iter().map(String::as_str).collect();
         let found = scope.find(&path);

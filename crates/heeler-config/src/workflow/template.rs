@@ -85,7 +85,6 @@ impl WorkflowTemplate {
         &self.text
     }
 
-    /// Renders the template.
     pub fn render(&self, scope: &TemplateScope<'_>) -> Result<String, TemplateRenderError> {
         let environment = match self.target {
             TemplateTarget::Text => &*TEXT,
@@ -176,7 +175,6 @@ impl WorkflowExpression {
         self.evaluate(scope).map(|value| value.is_true())
     }
 
-    /// Evaluates the expression.
     pub fn value(&self, scope: &TemplateScope<'_>) -> Result<Json, TemplateRenderError> {
         let value = self.evaluate(scope)?;
         serde_json::to_value(&value).map_err(|error| TemplateRenderError {
