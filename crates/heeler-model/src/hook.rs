@@ -133,7 +133,6 @@ pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
         (JobStatus::Pending | JobStatus::Running, _) => None,
         (JobStatus::Completed, _) => Some(HookEvent::Completed),
         (JobStatus::Cancelled, _) => Some(HookEvent::Cancelled),
-        // herdctl has an event of its own for this case.
         (JobStatus::Failed, Some(ExitReason::Timeout)) => Some(HookEvent::Timeout),
         (JobStatus::Failed, _) => Some(HookEvent::Failed),
     }
@@ -167,7 +166,7 @@ fn is_path_truthy(told: &Json, path: &str) -> bool {
         Json::Array(items) => items.get(key.parse::<usize>().ok()?),
         json => json.get(key),
     });
-    // The rules of JavaScript, because herdctl evaluates the path there.
+    // The documented rules: missing, null, false, zero and empty text do not count as true.
     match found {
         None | Some(Json::Null) => false,
         Some(Json::Bool(is)) => *is,

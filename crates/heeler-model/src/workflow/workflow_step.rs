@@ -386,7 +386,7 @@ impl WorkflowRun {
         });
         let key = key.unwrap_or(phase.name.as_str()).to_owned();
         let state = self.scratch.entry(key).or_insert_with(|| json!({}));
-        // A context or an older version may hold something else under this key.
+        // Another phase may have stored something else under this key.
         if !state.is_object() {
             *state = json!({});
         }
