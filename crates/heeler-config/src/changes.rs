@@ -82,7 +82,6 @@ pub fn diff_configs(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange>
     for agent in &new.agents {
         match before.remove(&agent.name) {
             None => found.push(ConfigChange::AgentAdded(agent.name.clone())),
-            // Most agents are unchanged, and comparing the checked form is cheap.
             // The equality of the checked form includes values of variables, which are not shown.
             Some(known) if known == agent => {}
             Some(known) => {

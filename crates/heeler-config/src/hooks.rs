@@ -317,7 +317,7 @@ impl HookKeyChecker<'_> {
         let fault = match self.reader.dialect {
             // A key without effect means that the hook does something else than intended.
             ConfigDialect::Heeler => self.reader.error(field.at, message),
-            // herdctl ignores such keys.
+            // A herdctl project is read without changes.
             ConfigDialect::Herdctl => self.reader.warn(field.at, message),
         };
         fault.expected("remove it");

@@ -168,7 +168,7 @@ fn report_unknown_key(
     let fault = match reader.dialect {
         // A misspelt key is a setting without effect, which is worse than a refusal.
         ConfigDialect::Heeler => reader.error(key.at, message),
-        // herdctl ignores unknown keys, so its files may contain any.
+        // A herdctl project is read without changes, whatever its files contain.
         ConfigDialect::Herdctl => reader.warn(key.at, message),
     };
     match near {
