@@ -153,6 +153,7 @@ impl AgentKeys {
         let mut section = AgentKeys::section();
         section
             .keys
+            // An agent needs a name, but its overrides and the defaults do not.
             .iter_mut()
             .filter(|key| key.name == "name")
             .for_each(|key| key.required = true);
@@ -307,6 +308,7 @@ pub(crate) struct AgentSource<'a> {
 impl AgentSource<'_> {
     /// Returns true if the key is present, even with a faulty value.
     fn has_key(&self, key: &str) -> bool {
+        // A null hides an inherited value, as if the key were missing.
         self.tree.get(key).is_some_and(|value| !value.is_null())
     }
 }
@@ -318,6 +320,7 @@ impl AgentConfig {
         origin: &AgentSource<'_>,
         reader: &mut ConfigReader,
     ) -> Option<AgentConfig> {
+        // Kept until all checks are done, so that every fault is reported.
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
@@ -334,6 +337,7 @@ impl AgentConfig {
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let names_working_directory = keys.working_directory.is_some();
         let (working_directory, checkout) = match keys.working_directory.clone() {
+            // Paths of a file are relative to it, and so is the directory of its agent.
             None => (folder, None),
             Some(WorkingDirectory::Folder(folder)) => (folder, None),
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
@@ -355,6 +359,7 @@ impl AgentConfig {
             retry,
             spawn: SpawnLimits::new(&keys.spawn),
             priority: keys.priority.get(),
+            // The agent's own rules; each schedule may have others.
             session: keys.session.to_rules(mode),
             timeout: keys.timeout.or(keys.session.job_timeout(mode)),
             model: keys.model.or(keys.session.model),
@@ -392,16 +397,19 @@ fn qualified_name(
     reader: &mut ConfigReader,
 ) -> Option<AgentName> {
     let Some(name) = &keys.name else {
+        // A name with a fault was reported already, and is not missing.
         if !origin.has_key("name") {
             let message = "the agent has no `name`".to_owned();
             reader.error(origin.tree.at, message).expected("`name` belongs here");
         }
         return None;
     };
+    // Names are unique within a fleet only.
     let text = match origin.fleet {
         "" => name.value.to_string(),
         fleet => format!("{fleet}.{}", name.value),
     };
+    // Each part is valid, so only the length of the whole can be wrong.
     match text.parse() {
         Ok(name) => Some(name),
         Err(error) => {
@@ -437,6 +445,7 @@ fn check_runtime(
     origin: &AgentSource<'_>,
     reader: &mut ConfigReader,
 ) -> Option<RuntimeConfig> {
+    // The fault is about the agent as a whole, so it is shown at its name.
     let at = keys.name.as_ref().map_or(origin.tree.at, |name| name.at);
     let runtime = keys.runtime;
     if let Some(script) = keys.script.as_ref().filter(|_| runtime != RuntimeType::Scripted) {
@@ -448,6 +457,7 @@ fn check_runtime(
         reader.error(command.at, message).expected("it would never be run");
     }
     let mut missing = |key: &str| {
+        // A value with a fault is not missing.
         if origin.has_key(key) {
             return None;
         }
@@ -478,7 +488,9 @@ fn render_agent_json(
     working_directory: &Utf8Path,
 ) -> AgentConfigJson {
     let mut shown = keys.show();
+    // Values of variables may be secret, so the text as written is shown.
     restore_templates(&mut shown, origin.tree);
+    // The default depends on the file, so a reader could not know it.
     if keys.working_directory.is_none() {
         shown["working_directory"] = json!(working_directory);
     }

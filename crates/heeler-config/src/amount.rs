@@ -23,15 +23,18 @@ impl FromStr for ByteSize {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<ByteSize, &'static str> {
         let text = text.trim().to_ascii_lowercase();
+        // Both `2g` and `2gb` are common.
         let text = text.strip_suffix('b').unwrap_or(&text);
         let (number, unit) = match SIZE_UNITS.iter().find(|(unit, _)| text.ends_with(*unit)) {
             Some((unit, bytes)) => (&text[..text.len() - unit.len_utf8()], *bytes),
             None => (text, 1),
         };
+        // Thousandths, so that `1.5g` is exact.
         let bytes = parse_fixed_point(number.trim_end(), 3).ok_or("a number and k, m, g or t")?;
         let bytes = bytes.checked_mul(unit).ok_or("it is larger than 1024t")? / 1000;
         match bytes {
             0 => Err("it must be more than zero"),
+            // The pattern needs a constant; the condition excludes the limit itself.
             SIZE_MAX.. if bytes > SIZE_MAX => Err("it is larger than 1024t"),
             _ => Ok(ByteSize(bytes)),
         }
@@ -40,6 +43,7 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The largest unit without a remainder, so that reading it again gives the same size.
         match SIZE_UNITS.iter().find(|(_, bytes)| self.0.is_multiple_of(*bytes)) {
             Some((unit, bytes)) => write!(f, "{}{unit}", self.0 / bytes),
             None => write!(f, "{}", self.0),
@@ -78,6 +82,7 @@ impl FromStr for UsdAmount {
 impl fmt::Display for UsdAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000);
+        // An amount is shown as a person would write it.
         let short = text.trim_end_matches('0').trim_end_matches('.');
         f.pad(short)
     }

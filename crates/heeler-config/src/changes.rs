@@ -82,6 +82,7 @@ pub fn diff_configs(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange>
     for agent in &new.agents {
         match before.remove(&agent.name) {
             None => found.push(ConfigChange::AgentAdded(agent.name.clone())),
+            // The equality of the checked form includes values of variables, which are not shown.
             Some(known) if known == agent => {}
             Some(known) => {
                 let of = |what| ConfigChange::Agent { name: agent.name.clone(), difference: what };
@@ -89,6 +90,7 @@ pub fn diff_configs(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange>
             }
         }
     }
+    // Whatever was not taken out of the map is gone.
     let gone = old.agents.iter().filter(|agent| before.contains_key(&agent.name));
     found.extend(gone.map(|agent| ConfigChange::AgentRemoved(agent.name.clone())));
     found.extend(workflow_changes(old, new));
@@ -99,6 +101,7 @@ fn workflow_changes(old: &LoadedConfig, new: &LoadedConfig) -> Vec<ConfigChange>
     let names = |loaded: &LoadedConfig| -> BTreeMap<String, String> {
         let workflows = loaded.workflows.iter();
         let workflows =
+            // The frozen form includes the prompts, whose changes count as well.
             workflows.map(|it| (format!("workflow {}", it.workflow.name), freeze_workflow(it).0));
         let crons = loaded.crons.iter();
         let crons = crons.map(|it| (format!("cron {}", it.name), format!("{it:?}")));
@@ -127,6 +130,7 @@ fn fleet_changes(old: &[FleetConfig], new: &[FleetConfig]) -> Vec<ConfigChange> 
         };
         let mut told = ConfigDiff::default();
         told.compare_section(&known.config_json, &fleet.config_json, &FleetKeys::section(), "");
+        // Only a value that is shown by its variable's name can differ without a line.
         if told.lines.is_empty() && known != fleet {
             told.lines.push("values of variables changed".to_owned());
         }
@@ -142,6 +146,7 @@ fn fleet_changes(old: &[FleetConfig], new: &[FleetConfig]) -> Vec<ConfigChange> 
 
 fn agent_changes(old: &AgentConfig, new: &AgentConfig) -> Vec<String> {
     let mut told = ConfigDiff::default();
+    // Rendering is costly, and most agents are equal.
     if old == new {
         return Vec::new();
     }
@@ -176,6 +181,7 @@ impl ConfigDiff {
     fn compare_section(&mut self, old: &Json, new: &Json, section: &ConfigSection, of: &str) {
         let (old, new) = (as_map(old), as_map(new));
         let gone = old.keys().filter(|key| !new.contains_key(*key));
+        // Schedules have names, so they are compared one by one.
         for key in new.keys().chain(gone).filter(|key| *key != "schedules") {
             let (before, after) = (old.get(key), new.get(key));
             if before != after {
@@ -198,6 +204,7 @@ impl ConfigDiff {
             Some(old @ Json::Object(_)),
             Some(new @ Json::Object(_)),
         ) = (shape, old, new)
+            // Deeper sections are reported as a whole, which keeps lines readable.
             && self.depth < SECTION_DEPTH_MAX
         {
             let mut within = ConfigDiff { depth: self.depth + 1, ..ConfigDiff::default() };
@@ -235,7 +242,9 @@ impl ConfigDiff {
 fn is_value_shown(key: &str, shape: &ValueShape) -> bool {
     match shape {
         ValueShape::Bool | ValueShape::Int { .. } | ValueShape::Words(_) => true,
+        // These may contain a token.
         ValueShape::Format { what, .. } => *what != "a URL" && *what != repo::REPO_DESCRIPTION,
+        // Texts may be prompts or contain secrets, so only known ones are shown.
         ValueShape::Text => SHOWN_TEXT_KEYS.contains(&key),
         ValueShape::List(_)
         | ValueShape::Map(_)
@@ -252,6 +261,7 @@ fn format_value(value: Option<&Json>) -> Option<String> {
         Some(value @ (Json::Bool(_) | Json::Number(_))) => value.to_string(),
         Some(_) => return None,
     };
+    // A control character in a log could hide the rest of the line.
     let plain = told.chars().count() <= SHOWN_CHARS_MAX && !told.chars().any(char::is_control);
     plain.then_some(told)
 }

@@ -27,6 +27,7 @@ impl ConfigValue for ChatMode {
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ChatMode> {
         match read_word(node, reader, &["mention", "auto", "all"])? {
             0 => Some(ChatMode::Mention),
+            // `auto` and `all` are two words for the same mode.
             _ => Some(ChatMode::Auto),
         }
     }

@@ -55,10 +55,12 @@ static PARSED_CACHE: LazyLock<Mutex<HashMap<Arc<str>, Arc<Cron>>>> = LazyLock::n
 /// Returns the parsed expression from the cache, or parses it. Returns `None` only if the text is
 /// not a valid expression.
 fn parse_cached(text: &Arc<str>) -> Option<Arc<Cron>> {
+    // A panic cannot leave the map half changed, so a poisoned lock is still usable.
     let mut known = PARSED_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(cron) = known.get(text) {
         return Some(Arc::clone(cron));
     }
+    // Cleared as a whole: the cache only saves time, so any policy is correct.
     if known.len() >= PARSED_CACHE_MAX {
         known.clear();
     }
@@ -68,6 +70,7 @@ fn parse_cached(text: &Arc<str>) -> Option<Arc<Cron>> {
 }
 
 fn cron_parser() -> CronParser {
+    // Five fields only, so that an expression means the same to every cron.
     CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build()
 }
 
@@ -83,7 +86,9 @@ impl FromStr for CronExpr {
         let text = text.trim();
         check_form(text)?;
         let parser = cron_parser();
+        // The parser does not name the field, so each is tried alone.
         let cron = parser.parse(text).map_err(|_| describe_faulty_field(text, &parser))?;
+        // A fixed date, so that the answer does not depend on the clock.
         let start = date(2024, 1, 1).at(0, 0, 0, 0).to_zoned(TimeZone::UTC);
         let never = "it is never due: no date matches".to_owned();
         let start = start.map_err(|_| never.clone())?;
@@ -101,6 +106,7 @@ fn check_form(text: &str) -> Result<(), String> {
     }
     match text.split_whitespace().count() {
         5 if !text.contains('@') => Ok(()),
+        // The most common mistake, from cron dialects with seconds.
         6 => Err("it has six fields: remove the seconds, the first field is the minute".to_owned()),
         count => Err(format!("it has {count} fields: minute hour day month weekday are needed")),
     }
@@ -145,6 +151,7 @@ impl FromStr for ConfigTimeZone {
     fn from_str(text: &str) -> Result<ConfigTimeZone, String> {
         match TIME_ZONES.get(text) {
             Ok(zone) => {
+                // The database knows the spelling; the lookup ignores case.
                 let name = zone.iana_name().unwrap_or(text).to_owned();
                 Ok(ConfigTimeZone { name, zone })
             }
@@ -159,6 +166,7 @@ impl FromStr for ConfigTimeZone {
 fn nearest_zone(text: &str) -> Option<String> {
     let names: Vec<String> = TIME_ZONES.available().map(|name| name.to_string()).collect();
     let city = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
+    // People know the city, but rarely the area.
     let by_city = names.iter().find(|name| city(name).eq_ignore_ascii_case(&city(text)));
     by_city
         .cloned()

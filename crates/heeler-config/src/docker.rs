@@ -144,6 +144,7 @@ checked_text! {
 
 /// Parses one number, or two numbers separated by a colon.
 fn parse_numbers(text: &str) -> Option<Vec<u32>> {
+    // A sign or a blank is not a number here, so neither reaches Docker.
     let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
     numbers.filter(|numbers| numbers.len() <= 2)
 }

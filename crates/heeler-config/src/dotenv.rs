@@ -20,6 +20,7 @@ pub struct DotenvFault {
 pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
     let mut pairs = Vec::new();
     let mut faults = Vec::new();
+    // Editors on Windows write a byte order mark.
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut line = 1;
     while !rest.is_empty() {
@@ -27,8 +28,10 @@ pub fn parse_dotenv(text: &str) -> (Vec<(String, String)>, Vec<DotenvFault>) {
         match outcome {
             Ok(Some(pair)) => pairs.push(pair),
             Ok(None) => {}
+            // One wrong line must not hide the other variables.
             Err(reason) => faults.push(DotenvFault { line, reason }),
         }
+        // A quoted value may span lines.
         line += rest[..used].matches('\n').count();
         rest = &rest[used..];
     }
@@ -44,6 +47,7 @@ fn parse_assignment(text: &str) -> (ParsedAssignment, usize) {
     if line.is_empty() || line.starts_with('#') {
         return (Ok(None), line_end);
     }
+    // Files that shells read have this prefix.
     let body = line.strip_prefix("export ").unwrap_or(line);
     let (Some((name, value)), Some(equals)) = (body.split_once('='), text.find('=')) else {
         return (Err("there is no `=`"), line_end);
@@ -68,11 +72,13 @@ fn parse_assignment(text: &str) -> (ParsedAssignment, usize) {
                 false => (Err("there is text after the closing quote"), used),
             }
         }
+        // Only this line is skipped, so that the variables after it are still found.
         None => (Err("the quote is never closed"), line_end),
     }
 }
 
 fn parse_unquoted(value: &str) -> String {
+    // A `#` within a word is part of the value, as in a shell.
     let comment = value.find(" #").unwrap_or(value.len());
     match value.starts_with('#') {
         true => String::new(),
@@ -88,6 +94,7 @@ fn parse_quoted(text: &str, quote: char) -> Option<(String, usize)> {
     while let Some((at, c)) = chars.next() {
         match c {
             _ if c == quote => return Some((value, at + c.len_utf8())),
+            // Single quotes take everything literally.
             '\\' if quote == '"' => match chars.next()?.1 {
                 'n' => value.push('\n'),
                 'r' => value.push('\r'),

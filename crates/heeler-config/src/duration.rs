@@ -48,6 +48,7 @@ impl FromStr for ConfigDuration {
         if text.is_empty() {
             return Err("it is empty");
         }
+        // Before parsing: a sign would be reported as a missing number.
         if text.starts_with('-') {
             return Err("it must be longer than zero");
         }
@@ -58,6 +59,7 @@ impl FromStr for ConfigDuration {
             let (number, tail) = split_number(rest)?;
             let word_end = tail.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(tail.len());
             let unit = find_unit(&tail[..word_end])?;
+            // `30m 1h` is probably a mistake, and `1h 1h` certainly.
             if unit < unit_after {
                 return Err("units go from large to small, each once");
             }
@@ -89,11 +91,13 @@ fn find_unit(word: &str) -> Result<usize, &'static str> {
 /// Multiplies a decimal number by an integer, exactly. A fraction of a millisecond is rejected.
 fn scale(number: &str, by: u64) -> Result<u64, &'static str> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    // Exact arithmetic: a rounded period would not be shown as it was written.
     let too_fine = "it is finer than a millisecond";
     let digits = fraction.trim_end_matches('0');
     if whole.is_empty() || fraction.is_empty() || fraction.contains('.') {
         return Err("the number is malformed");
     }
+    // More digits overflow the multiplication below.
     if digits.len() > 9 {
         return Err(too_fine);
     }
@@ -110,6 +114,7 @@ fn scale(number: &str, by: u64) -> Result<u64, &'static str> {
 
 impl fmt::Display for ConfigDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The longest duration is far below the limit of the type.
         let mut left = u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX);
         let mut text = String::new();
         for (unit, millis) in UNITS {

@@ -71,13 +71,16 @@ impl ConfigFault {
         let start = self.text_before().rfind('\n').map_or(0, |at| at + 1);
         let end =
             text[self.range.start..].find('\n').map_or(text.len(), |at| self.range.start + at);
+        // The line may come from a file with Windows line ends.
         let line = text[start..end].trim_end_matches('\r');
+        // The range may begin in the line end, which is not part of the line.
         let within = |at: usize| (at - start).min(line.len());
         (line, within(self.range.start)..within(self.range.end))
     }
 
     /// Returns position and message in one line. Paths below `base` are relative to it.
     pub fn summary_line(&self, base: &Utf8Path) -> String {
+        // Short paths are easier to read, and the same on every machine.
         let path = self.path().strip_prefix(base).unwrap_or(self.path());
         replace_control_chars(&format!(
             "{path}:{}:{}: {}",
@@ -96,6 +99,7 @@ impl ConfigFault {
             FaultSeverity::Warning => Level::WARNING,
         };
         let (line, range) = self.marked_line();
+        // Replaced characters have another length, so the marker is computed from them.
         let start = replace_control_chars(&line[..range.start]).len();
         let end = start + replace_control_chars(&line[range.clone()]).len();
         let mut marker = AnnotationKind::Primary.span(start..end);
@@ -160,6 +164,7 @@ impl ConfigFaults {
             list.extend(faults.list);
             dropped += faults.dropped;
         }
+        // The sort is stable, so the order within a file stays.
         list.sort_by_key(|fault| fault.severity);
         ConfigFaults { list, dropped }
     }
@@ -194,6 +199,7 @@ impl ConfigFaults {
     pub fn render(&self, style: RenderStyle, base: &Utf8Path) -> String {
         let shown = self.list.iter().take(FAULTS_SHOWN_MAX);
         let mut parts: Vec<String> = shown.map(|fault| fault.render(style, base)).collect();
+        // A config full of faults must not fill the terminal.
         let more = self.list.len().saturating_sub(FAULTS_SHOWN_MAX) + self.dropped;
         if more > 0 {
             parts.push(format!("… and {more} more"));

@@ -253,17 +253,21 @@ impl ConfigValue for AgentDefaults {
         let (mut tree, mut refused) = (node.clone(), Vec::new());
         if let YamlKind::Map(entries) = &mut tree.kind {
             refused = entries
+                // The tree is checked without them, to report only this fault.
                 .extract_if(.., |(key, _)| KEYS_WITHOUT_DEFAULT.contains(&&*key.text))
                 .collect();
         }
         for (key, _) in refused {
             let message = format!("`{}` cannot have a default", key.text);
             let fault = match reader.dialect {
+                // Two agents with the same name, for example, would always be a fault.
                 ConfigDialect::Heeler => reader.error(key.at, message),
+                // herdctl's files are accepted as they are.
                 ConfigDialect::Herdctl => reader.warn(key.at, message),
             };
             fault.expected("set it on each agent");
         }
+        // The result is dropped: only the faults matter here.
         AgentKeys::read(&tree, reader)?;
         Some(AgentDefaults(tree))
     }
@@ -293,6 +297,7 @@ impl ConfigValue for AgentEntry {
             YamlKind::Map(_) if node.get("path").is_some() => {
                 AgentFileEntry::read(node, reader).map(AgentEntry::File)
             }
+            // Checked after its defaults were merged into it.
             YamlKind::Map(_) => Some(AgentEntry::Inline(node.clone())),
             _ => report_expected(reader, node, "the path of an agent's file, or an agent"),
         }
@@ -345,8 +350,10 @@ impl FleetConfig {
         tree: &YamlNode,
     ) -> FleetConfig {
         let mut shown = keys.show();
+        // Values of variables may be secret, so the text as written is shown.
         restore_templates(&mut shown, tree);
         if let Some(map) = shown.as_object_mut() {
+            // They are listed on their own.
             map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
         }
         FleetConfig {
@@ -384,6 +391,7 @@ fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSe
         None => WorkflowSettings { folder: beside, ..WorkflowSettings::default() },
         Some(keys) => WorkflowSettings {
             folder: keys.folder.unwrap_or(beside),
+            // Resolved when all agents are known.
             agent: None,
             gates: keys.gates,
             max_concurrent: keys.max_concurrent,

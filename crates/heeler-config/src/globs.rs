@@ -62,6 +62,7 @@ impl GlobList {
 
     /// Returns true if a relative path, or one of its parent directories, matches a pattern.
     pub fn is_match(&self, path: &Utf8Path) -> bool {
+        // A pattern that matches a directory includes everything in it.
         let mut folders = path.ancestors().filter(|path| !path.as_str().is_empty());
         folders.any(|path| self.set.is_match(path))
     }
@@ -73,6 +74,7 @@ impl GlobList {
         let mut reaches = self.extents.iter();
         self.is_match(folder)
             || reaches.any(|GlobExtent { prefix: start, depth_max: levels }| {
+                // Directories above the fixed part must be entered to reach it.
                 let on_the_way = folder.starts_with(start) || start.starts_with(folder);
                 on_the_way && levels.is_none_or(|levels| deep < levels)
             })
@@ -115,6 +117,7 @@ fn trim_pattern(pattern: &str) -> &str {
 
 fn pattern_extent(pattern: &str) -> GlobExtent {
     let parts: Vec<&str> = trim_pattern(pattern).split('/').collect();
+    // A backslash escapes a wildcard, so the part is not what it seems.
     let plain = |part: &&&str| !part.contains(['*', '?', '[', '{', '\\']);
     let start: Utf8PathBuf = parts.iter().take_while(plain).collect();
     // Alternatives (`{a,b/c}`) may contain separators, so the depth is unknown.
@@ -129,9 +132,11 @@ fn parse_glob(text: &str) -> Result<Glob, String> {
     if pattern.is_empty() {
         return Err("it is empty; `**` is everything".to_owned());
     }
+    // Paths are compared relative to the working directory, so it could never match.
     if pattern.starts_with('/') || text.starts_with('/') {
         return Err("it is not relative to the working directory".to_owned());
     }
+    // Only the working directory is watched.
     if pattern.split('/').any(|part| part == "..") {
         return Err("it leads out of the working directory".to_owned());
     }
@@ -150,6 +155,7 @@ impl ConfigValue for GlobList {
         let YamlKind::List(items) = &node.kind else {
             return report_expected(reader, node, "a list of globs");
         };
+        // Every change of a file is compared with each of them.
         if items.len() > GLOBS_MAX {
             return report_expected(reader, node, &format!("a list of at most {GLOBS_MAX} globs"));
         }
@@ -159,6 +165,7 @@ impl ConfigValue for GlobList {
         };
         let globs: Vec<(String, Glob)> =
             items.iter().filter_map(|item| read(item, reader)).collect();
+        // Patterns are compiled once, as a watcher uses them for every event.
         match GlobList::compile(globs) {
             Ok(globs) => Some(globs),
             Err(error) => {

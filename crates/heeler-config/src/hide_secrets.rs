@@ -28,6 +28,7 @@ pub(crate) fn hide_secrets(
     let mut secrets: Vec<(&String, String)> = names
         .iter()
         .filter_map(|name| Some((name, env.get(name)?)))
+        // Hiding the value of a very short secret would garble ordinary words.
         .filter(|(_, value)| value.len() >= SECRET_LEN_MIN)
         .flat_map(|(name, value)| [(name, value.clone()), (name, escape_variables(value))])
         .collect();
@@ -36,6 +37,7 @@ pub(crate) fn hide_secrets(
         return;
     }
     for agent in agents {
+        // The form is stored as text, so it is parsed once for all secrets.
         let mut shown = agent.config_json.json();
         hide_in_value(&mut shown, &secrets);
         agent.config_json = AgentConfigJson::new(&shown);
@@ -54,6 +56,7 @@ fn hide_in_value(value: &mut Json, secrets: &[(&String, String)]) {
         }
         Json::Array(items) => items.iter_mut().for_each(|item| hide_in_value(item, secrets)),
         Json::Object(map) => map.values_mut().for_each(|item| hide_in_value(item, secrets)),
+        // Numbers and booleans are values of the config's own types.
         Json::Null | Json::Bool(_) | Json::Number(_) => {}
     }
 }

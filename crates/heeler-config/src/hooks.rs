@@ -74,6 +74,7 @@ impl ConfigValue for TimeoutDuration {
         };
         match millis.map(ConfigDuration::from_millis) {
             Some(Ok(period)) => Some(TimeoutDuration(period)),
+            // The number may be too large; the duration's own fault says why.
             _ => ConfigDuration::read(node, reader).map(TimeoutDuration),
         }
     }
@@ -165,7 +166,9 @@ impl AgentHooks {
     pub fn find(&self, place: HookPosition, name: Option<&str>) -> Option<&Hook> {
         let list = self.list(place.list);
         let is_it = |hook: &&Hook| hook.name.as_deref() == name;
+        // The name at that place must still be the same: the list may have been reordered.
         let here = list.get(place.index).filter(is_it);
+        // A hook without a name can only be found by its place.
         here.or_else(|| name.and_then(|_| list.iter().find(is_it)))
     }
 }
@@ -226,6 +229,7 @@ impl Hook {
         reader: &mut ConfigReader,
     ) -> Option<Hook> {
         let mut needs = HookKeyChecker { kind: keys.kind, at: *at, reader };
+        // All keys are checked before the first `?`, so that all faults are reported.
         needs.check_allowed_for("command", &keys.command, &[HookType::Shell]);
         needs.check_allowed_for("url", &keys.url, &[HookType::Webhook]);
         needs.check_allowed_for("method", &keys.method, &[HookType::Webhook]);
@@ -311,7 +315,9 @@ impl HookKeyChecker<'_> {
         }
         let message = format!("`{key}` does not apply to a hook of type `{}`", self.kind);
         let fault = match self.reader.dialect {
+            // A key without effect means that the hook does something else than intended.
             ConfigDialect::Heeler => self.reader.error(field.at, message),
+            // A herdctl project is read without changes.
             ConfigDialect::Herdctl => self.reader.warn(field.at, message),
         };
         fault.expected("remove it");

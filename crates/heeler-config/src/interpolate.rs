@@ -17,6 +17,7 @@ pub(crate) fn interpolate(
     env: &BTreeMap<String, String>,
     reader: &mut ConfigReader,
 ) {
+    // The limit is per file, since each file is kept in memory.
     VariableInterpolator { env, reader, text_left: TEXT_BYTES_MAX }.interpolate_node(node);
 }
 
@@ -53,6 +54,7 @@ impl VariableInterpolator<'_> {
     }
 
     fn interpolate_scalar(&mut self, scalar: &mut YamlScalar, at: SourceSpan) {
+        // Most values have no variable.
         if !scalar.text.contains("${") {
             return;
         }
@@ -66,10 +68,12 @@ impl VariableInterpolator<'_> {
                     only_variables = false;
                 }
                 InterpolationSegment::Variable { name, default } => {
+                    // An empty variable is set, so its default does not apply.
                     match self.env.get(name).map(String::as_str).or(default) {
                         Some(value) if self.count_bytes(at, value.len()).is_some() => {
                             text.push_str(value);
                         }
+                        // The config is refused already; the rest would only take more memory.
                         Some(_) => break,
                         None => {
                             let piece = format!("${{{name}");
@@ -87,7 +91,9 @@ impl VariableInterpolator<'_> {
                 }
             }
         }
+        // `port: "${PORT}"` is meant as a number, as quotes are needed around braces.
         scalar.plain |= only_variables;
+        // The text as written is shown in messages, as the value may be secret.
         let template = std::mem::replace(&mut scalar.text, text);
         scalar.template = Some(template);
     }
@@ -127,6 +133,7 @@ fn locate(
     search_from: &mut usize,
 ) -> SourceSpan {
     let source = reader.source(at.file);
+    // The value may be written with escapes, so the segment may not be found.
     let found = source.text.get(*search_from..at.end).and_then(|text| text.find(piece));
     let Some(offset) = found else { return at };
     let start = *search_from + offset;
@@ -140,6 +147,7 @@ fn parse_segments(text: &str) -> Vec<InterpolationSegment<'_>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
+        // An escape: the second `$` belongs to the text.
         if rest[..at].ends_with('$') {
             pieces.push(InterpolationSegment::Text(&rest[..at - 1]));
             pieces.push(InterpolationSegment::Text("${"));
@@ -149,6 +157,7 @@ fn parse_segments(text: &str) -> Vec<InterpolationSegment<'_>> {
         if at > 0 {
             pieces.push(InterpolationSegment::Text(&rest[..at]));
         }
+        // A variable without an end takes the rest, so that the message shows where it began.
         let end = rest[at..].find('}').map_or(rest.len(), |close| at + close + 1);
         pieces.push(parse_variable(&rest[at..end]));
         rest = &rest[end..];
@@ -163,6 +172,7 @@ fn parse_variable(piece: &str) -> InterpolationSegment<'_> {
     let Some(inner) = piece.strip_prefix("${").and_then(|piece| piece.strip_suffix('}')) else {
         return InterpolationSegment::Malformed(piece);
     };
+    // The first separator counts: a default may contain another one.
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),

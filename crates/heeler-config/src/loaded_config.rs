@@ -46,13 +46,16 @@ impl LoadedConfig {
         for cron in &found.crons {
             let named = |it: &&Arc<LoadedWorkflow>| it.workflow.name == cron.workflow;
             let workflow = self.workflows.iter().find(named).map(|it| &it.workflow);
+            // The schedule needs one agent, for its queue and its budget.
             let agent = workflow.and_then(|workflow| {
                 let own = workflow.phases.iter().find_map(|phase| phase.agent.as_ref());
                 workflow.agent.as_ref().or(own)
             });
             let agent = self.agents.iter_mut().find(|it| Some(&it.name) == agent);
+            // Without an agent the workflow has no work, and nothing to start.
             let Some(agent) = agent else { continue };
             let mut schedule = cron_schedule(cron, agent);
+            // The agent's own schedule keeps its name, because records refer to it.
             if agent.schedules.iter().any(|it| it.name == schedule.name) {
                 schedule.name.push_str(CRON_SUFFIX);
             }
@@ -93,6 +96,7 @@ fn cron_schedule(cron: &WorkflowCron, agent: &AgentConfig) -> ScheduleConfig {
         timeout: None,
         jitter: None,
         missed: MissedRunPolicy::RunOnce,
+        // A workflow that still runs for the same subject is not started again.
         overlap: OverlapPolicy::Skip,
         output_to_file: false,
         work_source: None,

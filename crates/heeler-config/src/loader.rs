@@ -50,6 +50,7 @@ pub fn load(
     read: &FileReader<'_>,
     env: &BTreeMap<String, String>,
 ) -> Result<LoadedConfig, ConfigFaults> {
+    // The dialect depends on the root file alone: a fleet is written in one of them.
     let reader =
         ConfigReader::new(ConfigDialect::from_file_name(root), env.get("HOME").map(String::as_str));
     let mut loader = ConfigLoader {
@@ -66,13 +67,16 @@ pub fn load(
         bytes_left: LOAD_BYTES_MAX,
     };
     loader.load_root(root);
+    // After all files, because an agent may name one that is defined later.
     loader.resolve_spawns();
     let ConfigLoader { reader, mut fleets, mut agents, .. } = loader;
+    // Warnings do not refuse a config.
     let refused = reader.error_count() > 0;
     let (faults, files) = reader.finish();
     if refused {
         return Err(faults);
     }
+    // Only the rendered form is redacted; the values themselves stay usable.
     hide_secrets::hide_secrets(&mut fleets, &mut agents, env);
     let (workflows, crons, faulty) = (Vec::new(), Vec::new(), Vec::new());
     Ok(LoadedConfig {
@@ -115,6 +119,7 @@ struct FleetContext<'c> {
 
 impl ConfigLoader<'_> {
     fn load_root(&mut self, file: &Utf8Path) {
+        // A failure is reported as a fault, so that the caller gets all problems in one form.
         let text = (self.read)(file);
         let failure = text.as_ref().err().map(|error| format!("cannot read {file}: {error}"));
         let source = self.reader.add_source(file, text.unwrap_or_default());
@@ -127,6 +132,7 @@ impl ConfigLoader<'_> {
             let place = FleetContext {
                 path: String::new(),
                 defaults: None,
+                // Normalized, because the check for cycles compares paths.
                 file_chain: &[normalize_path(file)],
             };
             self.load_fleet(tree, file, &place);
@@ -140,6 +146,7 @@ impl ConfigLoader<'_> {
         shape: &ValueShape,
     ) -> Option<YamlNode> {
         let path = &named.value;
+        // A file used twice is parsed once, and its faults are reported once.
         if let Some(tree) = self.trees.get(path) {
             return tree.clone();
         }
@@ -153,10 +160,13 @@ impl ConfigLoader<'_> {
         let SpannedValue { value: path, at, template } = named;
         match (self.read)(path) {
             Ok(text) => {
+                // Counted before it is kept: many references to large files must not fill the
+                // memory.
                 self.count_bytes(*at, text.len())?;
                 Some(self.reader.add_source(path, text))
             }
             Err(error) => {
+                // The path may come from a variable with a secret, so only its name is shown.
                 let name = match template {
                     Some(template) => format!("`{template}`"),
                     None => path.to_string(),
@@ -174,6 +184,7 @@ impl ConfigLoader<'_> {
         agent: &mut AgentConfig,
         key: Option<SpannedValue<ScriptSource>>,
     ) -> Option<()> {
+        // Steps that stand in the config itself are read already.
         let Some(SpannedValue { value: ScriptSource::File(path), at, template }) = key else {
             return Some(());
         };
@@ -186,10 +197,13 @@ impl ConfigLoader<'_> {
 
     fn parse_tree(&mut self, source: usize, shape: &ValueShape) -> Option<YamlNode> {
         let mut tree = yaml::parse(source, &mut self.reader)?;
+        // An empty file is a config without keys, not a fault.
         if tree.is_null() {
             tree.kind = YamlKind::Map(Vec::new());
         }
+        // Before the aliases, because only texts contain variables.
         interpolate(&mut tree, self.env, &mut self.reader);
+        // Before any merge: an override may use another spelling of the same key.
         canonicalize_keys(&mut tree, shape, &mut self.reader);
         Some(tree)
     }
@@ -209,6 +223,7 @@ impl ConfigLoader<'_> {
             self.bytes_left = left;
             return Some(());
         }
+        // The rest is not loaded either, so one fault is enough.
         self.bytes_left = 0;
         let message = format!("the config has more than {LOAD_BYTES_MAX} bytes with its defaults");
         self.reader.error(at, message).expected("this is too much");
@@ -219,9 +234,11 @@ impl ConfigLoader<'_> {
         unused_keys::warn_fleet(&tree, &mut self.reader);
         let Some(keys) = FleetKeys::read(&tree, &mut self.reader) else { return };
         self.check_version(&keys.version);
+        // The defaults of this fleet are merged last and win over inherited ones.
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = merge_optional(place.defaults.clone(), fleet_wide_defaults(&tree));
         let defaults = merge_optional(inherited, own);
+        // Only the root fleet has workflows.
         if self.fleets.is_empty() {
             self.workflow_agent = keys.workflows.as_ref().and_then(|it| it.agent.clone());
         }
@@ -248,6 +265,7 @@ impl ConfigLoader<'_> {
     }
 
     fn check_version(&mut self, version: &SpannedValue<std::num::NonZeroU32>) {
+        // herdctl's versions have their own meaning, and its files are accepted as they are.
         if version.value.get() != FORMAT_VERSION && self.reader.dialect == ConfigDialect::Heeler {
             let message = format!("version {} of the config format is not known", version.value);
             self.reader.error(version.at, message).expected(format!("expected {FORMAT_VERSION}"));
@@ -265,7 +283,9 @@ impl ConfigLoader<'_> {
             AgentEntry::Inline(tree) => (tree.clone(), fleet_file.to_owned()),
             AgentEntry::File(entry) => (self.load_agent_file(entry)?, entry.path.value.clone()),
         };
+        // Counted before the merge, which is what costs memory.
         self.count_member(tree.at)?;
+        // The list form must become a map first, or an override would replace all schedules.
         let mut tree = self.normalize_schedules(tree);
         if let AgentEntry::File(AgentFileEntry { overrides: Some(overrides), .. }) = entry {
             let mut overrides = overrides.0.clone();
@@ -277,21 +297,25 @@ impl ConfigLoader<'_> {
             None => tree,
         };
         let tree = inherit_sessions(tree);
+        // The defaults are part of each agent now, so their size counts again.
         self.count_bytes(tree.at, yaml::estimate_bytes(&tree))?;
         let keys = AgentKeys::read(&tree, &mut self.reader)?;
         let origin = AgentSource { fleet: &place.path, file: &file, tree: &tree };
+        // A duplicate name is shown where the agent is named, as its file may be used twice.
         let named_at = match entry {
             AgentEntry::File(entry) => entry.path.at,
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
         let (script, spawn) = (keys.script.clone(), keys.spawn.agents.clone());
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
+        // After the check, which tells whether the agent is scripted at all.
         self.load_script(&mut agent, script)?;
         if !self.names.insert(agent.name.to_string()) {
             let message = format!("there are two agents `{}`", agent.name);
             self.reader.error(named_at, message).expected("expected another name");
         }
         if let Some(spawn) = spawn {
+            // The names can be resolved only when all agents are known.
             self.spawns.push((self.agents.len(), place.path.clone(), spawn));
         }
         self.agents.push(agent);
@@ -317,10 +341,12 @@ impl ConfigLoader<'_> {
     fn load_agent_file(&mut self, entry: &AgentFileEntry) -> Option<YamlNode> {
         let tree = self.load_file(&entry.path, &AGENT_SHAPE)?;
         unused_keys::warn_agent(&tree, &mut self.reader);
+        // Reported here, where the message can say that an agent was expected.
         if !matches!(tree.kind, YamlKind::Map(_)) {
             return crate::value::report_expected(&mut self.reader, &tree, "an agent");
         }
         let docker = tree.get("docker").map(YamlNode::entries).unwrap_or_default();
+        // These keys would let an agent leave its container.
         for (key, _) in docker.iter().filter(|(key, _)| FLEET_ONLY_KEYS.contains(&&*key.text)) {
             self.reader
                 .error(key.at, format!("only the fleet file may set `docker.{}`", key.text))
@@ -347,6 +373,7 @@ impl ConfigLoader<'_> {
         defaults: Option<YamlNode>,
     ) -> Option<()> {
         let SpannedValue { value: file, at, .. } = &entry.value.path;
+        // Before the file is loaded: a cycle would never end.
         self.check_cycle(file, *at, place.file_chain)?;
         self.count_member(*at)?;
         let mut tree = self.load_file(&entry.value.path, &FLEET_SHAPE)?;
@@ -361,6 +388,7 @@ impl ConfigLoader<'_> {
             "" => name,
             parent => format!("{parent}.{name}"),
         };
+        // The dot keeps fleets apart from agents of the same name.
         if !self.names.insert(format!("{path}.")) {
             let message = format!("there are two fleets `{path}`");
             let help = "give one of them another `name` here";
@@ -381,6 +409,7 @@ impl ConfigLoader<'_> {
         chain: &[Utf8PathBuf],
     ) -> Option<()> {
         let message = if let Some(start) = chain.iter().position(|known| known == file) {
+            // Only the part of the chain that forms the cycle.
             let mut names: Vec<&str> = chain[start..].iter().map(|path| path.as_str()).collect();
             names.push(file.as_str());
             format!("the fleet contains itself: {}", names.join(" -> "))
@@ -398,11 +427,13 @@ impl ConfigLoader<'_> {
         if let Some(name) = &entry.name {
             return Some(name.value.to_string());
         }
+        // The tree includes the overrides, so they may rename the fleet.
         if let Some(name) = tree.get("fleet").and_then(|fleet| fleet.get("name")) {
             return LocalName::read(name, &mut self.reader).map(|name| name.to_string());
         }
         let folder = entry.path.value.parent().and_then(Utf8Path::file_name).unwrap_or_default();
         if folder.parse::<LocalName>().is_err() {
+            // The folder may come from a variable, whose value is not shown.
             let folder = match &entry.path.template {
                 Some(template) => format!("folder of `{template}`"),
                 None => format!("folder `{folder}`"),
@@ -417,6 +448,7 @@ impl ConfigLoader<'_> {
 
 /// Returns the fleet keys that apply to agents, as defaults with lower precedence than `defaults`.
 fn fleet_wide_defaults(tree: &YamlNode) -> Option<YamlNode> {
+    // These two are keys of the fleet itself, but mean the same as in `defaults`.
     let wide = |key: &YamlKey| matches!(key.text.as_str(), "docker" | "timezone");
     let entries: Vec<(YamlKey, YamlNode)> =
         tree.entries().iter().filter(|(key, _)| wide(key)).cloned().collect();
@@ -434,6 +466,7 @@ fn inherit_sessions(mut tree: YamlNode) -> YamlNode {
     for (_, schedule) in schedules {
         let YamlKind::Map(keys) = &mut schedule.kind else { continue };
         for (_, own) in keys.iter_mut().filter(|(key, _)| key.text == "session") {
+            // Moved out, because the merge takes the node and the map is borrowed.
             let written = std::mem::replace(&mut own.kind, YamlKind::Null);
             *own = session::inherit_session(agent.as_ref(), YamlNode { at: own.at, kind: written });
         }

@@ -36,6 +36,7 @@ impl LoadedConfig {
 
     /// Finds an agent by its qualified name, or by its own name if that is unique.
     pub fn find_agent(&self, name: &str) -> Result<&AgentConfig, AgentLookupError> {
+        // A full name always wins over a local one that looks the same.
         if let Some(agent) = self.agent(name) {
             return Ok(agent);
         }
@@ -60,6 +61,7 @@ impl LoadedConfig {
     pub fn faulty_workflow(&self, name: &str) -> Option<&FaultyWorkflowFile> {
         let mut workflows = self.faulty_files.iter().filter(|it| !it.is_cron);
         let is_named = |it: &&FaultyWorkflowFile| it.name.as_deref() == Some(name);
+        // By name first: a file name may equal the name of another workflow.
         workflows.clone().find(is_named).or_else(|| workflows.find(|it| it.matches_name(name)))
     }
 

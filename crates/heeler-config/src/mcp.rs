@@ -91,6 +91,7 @@ impl McpServer {
         SpannedValue { value: keys, at, .. }: &SpannedValue<McpKeys>,
         reader: &mut ConfigReader,
     ) -> Option<McpServer> {
+        // Neither can be ignored safely: the person meant one of two different servers.
         if let (Some(_), Some(url)) = (&keys.command, &keys.url) {
             let message = format!("the MCP server `{name}` has both `command` and `url`");
             reader.error(url.at, message).expected("keep one of them");

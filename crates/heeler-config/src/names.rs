@@ -39,6 +39,7 @@ words! {
 
 fn check_name(text: &str) -> Result<(), &'static str> {
     check_plain_id(text)?;
+    // Commands accept names and IDs in the same place.
     if check_session_id(text).is_ok() {
         return Err("it looks like a session id");
     }

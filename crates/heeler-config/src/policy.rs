@@ -71,6 +71,7 @@ impl RetryPolicy {
         }
         let usual = || BACKOFF_MAX_DEFAULT.parse().expect("15 minutes are a period");
         let longest = keys.max_backoff.as_ref().map_or_else(usual, |longest| longest.value);
+        // A long first delay without a limit of its own raises the default limit.
         RetryPolicy { max: keys.max.as_u32(), backoff: first, max_backoff: longest.max(first) }
     }
 }
@@ -122,6 +123,7 @@ impl SpawnLimits {
     /// [`resolve_agents`].
     pub(crate) fn new(keys: &SpawnKeys) -> SpawnLimits {
         let (max_depth, max_jobs) = (keys.max_depth.as_u32(), keys.max_jobs.as_u32());
+        // An empty list allows none until the names are resolved, which is the safe state.
         SpawnLimits { max_depth, max_jobs, agents: keys.agents.as_ref().map(|_| Vec::new()) }
     }
 }
@@ -135,10 +137,12 @@ pub(crate) fn resolve_agents(
 ) -> Vec<AgentName> {
     let mut found = Vec::new();
     for SpannedValue { value: AgentRef(name), at, .. } in written {
+        // An agent of the same fleet hides one of the same name elsewhere.
         let beside = format!("{fleet}.{name}");
         match known.get(&beside).or_else(|| known.get(name.as_str())).map(|name| name.parse()) {
             Some(Ok(name)) => found.push(name),
             _ => {
+                // Names of fleets end with a dot and are not agents.
                 let names = known.iter().filter(|name| !name.ends_with('.')).map(String::as_str);
                 let near = did_you_mean(name.as_str(), names);
                 let message = format!("there is no agent `{name}`");

@@ -34,6 +34,7 @@ pub enum ConfigDialect {
 impl ConfigDialect {
     /// Returns the dialect that the name of the fleet file implies.
     pub fn from_file_name(path: &Utf8Path) -> ConfigDialect {
+        // The extension may be `.yaml` or `.yml`.
         match path.file_stem() {
             Some("herdctl") => ConfigDialect::Herdctl,
             _ => ConfigDialect::Heeler,
@@ -81,12 +82,14 @@ impl ConfigReader {
 
     /// Resolves a path written at `at`: relative to the directory of its file; `~` is HOME.
     pub(crate) fn resolve(&self, at: SourceSpan, path: &str) -> Utf8PathBuf {
+        // Only `~/`: other users' directories are not looked up.
         let expanded = match (path.strip_prefix('~'), &self.home) {
             (Some(""), Some(home)) => home.clone(),
             (Some(rest), Some(home)) if rest.starts_with('/') => home.join(&rest[1..]),
             _ => Utf8PathBuf::from(path),
         };
         let folder = self.sources[at.file].path.parent().unwrap_or(Utf8Path::new(""));
+        // Normalized, so that the same file has one path, however it is written.
         normalize_path(&folder.join(expanded))
     }
 
@@ -96,6 +99,7 @@ impl ConfigReader {
     }
 
     pub(crate) fn error(&mut self, at: SourceSpan, message: String) -> &mut ConfigFault {
+        // Duplicates count too, since callers compare the number before and after a value.
         self.error_count += 1;
         self.report(FaultSeverity::Error, at, message)
     }
@@ -114,6 +118,7 @@ impl ConfigReader {
     ) -> &mut ConfigFault {
         let source = self.source(at.file);
         let range = clip_to_first_line(&source.text, at.start..at.end);
+        // A search suffices, because the list is limited.
         let known = self.faults.iter().position(|fault| {
             fault.message == message && fault.range == range && Arc::ptr_eq(&fault.source, &source)
         });
@@ -121,6 +126,7 @@ impl ConfigReader {
             return &mut self.faults[index];
         }
         let fault = ConfigFault { severity, message, expected: None, help: None, source, range };
+        // Beyond the limit the last fault is kept only so that callers can complete it.
         if self.faults.len() == FAULTS_KEPT_MAX {
             self.overflow.1 += 1;
             return self.overflow.0.insert(fault);
@@ -139,6 +145,7 @@ impl ConfigReader {
         };
         let mut list = self.faults.clone();
         list.sort_by_key(order);
+        // The first source is in no file.
         let files = self.sources[1..].iter().map(|source| source.path.clone()).collect();
         (ConfigFaults { list, dropped: self.overflow.1 }, files)
     }
@@ -166,6 +173,7 @@ fn clip_to_first_line(text: &str, range: Range<usize>) -> Range<usize> {
         at
     };
     let (start, end) = (border(range.start), border(range.end));
+    // A fault that spans lines is shown by its first line.
     let line = text[start..].find('\n').map_or(text.len(), |at| start + at);
     start..end.min(line).max(start)
 }
@@ -179,11 +187,14 @@ pub(crate) fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
             ".." if out.file_name().is_some_and(|name| name != "..") => {
                 out.pop();
             }
+            // Above the root there is nothing, as for the file system.
             ".." if out.as_str() == "/" => {}
+            // A leading `..` of a relative path cannot be resolved without the file system.
             name => out.push(name),
         }
     }
     match out.as_str() {
+        // An empty path is not valid for the file system.
         "" => Utf8PathBuf::from("."),
         _ => out,
     }

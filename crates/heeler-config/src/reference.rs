@@ -43,6 +43,7 @@ pub fn workflow_reference_markdown() -> String {
 fn render_tables(mut sections: Vec<ConfigSection>) -> String {
     let mut unused = Vec::new();
     let mut next = 0;
+    // The list grows while it is walked, so that nested sections follow those that name them.
     while let Some(section) = sections.get(next).cloned() {
         for key in &section.keys {
             if unused_key_notes::has_no_effect(section.name, key.name) {
@@ -69,6 +70,7 @@ struct UnusedKey {
 /// Adds a key and the keys below it. The fleet and its agents accept many of them alike; these
 /// become one row.
 fn collect_unused(section: &'static str, path: &str, key: &KeyInfo, unused: &mut Vec<UnusedKey>) {
+    // A bar would end the cell of the table.
     let mut about = join_doc_lines(key.about).replace('|', "\\|");
     if unused_keys::is_refused(key.name) && path == key.name {
         about.push_str(" An agent that requests it is refused.");
@@ -139,6 +141,7 @@ fn render_table(section: &ConfigSection) -> String {
 fn render_row(section: &ConfigSection, key: &KeyInfo) -> String {
     let default = match (key.required, key.default) {
         (true, _) => "required".to_owned(),
+        // An empty section as default says nothing about its keys.
         (false, Some("{}") | None) => String::new(),
         (false, Some(default)) => format!("`{default}`"),
     };
@@ -170,6 +173,7 @@ fn describe_shape(shape: &ValueShape) -> String {
         ValueShape::Any => "anything".to_owned(),
         ValueShape::Text => "text".to_owned(),
         ValueShape::Bool => "`true` or `false`".to_owned(),
+        // The limit of the type itself means nothing to people.
         ValueShape::Int { min, max } if *max >= i64::from(u32::MAX) => {
             format!("whole number, at least {min}")
         }

@@ -23,6 +23,7 @@ impl AgentConfigJson {
 /// their values.
 pub(crate) fn restore_templates(shown: &mut Json, tree: &YamlNode) {
     match (shown, &tree.kind) {
+        // A type that is neither text nor a list cannot hold a secret.
         (Json::Null | Json::Bool(_) | Json::Number(_), _) => {}
         (shown, YamlKind::Scalar(YamlScalar { template: Some(template), .. })) => {
             *shown = Json::String(template.clone());
@@ -34,6 +35,7 @@ pub(crate) fn restore_templates(shown: &mut Json, tree: &YamlNode) {
                 }
             }
         }
+        // A list whose items were dropped or added cannot be matched by position.
         (Json::Array(shown), YamlKind::List(items)) if shown.len() == items.len() => {
             shown.iter_mut().zip(items).for_each(|(shown, item)| restore_templates(shown, item));
         }

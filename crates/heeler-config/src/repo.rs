@@ -72,6 +72,7 @@ impl ConfigValue for RepoConfig {
         };
         match parsed {
             Ok((address, credentials)) => {
+                // The form as written has the names of variables, and never their values.
                 let Json::String(written) = text.show() else { return None };
                 Some(RepoConfig { address, credentials, source_text: written })
             }
@@ -79,6 +80,7 @@ impl ConfigValue for RepoConfig {
             Err(reason) => {
                 let message = format!("this is not {REPO_DESCRIPTION}: {reason}");
                 let fault = match reader.dialect {
+                    // An unusable address would only fail when the agent starts.
                     ConfigDialect::Heeler => reader.error(node.at, message),
                     ConfigDialect::Herdctl => reader.warn(node.at, message),
                 };
@@ -97,6 +99,7 @@ fn parse_repo(text: &str) -> Result<(String, Option<RepoCredentials>), &'static 
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err("it has spaces");
     }
+    // First, because `owner/name` would also be a relative path.
     if let Ok(name) = text.parse::<RepoName>() {
         return Ok((format!("https://github.com/{}.git", name.as_str()), None));
     }
@@ -106,6 +109,7 @@ fn parse_repo(text: &str) -> Result<(String, Option<RepoCredentials>), &'static 
     // The scp-like form of ssh: git@example.com:path
     let is_word = |part: &str| {
         let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        // A leading hyphen would be an option to ssh.
         part.starts_with(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(fits)
     };
     match text.split_once(':').and_then(|(host, path)| Some((host.split_once('@')?, path))) {
@@ -130,6 +134,7 @@ fn parse_url(text: &str) -> Result<(String, Option<RepoCredentials>), &'static s
             Ok(text.into_owned())
         }
     };
+    // A token is often the user name, without a password.
     let credentials = match (url.username(), url.password()) {
         ("", None) => None,
         (user, password) => Some(RepoCredentials {
@@ -140,11 +145,14 @@ fn parse_url(text: &str) -> Result<(String, Option<RepoCredentials>), &'static s
     match url.scheme() {
         "https" | "http" => {
             let cannot = "its address is malformed";
+            // Removed from the address at once, which is shown and passed as an argument.
             url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| cannot)?;
             Ok((url.to_string(), credentials))
         }
+        // The user of ssh is not a secret, and part of the address.
         "ssh" | "git" if url.password().is_none() => Ok((url.to_string(), None)),
         "ssh" | "git" => Err("only https takes a password"),
+        // A local repository needs no credentials.
         "file" => Ok((url.to_string(), None)),
         _ => Err("its address must begin with https, http, ssh, git or file"),
     }

@@ -240,6 +240,7 @@ pub(crate) struct SchedulesKeys(pub(crate) IndexMap<String, SpannedValue<Schedul
 impl ConfigValue for SchedulesKeys {
     fn shape() -> ValueShape {
         let mut item = ScheduleKeys::section();
+        // The list form has a key more, so it is another section of the schema.
         item.name = "schedule_item";
         item.keys.insert(
             0,
@@ -261,7 +262,9 @@ impl ConfigValue for SchedulesKeys {
             return report_expected(reader, node, "a map of schedules or a list");
         }
         let mut schedules = IndexMap::new();
+        // A null removes an inherited schedule.
         for (key, value) in node.entries().iter().filter(|(_, value)| !value.is_null()) {
+            // The schedule is read even if its name is wrong, to find all faults.
             let named = check_schedule_name(key, reader);
             if let Some(keys) = SpannedValue::<ScheduleKeys>::read(value, reader).filter(|_| named)
             {
@@ -287,6 +290,7 @@ fn check_schedule_name(key: &YamlKey, reader: &mut ConfigReader) -> bool {
         ConfigDialect::Heeler => {
             key.text.parse::<LocalName>().map(|_| ()).map_err(|error| error.reason)
         }
+        // herdctl's files are accepted as they are, within what a terminal and a file can show.
         ConfigDialect::Herdctl => match key.text.as_str() {
             "" => Err("it is empty"),
             name if name.len() > SCHEDULE_NAME_MAX => Err("it is longer than 128 characters"),
@@ -309,6 +313,7 @@ pub(crate) fn normalize_schedules(node: &mut YamlNode, reader: &mut ConfigReader
         node.kind = YamlKind::Map(reject_duplicates(named, reader));
     }
     if let YamlKind::Map(entries) = &mut node.kind {
+        // Also in the map form, which may have a `trigger` too.
         entries.iter_mut().for_each(|(_, schedule)| flatten_trigger(schedule, reader));
     }
 }
@@ -317,6 +322,7 @@ fn take_item_name(mut item: YamlNode, reader: &mut ConfigReader) -> Option<(Yaml
     let YamlKind::Map(entries) = &mut item.kind else {
         return report_expected(reader, &item, "a schedule with a `name`");
     };
+    // Removed, because the name becomes the key of the map.
     let named = entries.iter().position(|(key, _)| key.text == "name").map(|at| entries.remove(at));
     match named {
         Some((_, YamlNode { at, kind: YamlKind::Scalar(scalar) })) => {
@@ -362,6 +368,7 @@ fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
     let Some(at) = entries.iter().position(|(key, _)| key.text == "trigger") else { return };
     let YamlKind::Map(trigger) = &mut entries[at].1.kind else { return };
     let moved: Vec<(YamlKey, YamlNode)> = trigger
+        // Aliases were renamed before, so each key has one spelling.
         .extract_if(.., |(key, _)| TRIGGER_KEYS.iter().any(|(name, _)| *name == key.text))
         .collect();
     if trigger.is_empty() {
@@ -370,6 +377,7 @@ fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
     for (mut key, value) in moved {
         let names = TRIGGER_KEYS.iter().find(|(name, _)| *name == key.text);
         let (_, name) = names.expect("only keys of the list are moved");
+        // Neither wins silently: they may differ.
         if entries.iter().any(|(known, _)| known.text == *name) {
             reject_alias_conflict(key.at, &format!("trigger.{}", key.text), name, reader);
             continue;
@@ -400,14 +408,17 @@ impl ScheduleConfig {
         agent: &AgentScheduleDefaults<'_>,
         reader: &mut ConfigReader,
     ) -> Option<ScheduleConfig> {
+        // Kept until the end, so that the other checks still report their faults.
         let trigger = check_trigger(name, keys, agent, reader);
         let keys = &keys.value;
         check_jitter(keys, agent, reader);
         let session = keys.session.as_ref().unwrap_or(agent.session);
+        // A `session` of the schedule says it more precisely than herdctl's flag.
         let mode = match keys.resume_session && keys.session.is_none() {
             true => SessionMode::Persistent,
             false => session.mode,
         };
+        // The agent's own time limit has precedence over that of its session.
         let inherited = agent.timeout.or(session.job_timeout(mode));
         Some(ScheduleConfig {
             name: name.to_owned(),
@@ -434,6 +445,7 @@ fn check_trigger(
     reader: &mut ConfigReader,
 ) -> Option<ScheduleTrigger> {
     let kind = trigger_type(name, keys, reader)?;
+    // Once the type is known, other types' keys are probably leftovers.
     warn_unused(kind, &keys.value, reader);
     let ScheduleKeys { kind: written, interval, cron, paths, ignore, debounce, .. } = &keys.value;
     let at = written.as_ref().map_or(keys.at, |written| written.at);
@@ -443,6 +455,7 @@ fn check_trigger(
             let zone = keys.value.timezone.clone().or_else(|| agent.timezone.cloned());
             Some(ScheduleTrigger::Cron { expr: cron.value.clone(), zone })
         }
+        // An empty list would watch nothing.
         (ScheduleType::Watch, .., Some(paths)) if !paths.value.patterns().is_empty() => {
             let rest = || DEBOUNCE_DEFAULT.parse().expect("two seconds are a period");
             Some(ScheduleTrigger::Watch {
@@ -453,6 +466,7 @@ fn check_trigger(
         }
         (ScheduleType::Webhook, ..) => Some(check_webhook(&keys.value, reader)),
         (ScheduleType::Chat, ..) => {
+            // Accepted for compatibility with herdctl's files.
             let message = format!("a schedule of type `{kind}` starts nothing yet");
             reader.warn(at, message).expected("accepted, not used");
             Some(ScheduleTrigger::Chat)
@@ -478,6 +492,7 @@ fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> ScheduleTrig
         reader.error(fields.at, message).expected("fewer fields");
     }
     let globs = |key: &Option<SpannedValue<GlobList>>| {
+        // An empty list means no condition, not a condition that never holds.
         key.as_ref().map(|globs| globs.value.clone()).filter(|globs| !globs.patterns().is_empty())
     };
     ScheduleTrigger::Webhook(Box::new(WebhookRules {
@@ -496,6 +511,7 @@ fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> ScheduleTrig
 fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReader) {
     let ScheduleKeys { interval, cron, paths, ignore, debounce, .. } = keys;
     let ScheduleKeys { secret_env, events, branches, labels, authors, bots, fields, .. } = keys;
+    // Webhooks use the same key to filter pushes.
     let paths = paths.as_ref().filter(|_| kind != ScheduleType::Webhook);
     let written = [
         (ScheduleType::Interval, "interval", interval.as_ref().map(|key| key.at)),
@@ -525,6 +541,7 @@ fn trigger_type(
     reader: &mut ConfigReader,
 ) -> Option<ScheduleType> {
     let ScheduleKeys { kind, interval, cron, paths, .. } = &keys.value;
+    // A written type settles which of several keys counts.
     if let Some(kind) = kind {
         return Some(kind.value);
     }
@@ -565,10 +582,12 @@ fn check_interval(
 
 fn check_jitter(keys: &ScheduleKeys, agent: &AgentScheduleDefaults<'_>, reader: &mut ConfigReader) {
     let Some(interval) = &keys.interval else { return };
+    // The agent's jitter was written without this interval in mind, so the interval is shown.
     let own = keys.jitter.as_ref().map(|jitter| (jitter.value, jitter.at));
     let Some((jitter, at)) = own.or(agent.jitter.map(|jitter| (jitter, interval.at))) else {
         return;
     };
+    // A longer jitter would delay a start beyond the next due time.
     if jitter >= interval.value {
         let message =
             format!("the jitter {jitter} is not shorter than the interval {}", interval.value);

@@ -36,8 +36,10 @@ pub fn cron_schema() -> Json {
 fn remove_variable_options(mut schema: Json) -> Json {
     fn visit(schema: &mut Json) {
         let is_variable = |option: &Json| option["$ref"] == "#/definitions/variable";
+        // Workflow files have templates instead of variables.
         if let Some(options) = schema.get_mut("anyOf").and_then(Json::as_array_mut) {
             options.retain(|option| !is_variable(option));
+            // A choice of one is written as the thing itself, which editors show better.
             if let [only] = &mut options[..] {
                 let only = only.take();
                 if let (Some(map), Json::Object(only)) = (schema.as_object_mut(), only) {
@@ -53,6 +55,7 @@ fn remove_variable_options(mut schema: Json) -> Json {
         }
     }
     visit(&mut schema);
+    // Nothing refers to it any more.
     if let Some(definitions) = schema["definitions"].as_object_mut() {
         definitions.remove("variable");
     }
@@ -70,6 +73,7 @@ fn schema_document(title: &str, section: &ConfigSection) -> Json {
             "description": "A value from the environment: ${NAME} or ${NAME:-default}.",
         }),
     );
+    // The generated file is compared in tests, so its order must not vary.
     definitions.sort_keys();
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!(title);
@@ -83,6 +87,7 @@ fn object_schema(section: &ConfigSection, definitions: &mut Map<String, Json>) -
         let described = property_schema(section, key, definitions);
         for alias in key.aliases {
             let mut same = described.clone();
+            // Editors show the description, which should lead to the main name.
             same["description"] = json!(format!("Same as `{}`.", key.name));
             properties.insert((*alias).to_owned(), same);
         }
@@ -151,8 +156,10 @@ fn shape_schema(shape: &ValueShape, definitions: &mut Map<String, Json>) -> Json
             json!({ "anyOf": options })
         }
         ValueShape::Section(section) => {
+            // A reference is an address, in which these characters have a meaning.
             let name = section.name.replace([' ', '.'], "_");
             if !definitions.contains_key(&name) {
+                // Inserted first, because a section may contain itself.
                 definitions.insert(name.clone(), Json::Null);
                 let object = object_schema(section, definitions);
                 definitions.insert(name.clone(), object);

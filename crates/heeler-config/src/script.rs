@@ -131,7 +131,6 @@ pub enum ScriptStep {
 pub struct StreamedText {
     /// Template of the text.
     pub text: String,
-    /// Number of chunks.
     pub chunks: u32,
     /// Delay between two chunks.
     pub delay: Duration,
@@ -212,6 +211,7 @@ impl ScriptApiError {
             ScriptApiError::ServerError => Some(500),
             ScriptApiError::InvalidRequest => Some(400),
             ScriptApiError::ModelNotFound => Some(404),
+            // The connection failed before any status.
             ScriptApiError::Network => None,
         }
     }

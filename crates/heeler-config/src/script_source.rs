@@ -37,6 +37,7 @@ impl ConfigValue for ScriptSource {
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ScriptSource> {
         match &node.kind {
             YamlKind::List(_) => read_steps(node, reader).map(ScriptSource::Steps),
+            // Text is a path, because a script is always a list.
             YamlKind::Scalar(_) => Utf8PathBuf::read(node, reader).map(ScriptSource::File),
             _ => report_expected(reader, node, "a list of steps or the path of a file"),
         }
@@ -71,6 +72,7 @@ fn read_steps(node: &YamlNode, reader: &mut ConfigReader) -> Option<Vec<Json>> {
     if matches!(&node.kind, YamlKind::List(items) if items.is_empty()) {
         return report_expected(reader, node, "at least one step");
     }
+    // Steps are untyped here; their own checker gives better messages than a shape.
     let steps = Vec::<Json>::read(node, reader)?;
     let Err(faults) = script::AgentScript::check(&steps) else { return Some(steps) };
     for fault in faults {
@@ -86,6 +88,7 @@ fn fault_span(node: &YamlNode, path: &[ScriptPathSegment]) -> SourceSpan {
         (ScriptPathSegment::Item(number), YamlKind::List(items)) => items.get(*number),
         (ScriptPathSegment::Key(key), YamlKind::Map(entries)) => {
             match entries.iter().find(|(name, _)| name.text == *key) {
+                // A fault about a key is shown at the key, not at its value.
                 Some((name, _)) if rest.is_empty() => return name.at,
                 found => found.map(|(_, value)| value),
             }

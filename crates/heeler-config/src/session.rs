@@ -81,6 +81,7 @@ impl SessionKeys {
                 }
             },
             idle_timeout: self.idle_timeout,
+            // The time limit alone must not enable it.
             auto_resume_within: self.auto_resume.then_some(self.resume_timeout),
             max_context_tokens: self.max_context_tokens,
             context_window: self.context_window,
@@ -90,6 +91,7 @@ impl SessionKeys {
 
     /// Returns the time limit of a job if the session settings define it.
     pub(crate) fn job_timeout(&self, mode: SessionMode) -> Option<ConfigDuration> {
+        // In the other modes the same key is the expiry of the session.
         self.timeout.filter(|_| mode == SessionMode::FreshPerJob)
     }
 }
@@ -100,10 +102,12 @@ pub(crate) fn inherit_session(agent: Option<&YamlNode>, schedule: YamlNode) -> Y
     let Some(agent) = agent else { return schedule };
     let fresh = |node: &YamlNode| {
         let mode = node.get("mode").map(|mode| &mode.kind);
+        // A missing mode is the default, which is a fresh session.
         !matches!(mode, Some(YamlKind::Scalar(word)) if word.text != SessionMode::FreshPerJob.as_str())
     };
     let mut base = agent.clone();
     if schedule.get("mode").is_some()
+        // The number would otherwise change its meaning without anybody having written that.
         && fresh(agent) != fresh(&schedule)
         && let YamlKind::Map(entries) = &mut base.kind
     {

@@ -166,7 +166,9 @@ fn report_unknown_key(
     let message = format!("unknown key `{}` in {title}", key.text);
     let near = did_you_mean(&key.text, known.iter().copied());
     let fault = match reader.dialect {
+        // A misspelt key is a setting without effect, which is worse than a refusal.
         ConfigDialect::Heeler => reader.error(key.at, message),
+        // A herdctl project is read without changes, whatever its files contain.
         ConfigDialect::Herdctl => reader.warn(key.at, message),
     };
     match near {
@@ -185,7 +187,9 @@ pub(crate) fn read_key<T: ConfigValue>(
 ) -> Option<T> {
     let written = node.get(key).filter(|value| !value.is_null());
     let read = written.and_then(|value| T::read(value, reader));
+    // A faulty key gets its default, so that the rest of the section is still read.
     let value = read.or_else(|| default.map_or_else(T::absent, read_default));
+    // A key with a fault was reported already.
     if value.is_none() && written.is_none() {
         let message = format!("the key `{key}` is missing");
         reader.error(node.at, message).expected(format!("`{key}` belongs here"));
@@ -229,6 +233,7 @@ pub(crate) fn canonicalize_keys(
             items.iter_mut().for_each(|item| canonicalize_keys(item, shape, reader));
         }
         (ValueShape::OneOf(shapes), _) => {
+            // The forms differ in kind, so at most one of them fits the node.
             shapes.iter().for_each(|shape| canonicalize_keys(node, shape, reader));
         }
         _ => {}
@@ -246,6 +251,7 @@ fn rename_aliases(
             if has_name {
                 reject_alias_conflict(key.at, &key.text, info.name, reader);
             }
+            // Renamed even in a conflict, so that the alias is not reported as unknown too.
             key.text = info.name.to_owned();
         }
     }

@@ -96,9 +96,11 @@ pub struct AddAgentError {
 pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
     let refuse = |reason| AddAgentError { path: path.to_owned(), reason };
     let before = parse_fleet_file(text).ok_or_else(|| refuse("the file has faults"))?;
+    // The file keeps its line ends; a mixed file would be shown as changed everywhere.
     let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let changed = insert_agent(text, &before, &format!("path: {}", quote_path(path)), line_end)
         .ok_or_else(|| refuse("its `agents` are not a list of this form"))?;
+    // Text edits of YAML are easy to get wrong, so the result is parsed and compared.
     let after = parse_fleet_file(&changed).ok_or_else(|| refuse("its layout is not supported"))?;
     match adds_only_agent(&before, &after, path) {
         true => Ok(changed),
@@ -116,6 +118,7 @@ fn parse_fleet_file(text: &str) -> Option<YamlNode> {
 fn quote_path(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let starts_plain = path.starts_with(|c: char| c.is_ascii_alphanumeric() || "./".contains(c));
+    // Debug form escapes quotes and backslashes as YAML's double quotes do.
     match starts_plain && path.bytes().all(plain) {
         true => path.to_owned(),
         false => format!("{path:?}"),
@@ -134,6 +137,7 @@ fn insert_agent(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Opti
             Some(splice(text, end, end, &item))
         }
         YamlKind::List(items) => match items.last() {
+            // An empty list is written as `[]`, which cannot be extended line by line.
             None => {
                 let open = agents.at.start;
                 let close = open + text.get(open..)?.find(']')?;
@@ -154,10 +158,12 @@ fn insert_agent(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Opti
 
 /// Appends an `agents` key to a file that has none.
 fn append_agents_key(text: &str, tree: &YamlNode, item: &str, line_end: &str) -> Option<String> {
+    // A map in braces cannot be extended by lines.
     let flow = matches!(&tree.kind, YamlKind::Map(_)) && text.trim_start().starts_with('{');
     if flow || !matches!(tree.kind, YamlKind::Map(_) | YamlKind::Null) {
         return None;
     }
+    // A last line without an end would be joined with the new one.
     let gap = if text.is_empty() || text.ends_with('\n') { "" } else { line_end };
     Some(format!("{text}{gap}agents:{line_end}  - {item}{line_end}"))
 }
@@ -173,10 +179,12 @@ fn insert_after(
     let line_start = text[..first].rfind('\n').map_or(0, |at| at + 1);
     let lead = &text[line_start..first];
     match lead.find("- ") {
+        // A block list: the new item gets the same indentation.
         Some(dash) if lead[..dash].trim().is_empty() => {
             let end = end_of_line(text, last_end);
             Some(splice(text, end, end, &format!("{line_end}{}- {item}", &lead[..dash])))
         }
+        // A list in brackets, which may be on one line.
         _ => {
             let close = last_end + text.get(last_end..)?.find(']')?;
             Some(splice(text, close, close, &format!(", {{{item}}}")))
@@ -190,6 +198,7 @@ fn splice(text: &str, start: usize, end: usize, middle: &str) -> String {
 
 fn end_of_line(text: &str, at: usize) -> usize {
     let end = text[at..].find('\n').map_or(text.len(), |offset| at + offset);
+    // The carriage return belongs to the line end.
     if text[..end].ends_with('\r') { end - 1 } else { end }
 }
 
@@ -212,12 +221,15 @@ fn adds_only_agent(before: &YamlNode, after: &YamlNode, path: &str) -> bool {
         _ => Vec::new(),
     };
     let (old, new) = (items(before), items(after));
+    // Without items nothing was added.
     let Some((last, kept)) = new.split_last() else { return false };
     let is_path =
         |node: &YamlNode| matches!(&node.kind, YamlKind::Scalar(text) if text.text == path);
     let same = |a: &[YamlNode], b: &[YamlNode]| {
+        // Positions have moved, so only the content is compared.
         a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
     };
+    // An edit in the wrong place would change another key.
     let others = |tree: &YamlNode| {
         let others = tree.entries().iter().filter(|(key, _)| key.text != "agents");
         others.map(|(_, value)| value.clone()).collect::<Vec<_>>()

@@ -5,6 +5,7 @@
 pub fn is_terminal_control(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
+        // These reverse the direction of text, so a line could show something else than it says.
         '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
         c => c.is_control(),
     }
@@ -12,6 +13,7 @@ pub fn is_terminal_control(c: char) -> bool {
 
 /// Returns the candidate most similar to `word`, if it is similar enough to be a typing error.
 pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // Case is the most common slip.
     let word = word.to_lowercase();
     let scored =
         candidates.map(|candidate| (similarity(&word, &candidate.to_lowercase()), candidate));
@@ -22,6 +24,7 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -
 /// Returns the similarity of two words, 0 to 1. A single typing error weighs little even in a short
 /// word.
 fn similarity(word: &str, candidate: &str) -> f64 {
+    // Short words differ by one letter from many others.
     let one_slip = word.len() >= 3 && strsim::osa_distance(word, candidate) <= 1;
     strsim::jaro_winkler(word, candidate).max(if one_slip { ONE_TYPO_SIMILARITY } else { 0.0 })
 }

@@ -11,6 +11,7 @@ use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
 /// Returns the remark of the schema and the reference page about a listed key.
 pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> {
+    // Computed once, because the schema asks for each key.
     static UNUSED_KEYS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
         let (fleet, agent) = (FleetKeys::shape(), AgentKeys::shape());
         let fleet = UNUSED_FLEET_KEYS.iter().flat_map(|path| resolve_key_path(&fleet, path));
@@ -29,6 +30,7 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
                 .flat_map(|path| resolve_key_path(&cron, path));
             workflow.chain(cron).collect()
         });
+    // Sections of workflows have names of their own, so they cannot be confused with an agent's.
     if UNUSED_WORKFLOW_KEYS.contains(&(section, key)) {
         return Some("No effect.");
     }
@@ -54,6 +56,7 @@ pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
 fn resolve_key_path(shape: &ValueShape, path: &str) -> Vec<(&'static str, &'static str)> {
     let (head, tail) = path.split_once('.').map_or((path, None), |(head, tail)| (head, Some(tail)));
     match shape {
+        // A key may exist in one of the forms only.
         ValueShape::OneOf(shapes) => {
             shapes.iter().flat_map(|shape| resolve_key_path(shape, path)).collect()
         }

@@ -50,8 +50,10 @@ pub(crate) fn is_refused(key: &str) -> bool {
 pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
     let mut found = Vec::new();
     UNUSED_FLEET_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
+    // Warned about here, where they are written, and not again for each agent.
     let mut members: Vec<&YamlNode> = tree.get("defaults").into_iter().collect();
     if let Some(YamlKind::List(agents)) = tree.get("agents").map(|agents| &agents.kind) {
+        // An entry with a path has only its overrides in this file.
         members.extend(agents.iter().map(|agent| agent.get("overrides").unwrap_or(agent)));
     }
     for agent in &members {
@@ -59,6 +61,7 @@ pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
     }
     warn_unused(found, " yet", reader);
     members.push(tree);
+    // The fleet itself may request isolation for all agents.
     members.into_iter().for_each(|agent| warn_isolation(agent, reader));
 }
 
@@ -87,6 +90,7 @@ pub(crate) fn warn_claude_only_keys(
     reader: &mut ConfigReader,
 ) {
     let does = match runtime {
+        // Only Claude has rules for its tools.
         RuntimeType::Sdk | RuntimeType::Cli => return,
         RuntimeType::Scripted => "a script executes all of its steps",
         RuntimeType::Command => "a command may do everything that its user may do",
@@ -115,6 +119,7 @@ fn warn_isolation(tree: &YamlNode, reader: &mut ConfigReader) {
 fn requests_isolation(key: &str, block: &YamlNode) -> bool {
     match key {
         "docker" => block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "true")),
+        // A sandbox is requested by any value that does not switch it off.
         "sandbox" => !block.is_null() && !is_disabled(block) && !is_scalar(block, "false"),
         _ => false,
     }
@@ -128,6 +133,7 @@ fn find_unused<'p>(
     found: &mut Vec<(&'p str, SourceSpan)>,
 ) {
     let (head, tail) = rest.split_once('.').map_or((rest, None), |(head, tail)| (head, Some(tail)));
+    // A list of schedules or plugins is searched item by item.
     if let (YamlKind::List(items), "*") = (&tree.kind, head) {
         let Some(tail) = tail else { return };
         items.iter().for_each(|item| find_unused(item, tail, path, found));
@@ -135,9 +141,11 @@ fn find_unused<'p>(
     for (key, value) in tree.entries().iter().filter(|(key, _)| head == "*" || key.text == head) {
         match tail {
             Some(tail) => find_unused(value, tail, path, found),
+            // A block that is switched off is without effect on purpose.
             None if value.is_null() || is_disabled(value) => {}
             // `warn_isolation` reports these, or the block requests nothing.
             None if path == "sandbox" || path == "docker" && requests_isolation(path, value) => {}
+            // Only this value has no effect.
             None if path == "approvals" && !is_scalar(value, "review") => {}
             None => found.push((path, key.at)),
         }
@@ -153,11 +161,13 @@ fn is_scalar(node: &YamlNode, text: &str) -> bool {
 }
 
 fn warn_unused(mut found: Vec<(&str, SourceSpan)>, yet: &str, reader: &mut ConfigReader) {
+    // In the order of the file, so that the first one is where a reader begins.
     found.sort_by_key(|(_, at)| at.start);
     let Some((_, first)) = found.first().copied() else { return };
     let mut names: Vec<String> = Vec::new();
     for (path, _) in found {
         let name = format!("`{}`", path.replace("*.", ""));
+        // A key of several agents is named once.
         if !names.contains(&name) {
             names.push(name);
         }

@@ -62,6 +62,7 @@ impl<T: ConfigValue> ConfigValue for SpannedValue<T> {
             YamlKind::Scalar(scalar) => scalar.template.clone(),
             _ => None,
         };
+        // A part may be replaced by a default after a fault; later checks would judge that default.
         (reader.error_count() == errors_before).then_some(SpannedValue {
             value,
             at: node.at,
@@ -96,6 +97,7 @@ impl<T: ConfigValue> ConfigValue for Vec<T> {
         let YamlKind::List(items) = &node.kind else {
             return report_expected(reader, node, "a list");
         };
+        // Items with faults are left out, so that the faults of the others are found.
         Some(items.iter().filter_map(|item| read_list_item(item, reader)).collect())
     }
     fn absent() -> Option<Vec<T>> {
@@ -114,6 +116,7 @@ impl<T: ConfigValue> ConfigValue for IndexMap<String, T> {
         let YamlKind::Map(entries) = &node.kind else {
             return report_expected(reader, node, "a map");
         };
+        // A null removes an inherited entry.
         let present = entries.iter().filter(|(_, value)| !value.is_null());
         let read =
             present.filter_map(|(key, value)| Some((key.text.clone(), T::read(value, reader)?)));
@@ -130,6 +133,7 @@ impl<T: ConfigValue> ConfigValue for IndexMap<String, T> {
 /// Reads a list item. An empty item is a fault unless the type allows it.
 fn read_list_item<T: ConfigValue>(node: &YamlNode, reader: &mut ConfigReader) -> Option<T> {
     match node.is_null() {
+        // An empty item is usually a forgotten value.
         true => T::absent().or_else(|| report_expected(reader, node, "a value")),
         false => T::read(node, reader),
     }
@@ -169,6 +173,7 @@ fn read_plain_scalar<'n>(
         return Some(&scalar.text);
     }
     let message = format!("expected {what}, found the text {}", node.describe());
+    // A quoted number is text in YAML, and other programs would read it so.
     reader.error(node.at, message).expected(format!("expected {what}")).help("remove the quotes");
     None
 }
@@ -181,6 +186,7 @@ impl ConfigValue for String {
         Some(read_scalar(node, reader, "text")?.text.clone())
     }
     fn show(&self) -> Json {
+        // The shown form is read again, where `${` would be a variable.
         Json::String(escape_variables(self))
     }
 }
@@ -216,6 +222,7 @@ impl ConfigValue for bool {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<bool> {
         match read_plain_scalar(node, reader, "true or false")? {
+            // YAML 1.1's `yes` and `on` are not accepted: they are a known trap.
             "true" | "True" | "TRUE" => Some(true),
             "false" | "False" | "FALSE" => Some(false),
             _ => report_expected(reader, node, "true or false"),
@@ -228,6 +235,7 @@ impl ConfigValue for bool {
 
 fn read_int(node: &YamlNode, reader: &mut ConfigReader, min: i64, max: i64) -> Option<i64> {
     let what = match max {
+        // A limit of the type itself means nothing to people.
         max if max >= i64::from(u32::MAX) => format!("a whole number of at least {min}"),
         _ => format!("a whole number from {min} to {max}"),
     };
@@ -417,6 +425,7 @@ impl ConfigValue for Utf8PathBuf {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<Utf8PathBuf> {
         let text = &read_scalar(node, reader, "a path")?.text;
+        // An empty path would mean the directory of the file.
         match text.is_empty() {
             true => report_expected(reader, node, "a path"),
             false => Some(reader.resolve(node.at, text)),
@@ -454,6 +463,7 @@ impl ConfigValue for SecretText {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<SecretText> {
         let scalar = read_scalar(node, reader, "text")?;
+        // The names of variables may be shown, their values may not.
         let written = scalar.template.as_ref().unwrap_or(&scalar.text).clone();
         Some(SecretText { value: scalar.text.clone(), source_text: written })
     }
@@ -479,6 +489,7 @@ impl ConfigValue for EnvVars {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<EnvVars> {
         for (key, value) in node.entries() {
+            // The system separates name and value by `=`, and ends both with a NUL.
             if key.text.is_empty() || key.text.contains(['=', '\0']) {
                 let message = format!("`{}` cannot name an environment variable", key.text);
                 reader.error(key.at, message).expected("expected a name such as `PATH`");
@@ -514,6 +525,7 @@ impl WebUrl {
 
 impl std::fmt::Debug for WebUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The path and query of a hook often contain a token.
         write!(f, "WebUrl({})", self.url.host_str().unwrap_or(""))
     }
 }
@@ -526,9 +538,11 @@ impl ConfigValue for WebUrl {
         let parse = |text: &str| text.parse::<Url>().map_err(|reason| reason.to_string());
         let form = ("a URL", "`https://example.com/hook`");
         let url = parse_text(node, reader, form, parse)?;
+        // Only these can be requested.
         if !matches!(url.scheme(), "http" | "https") {
             return report_expected(reader, node, "a URL that starts with http:// or https://");
         }
+        // Read again for its text as written, which shows variables by name.
         let SecretText { source_text: written, .. } = SecretText::read(node, reader)?;
         Some(WebUrl { url, source_text: written })
     }
@@ -590,6 +604,7 @@ fn to_json(node: &YamlNode) -> Json {
             entries.iter().map(|(key, value)| (key.text.clone(), to_json(value))).collect(),
         ),
         YamlKind::Scalar(YamlScalar { text, plain: false, .. }) => Json::String(text.clone()),
+        // YAML's numbers and booleans are a superset of JSON's; what JSON does not know stays text.
         YamlKind::Scalar(YamlScalar { text, .. }) => match serde_json::from_str(text) {
             Ok(typed @ (Json::Bool(_) | Json::Number(_))) => typed,
             _ => Json::String(text.clone()),

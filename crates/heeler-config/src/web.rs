@@ -51,6 +51,7 @@ impl WebOrigin {
 
     fn parse(text: &str) -> Result<WebOrigin, String> {
         let url: Url = text.parse().map_err(|error: url::ParseError| error.to_string())?;
+        // Browsers send an origin without a path, so anything more would never match.
         let is_bare = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
         let is_plain = url.username().is_empty() && url.password().is_none();
         let is_web = matches!(url.scheme(), "http" | "https");
@@ -58,6 +59,7 @@ impl WebOrigin {
             Some(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_))
                 if is_web && is_bare && is_plain =>
             {
+                // In the form in which browsers send it.
                 Ok(WebOrigin(url.origin().ascii_serialization()))
             }
             _ => Err("it is more than a scheme, a host and a port".to_owned()),

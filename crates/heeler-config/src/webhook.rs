@@ -63,6 +63,7 @@ impl FromStr for WebhookEventName {
 
     fn from_str(text: &str) -> Result<WebhookEventName, WebhookNameError> {
         let is_word = |word: &str| {
+            // The words become parts of messages and records, so their length is limited.
             !word.is_empty()
                 && word.len() <= 64
                 && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -71,6 +72,7 @@ impl FromStr for WebhookEventName {
             None => (text, None),
             Some((event, action)) => (event, Some(action)),
         };
+        // GitHub's own events and actions have this form.
         if !is_word(event) || !action.is_none_or(is_word) {
             return Err(WebhookNameError(
                 "an event is lower-case words, with its action after a dot",
@@ -89,6 +91,7 @@ impl fmt::Display for WebhookEventName {
 
 impl WebhookEventName {
     fn matches_event(&self, event: &str, action: Option<&str>) -> bool {
+        // An event without an action stands for all of its actions.
         self.event == event && self.action.as_deref().is_none_or(|wanted| Some(wanted) == action)
     }
 }
@@ -171,9 +174,11 @@ const GITHUB_FIELDS: [(&str, &str); 24] = [
 impl WebhookRules {
     /// Returns `Ok` if the request creates a job, or the reason why not.
     pub fn check_payload(&self, sent: &WebhookPayload<'_>) -> Result<(), String> {
+        // GitHub sends it when the webhook is created.
         if sent.event == Some(PING_EVENT) {
             return Err("a ping starts nothing".to_owned());
         }
+        // A plain request has no event, so there is nothing to filter by.
         if self.events.is_empty() && sent.event.is_none() {
             return Ok(());
         }
@@ -186,13 +191,16 @@ impl WebhookRules {
         {
             return Err("its event is not among `events`".to_owned());
         }
+        // An agent's own actions would otherwise start it again.
         if !self.bots && json["sender"]["type"] == "Bot" {
             return Err("its sender is a bot, and `bots` is not set".to_owned());
         }
         let author = json["sender"]["login"].as_str().unwrap_or_default();
+        // Login names ignore case on GitHub.
         if !self.authors.is_empty() && !contains_ignore_case(&self.authors, author) {
             return Err("its sender is not among `authors`".to_owned());
         }
+        // Events about neither have no labels, and the filter does not apply.
         let about = [&json["issue"], &json["pull_request"]];
         let about = about.into_iter().find(|about| about.is_object());
         if let Some(about) = about.filter(|_| !self.labels.is_empty()) {
@@ -202,11 +210,13 @@ impl WebhookRules {
                 return Err("none of its labels is among `labels`".to_owned());
             }
         }
+        // An event without a branch passes: the filter is about those that have one.
         if let Some((branches, branch)) = self.branches.as_ref().zip(event_branch(event, json))
             && !branches.is_match(branch.into())
         {
             return Err("its branch is not among `branches`".to_owned());
         }
+        // Only a push lists its files.
         match self.paths.as_ref().filter(|_| event == "push") {
             Some(paths) if !pushed_files(json).any(|file| paths.is_match(file.into())) => {
                 Err("it touches none of `paths`".to_owned())
@@ -217,16 +227,19 @@ impl WebhookRules {
 
     /// Returns the text for the agent: the named fields, or the whole body.
     pub fn render_payload(&self, sent: &WebhookPayload<'_>) -> String {
+        // A payload that is not JSON has no fields.
         let Some(json) = sent.json else { return sent.text.to_owned() };
         let mut told = Map::new();
         if let Some(event) = sent.event {
             told.insert("event".to_owned(), Json::from(event));
         }
         if !self.fields.is_empty() {
+            // A missing field is shown as null, so that the agent sees a stable form.
             for (name, path) in &self.fields {
                 told.insert(name.clone(), truncate_field(path.find(json).unwrap_or(&Json::Null)));
             }
         } else if sent.event.is_some() {
+            // The whole payload of GitHub is large, and mostly links.
             for (name, path) in GITHUB_FIELDS {
                 let found = PayloadFieldPath(path.to_owned());
                 if let Some(value) = found.find(json).filter(|value| !value.is_null()) {
@@ -234,6 +247,7 @@ impl WebhookRules {
                 }
             }
         } else {
+            // The sender's own form is kept, since nothing selects parts of it.
             return sent.text.to_owned();
         }
         serde_json::to_string_pretty(&told).expect("fields are JSON")
@@ -252,6 +266,7 @@ fn event_branch<'j>(event: &str, json: &'j Json) -> Option<&'j str> {
             // A tag is not a branch. `refs` replaces its name, so that no name of a branch matches.
             Some(name.strip_prefix("refs/heads/").unwrap_or("refs"))
         }
+        // The name of a branch or tag, without the prefix.
         "create" | "delete" => json["ref"].as_str(),
         _ => {
             let places =
@@ -277,6 +292,7 @@ fn truncate_field(value: &Json) -> Json {
         Json::String(text) => text.clone(),
         value => value.to_string(),
     };
+    // Compared as text, so that a nested value cannot be larger than a string.
     if text.len() <= FIELD_BYTES_MAX {
         return value.clone();
     }

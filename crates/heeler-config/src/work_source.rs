@@ -33,6 +33,7 @@ impl FromStr for RepoName {
     fn from_str(text: &str) -> Result<RepoName, &'static str> {
         let fits = |part: &str| {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+            // Only characters that need no escape in an address.
             !part.is_empty() && part.bytes().all(allowed)
         };
         match text.split_once('/') {

@@ -54,6 +54,7 @@ pub(crate) struct YamlKey {
 impl YamlNode {
     /// Returns the value of a map key.
     pub(crate) fn get(&self, key: &str) -> Option<&YamlNode> {
+        // Duplicate keys are a fault, so the first entry is the only one.
         self.entries().iter().find(|(name, _)| name.text == key).map(|(_, value)| value)
     }
 
@@ -90,6 +91,7 @@ impl YamlNode {
         match &self.kind {
             YamlKind::Null => "nothing".to_owned(),
             YamlKind::Scalar(YamlScalar { template: Some(template), .. }) => {
+                // One line is enough to recognize the setting, and faults have a line each.
                 format!("the value of `{}`", template.lines().next().unwrap_or_default())
             }
             YamlKind::Scalar(YamlScalar { text, .. }) if text.chars().count() > 40 => {
@@ -107,11 +109,13 @@ impl YamlNode {
 pub(crate) fn parse(file: usize, reader: &mut ConfigReader) -> Option<YamlNode> {
     let source = reader.source(file);
     let start = SourceSpan { file, start: 0, end: 0 };
+    // Checked before parsing, which takes several times the size in memory.
     if source.text.len() > FILE_BYTES_MAX {
         let message = format!("the file is larger than {FILE_BYTES_MAX} bytes");
         reader.error(start, message).expected("a smaller file");
         return None;
     }
+    // Unknown aliases are reported below, with their position.
     let options = granit_parser::options! {
         emit_comments: false,
         emit_unresolved_aliases: true,
@@ -131,6 +135,7 @@ pub(crate) fn parse(file: usize, reader: &mut ConfigReader) -> Option<YamlNode> 
     };
     let root = builder.parse_stream();
     let failed = builder.failed;
+    // A tree with a fatal fault lacks parts; reading it would report false faults.
     root.filter(|_| !failed)
         .or_else(|| (!failed).then_some(YamlNode { at: start, kind: YamlKind::Null }))
 }
@@ -175,9 +180,11 @@ impl<'a> YamlTreeBuilder<'a, '_> {
             Ok(next) => Some(next),
             Err(error) => {
                 let mark = *error.marker();
+                // The parser may not know the position, for example at the end of the file.
                 let start = mark.byte_offset().unwrap_or(0);
                 let at = SourceSpan { file: self.file, start, end: start + 1 };
                 let message = format!("not valid YAML: {}", error.info());
+                // The most common mistake, which the parser's message does not explain.
                 let tab = error.info().contains("tab");
                 let fault = self.report_fatal(at, message);
                 if tab {
@@ -200,6 +207,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
 
     fn build_node(&mut self, event: Event<'a>, span: Span) -> Option<YamlNode> {
         let at = self.source_span(span);
+        // Counted before the node is built, so a bomb of aliases ends early.
         self.consume_budget(at, TreeSize { nodes: 1, text: 0 })?;
         let (kind, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -217,6 +225,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
             Event::Alias(id) => return self.resolve_alias(at, id),
             Event::UnresolvedAlias(name) => {
                 self.report_fatal(at, format!("there is no anchor `&{name}` before this alias"));
+                // A value stands in, so that the rest of the file is still checked.
                 return Some(YamlNode { at, kind: YamlKind::Null });
             }
             _ => {
@@ -257,16 +266,19 @@ impl<'a> YamlTreeBuilder<'a, '_> {
     }
 
     fn resolve_alias(&mut self, at: SourceSpan, id: usize) -> Option<YamlNode> {
+        // The anchor is stored when its node is complete, so within it there is none.
         let Some(target) = self.anchors.get(&id) else {
             self.report_fatal(at, "an alias inside its own anchor".to_owned());
             return None;
         };
+        // The copy is as deep as its target, which the parser's own limit does not see.
         let (size, depth) = (tree_size(target), tree_depth(target));
         if self.depth + depth > DEPTH_MAX {
             let message = format!("lists and maps are nested deeper than {DEPTH_MAX}");
             self.report_fatal(at, message);
             return None;
         }
+        // Before the copy: nested aliases grow exponentially.
         self.consume_budget(at, size)?;
         self.anchors.get(&id).cloned()
     }
@@ -286,7 +298,9 @@ impl<'a> YamlTreeBuilder<'a, '_> {
 
     fn build_map(&mut self) -> Option<Vec<(YamlKey, YamlNode)>> {
         let mut entries: Vec<(YamlKey, YamlNode)> = Vec::new();
+        // A map of its own, because a search of the entries would be quadratic.
         let mut known: HashMap<String, SourceSpan> = HashMap::new();
+        // Merged last, since keys of the map win wherever `<<` stands.
         let mut merged: Vec<YamlNode> = Vec::new();
         self.depth += 1;
         loop {
@@ -295,12 +309,15 @@ impl<'a> YamlTreeBuilder<'a, '_> {
                 (event, span) => self.build_node(event, span)?,
             };
             let (event, span) = self.next_event()?;
+            // The value is read even if the key is invalid, to find the faults within it.
             let value = self.build_node(event, span)?;
             match key.kind {
+                // A quoted `<<` is an ordinary key.
                 YamlKind::Scalar(YamlScalar { text, plain: true, .. }) if text == "<<" => {
                     merged.push(value);
                 }
                 YamlKind::Scalar(YamlScalar { text, .. }) => {
+                    // Not fatal, so that all duplicates are reported at once.
                     if let Some(first) = known.insert(text.clone(), key.at) {
                         self.report_duplicate_key(&text, key.at, first);
                     }
@@ -336,6 +353,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
         match value.kind {
             YamlKind::Map(more) => {
                 for (key, value) in more {
+                    // The first of several merged maps wins, as YAML defines it.
                     if !known.contains_key(&key.text) {
                         known.insert(key.text.clone(), key.at);
                         entries.push((key, value));
@@ -359,6 +377,7 @@ impl<'a> YamlTreeBuilder<'a, '_> {
         match tag {
             None => Some(plain),
             Some(tag) if tag.is_yaml_core_schema_tag("str") => Some(false),
+            // The other core tags, such as `!!int`, say what the reader finds out anyway.
             Some(tag) if tag.core_suffix().is_some() => Some(plain),
             Some(tag) => {
                 self.report_fatal(at, format!("the tag `{tag}` is not supported"))
@@ -385,6 +404,7 @@ fn tree_size(node: &YamlNode) -> TreeSize {
         YamlKind::Scalar(scalar) => TreeSize { text: scalar.text.len(), ..own },
         YamlKind::List(items) => items.iter().map(tree_size).fold(own, add),
         YamlKind::Map(entries) => {
+            // Keys are values of their own in the count, as they take as much memory.
             let key = |key: &YamlKey| TreeSize { nodes: 1, text: key.text.len() };
             entries.iter().map(|(name, value)| add(key(name), tree_size(value))).fold(own, add)
         }
@@ -421,7 +441,9 @@ pub(crate) fn merge_trees(base: YamlNode, top: YamlNode) -> YamlNode {
             for (key, value) in more {
                 match entries.iter().position(|(known, _)| known.text == key.text) {
                     Some(place) => {
+                        // The old value is moved out, so that a deep merge copies nothing.
                         let below = std::mem::replace(&mut entries[place].1.kind, YamlKind::Null);
+                        // The position is that of the override, which is what a person must change.
                         let below = YamlNode { at: value.at, kind: below };
                         entries[place] = (key, merge_trees(below, value));
                     }

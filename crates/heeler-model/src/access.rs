@@ -42,6 +42,7 @@ pub struct AccessToken {
 impl AccessToken {
     /// Returns true if the token is neither revoked nor expired.
     pub fn is_valid(&self, now: Timestamp) -> bool {
+        // A token is invalid from the very moment of its expiry.
         self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
     }
 }

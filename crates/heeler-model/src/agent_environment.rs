@@ -61,13 +61,16 @@ pub fn select_environment(
     let own = around.iter().filter(|(name, _)| passed(name));
     let mut env: IndexMap<String, String> =
         own.map(|(name, value)| (name.clone(), value.clone())).collect();
+    // Without a path no agent program would be found.
     env.entry("PATH".to_owned()).or_insert_with(|| PATH_DEFAULT.to_owned());
 
     let configured = agent.env.get();
     for name in &agent.secrets {
         let name = name.as_str();
+        // The config has precedence, as for every other variable.
         let value = configured.get(name).map(|value| value.expose());
         let value = value.or_else(|| around.get(name).map(String::as_str));
+        // An empty secret is a mistake, and an agent would only fail later and less clearly.
         let value = value.filter(|value| !value.is_empty()).ok_or_else(|| {
             AgentEnvironmentError::Missing { agent: agent.name.to_string(), name: name.to_owned() }
         })?;
@@ -77,6 +80,7 @@ pub fn select_environment(
     for (name, value) in configured {
         env.insert(name.clone(), value.expose().to_owned());
     }
+    // The marker identifies processes of a run; an agent must not inherit that of another.
     env.shift_remove(MARKER);
 
     let secrets = secrets(agent, around);
@@ -98,9 +102,11 @@ pub fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<St
     for name in &agent.secrets {
         let name = name.as_str();
         let value = own.get(name).or_else(|| around.get(name));
+        // Short values were accepted as plain variables, and redacting them would destroy texts.
         secrets.extend(value.filter(|value| check_secret(name, value).is_ok()).cloned());
     }
     agent.mcp_servers.values().for_each(|server| add_secrets_of(server, &mut secrets));
+    // Sorted, so that the list and everything derived from it is the same each time.
     secrets.sort();
     secrets.dedup();
     secrets
@@ -135,6 +141,7 @@ pub fn call_secrets(
 ) -> impl Iterator<Item = String> {
     let named = headers.iter().filter(|(name, _)| is_secret_header(name));
     let parts = named.flat_map(|(name, value)| {
+        // A token is often a part of the header's value, and appears alone in output.
         parts_of_header(value.expose()).filter(|part| check_secret(name, part).is_ok())
     });
     parts.chain(url_secrets(url.expose()))
@@ -144,6 +151,7 @@ pub fn call_secrets(
 /// s3cret` or `id=7; session="s3cret"` alone.
 fn parts_of_header(value: &str) -> impl Iterator<Item = String> {
     let parts = value.split(|c: char| c.is_whitespace() || ";=,\"'".contains(c));
+    // The whole value too: it may be printed unchanged.
     std::iter::once(value).chain(parts).map(str::to_owned)
 }
 
@@ -154,9 +162,11 @@ fn is_secret_header(name: &str) -> bool {
 
 /// Returns the password and tokens of an address.
 fn url_secrets(address: &str) -> Vec<String> {
+    // An address that cannot be parsed has no parts to look at.
     let Ok(url) = address.parse::<Url>() else { return Vec::new() };
     let queried = url.query_pairs().filter(|(name, _)| is_secret_name(name));
     let mut found: Vec<String> = queried.map(|(_, value)| value.into_owned()).collect();
+    // Passwords in addresses end up in logs of most programs.
     found.extend(url.password().map(str::to_owned));
     found.retain(|value| check_secret("url", value).is_ok());
     found

@@ -29,6 +29,7 @@ impl SpendingLimits {
     /// Converts the `budget` section of a config.
     pub fn from_budget(budget: Option<&Budget>) -> SpendingLimits {
         let micros =
+            // More money than fits is as good as no limit.
             |usd: heeler_config::UsdAmount| i64::try_from(usd.micros()).unwrap_or(i64::MAX);
         SpendingLimits {
             day: budget.and_then(|budget| budget.day).map(micros),
@@ -87,6 +88,7 @@ impl BudgetDecision {
 /// Returns true if an agent belongs to the fleet at a path. The empty path is the root fleet.
 pub fn is_in_fleet(agent: &str, fleet: &str) -> bool {
     let rest = agent.strip_prefix(fleet);
+    // The dot keeps `team` apart from `teamwork`.
     fleet.is_empty() || rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
@@ -123,18 +125,22 @@ impl BudgetLedger {
         agents: impl Iterator<Item = (String, SpendingLimits)>,
     ) {
         self.fleet.limits = fleet;
+        // An agent that left the config keeps its spending, but has no limits of its own.
         self.agents.values_mut().for_each(|account| account.limits = SpendingLimits::default());
         agents.for_each(|(agent, limits)| self.account_mut(&agent).limits = limits);
     }
 
     /// Replaces the limits of subfleets, given by path.
     pub fn set_subfleet_limits(&mut self, inner: impl Iterator<Item = (String, SpendingLimits)>) {
+        // Subfleets without limits would only cost time in each decision.
         self.subfleet_limits = inner.filter(|(_, limits)| !limits.is_unlimited()).collect();
     }
 
     /// Returns the account of a subfleet: the sum of its agents' accounts.
     pub fn subfleet(&self, path: &str) -> BudgetAccount {
         let limits =
+            // A subfleet has no account of its own, so its sum cannot differ from those of its
+            // agents.
             self.subfleet_limits.iter().find(|(known, _)| known == path).map(|(_, limits)| *limits);
         let mut sum =
             BudgetAccount { limits: limits.unwrap_or_default(), ..BudgetAccount::default() };
@@ -159,6 +165,7 @@ impl BudgetLedger {
     pub fn set_day(&mut self, day: Date, spent: Vec<(String, i64)>) {
         self.day = day;
         self.fleet.today = 0;
+        // Agents without spending on that day are not in the list.
         self.agents.values_mut().for_each(|account| account.today = 0);
         for (agent, micros) in spent {
             self.fleet.today = self.fleet.today.saturating_add(micros);
@@ -172,6 +179,7 @@ impl BudgetLedger {
         let inner = inner.map(|(path, _)| (self.subfleet(path), true));
         let mut accounts = vec![(self.agent(agent), false), (self.fleet, true)];
         accounts.extend(inner);
+        // Without limits nothing is reserved, so that no run waits for the end of another.
         if accounts.iter().all(|(account, _)| account.limits.is_unlimited()) {
             return BudgetDecision::Unlimited;
         }
@@ -179,6 +187,8 @@ impl BudgetLedger {
         for (account, of_fleet) in accounts {
             let BudgetAccount { limits, today, total: in_all, reserved } = account;
             if let Some(limit) = limits.total {
+                // Spent money alone decides this: reservations come back, so they only make a job
+                // wait.
                 if limit.saturating_sub(in_all) < RESERVATION_MIN {
                     return BudgetDecision::TotalLimitReached { is_fleet_limit: of_fleet, limit };
                 }
@@ -191,7 +201,9 @@ impl BudgetLedger {
                 left = left.min(limit.saturating_sub(today).saturating_sub(reserved));
             }
         }
+        // A run without a budget of its own must not reserve the whole rest of the day.
         match left.min(own.unwrap_or(RESERVATION_DEFAULT)) {
+            // A job with a tiny budget may start with less than the smallest reservation.
             amount if amount >= RESERVATION_MIN.min(own.unwrap_or(i64::MAX)) => {
                 BudgetDecision::Reserve(amount)
             }
@@ -208,6 +220,7 @@ impl BudgetLedger {
 
     /// Removes a reservation.
     pub fn release(&mut self, agent: &str, micros: i64) {
+        // Never below zero: a negative reservation would be money that nobody has.
         self.fleet.reserved = (self.fleet.reserved - micros).max(0);
         let account = self.account_mut(agent);
         account.reserved = (account.reserved - micros).max(0);
@@ -216,6 +229,7 @@ impl BudgetLedger {
     /// Records a cost. `day` is the day of the reservation, so that no day pays for money that
     /// another day granted.
     pub fn spend(&mut self, agent: &str, day: Date, micros: i64) {
+        // The cost of an earlier day counts for the total only.
         let is_today = day == self.day;
         let note = |account: &mut BudgetAccount| {
             account.total = account.total.saturating_add(micros);

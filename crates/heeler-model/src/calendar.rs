@@ -68,6 +68,7 @@ impl ScheduleCalendar {
         mark: DueTimeCursor,
         now: Timestamp,
     ) {
+        // A schedule that is replaced must not leave its old wake-up behind.
         self.remove(&key);
         self.entries.insert(
             key.clone(),
@@ -106,7 +107,9 @@ impl ScheduleCalendar {
         limit: usize,
         busy: impl Fn(&ScheduleKey) -> bool,
     ) -> Vec<(ScheduleKey, DueTimeDecision)> {
+        // First, because the wake-ups below were computed with the old clock.
         self.handle_clock_set_back(now);
+        // Ordered by time, so the most overdue schedules come first if there are too many.
         let ready = self.wake_times.iter().take_while(|(at, _)| *at <= now).take(limit);
         ready
             .filter_map(|(_, key)| {
@@ -129,8 +132,10 @@ impl ScheduleCalendar {
         if !self.is_clock_set_back(now) {
             return;
         }
+        // Only schedules that are ahead need a decision; the others continue as they are.
         let (ahead, others): (Vec<_>, Vec<_>) =
             self.entries.iter().partition(|(_, entry)| is_ahead_of_clock(entry.cursor, now));
+        // Without the schedules ahead, so that the same step back is not detected again.
         self.latest_cursor =
             others.iter().map(|(_, entry)| entry.cursor.through).max().unwrap_or(Timestamp::MIN);
         let ahead: Vec<ScheduleKey> = ahead.into_iter().map(|(key, _)| key.clone()).collect();
@@ -143,13 +148,16 @@ impl ScheduleCalendar {
 
     fn update_wake_time(&mut self, key: &ScheduleKey, now: Timestamp) {
         let Some(entry) = self.entries.get_mut(key) else { return };
+        // The set is ordered by the old time, so the entry must leave before it changes.
         if let Some(wake) = entry.wake_at.take() {
             self.wake_times.remove(&(wake, key.clone()));
         }
         entry.next_due = entry.timetable.next_due(entry.cursor);
+        // The timetable decides what a step back means, so the schedule is due at once.
         entry.wake_at = if is_ahead_of_clock(entry.cursor, now) {
             Some(WAKE_NOW)
         } else {
+            // Cursors ahead of the clock are left out; they would hide a further step back.
             self.latest_cursor = self.latest_cursor.max(entry.cursor.through);
             entry.next_due.map(|(_, acted_on)| acted_on)
         };

@@ -30,6 +30,7 @@ impl FromStr for ChannelKey {
         let is_platform =
             |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c);
         match parts[..] {
+            // First, so that a long text is not scanned.
             _ if text.len() > CHANNEL_BYTES_MAX => wrong("it is longer than 256 bytes"),
             _ if text.chars().any(|c| c.is_whitespace() || c.is_control()) => {
                 wrong("it has a space in it")

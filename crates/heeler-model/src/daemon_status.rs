@@ -34,11 +34,9 @@ pub struct DaemonStatus {
     pub stopping: bool,
     /// Config file in use.
     pub config: Utf8PathBuf,
-    /// All schedules.
     pub schedules: Vec<DaemonScheduleStatus>,
     /// Queued jobs, next one first.
     pub queue: Vec<WaitingJob>,
-    /// Running jobs.
     pub running: Vec<RunningJob>,
     /// Credentials that are parked because of a usage limit.
     pub parked: Vec<ParkedCredential>,
@@ -83,7 +81,6 @@ pub struct WaitingJob {
     pub reason: String,
 }
 
-/// A running job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningJob {
     pub job: JobId,
@@ -113,13 +110,9 @@ pub struct ParkedCredential {
 pub struct BudgetStatus {
     /// Name of the agent, or `fleet`.
     pub whose: String,
-    /// Limit per day.
     pub day_limit: Option<i64>,
-    /// Spent today.
     pub day_spent: i64,
-    /// Total limit.
     pub total_limit: Option<i64>,
-    /// Spent in total.
     pub total_spent: i64,
     /// Reserved by runs and not spent yet.
     pub reserved: i64,

@@ -73,6 +73,7 @@ impl FleetState {
             workflow_runs: HashMap::new(),
             is_stopping: false,
         };
+        // The ledger takes its limits from the rules, as after a reload.
         state.replace_rules(rules);
         state
     }
@@ -83,6 +84,8 @@ impl FleetState {
         match event {
             FleetEvent::RulesReplaced(rules) => {
                 self.replace_rules(rules);
+                // A waiting job whose agent is gone would otherwise wait until its queue entry
+                // expires.
                 self.fail_jobs_without_agent(&mut step);
             }
             FleetEvent::DayChanged { day, spent } => self.ledger.set_day(day, spent),
@@ -102,6 +105,7 @@ impl FleetState {
             FleetEvent::ScheduleDue { key, decision, new_jobs } => {
                 self.fire_schedule(key, decision, new_jobs, now, &mut step);
             }
+            // Switching an agent off holds its waiting jobs but does not touch its runs.
             FleetEvent::AgentSwitched { agent, is_enabled } => match is_enabled {
                 true => drop(self.disabled_agents.remove(agent)),
                 false => drop(self.disabled_agents.insert(agent.to_owned())),
@@ -123,6 +127,7 @@ impl FleetState {
     }
 
     fn replace_rules(&mut self, rules: Arc<FleetRules>) {
+        // The root fleet is always the first one; a config without fleets has no limits.
         let root = rules.fleets.first().map(|fleet| fleet.limits).unwrap_or_default();
         let agents = rules.agents.iter().map(|(name, agent)| (name.clone(), agent.limits));
         self.ledger.set_limits(root, agents);
@@ -146,6 +151,7 @@ impl FleetState {
         step.changes.push(FleetChange::RemoveQueueEntry(job.clone()));
         step.changes.push(FleetChange::FailJob { job: job.clone(), why: why.clone() });
         step.decision = Some(JobDecision::Ended);
+        // The job's end and the progress of its workflow run must be in the same commit.
         self.end_part(job, PartJobEnd::failed(why), step);
     }
 
@@ -157,6 +163,7 @@ impl FleetState {
         step: &mut FleetStep,
     ) {
         if self.cancel_waiting_or_running(id, is_pending, request, step) {
+            // The part keeps the error of its last run, which says more than the cancellation.
             let error = self.open_part_mut(id).and_then(|part| part.error.clone());
             self.end_part(id, PartJobEnd::cancelled(error), step);
         }
@@ -175,6 +182,8 @@ impl FleetState {
             (_, Some(run)) => {
                 let request = request.clone();
                 let recorded = FleetChange::RecordCancelRequest { run, request: request.clone() };
+                // Recorded before the effect, so that the next daemon repeats a request that a
+                // crash cut off.
                 step.changes.push(recorded);
                 step.effects.push(FleetEffect::CancelRun { run, request });
                 false
@@ -194,6 +203,7 @@ impl FleetState {
     /// Fails entries that waited too long, releases credentials and updates the reasons of the
     /// others.
     fn apply_time(&mut self, now: Timestamp, step: &mut FleetStep) {
+        // Only waiting jobs expire. A job in preparation or in progress has been given its turn.
         let is_expired = |job: &&UnfinishedJob| job.entry.expires_at.is_some_and(|at| at <= now);
         let expired = self.jobs.waiting().filter(is_expired);
         let expired: Vec<(JobId, String)> =
@@ -202,24 +212,29 @@ impl FleetState {
             let why = format!("it waited longer than `queue.max_wait` allows: {reason}");
             self.fail_job(&job, why, step);
         }
+        // A released credential must be released in the database too, or a restart parks it again.
         let over = self.parked.values().filter(|parked| parked.until <= now);
         let over: Vec<String> = over.map(|parked| parked.credential.clone()).collect();
         for credential in over {
             self.parked.remove(&credential);
             step.changes.push(FleetChange::UnparkCredential(credential));
         }
+        // Last, because the jobs and credentials above were reasons for others.
         self.update_reasons(now, step);
     }
 
     fn update_reasons(&mut self, now: Timestamp, step: &mut FleetStep) {
         let mut changed = Vec::new();
         for job in self.jobs.waiting() {
+            // A job that was put off keeps the reason for that until its time has come.
             let is_put_off = job.entry.not_before.is_some_and(|at| at > now);
             let reason = match self.held_jobs.contains(&job.entry.job) {
                 true => Some(WaitReason::Held),
                 false => self.blocking_reason(&job.request, now),
             };
             let reason = reason.filter(|_| !is_put_off).map(|reason| reason.to_string());
+            // Most reasons do not change; writing only the others keeps this free of needless
+            // commits.
             if let Some(reason) = reason.filter(|reason| *reason != job.entry.reason) {
                 changed.push(QueuedJobRecord { reason, ..job.entry.clone() });
             }
@@ -239,6 +254,7 @@ impl FleetState {
         let ready: Vec<JobId> =
             self.jobs.waiting().filter(is_ready).map(|job| job.entry.job.clone()).collect();
         for id in ready {
+            // A preparation takes time and disk, so the caller limits how many begin at once.
             if step.effects.len() >= preparations_max {
                 break;
             }
@@ -264,6 +280,7 @@ impl FleetState {
         now: Timestamp,
         step: &mut FleetStep,
     ) {
+        // The reason stays empty until the first attempt to start finds one.
         let entry = self.queue_entry(&job, &new, String::new(), not_before, now);
         step.changes.push(FleetChange::PutQueueEntry(entry.clone()));
         self.jobs.insert(UnfinishedJob { entry, request: new.request, stage: JobStage::Waiting });
@@ -282,6 +299,7 @@ impl FleetState {
             priority: self.rules.priority_of(&new.request),
             requested_at: now,
             not_before,
+            // A job that is put off gets its whole waiting time after that.
             expires_at: Some(later(not_before.unwrap_or(now), self.rules.queue_wait_max)),
             request_json: new.request_json.clone(),
             reason,
@@ -312,6 +330,7 @@ impl FleetState {
             return Some(WaitReason::AgentLimit { agent: name.to_owned(), limit });
         }
         for fleet in self.rules.fleets_of(name) {
+            // Subfleets are nested, so an agent counts for each fleet on its path.
             let active = self.jobs.active_where(|agent| is_in_fleet(agent, &fleet.path));
             if let Some(limit) = fleet.max_concurrent.filter(|limit| active >= *limit) {
                 return Some(WaitReason::FleetLimit { fleet: fleet.path.clone(), limit });
@@ -329,6 +348,7 @@ impl FleetState {
     }
 
     fn check_budget(&self, agent: &str, limits: JobLimits<'_>) -> BudgetDecision {
+        // A command costs nothing, so no budget may block it.
         match limits.uses_model {
             true => self.ledger.check_budget(agent, limits.job_budget),
             false => BudgetDecision::Unlimited,
@@ -341,12 +361,14 @@ impl FleetState {
         if self.disabled_agents.contains(name) {
             return Some(FleetRefusal::AgentDisabled(name.to_owned()));
         }
+        // Only a spent budget refuses; a reserved one may become free, so that job is queued.
         let decision = self.check_budget(name, self.rules.job_limits(request)?);
         decision.is_spent().then(|| FleetRefusal::BudgetSpent { agent: name.to_owned(), decision })
     }
 
     /// Returns the next time at which the state changes without an event.
     pub fn wake_at(&self, now: Timestamp, runs_schedules: bool) -> Option<Timestamp> {
+        // Times that have passed are handled already; they must not wake the daemon in a busy loop.
         let is_later = |at: &Timestamp| *at > now;
         let waiting = self.jobs.waiting();
         let waiting = waiting.flat_map(|job| [job.entry.not_before, job.entry.expires_at]);

@@ -95,9 +95,11 @@ impl HookContext {
     pub fn for_job(job: &Job, name: &str, output: Option<&str>) -> Option<HookContext> {
         let head = &job.head;
         let event = job_hook_event(job)?;
+        // A job that never ran has only the time of its request.
         let started = job.run_started_at.unwrap_or(head.started_at);
         let finished = head.finished_at.unwrap_or(started);
         let took = || finished.duration_since(started).as_millis();
+        // Jobs outside of workflows keep no output; their summary is the best that there is.
         let output = output.or(head.summary.as_deref()).unwrap_or_default();
         Some(HookContext {
             event,
@@ -110,11 +112,13 @@ impl HookContext {
                 completed_at: iso_millis(finished),
                 duration_ms: head
                     .duration_ms
+                    // A clock that was set back must not give a negative duration.
                     .unwrap_or_else(|| i64::try_from(took()).unwrap_or(i64::MAX).max(0)),
             },
             result: HookResult {
                 success: event == HookEvent::Completed,
                 output: output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)].to_owned(),
+                // An error of an earlier attempt is no error of a job that succeeded.
                 error: job.error.clone().filter(|_| event != HookEvent::Completed),
             },
             agent: HookAgent { id: head.agent.clone(), name: name.to_owned() },
@@ -137,6 +141,7 @@ pub fn job_hook_event(job: &Job) -> Option<HookEvent> {
 /// Returns the hooks that a job's end triggers, in execution order: `after_run`, then `on_error`.
 pub fn select_hooks(hooks: &AgentHooks, context: &HookContext) -> Vec<HookPosition> {
     let is_bad = matches!(context.event, HookEvent::Failed | HookEvent::Timeout);
+    // `on_error` is about failures only; a cancellation was wanted.
     let lists = HookList::ALL.iter().filter(|list| is_bad || **list != HookList::OnError);
     let told = serde_json::to_value(context).expect("a context has only text keys");
     lists
@@ -161,6 +166,7 @@ fn is_path_truthy(told: &Json, path: &str) -> bool {
         Json::Array(items) => items.get(key.parse::<usize>().ok()?),
         json => json.get(key),
     });
+    // The documented rules: missing, null, false, zero and empty text do not count as true.
     match found {
         None | Some(Json::Null) => false,
         Some(Json::Bool(is)) => *is,

@@ -65,6 +65,7 @@ fn check_access_name(text: &str) -> Result<(), &'static str> {
     if !text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@+".contains(&b)) {
         return Err("only letters, digits, `-`, `_`, `.`, `@` and `+` are allowed");
     }
+    // Names and token IDs are used in the same places, and must not be confused.
     if text.starts_with("tok-") {
         return Err("it looks like a token id");
     }
@@ -77,6 +78,7 @@ impl TokenId {
 
     /// Returns the ID of the token with this secret hash, in hexadecimal.
     pub fn from_hash(hash: &str) -> TokenId {
+        // Only digits, because the ID becomes a file name.
         let start: String = hash.chars().filter(char::is_ascii_hexdigit).collect();
         TokenId(format!("tok-{}", &start[..start.len().min(TokenId::HASH_LEN)]))
     }
@@ -110,11 +112,13 @@ impl ApprovalId {
     /// Returns the ID of a gate by its journal number. It is known before the question is asked,
     /// and unique.
     pub fn for_gate(run: &str, seq: u64) -> ApprovalId {
+        // The run's prefix would make the ID needlessly long for people.
         ApprovalId(format!("ask-{}-{seq}", run.strip_prefix("wf-").unwrap_or(run)))
     }
 }
 
 fn mint_dated_id(prefix: &str, now: Timestamp, random: u64) -> String {
+    // UTC, so that the IDs of one fleet sort the same on every machine.
     let date = now.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string();
     let mut suffix = [b'0'; 6];
     let mut rest = random;
@@ -140,6 +144,7 @@ pub struct RunId(Uuid);
 impl RunId {
     /// Mints an ID from the time and ten random bytes.
     pub fn mint(now: Timestamp, random: [u8; 10]) -> RunId {
+        // A clock before 1970 must not prevent a run.
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         RunId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
     }

@@ -58,6 +58,7 @@ impl ExitReason {
     /// Parses Heeler's words and the model's stop reasons that herdctl documents.
     pub fn parse_any(word: &str) -> Option<ExitReason> {
         match word {
+            // herdctl documents the model's stop reasons as exit reasons.
             "end_turn" | "stop_sequence" => Some(ExitReason::Success),
             "interrupt" => Some(ExitReason::Cancelled),
             _ => word.parse().ok(),
@@ -105,6 +106,7 @@ impl TriggerType {
     /// Parses a word. Every word is legal.
     pub fn from_word(word: &str) -> TriggerType {
         let known = TriggerType::KNOWN.into_iter().find(|(text, _)| *text == word);
+        // An unknown word is preserved, so that exporting a record gives back what was imported.
         known.map_or_else(|| TriggerType::Other(word.into()), |(_, trigger)| trigger)
     }
 
@@ -245,6 +247,7 @@ impl Job {
     /// Returns the name of the worker that executes this job.
     pub fn worker(&self) -> Option<&str> {
         let is_spawned = self.head.trigger_type == TriggerType::Spawned;
+        // A phase of a workflow named `worker` has the same prefix.
         self.skill.strip_prefix(WORKER).filter(|_| is_spawned)
     }
 
@@ -254,6 +257,7 @@ impl Job {
         match transition {
             JobTransition::Start { session, at } => {
                 self.reopen(JobStatus::Running);
+                // The error of the last run would look like that of the new one.
                 self.error = None;
                 self.head.session_id = Some(session);
                 self.run_started_at.get_or_insert(at);
@@ -261,6 +265,7 @@ impl Job {
             JobTransition::Adopt => head.status = JobStatus::Running,
             JobTransition::Requeue { is_restart } => {
                 self.reopen(JobStatus::Pending);
+                // Only interruptions count: other reruns have limits of their own.
                 self.restart_count += i64::from(is_restart);
             }
             JobTransition::Resume => {
@@ -292,6 +297,7 @@ impl Job {
         self.head.status = status;
         self.head.exit_reason = None;
         self.head.finished_at = None;
+        // A job that runs again is not interrupted any more.
         self.interrupted = false;
     }
 

@@ -111,6 +111,7 @@ impl JobRequest {
     /// Returns true if the job runs something in the agent's name without prompting the agent.
     pub fn runs_no_agent(&self) -> bool {
         let work = self.phase.as_ref().map(|phase| &phase.work);
+        // Both run in the name of an agent, which only lends its directory and environment.
         matches!(work, Some(PhaseJobKind::Command { .. } | PhaseJobKind::Play { .. }))
     }
 }

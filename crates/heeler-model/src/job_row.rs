@@ -159,8 +159,10 @@ impl JobRow {
     pub fn speaker(&self) -> RowSpeaker<'_> {
         match self.kind() {
             JobRowKind::ToolCall { .. } | JobRowKind::ToolResult(_) => RowSpeaker::Tool,
+            // Claude stores tool results as messages of the user.
             JobRowKind::User if self.has_tool_results() => RowSpeaker::Tool,
             JobRowKind::User => RowSpeaker::User,
+            // Prompts are system rows in a job transcript.
             JobRowKind::System { .. } if self.is_prompt() => RowSpeaker::User,
             JobRowKind::System { subtype: "command" } => RowSpeaker::Command,
             JobRowKind::System { subtype: "stderr" } => RowSpeaker::Stderr,
@@ -181,6 +183,7 @@ impl JobRow {
     fn tool_result(&self) -> ToolResultRow<'_> {
         ToolResultRow {
             tool: self.text("tool_name"),
+            // Imported rows may lack the field, and most tools succeed.
             failed: self.0["success"] == Json::Bool(false),
             duration_ms: self.0["duration_ms"].as_i64(),
             error: &self.0["error"],
@@ -242,6 +245,7 @@ impl JobRow {
 
     /// Returns the text or content blocks of a message. Formats differ in the place of them.
     pub fn content(&self) -> Option<&Json> {
+        // Claude nests the content, job rows have it at the top, and errors are the message itself.
         [&self.0["message"]["content"], &self.0["content"], &self.0["message"]]
             .into_iter()
             .find(|content| content.is_string() || content.is_array())
@@ -251,6 +255,7 @@ impl JobRow {
     pub fn notice_text(&self) -> String {
         let text = self.content().map(block_text);
         let mut text = text.unwrap_or_else(|| self.text("subtype").unwrap_or_default().to_owned());
+        // The ID of the question is for programs; people see the question itself.
         if let Some("asked" | "answered" | "denied" | "withdrawn") = self.text("subtype")
             && let Some(end) = text.rfind(" (question ")
         {
@@ -374,6 +379,7 @@ pub fn block_text(content: &Json) -> String {
 /// all of it as JSON.
 pub fn summarize_tool_input(input: &Json) -> String {
     let main = main_input_field(input).map(|(_, text)| text);
+    // A question to a person has its text deeper inside.
     let main = main.or_else(|| input["questions"][0]["question"].as_str());
     match (main, input) {
         (Some(text), _) => text.to_owned(),
@@ -388,6 +394,7 @@ pub fn summarize_tool_input(input: &Json) -> String {
 /// Returns the name and text of the field that describes a tool's input best.
 pub fn main_input_field(input: &Json) -> Option<(&'static str, &str)> {
     let text = |key: &'static str| Some((key, input[key].as_str()?));
+    // An empty field says nothing, so the next one is tried.
     MAIN_INPUT_FIELDS.into_iter().filter_map(text).find(|(_, text)| !text.is_empty())
 }
 

@@ -199,6 +199,7 @@ impl SubagentTask {
             self.status.as_deref(),
             Some("completed" | "failed" | "stopped" | "killed" | "cancelled")
         );
+        // A notification is sent only about a task that has ended, whichever status it has.
         over || self.subtype == "task_notification"
     }
 }
@@ -237,6 +238,7 @@ pub fn content_text(content: &Json) -> String {
             let texts = blocks.iter().filter_map(|block| match block {
                 Json::String(text) => Some(text.as_str()),
                 block if block["type"] == "text" => block["text"].as_str(),
+                // Images and tool blocks have no text.
                 _ => None,
             });
             texts.collect::<Vec<_>>().join("\n")

@@ -49,6 +49,7 @@ pub fn compare_with_position<E, L: Iterator<Item = Result<String, E>>>(
     mut next_older: impl FnMut() -> Result<Option<NativeChainEntry>, E>,
 ) -> Result<NativeSessionChanges, E> {
     let has_grown = file_bytes > left.bytes;
+    // A file of the same length is unchanged: native sessions are only appended to.
     if file_bytes == left.bytes || (has_grown && !has_messages(lines_after(left.bytes)?)?) {
         return Ok(NativeSessionChanges::default());
     }
@@ -58,6 +59,7 @@ pub fn compare_with_position<E, L: Iterator<Item = Result<String, E>>>(
             return Ok(walk.finish(false));
         }
     }
+    // The whole file was read without the entry of the last run, so somebody replaced it.
     let is_other = !walk.found_ours;
     Ok(walk.finish(is_other))
 }
@@ -99,9 +101,11 @@ impl NativeChainComparison {
 
     /// Visits the next older entry; returns true once both chains have met.
     fn visit(&mut self, entry: NativeChainEntry) -> bool {
+        // Claude continues from the newest message, whichever chain it is on.
         if self.newest.is_none() && entry.is_message() {
             self.newest = Some(Some(entry.uuid));
         }
+        // Nothing was added to the conversation since.
         if self.newest == Some(self.ours) {
             return true;
         }
@@ -114,6 +118,7 @@ impl NativeChainComparison {
             self.own_chain.insert(entry.uuid);
             self.ours = entry.parent;
         }
+        // Other entries connect a chain but are not part of the conversation.
         if entry.is_message() {
             self.seen.push(entry);
         }
@@ -121,10 +126,12 @@ impl NativeChainComparison {
     }
 
     fn finish(mut self, is_other: bool) -> NativeSessionChanges {
+        // The walk goes backwards, but messages are counted and shown in order.
         self.seen.reverse();
         let known = branch_entries(&self.seen, &self.newest_chain);
         let is_ours = |entry: &&NativeChainEntry| self.own_chain.contains(&entry.uuid);
         let dropped = self.seen.iter().filter(is_ours);
+        // Another writer's chain leaves out our messages, so the agent does not remember them.
         let dropped =
             count_messages(dropped.filter(|it| !known.contains(&it.uuid)).map(|it| &it.row));
         let is_new = |entry: &NativeChainEntry| known.contains(&entry.uuid) && !is_ours(&entry);
@@ -137,6 +144,7 @@ impl NativeChainComparison {
 /// the other parts of those messages and their results, which are siblings of the chain.
 pub fn branch_entries(entries: &[NativeChainEntry], chain: &HashSet<Uuid>) -> HashSet<Uuid> {
     let is_on = |entry: &&NativeChainEntry| chain.contains(&entry.uuid);
+    // Claude writes one entry per block; with parallel calls they have different parents.
     let spoken: HashSet<&str> =
         entries.iter().filter(is_on).filter_map(NativeChainEntry::message_id).collect();
     let is_part = |entry: &&NativeChainEntry| {
@@ -146,6 +154,7 @@ pub fn branch_entries(entries: &[NativeChainEntry], chain: &HashSet<Uuid>) -> Ha
     let calls: HashSet<&str> = parts.iter().flat_map(|entry| entry.ids("tool_use", "id")).collect();
     let results = entries.iter().filter(|entry| {
         let mut ids = entry.ids("tool_result", "tool_use_id").peekable();
+        // A result counts only if all of its calls are on the branch.
         ids.peek().is_some() && ids.all(|id| calls.contains(id))
     });
     parts.into_iter().chain(results).map(|entry| entry.uuid).collect()
@@ -172,6 +181,7 @@ impl NativeChainEntry {
     pub fn parse(text: &str) -> Option<NativeChainEntry> {
         let row = parse_row(text)?;
         let id = |key: &str| Uuid::try_parse(row[key].as_str()?).ok();
+        // Sub-agents have chains of their own, which are not part of the conversation.
         if row["isSidechain"] == true {
             return None;
         }
@@ -189,6 +199,7 @@ impl NativeChainEntry {
     /// Returns true for a prompt of the user, which begins a turn.
     pub fn is_prompt(&self) -> bool {
         let begins = MessageCounter::default().count_row(&self.row);
+        // Claude inserts messages of its own that look like prompts.
         begins && self.row["type"] == "user" && self.row["isMeta"] != true
     }
 

@@ -32,11 +32,13 @@ impl NativeSessionLocation {
             RuntimeType::Scripted => {
                 NativeSessionLocation::Directory(home.join("scripted/projects"))
             }
+            // A command has no conversation.
             RuntimeType::Command => NativeSessionLocation::None,
             RuntimeType::Sdk | RuntimeType::Cli => {
                 // The agent resolves relative paths against its working directory.
                 let there = |path: &String| working_directory.join(path);
                 match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
+                    // The variable replaces the whole `.claude` directory, wherever HOME is.
                     (Some(config), _) => {
                         NativeSessionLocation::Directory(there(config).join("projects"))
                     }

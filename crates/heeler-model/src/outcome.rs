@@ -69,6 +69,7 @@ impl AgentProcessExit {
     pub fn cause(&self) -> Option<(ErrorClass, String)> {
         let seconds = |ms: &u64| *ms as f64 / 1000.0;
         Some(match self {
+            // Only the agent's own exit leaves the judgement to its messages.
             AgentProcessExit::Exited { .. } => return None,
             AgentProcessExit::TimedOut { after_ms } => {
                 (ErrorClass::Timeout, format!("not done after {} s", seconds(after_ms)))
@@ -167,31 +168,38 @@ impl RunOutcomeBuilder {
 
     pub fn add_message(&mut self, message: &AgentMessage) {
         match &message.body {
+            // They say nothing about the work, so they do not count as received.
             MessageBody::Ignored { .. }
             | MessageBody::Delta { .. }
             | MessageBody::BackgroundTasks { .. } => return,
             MessageBody::Malformed { .. } => {
+                // Counted apart: an agent that prints only such lines is probably another program.
                 self.malformed_lines += 1;
                 return;
             }
             MessageBody::Assistant(said) => {
                 self.add_assistant(said, message.parent_tool_use_id.is_none());
             }
+            // Claude begins every turn with an init message, also a turn after a background task.
             MessageBody::Init(_) => self.is_turn_open = true,
             MessageBody::Result(result) => {
                 self.spending.add_result(&message.fields);
                 self.is_turn_open = false;
                 self.has_unbilled_output = false;
+                // A result without an error means that the agent recovered from what it reported
+                // before.
                 self.error = self.error.take().filter(|_| result.is_error);
                 self.result = Some(TurnResult::clone(result));
             }
             MessageBody::Error { message, code } => {
                 let api = ApiError { code: code.clone(), ..ApiError::default() };
                 self.error = Some(AgentError { text: message.clone(), api });
+                // An error after a result means that the result was not the last word.
                 self.result = None;
             }
             MessageBody::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
             MessageBody::System { subtype } => {
+                // An agent that reports no result may report its end in one of these ways.
                 self.reported_end |= matches!(subtype.as_str(), "end" | "complete" | "session_end");
             }
             MessageBody::User(_)
@@ -204,18 +212,24 @@ impl RunOutcomeBuilder {
     }
 
     fn add_assistant(&mut self, said: &AssistantMessage, is_main: bool) {
+        // A sub-agent's message does not open a turn of the main agent.
         self.is_turn_open |= is_main;
+        // Any output costs money that no result has counted yet.
         self.has_unbilled_output = true;
         let text = said.message.get("content").map(content_text).unwrap_or_default();
         if self.by_exit_code {
             self.command_output.push_line(&text);
         }
         match &said.api_error {
+            // An API error arrives as a message of the agent, and is not something that it said.
             Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
             None => {
+                // The agent went on, so the earlier error was not its end.
                 self.error = None;
+                // Only the main agent's words are the result; a sub-agent's are part of the work.
                 if is_main && !text.trim().is_empty() {
                     self.last_text = Some(truncate_summary(&text));
+                    // A command's output is everything it printed, which is kept elsewhere.
                     self.last_output = (!self.by_exit_code).then(|| truncate_output(&text));
                 }
             }
@@ -234,6 +248,7 @@ impl RunOutcomeBuilder {
             Err((reason, error)) => (reason, Some(error)),
         };
         let result = self.result.as_ref();
+        // The text of a failed result is the error, not an output.
         let final_text = result.filter(|result| !result.is_error);
         let final_text = final_text.and_then(|result| result.text.as_deref());
         let final_text = final_text.filter(|text| !text.trim().is_empty());
@@ -243,9 +258,11 @@ impl RunOutcomeBuilder {
         };
         let final_text = final_text.map(truncate_summary);
         let mut cost = self.spending.cost();
+        // A cost that omits the last output would be too low; an unknown one uses the reservation.
         if self.has_unbilled_output {
             cost.usd = None;
         }
+        // Nothing ran, so the cost is known: the reservation must not count.
         if matches!(end, AgentProcessExit::NotStarted { .. }) {
             cost.usd = Some(0.0);
         }
@@ -260,6 +277,8 @@ impl RunOutcomeBuilder {
     }
 
     fn judge(&self, end: &AgentProcessExit) -> Result<(), (ExitReason, RunError)> {
+        // Only an exit is judged by messages. A cancel or a limit overrides what the agent
+        // reported.
         if let AgentProcessExit::Exited { code, signal, stderr } = end {
             return self.judge_exit(*code, *signal, stderr);
         }
@@ -273,6 +292,7 @@ impl RunOutcomeBuilder {
         signal: Option<i32>,
         stderr: &str,
     ) -> Result<(), (ExitReason, RunError)> {
+        // A result before an open turn is about an earlier turn.
         match self.result.as_ref().filter(|_| !self.is_turn_open) {
             Some(result) if !result.is_error => return Ok(()),
             Some(result) if self.by_exit_code => return Err(self.judge_command(result, stderr)),
@@ -282,13 +302,16 @@ impl RunOutcomeBuilder {
         if let Some(error) = &self.error {
             return Err(self.judge_report(&FailureReport::from_error(&error.text, &error.api)));
         }
+        // A command has no other sign of success, and other agents must have reported their end.
         if code == Some(0) && (self.by_exit_code || self.reported_end) {
             return Ok(());
         }
+        // Only before any message: later the same text may come from a tool.
         if !self.by_exit_code && self.received == 0 && refuses_options(stderr) {
             return Err(self.failure(ErrorClass::NotStarted, stderr_tail(stderr)));
         }
         let told = FailureReport::from_text(stderr);
+        // A command may print anything, so its words are not taken for an error of the API.
         if !self.by_exit_code && told.class() != ErrorClass::AgentFailed {
             return Err(self.judge_report(&told));
         }
@@ -312,6 +335,7 @@ impl RunOutcomeBuilder {
 
     fn judge_result(&self, result: &TurnResult) -> (ExitReason, RunError) {
         let said = match &result.text {
+            // An empty text is no explanation; the list of errors may have one.
             Some(text) if !text.is_empty() => text.clone(),
             _ => result.errors.join("\n"),
         };
@@ -323,11 +347,13 @@ impl RunOutcomeBuilder {
                 self.failure(ErrorClass::Budget, &said)
             }
             (_, Some("aborted_streaming" | "aborted_tools")) => {
+                // Claude says that the user interrupted it, although it was Heeler.
                 self.failure(ErrorClass::Cancelled, INTERRUPTED_TEXT)
             }
             _ => {
                 let mut symptoms = FailureReport::from_result(result, &said);
                 if let Some(error) = &self.error {
+                    // Error messages before the result often name the cause that the result omits.
                     symptoms.add(&error.text, &error.api);
                 }
                 self.judge_report(&symptoms)
@@ -338,12 +364,14 @@ impl RunOutcomeBuilder {
     fn judge_report(&self, symptoms: &FailureReport<'_>) -> (ExitReason, RunError) {
         let class = symptoms.class();
         let (mut reason, mut error) = self.failure(class, symptoms.message());
+        // A delay is of no use if nothing is retried.
         if error.recoverable {
             error.retry_after_ms = symptoms.retry_after_ms();
         }
         if class == ErrorClass::RateLimited {
             error.resets_at = symptoms.resets_at(self.rate_limit.as_ref());
         }
+        // The class stays a network error, but the job ended for lack of time.
         if symptoms.is_timeout() {
             reason = ExitReason::Timeout;
         }
@@ -358,9 +386,11 @@ impl RunOutcomeBuilder {
             (_, Some((_, Some(name)))) => format!("was ended by {name}"),
             (None, Some((number, None))) => format!("was ended by signal {number}"),
             (Some(code), _) => format!("exited with code {code}"),
+            // The process was ended in a way that the system does not report.
             (None, None) => "ended".to_owned(),
         };
         if self.by_exit_code {
+            // A signal came from outside; an exit code is the command's own verdict.
             let class = match signal {
                 Some(_) => ErrorClass::AgentDied,
                 None => ErrorClass::AgentFailed,
@@ -388,6 +418,7 @@ impl RunOutcomeBuilder {
 /// invalid. A retry would fail the same way.
 fn refuses_options(stderr: &str) -> bool {
     stderr.lines().any(|line| {
+        // Claude's option parser writes these lines.
         line.starts_with("error: unknown option ")
             || (line.starts_with("error: option ") && line.contains(" is invalid"))
     })
@@ -423,6 +454,7 @@ fn truncate_summary(text: &str) -> String {
     if text.len() <= SUMMARY_BYTES_MAX {
         return text.to_owned();
     }
+    // Room for the ellipsis, so the limit holds for the whole summary.
     let end = text.floor_char_boundary(SUMMARY_BYTES_MAX - '…'.len_utf8());
     format!("{}…", &text[..end])
 }
@@ -438,6 +470,7 @@ fn with_stderr_tail(message: String, stderr: &str) -> String {
 /// Returns the last part of standard error.
 fn stderr_tail(stderr: &str) -> &str {
     let stderr = stderr.trim();
+    // The end of standard error names the cause; the beginning is often noise.
     let start = stderr.char_indices().rev().nth(STDERR_CHARS_MAX - 1).map_or(0, |(at, _)| at);
     &stderr[start..]
 }

@@ -16,6 +16,7 @@ pub fn project_slug(cwd: &Utf8Path) -> String {
         Ok(byte) if byte.is_ascii_alphanumeric() => char::from(byte),
         _ => '-',
     };
+    // JavaScript counts UTF-16 units, and Claude's own names must be met exactly.
     let mut slug: String = cwd.as_str().encode_utf16().map(plain).collect();
     if slug.len() > SLUG_LEN_MAX {
         slug.truncate(SLUG_LEN_MAX);

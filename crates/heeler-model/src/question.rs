@@ -29,11 +29,13 @@ pub fn resolve_choice(question: &Json, line: &str) -> Result<String, String> {
     let quoted = line.strip_prefix('"').and_then(|line| line.strip_suffix('"'));
     let parts = line.split([',', ' ']).filter(|part| !part.is_empty());
     let numbers: Result<Vec<i64>, _> = parts.map(str::parse).collect();
+    // Quotes mark a text that would otherwise be taken for a number.
     let numbers = match (quoted, numbers) {
         (Some(own), _) => return Ok(own.to_owned()),
         (None, Ok(numbers)) if !options.is_empty() => numbers,
         _ => return Ok(line.to_owned()),
     };
+    // An option may be a number itself; its label then wins over its position.
     if options.iter().any(|option| label(option) == line) {
         return Ok(line.to_owned());
     }
@@ -56,6 +58,7 @@ pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
     let questions = questions(input);
     let reply = reply.trim();
     let lines: Vec<&str> = match questions.len() {
+        // A single answer may have several lines.
         1 => vec![reply],
         _ => reply.lines().map(str::trim).filter(|line| !line.is_empty()).collect(),
     };
@@ -69,6 +72,7 @@ pub fn fill_answers(input: &Json, reply: &str) -> Result<Json, String> {
     let mut answers = Map::new();
     for (question, line) in questions.iter().zip(lines) {
         answers
+            // The text of the question is the key that Claude expects.
             .insert(text(&question["question"]).to_owned(), resolve_choice(question, line)?.into());
     }
     let mut input = input.clone();

@@ -73,6 +73,7 @@ const HEELER_KEYS: [&str; 7] = [
 /// Removes the keys that only Heeler may write from a row of another program.
 pub fn remove_heeler_keys(row: &mut Json) {
     if let Json::Object(fields) = row {
+        // `shift_remove` keeps the order of the other fields.
         HEELER_KEYS.iter().for_each(|key| drop(fields.shift_remove(*key)));
     }
 }
@@ -144,6 +145,7 @@ impl TranscriptRecorder {
 
     /// Records a prompt. When the agent repeats it later, no further row is produced.
     pub fn record_prompt(&mut self, uuid: Uuid, text: &str, now: Timestamp) -> RecordedRows {
+        // Claude repeats each prompt in its stream, with the same ID.
         self.sent_prompts.insert(uuid);
         let message = RowFields::from_iter([
             ("role".to_owned(), "user".into()),
@@ -169,6 +171,8 @@ impl TranscriptRecorder {
             message => {
                 let mut row = self.envelope(message, now);
                 if let Some(why) = &self.interruption {
+                    // The session row has Heeler's reason, so a later replay can show it in the job
+                    // row.
                     row.insert(INTERRUPTION_KEY.to_owned(), json!(why));
                 }
                 self.finish_row(row, now)
@@ -200,6 +204,7 @@ impl TranscriptRecorder {
         let mut message =
             AgentMessage::from_body(MessageBody::System { subtype: subtype.to_owned() });
         message.fields = fields;
+        // Inserted last: a field must not replace the content.
         message.fields.insert("content".to_owned(), content.into());
         let row = self.envelope(message, now);
         self.finish_row(row, now)
@@ -217,14 +222,17 @@ impl TranscriptRecorder {
         let mut message =
             AgentMessage::from_body(MessageBody::System { subtype: "session".to_owned() });
         message.fields.insert("content".to_owned(), reason.into());
+        // Taken before this row is recorded, since it counts only the earlier ones.
         let (messages, tokens) = (self.messages(), self.tokens);
         let before = json!({"messages": messages, "tokens": tokens, "last": self.last});
         if let SessionStart::Fork { source, at, .. } = start {
+            // Without a point the fork copies everything, so its last row is the fork point.
             let last = at.or(self.last);
             let from = json!({"sessionId": source, "messageUuid": last});
             message.fields.insert("forkedFrom".to_owned(), from);
         }
         let mut row = self.envelope(message, now);
+        // Inserted after the envelope, which drops keys that only Heeler may write.
         row.insert(PRIOR_COUNTS_KEY.to_owned(), before);
         self.finish_row(row, now)
     }
@@ -249,6 +257,7 @@ impl TranscriptRecorder {
             message,
             api_error: Some(Default::default()),
         });
+        // Claude does not know this row, so the next message must not have it as its parent.
         let last = self.last;
         let mut row = self.envelope(AgentMessage::from_body(body), now);
         self.last = last;
@@ -269,9 +278,11 @@ impl TranscriptRecorder {
 
     /// Processes a row of the session transcript as if it were just recorded. Returns its job rows.
     pub fn replay_row(&mut self, row: &Json) -> Vec<Json> {
+        // A damaged row without a time is still shown; its durations are meaningless anyway.
         let at = row["timestamp"].as_str().and_then(parse_iso).unwrap_or_default();
         if let Some(uuid) = row["uuid"].as_str().and_then(|text| Uuid::try_parse(text).ok())
             && matches!(row["type"].as_str(), Some("user" | "assistant"))
+            // A failure is not part of the chain, as when it was recorded.
             && row[FAILURE_KEY].is_null()
         {
             self.link_row(row["parent_tool_use_id"].as_str(), uuid);
@@ -296,6 +307,7 @@ impl TranscriptRecorder {
 
     fn finish_row(&mut self, row: RowFields, now: Timestamp) -> RecordedRows {
         let row = Json::Object(row);
+        // Derived from the row as it is written, so that a replay gives the same job rows.
         let job = self.job_rows(&row, now);
         RecordedRows { session: vec![row], job, deltas: Vec::new() }
     }
@@ -307,8 +319,10 @@ impl TranscriptRecorder {
             MessageBody::Ignored { .. }
             | MessageBody::CommandLifecycle { .. }
             | MessageBody::BackgroundTasks { .. } => true,
+            // A limit that is not reached says nothing about the run.
             MessageBody::RateLimit(limit) => limit.status.as_deref() == Some("allowed"),
             MessageBody::User(user) if user.replay => {
+                // Removed, so that a second message with the same ID is recorded.
                 message.uuid.is_some_and(|uuid| self.sent_prompts.remove(&uuid))
             }
             _ => false,
@@ -326,6 +340,7 @@ impl TranscriptRecorder {
     /// Mints an ID for the row of a message without an ID. Time and position make it unique.
     fn mint_row_id(&mut self, now: Timestamp) -> Uuid {
         self.minted_count += 1;
+        // No random source here: a recorder that is replayed must behave the same.
         let hash = |salt: u8| {
             let mut hasher = DefaultHasher::new();
             (salt, &self.session, self.last, self.minted_count).hash(&mut hasher);
@@ -334,6 +349,7 @@ impl TranscriptRecorder {
         let mut random = [0; 10];
         random[..8].copy_from_slice(&hash(0));
         random[8..].copy_from_slice(&hash(1)[..2]);
+        // A clock before 1970 must not stop the recording.
         let millis = u64::try_from(now.as_millisecond()).unwrap_or(0);
         uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
     }
@@ -353,8 +369,10 @@ pub struct PriorCounts {
 /// other row.
 pub fn parse_prior_counts(row: &Json) -> Option<PriorCounts> {
     let before = &row[PRIOR_COUNTS_KEY];
+    // A count beyond `i64` cannot have been written by Heeler and does not fit the database.
     let number = |key: &str| before[key].as_u64().filter(|&count| i64::try_from(count).is_ok());
     let (messages, tokens) = (number("messages")?, number("tokens")?);
+    // The key alone is not enough: a row from elsewhere may contain it.
     if row["type"] != "system" || row["subtype"] != "session" {
         return None;
     }
@@ -368,6 +386,7 @@ fn insert_bounded<T>(map: &mut IndexMap<String, T>, key: &str, value: T) -> Opti
         return None;
     }
     if map.len() >= OPEN_CALLS_MAX && !map.contains_key(key) {
+        // The oldest call is the least likely one to get a result.
         map.shift_remove_index(0);
     }
     map.insert(key.to_owned(), value)

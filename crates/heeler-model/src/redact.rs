@@ -35,6 +35,7 @@ pub struct ShortSecretError {
 
 /// Checks that the value of the secret `name` is long enough to be redacted.
 pub fn check_secret(name: &str, value: &str) -> Result<(), ShortSecretError> {
+    // Trimmed, because the redactor ignores white space around a secret as well.
     if value.trim().len() < SECRET_BYTES_MIN {
         return Err(ShortSecretError { name: name.to_owned() });
     }
@@ -64,6 +65,7 @@ struct SecretMatchers {
 
 impl std::fmt::Debug for SecretRedactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The secrets must not appear in debug output, not even their number.
         f.write_str(if self.matchers.is_some() {
             "SecretRedactor(…)"
         } else {
@@ -80,6 +82,7 @@ impl SecretRedactor {
     pub fn new(secrets: &[String]) -> Self {
         let secrets: Vec<&str> = secrets
             .iter()
+            // A newline at the end of a file is not part of the secret.
             .map(|secret| secret.trim())
             .filter(|secret| secret.len() >= SECRET_BYTES_MIN)
             .collect();
@@ -93,6 +96,7 @@ impl SecretRedactor {
             folded: PatternMatcher::folded(
                 secrets.iter().flat_map(|secret| encodings::foldable_encodings(secret)),
             ),
+            // Only then numbers need to be rendered, which costs time for each row.
             numeric: secrets.iter().any(|secret| secret.bytes().all(is_number_byte)),
         };
         Self { matchers: Some(Arc::new(known)) }
@@ -137,6 +141,7 @@ impl SecretRedactor {
             Json::Number(number) if known.numeric => {
                 let mut text = number.to_string();
                 self.redact_string(&mut text);
+                // A marker is not a number, so the value becomes a text.
                 if text.contains(REDACTION_MARKER) {
                     *json = Json::String(text);
                 }
@@ -161,6 +166,7 @@ impl SecretRedactor {
 
     pub(crate) fn redact_object(&self, map: &mut Map<String, Json>) {
         map.values_mut().for_each(|value| self.redact_json(value));
+        // Keys last: a map with a renamed key has moved its values.
         self.redact_keys(map);
     }
 
@@ -171,6 +177,7 @@ impl SecretRedactor {
     }
 
     fn redact_keys(&self, map: &mut Map<String, Json>) {
+        // Nearly no key has a secret, and rebuilding the map would cost an allocation each.
         if !map.keys().any(|key| self.contains_secret(key)) {
             return;
         }
@@ -202,6 +209,7 @@ fn merge_spans(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let mut joined: Vec<Range<usize>> = Vec::new();
     for span in spans {
         match joined.last_mut() {
+            // Overlapping secrets become one marker, as no byte can be replaced twice.
             Some(last) if span.start < last.end => last.end = last.end.max(span.end),
             _ => joined.push(span),
         }
@@ -230,9 +238,11 @@ impl std::fmt::Debug for StreamRedactor {
 impl StreamRedactor {
     /// Adds a fragment and returns the text that is safe to show.
     pub fn push(&mut self, text: &str) -> String {
+        // A handle of its own, since the pending text is changed while it is used.
         let Some(known) = self.redactor.matchers.clone() else { return text.to_owned() };
         self.pending.push_str(text);
         let bytes = self.pending.as_bytes();
+        // Both kinds must be complete: a text may be the beginning of either.
         let open =
             known.exact.partial_match_start(bytes).min(known.folded.partial_match_start(bytes));
         self.release(&known, open)
@@ -248,6 +258,7 @@ impl StreamRedactor {
     /// returned now and the rest is suppressed later.
     fn release(&mut self, known: &SecretMatchers, open: usize) -> String {
         let mut spans = known.spans(self.pending.as_bytes());
+        // The rest of a secret that was announced in an earlier fragment may extend into this one.
         if self.redacted_len > 0 {
             spans.push(0..self.redacted_len);
             spans = merge_spans(spans);
@@ -255,10 +266,12 @@ impl StreamRedactor {
         let mut shown = String::new();
         let (mut from, mut covered) = (0, 0);
         for span in spans.into_iter().take_while(|span| span.start <= open) {
+            // The marker of a continued secret was already shown.
             if span.start > 0 || self.redacted_len == 0 {
                 shown.push_str(&self.pending[from..span.start]);
                 shown.push_str(REDACTION_MARKER);
             }
+            // A secret may reach beyond `open`; what follows there is suppressed by the next call.
             from = span.end.min(open);
             covered = span.end - from;
         }

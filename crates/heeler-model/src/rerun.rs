@@ -84,14 +84,17 @@ impl RunHistory {
             RunEnd::NeverStarted => self.failed_starts += 1,
             RunEnd::SessionBusy => self.session_waits += 1,
             RunEnd::Interrupted | RunEnd::Finished => {
+                // Only consecutive failures count: the machine has recovered since.
                 (self.failed_starts, self.session_waits) = (0, 0);
             }
         }
+        // Only a finished run failed by its own work.
         let Some(error) = result.error.as_ref().filter(|_| result.end == RunEnd::Finished) else {
             return;
         };
         match limit_reset_time(error, result.finished_at) {
             Some(_) => self.quota_waits += 1,
+            // A run that ended with an error but was not waited for was retried.
             None => self.retries += 1,
         }
     }
@@ -137,6 +140,7 @@ pub fn decide_rerun(
         RunEnd::SessionBusy if history.session_waits < SESSION_WAITS_MAX => {
             anew(exponential_delay(SESSION_WAIT, history.session_waits).min(SESSION_WAIT_MAX))
         }
+        // The run that ends now is not in the history yet.
         RunEnd::NeverStarted if history.failed_starts + 1 < STARTS_MAX => anew(
             exponential_delay(START_RETRY_DELAY, history.failed_starts).min(START_RETRY_DELAY_MAX),
         ),
@@ -155,6 +159,7 @@ fn decide_interrupted(
     policy: &RerunPolicy,
     now: Timestamp,
 ) -> RerunDecision {
+    // Without the policy's consent an agent is not started again by itself.
     let Some(within) = policy.resume_within else { return RerunDecision::Finish };
     let is_recent = now <= add_delay(result.finished_at, within);
     let can_resume = result.session.as_ref().is_some_and(|session| session.resumable);
@@ -171,6 +176,7 @@ fn decide_failed(
     policy: &RerunPolicy,
     now: Timestamp,
 ) -> RerunDecision {
+    // Before the retries: a usage limit is no failure of the work and uses none of them up.
     if let Some(reset) = limit_reset_time(error, at) {
         return match history.quota_waits < QUOTA_WAITS_MAX {
             true => RerunDecision::Rerun {
@@ -181,11 +187,14 @@ fn decide_failed(
         };
     }
     let asked = Duration::from_millis(error.retry_after_ms.unwrap_or(0));
+    // A service that asks for more than a week means that the job cannot be done now.
     if !error.recoverable || history.retries >= policy.retries_max || asked > QUOTA_WAIT_MAX {
         return RerunDecision::Finish;
     }
     let wait =
+        // The service's own wish is never undercut.
         exponential_delay(policy.backoff, history.retries).min(policy.backoff_max).max(asked);
+    // The first run was attempt one, and the history does not contain it as a retry.
     let number = history.retries.saturating_add(2);
     let how =
         RerunKind::Retry { attempt: number, max_attempts: policy.retries_max.saturating_add(1) };
@@ -202,6 +211,7 @@ pub fn limit_reset_time(error: &RunError, ended_at: Timestamp) -> Option<Timesta
 }
 
 fn quota_retry_delay(history: RunHistory) -> Duration {
+    // The first wait ends with the reset itself; only a repeated limit adds a delay.
     let times = history.quota_waits.checked_sub(1);
     times.map_or(Duration::ZERO, |times| {
         exponential_delay(QUOTA_RETRY_DELAY, times).min(QUOTA_RETRY_DELAY_MAX)
@@ -209,6 +219,7 @@ fn quota_retry_delay(history: RunHistory) -> Duration {
 }
 
 fn exponential_delay(wait: Duration, times: u32) -> Duration {
+    // The shift is limited, because any longer delay is above every upper bound.
     wait.saturating_mul(1 << times.min(16))
 }
 

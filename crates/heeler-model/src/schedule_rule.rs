@@ -21,6 +21,7 @@ pub fn parse_rule(text: &str, now: &ScheduleTrigger) -> Option<ScheduleTrigger> 
     if let Ok(period) = text.parse::<ConfigDuration>() {
         return Some(ScheduleTrigger::Interval(period));
     }
+    // The text has no zone, so the schedule keeps the one it has.
     let zone = match now {
         ScheduleTrigger::Cron { zone, .. } => zone.clone(),
         _ => None,

@@ -48,6 +48,7 @@ impl SessionStatus {
     /// is merely not chosen by the rules.
     pub fn after(self, event: SessionEvent) -> Option<SessionStatus> {
         match (self, event) {
+            // A session in use cannot be used twice, nor expire.
             (SessionStatus::Active, SessionEvent::Begin | SessionEvent::Expire) => None,
             (_, SessionEvent::Begin) => Some(SessionStatus::Active),
             (SessionStatus::Active | SessionStatus::Paused, SessionEvent::Rest) => {
@@ -59,6 +60,7 @@ impl SessionStatus {
             (SessionStatus::Created | SessionStatus::Paused, SessionEvent::Expire) => {
                 Some(SessionStatus::Expired)
             }
+            // Such events come late, for example after a person has ended the session.
             _ => None,
         }
     }
@@ -163,6 +165,7 @@ impl Session {
 
     /// Applies an event. An event that cannot happen in the current status is ignored.
     pub fn apply_event(&mut self, event: SessionEvent) {
+        // Events arrive after crashes and in any order, so an impossible one is no error.
         self.status = self.status.after(event).unwrap_or(self.status);
     }
 }

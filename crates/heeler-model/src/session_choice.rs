@@ -61,6 +61,7 @@ pub fn choose_session(
     context: &SessionChoiceContext<'_>,
     new_id: AgentSessionId,
 ) -> SessionPlan {
+    // The position decides later whether the native session has external messages.
     let own = known.and_then(|session| session.own);
     let (start, reason) = match wish {
         SessionChoice::Fresh => {
@@ -68,6 +69,7 @@ pub fn choose_session(
         }
         SessionChoice::Given { id } => {
             let name = display_id(id, known);
+            // A fork gets its history when it starts, so until then there is nothing to resume.
             match known.and_then(|session| session.fork.clone()) {
                 Some(PendingFork { source, at }) => {
                     let reason = format!("session {name} starts as a fork, as requested");
@@ -85,6 +87,7 @@ pub fn choose_session(
             let reason = format!("new session with the history of {name}{at_entry}, as requested");
             (SessionStart::Fork { source: source.clone(), id: new_id, at: *at }, reason)
         }
+        // Only here the rules are checked: a named session was chosen on purpose.
         SessionChoice::Usual => match find_resumable(known, context) {
             Ok((id, session)) => continue_session(id, session, context.rules, new_id),
             Err(why) => (SessionStart::Fresh { id: new_id }, format!("new session: {why}")),
@@ -101,6 +104,7 @@ fn continue_session(
     new_id: AgentSessionId,
 ) -> (SessionStart, String) {
     let name = &session.id;
+    // A fork that has not started has no context of its own, so its size does not matter.
     if let Some(PendingFork { source, at }) = session.fork.clone() {
         let reason = format!("session {name} starts as a fork");
         return (SessionStart::Fork { source, id, at }, reason);
@@ -130,12 +134,14 @@ fn find_resumable<'s>(
     session: Option<&'s Session>,
     context: &SessionChoiceContext<'_>,
 ) -> Result<(AgentSessionId, &'s Session), String> {
+    // Checked before the record, so that the reason does not depend on what is stored.
     if context.rules.mode == SessionMode::FreshPerJob {
         return Err("each job of this agent has its own".to_owned());
     }
     let session = session.ok_or("there is none to resume")?;
     let id = session.agent_session_id.clone();
     let id = id.ok_or_else(|| format!("the agent never started {}", session.id))?;
+    // By age first: a session may be too old before anything has marked it as expired.
     check_age(session, context)?;
     match session.status {
         SessionStatus::Completed => return Err(format!("{} has ended", session.id)),
@@ -161,6 +167,7 @@ pub fn expiry_rule(
     now: Timestamp,
 ) -> Option<(&'static str, ConfigDuration)> {
     let unused = now.duration_since(session.last_active_at);
+    // The config limits durations, so the conversion cannot fail.
     let is_over = |limit: ConfigDuration| unused > limit.get().try_into().expect("ten years fit");
     let limits = [("timeout", rules.expires_after), ("idle_timeout", rules.idle_timeout)];
     let mut limits = limits.into_iter().filter_map(|(key, limit)| Some((key, limit?)));
@@ -175,12 +182,14 @@ fn check_environment(session: &Session, context: &SessionChoiceContext<'_>) -> R
         return Err(format!("{id} belongs to {there}, the agent now works in {here}"));
     }
     let runtime = context.runtime.as_str();
+    // Imported sessions have no runtime.
     if !session.runtime.is_empty() && session.runtime != runtime {
         return Err(format!(
             "{id} was made by runtime {}, the agent now has {runtime}",
             session.runtime
         ));
     }
+    // A container has its own home directory, so the native session is in another place.
     match (session.docker_enabled, context.docker) {
         (true, false) => Err(format!("{id} was made in a container, the agent now runs without")),
         (false, true) => {

@@ -10,11 +10,14 @@ use crate::{Session, SessionMode, SessionStatus};
 /// A schedule may have its own rules: a session that one of them would still continue has not
 /// expired. A fork that has not been used yet does not expire.
 pub fn has_expired(session: &Session, loaded: &LoadedConfig, now: Timestamp) -> bool {
+    // An active session is in use, and the other states are final already.
     let can_expire = matches!(session.status, SessionStatus::Paused | SessionStatus::Created)
         && session.mode != SessionMode::FreshPerJob
         && session.fork.is_none();
+    // The rules of an agent that is gone are unknown, so its sessions stay as they are.
     let Some(agent) = loaded.agent(&session.agent).filter(|_| can_expire) else { return false };
     let mut rules = session_rules_of(agent).peekable();
+    // Without rules nothing would continue it, but nothing says that it is too old either.
     rules.peek().is_some() && rules.all(|rules| expiry_rule(session, rules, now).is_some())
 }
 

@@ -10,6 +10,7 @@ pub fn error_chain(error: &dyn Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
+        // Many errors repeat their cause in their own text.
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

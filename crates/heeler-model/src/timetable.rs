@@ -111,6 +111,8 @@ impl ScheduleTimetable {
         Some(ScheduleTimetable {
             rule: DueTimeRule::from_trigger(&schedule.trigger, local)?,
             jitter: schedule.jitter.map_or(Duration::ZERO, |jitter| jitter.get()),
+            // The name in the fleet differs between schedules, so that they do not all start at
+            // once.
             seed: hash(key.as_bytes()),
             missed: schedule.missed,
             overlap: schedule.overlap,
@@ -122,6 +124,8 @@ impl ScheduleTimetable {
     pub fn initial_cursor(&self, now: Timestamp) -> DueTimeCursor {
         let anchor = round_to_millis(now);
         let through = match self.rule {
+            // One millisecond before its own anchor, so the first due time is not behind the
+            // cursor.
             DueTimeRule::Every(_) => saturating_sub(anchor, Duration::from_millis(1)),
             DueTimeRule::Cron { .. } => anchor,
         };
@@ -137,8 +141,12 @@ impl ScheduleTimetable {
     /// Decides about all due times until now. `busy` is true while the last job of the schedule is
     /// unfinished.
     pub fn decide_due(&self, mark: DueTimeCursor, now: Timestamp, busy: bool) -> DueTimeDecision {
+        // A small step back is normal for a synchronized clock, and its due times are not decided
+        // again.
         let set_back = mark.through > saturating_add(now, CLOCK_SET_BACK_MIN);
         let from =
+            // The cursor moves back too, or the schedule would stay silent until the clock catches
+            // up.
             if set_back { DueTimeCursor { through: round_to_millis(now), ..mark } } else { mark };
         let mut verdict = DueTimeDecision {
             starts: Vec::new(),
@@ -148,10 +156,13 @@ impl ScheduleTimetable {
         };
         let Some(last) = self.last_ready(from, now) else { return verdict };
         let (missed, timely) = self.split_missed(from, last, now);
+        // The cursor moves even if everything is skipped: each due time is decided once.
         verdict.cursor.through = last;
         if let Some(missed) = missed {
+            // Missed ones come first, so the decision lists due times in order.
             self.decide_missed(&missed, timely.is_empty(), busy, &mut verdict);
         }
+        // Each start makes the schedule busy for those that follow.
         for due in timely {
             self.start_or_skip(due, busy, &mut verdict);
         }
@@ -160,6 +171,7 @@ impl ScheduleTimetable {
 
     /// Returns the unrecorded due times until now as a skip, for a disabled schedule.
     pub fn skip_disabled(&self, mark: DueTimeCursor, now: Timestamp) -> Option<DueTimeSkip> {
+        // The span ends now, whatever the jitter: a disabled schedule does not act on it later.
         let missing = MissedSpan { anchor: mark.anchor, after: mark.through, end: now };
         self.skip_span(&missing, SkipReason::Disabled)
     }
@@ -167,11 +179,14 @@ impl ScheduleTimetable {
     /// Returns the last due time that can be acted on by now. Due times are acted on in order,
     /// regardless of their jitter.
     fn last_ready(&self, mark: DueTimeCursor, now: Timestamp) -> Option<Timestamp> {
+        // Whatever their jitter, due times up to here can be acted on. Only the rest is walked.
         let surely = saturating_sub(now, self.jitter);
         let mut last = self.rule.latest(mark.anchor, mark.through, surely, 1).pop();
         loop {
             let after = last.unwrap_or(mark.through);
             match self.rule.next_after(mark.anchor, after) {
+                // The walk ends at the first one that is not ready, so a later one never overtakes
+                // it.
                 Some(due) if self.time_with_jitter(due) <= now => last = Some(due),
                 _ => return last,
             }
@@ -187,6 +202,7 @@ impl ScheduleTimetable {
     ) -> (Option<MissedSpan>, Vec<Timestamp>) {
         let limit = saturating_sub(now, MISSED_AFTER);
         let mut timely = Vec::new();
+        // Everything up to here was missed for certain; only the rest needs to be looked at.
         let mut after = self
             .rule
             .latest(mark.anchor, mark.through, saturating_sub(limit, self.jitter).min(last), 1)
@@ -229,17 +245,21 @@ impl ScheduleTimetable {
                 verdict.skips.extend(self.skip_span(missing, SkipReason::MadeUp));
             }
             MissedRunPolicy::RunOnce => {
+                // A tick less, because the span includes its end, which is started.
                 let before = MissedSpan { end: saturating_sub(missing.end, TICK), ..*missing };
                 verdict.skips.extend(self.skip_span(&before, SkipReason::MadeUp));
                 self.start_or_skip(missing.end, busy, verdict);
             }
             MissedRunPolicy::RunAll => {
                 let most = MISSED_RUNS_MAX as usize;
+                // Of too many missed due times the latest are the relevant ones.
                 let dues = self.rule.latest(missing.anchor, missing.after, missing.end, most);
                 if let Some(&first) = dues.first() {
                     let before = MissedSpan { end: saturating_sub(first, TICK), ..*missing };
                     verdict.skips.extend(self.skip_span(&before, SkipReason::TooMany));
                 }
+                // They may queue although the overlap policy skips: the person asked for all of
+                // them.
                 verdict
                     .starts
                     .extend(dues.into_iter().map(|due| DueTimeStart { due, must_wait: true }));
@@ -249,12 +269,14 @@ impl ScheduleTimetable {
 
     /// Starts a due time, unless the overlap policy skips it.
     fn start_or_skip(&self, due: Timestamp, busy: bool, verdict: &mut DueTimeDecision) {
+        // A start of this decision occupies the schedule just as a job in progress does.
         let occupied = busy || !verdict.starts.is_empty();
         match self.overlap {
             OverlapPolicy::Queue => verdict.starts.push(DueTimeStart { due, must_wait: true }),
             OverlapPolicy::Skip if !occupied => {
                 verdict.starts.push(DueTimeStart { due, must_wait: false });
             }
+            // One record for a span, since a slow job may overlap with thousands of due times.
             OverlapPolicy::Skip => match verdict.skips.last_mut() {
                 Some(skip) if skip.reason == SkipReason::Overlap => {
                     (skip.last, skip.count) = (due, skip.count + 1);
@@ -270,6 +292,7 @@ impl ScheduleTimetable {
     }
 
     fn skip_span(&self, missing: &MissedSpan, reason: SkipReason) -> Option<DueTimeSkip> {
+        // A span without due times is no skip and gets no record.
         let first = self.rule.next_after(missing.anchor, missing.after)?;
         let last = self.rule.latest(missing.anchor, missing.after, missing.end, 1).pop()?;
         let count = self.rule.count(missing.anchor, missing.after, last);
@@ -278,10 +301,12 @@ impl ScheduleTimetable {
 
     /// Returns the time at which a due time is acted on: delayed by jitter that is always the same.
     fn time_with_jitter(&self, due: Timestamp) -> Timestamp {
+        // A jitter is limited by the config, so its milliseconds fit.
         let most = self.jitter.as_millis() as u64;
         if most == 0 {
             return due;
         }
+        // The seed keeps two schedules with the same due time apart.
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.seed.to_le_bytes());
         bytes[8..].copy_from_slice(&due.as_millisecond().to_le_bytes());
@@ -300,6 +325,7 @@ struct MissedSpan {
 const TICK: Duration = Duration::from_millis(1);
 
 fn round_to_millis(at: Timestamp) -> Timestamp {
+    // Due times are stored in milliseconds; a finer cursor would not equal its stored form.
     Timestamp::from_millisecond(at.as_millisecond()).expect("it was a timestamp before")
 }
 

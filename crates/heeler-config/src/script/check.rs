@@ -106,6 +106,7 @@ impl ScriptChecker {
             self.report(path, "there is no step");
         }
         if list.len() > self.steps_left {
+            // Nothing more is counted or reported for a script that is far too long.
             self.steps_left = 0;
             self.report(path, format!("a script has at most {STEPS_MAX} steps"));
             return Vec::new();
@@ -113,6 +114,7 @@ impl ScriptChecker {
         self.steps_left -= list.len();
         let numbered = list.iter().enumerate();
         let steps = numbered.filter_map(|(number, step)| {
+            // The path leads from the whole script to the step, for the position of a fault.
             let path = [path, &[ScriptPathSegment::Item(number)]].concat();
             self.read_step(step, &path)
         });
@@ -121,6 +123,7 @@ impl ScriptChecker {
 
     fn read_step(&mut self, step: &Json, path: &[ScriptPathSegment]) -> Option<ScriptStep> {
         match step {
+            // The only step without a value may be written as a word.
             Json::String(word) if word == "hang" => {
                 Some(ScriptStep::Hang { ignore_interrupt: false, ignore_term: false })
             }
@@ -144,6 +147,7 @@ impl ScriptChecker {
     fn find_action(&mut self, item: &RawStep<'_>) -> Option<&'static str> {
         let known = |key: &str| STEP_OPTIONS.iter().find(|(name, _)| *name == key);
         let found: Vec<_> = item.map.keys().filter_map(|key| known(key)).collect();
+        // A step is recognized by its word, in any position among its options.
         let [(action, options)] = found[..] else {
             match (&found[..], item.map.keys().next()) {
                 ([(first, _), (second, _), ..], _) => {
@@ -196,6 +200,7 @@ impl ScriptChecker {
             },
             "retry" => ScriptStep::Retry {
                 times: self.number(item, "retry", 1..=1000).map_or(1, to_u32),
+                // Checked first, because reading a missing word would report it.
                 failure: match item.map.contains_key("because") {
                     true => self.failure(item, "because"),
                     false => ScriptApiError::Overloaded,
@@ -241,6 +246,7 @@ impl ScriptChecker {
                 steps: self.read_nested_steps(item, "do"),
                 otherwise: self.read_optional_steps(item, "else"),
             },
+            // Every other action was handled above.
             _ => ScriptStep::Repeat {
                 times: self.number(item, "repeat", 1..=REPEAT_MAX).unwrap_or(1),
                 steps: self.read_nested_steps(item, "do"),
@@ -301,6 +307,7 @@ impl ScriptChecker {
             }
             "tool" => {
                 let canned = ToolResultSource::Canned {
+                    // A result may be any JSON, as tools return it.
                     result: self.read_text_or_json(item, "result"),
                     fails: self.flag(item, "fails"),
                 };
@@ -335,6 +342,7 @@ impl ScriptChecker {
     fn question(&mut self, item: &RawStep<'_>) -> ScriptQuestion {
         let text = self.text(item, "question");
         let options = match item.map.get("options") {
+            // YAML reads `yes` and `1` as other types, but a person meant words.
             Some(Json::Array(options)) => options.iter().filter_map(scalar_text).collect(),
             _ => Vec::new(),
         };
@@ -351,6 +359,7 @@ impl ScriptChecker {
     }
 
     fn failure(&mut self, item: &RawStep<'_>, key: &str) -> ScriptApiError {
+        // Both the name and the HTTP status of an error are known to people.
         let by_status = item.map.get(key).and_then(Json::as_u64).and_then(|status| {
             let found = |failure: &&ScriptApiError| failure.status().map(u64::from) == Some(status);
             ScriptApiError::ALL.iter().find(found).copied()
@@ -377,6 +386,7 @@ impl ScriptChecker {
 
     fn cost(&mut self, item: &RawStep<'_>) -> f64 {
         let cost = item.map.get("cost").and_then(Json::as_f64);
+        // NaN is in no range, so it is refused too.
         if let Some(cost) = cost.filter(|cost| (0.0..=1e6).contains(cost)) {
             return cost;
         }
@@ -413,6 +423,7 @@ impl ScriptChecker {
         ScriptCondition {
             prompt: self.optional_text(&within, "prompt"),
             answer: self.optional_text(&within, "answer"),
+            // A missing key is no fault here, but `number` would report it.
             turn: map
                 .contains_key("turn")
                 .then(|| self.number(&within, "turn", 1..=u64::MAX))
@@ -470,6 +481,7 @@ impl ScriptChecker {
         let value = item.map.get(key)?;
         let text = scalar_text(value);
         if text.is_none() {
+            // `{name}` without quotes is a map in YAML, and a template to the writer.
             let message = match word_in_braces(value) {
                 Some(word) => format!(
                     "put text that starts with a brace in quotes: `{key}: \"{{{word}}} …\"`"
@@ -494,6 +506,7 @@ impl ScriptChecker {
         match item.map.get("input") {
             None | Some(Json::Null) => json!({}),
             Some(input @ Json::Object(_)) => input.clone(),
+            // Tools take objects only.
             Some(_) => {
                 self.report_at_key(item, "input", "expected a map");
                 json!({})

@@ -296,6 +296,7 @@ impl ContextNumber {
             ContextNumber::Context { path, default } => {
                 let found = path.split('.').try_fold(context, |at, key| at.get(key));
                 let number = found.and_then(Json::as_u64).and_then(|it| u32::try_from(it).ok());
+                // Zero would mean no iteration, or no time at all.
                 number.filter(|number| *number > 0).unwrap_or(*default)
             }
         }

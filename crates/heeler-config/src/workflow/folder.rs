@@ -124,6 +124,7 @@ pub fn load_workflow_folder(
         let mut loader = WorkflowLoader::new(path, read, fleet);
         let tree = loader.load_root();
         match tree {
+            // The first file beyond the limit carries the fault; the rest is not even read.
             _ if number == WORKFLOW_FILES_MAX => {
                 let message = format!("there are more than {WORKFLOW_FILES_MAX} workflow files");
                 let fault = loader.reader.error(SourceSpan { file: 1, start: 0, end: 0 }, message);
@@ -131,10 +132,12 @@ pub fn load_workflow_folder(
                 folder.add_faulty(loader, None, false);
                 break;
             }
+            // Crons refer to workflows, so they wait until all of them are loaded.
             Some(tree) if is_cron(&tree) => crons.push((loader, tree)),
             tree => folder.add_workflow(loader, tree.as_ref()),
         }
     }
+    // Before the crons: one that names an ambiguous workflow must not start either of them.
     folder.remove_duplicates();
     for (loader, tree) in crons {
         folder.add_cron(loader, &tree);
@@ -159,12 +162,14 @@ struct WorkflowFolderLoader {
 impl WorkflowFolderLoader {
     fn add_workflow(&mut self, mut loader: WorkflowLoader<'_>, tree: Option<&YamlNode>) {
         let workflow = tree.and_then(|tree| loader.build_workflow(tree));
+        // Even for a file with faults, because its name would be ambiguous when it is corrected.
         self.reject_duplicate(&mut loader, "workflow", tree);
         let Some(workflow) = workflow.filter(|_| loader.reader.error_count() == 0) else {
             return self.add_faulty(loader, tree, false);
         };
         let loaded = loader.finish(workflow);
         self.warnings.push(loaded.warnings.clone());
+        // All files count, also those of prompts: a change of any of them is a reload.
         self.result.files.extend(loaded.files.keys().cloned());
         self.result.workflows.push(Arc::new(loaded));
     }
@@ -174,6 +179,7 @@ impl WorkflowFolderLoader {
         let keys = CronKeys::read(tree, &mut loader.reader);
         self.reject_duplicate(&mut loader, "cron", Some(tree));
         let cron = keys.and_then(|keys| loader.build_cron(keys, &self.result));
+        // A cron without a workflow, for Last Light's code, is no error.
         if loader.reader.error_count() > 0 {
             return self.add_faulty(loader, Some(tree), true);
         }
@@ -185,6 +191,7 @@ impl WorkflowFolderLoader {
     fn add_faulty(&mut self, loader: WorkflowLoader<'_>, tree: Option<&YamlNode>, is_cron: bool) {
         let name = tree.and_then(written_name);
         let (file, read, faults) = loader.into_faults();
+        // Faulty files are watched too, so that their correction is noticed.
         self.result.files.extend(read);
         self.result.faulty_files.push(FaultyWorkflowFile { file, name, is_cron, faults });
     }
@@ -250,6 +257,7 @@ impl WorkflowLoader<'_> {
         };
         let context: Map<String, Json> = keys.context.value.into_iter().collect();
         let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
+        // Inputs are checked now: a cron runs when nobody is there to read the error.
         let context = match found {
             Some(found) => self.check_cron_inputs(found, context, keys.context.at)?,
             None => return self.report_unknown_workflow(workflow, all),
@@ -286,6 +294,7 @@ impl WorkflowLoader<'_> {
         all: &WorkflowFolder,
     ) -> Option<WorkflowCron> {
         let name = written.value.as_str();
+        // The reason is in the other file, so this message leads there.
         let faulty = all.faulty_files.iter().find(|it| !it.is_cron && it.matches_name(name));
         if let Some(faulty) = faulty {
             let message = format!("the workflow `{name}` has errors");

@@ -42,6 +42,7 @@ pub fn mermaid(workflow: &Workflow) -> String {
     let mut text = "flowchart TD\n".to_owned();
     for (place, phase) in workflow.phases.iter().enumerate() {
         let label = [title(phase), kind(phase)].join("<br>");
+        // Mermaid ends a label at a quote, and has its own form of escapes.
         let label = label.replace('"', "#quot;");
         let (open, close) = match phase.work {
             PhaseWork::Context => ("([", "])"),
@@ -56,11 +57,13 @@ pub fn mermaid(workflow: &Workflow) -> String {
     }
     for (place, phase) in workflow.phases.iter().enumerate() {
         for wait in &phase.depends_on {
+            // A phase with a gate is over when the gate is answered.
             let from = match &workflow.phases[*wait].gate {
                 Some(_) => format!("g{wait}"),
                 None => format!("p{wait}"),
             };
             let arrow = match phase.trigger_rule {
+                // The usual rule needs no label.
                 TriggerRule::AllSuccess => "-->".to_owned(),
                 rule => format!("-. {rule} .->"),
             };
@@ -90,6 +93,7 @@ pub fn draw(
         let boxes: Vec<String> =
             layer.iter().map(|place| phase_label(workflow, *place, state(*place))).collect();
         let row = boxes.join("   ");
+        // The arrows of a row mean that each phase waits for the whole row above.
         let needs_notes =
             layer.iter().any(|place| !depends_on_whole_layer(&workflow.phases[*place], above));
         if row.chars().count() <= width && !needs_notes {
@@ -113,6 +117,7 @@ fn depends_on_whole_layer(phase: &Phase, above: Option<&[usize]>) -> bool {
     let above = above.unwrap_or_default();
     phase.depends_on.len() == above.len()
         && above.iter().all(|place| phase.depends_on.contains(place))
+        // Another rule needs its note even if the dependencies are the same.
         && phase.trigger_rule == TriggerRule::AllSuccess
 }
 
@@ -144,6 +149,7 @@ fn layers(workflow: &Workflow) -> Vec<Vec<usize>> {
                 next.push(*waiter);
             }
         }
+        // In file order, which the walk along the dependants does not keep.
         next.sort_unstable();
         layers.push(std::mem::replace(&mut layer, next));
     }

@@ -488,6 +488,7 @@ impl<T: ConfigValue> ConfigValue for OneOrMore<T> {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<OneOrMore<T>> {
         match &node.kind {
+            // A single value is common in hand-written files, so it needs no list.
             YamlKind::List(_) => Vec::read(node, reader).map(OneOrMore),
             _ => T::read(node, reader).map(|one| OneOrMore(vec![one])),
         }
@@ -539,6 +540,7 @@ impl ConfigValue for ForeachItemsKeys {
     }
     fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ForeachItemsKeys> {
         if let YamlKind::List(_) = &node.kind {
+            // A JSON list is an expression as well, so items have one form from here on.
             let list = Json::read(node, reader)?.to_string();
             let Ok(value) = WorkflowExpression::parse(&list) else {
                 return report_expected(reader, node, "a list of plain values");

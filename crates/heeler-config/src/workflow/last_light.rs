@@ -31,6 +31,7 @@ impl LastLightExpression {
             let text = text.trim();
             is_path(text).then(|| text.split('.').map(str::to_owned).collect())
         };
+        // Without a hyphen minijinja reads the same path, and more forms around it.
         if let Some(path) = path(text).filter(|_| text.contains('-')) {
             return Some(LastLightExpression::Value(path));
         }
@@ -39,6 +40,7 @@ impl LastLightExpression {
         {
             return Some(LastLightExpression::Contains(path(value)?, literal(needle)?));
         }
+        // Two operators are an expression of minijinja's.
         let (at, negated) = match (text.find("=="), text.find("!=")) {
             (Some(at), None) => (at, false),
             (None, Some(at)) => (at, true),
@@ -64,22 +66,24 @@ impl LastLightExpression {
         }
     }
 
-    /// Evaluates the expression.
     pub(super) fn evaluate(&self, scope: &TemplateScope<'_>) -> Value {
         let path: Vec<&str> = self.path().iter().map(String::as_str).collect();
         let found = scope.find(&path);
         let holds = match (self, found) {
             (LastLightExpression::Value(_), found) => return found.unwrap_or(Value::UNDEFINED),
             (LastLightExpression::Contains(_, needle), found) => {
+                // Last Light searches only texts and numbers; a list never contains anything.
                 found.is_some_and(|value| is_plain(&value) && value_text(&value).contains(needle))
             }
             (LastLightExpression::Equals(_, text), found) => {
                 found.is_some_and(|value| value_text(&value) == *text)
             }
             (LastLightExpression::NotEquals(_, text), found) => {
+                // A missing value is unequal to nothing, as in Last Light.
                 found.is_some_and(|value| value_text(&value) != *text)
             }
             (LastLightExpression::Boolean(_, wanted), found) => {
+                // A missing value is false, so it equals `false`.
                 found.is_some_and(|it| is_flag(&it)) == *wanted
             }
         };

@@ -55,6 +55,7 @@ pub fn load_workflow(
     agents: &[AgentConfig],
     settings: &WorkflowSettings,
 ) -> Result<LoadedWorkflow, ConfigFaults> {
+    // A workflow that is loaded now must pass all checks.
     let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
     WorkflowLoader::new(root, read, fleet).load()
 }
@@ -72,6 +73,7 @@ struct FrozenWorkflow {
 pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
     let frozen = FrozenWorkflow {
         root: loaded.root.clone(),
+        // All files, so that later changes of a prompt do not affect the run.
         files: loaded.files.clone(),
         agent: loaded.workflow.agent.clone(),
     };
@@ -84,6 +86,7 @@ pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
 /// fails later.
 pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workflow, ConfigFaults> {
     let frozen: FrozenWorkflow = serde_json::from_str(json).map_err(|error| {
+        // The definition comes from the database and may be damaged.
         let mut reader = ConfigReader::new(ConfigDialect::Heeler, None);
         let file = reader.add_source("<definition>".into(), String::new());
         let message = format!("the definition of the run cannot be read: {error}");
@@ -91,11 +94,13 @@ pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workfl
         reader.finish().0
     })?;
     let read = |path: &Utf8Path| {
+        // Only frozen files may be read: the real ones may have changed since.
         let text = frozen.files.get(path).cloned();
         text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     };
     let settings = WorkflowSettings {
         folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
+        // The default agent at the start of the run, not the one of the current config.
         agent: frozen.agent.clone(),
         ..WorkflowSettings::default()
     };
@@ -152,6 +157,7 @@ impl<'a> WorkflowLoader<'a> {
     pub(super) fn load_root(&mut self) -> Option<YamlNode> {
         let root = self.root.clone();
         let text = (self.read)(&root);
+        // The file gets a source even if it cannot be read, so that the fault has a place.
         let failure = text.as_ref().err().map(|error| format!("cannot read {root}: {error}"));
         let text = text.unwrap_or_default();
         let file = self.reader.add_source(&root, text.clone());
@@ -161,6 +167,7 @@ impl<'a> WorkflowLoader<'a> {
         }
         self.files.insert(root, text);
         let mut tree = yaml::parse(file, &mut self.reader)?;
+        // An empty file lacks its keys, which the reader reports one by one.
         if tree.is_null() {
             tree.kind = YamlKind::Map(Vec::new());
         }
@@ -169,6 +176,7 @@ impl<'a> WorkflowLoader<'a> {
 
     /// Completes the loading of a workflow without errors.
     pub(super) fn finish(self, workflow: Workflow) -> LoadedWorkflow {
+        // A workflow with a fault may contain placeholders of its missing parts.
         debug_assert_eq!(
             self.reader.error_count(),
             0,
@@ -190,6 +198,7 @@ impl<'a> WorkflowLoader<'a> {
         let tree = self.load_root();
         let workflow = tree.and_then(|tree| self.build_workflow(&tree));
         debug_assert!(workflow.is_some() || self.reader.error_count() > 0, "it is told why");
+        // Faults in templates and references leave a workflow, which must not be used either.
         match workflow.filter(|_| self.reader.error_count() == 0) {
             Some(workflow) => Ok(self.finish(workflow)),
             None => Err(self.into_faults().2),
@@ -215,7 +224,9 @@ impl<'a> WorkflowLoader<'a> {
         let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
         let agent = self.default_agent(keys.agent.as_ref());
         let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        // An agent that is named but unknown was reported; the phases need not repeat it.
         let has_agent = agent.is_some() || keys.agent.is_some();
+        // Before the phases, because faults in templates depend on who waits for whom.
         let waits = self.resolve_dependencies(&phases, &lost);
         let made = self.phases(&phases, has_agent, &waits);
         if let Some(message) = &keys.final_message {
@@ -238,6 +249,7 @@ impl<'a> WorkflowLoader<'a> {
             inputs,
             max_parallel: NonZeroU32::new(keys.max_parallel.get().unsigned_abs())?,
             budget: keys.budget,
+            // Only now, so that the checks above have reported all other faults.
             phases: made?,
             final_message: keys.final_message.map(|message| message.value),
         })
@@ -249,6 +261,7 @@ impl<'a> WorkflowLoader<'a> {
         tree: Option<&YamlNode>,
     ) -> IndexMap<String, WorkflowInput> {
         for (key, _) in tree.map(YamlNode::entries).unwrap_or_default() {
+            // Templates write the name without quotes.
             let is_name = is_path(&key.text) && !key.text.contains('.');
             if !is_name || NAMESPACES.contains(&key.text.as_str()) {
                 let message = format!("invalid input name `{}`", key.text);
@@ -270,6 +283,7 @@ impl<'a> WorkflowLoader<'a> {
                 .iter()
                 .flat_map(|list| list.value.iter().map(move |option| (option, list.at)));
             let options: Vec<_> = options.filter_map(|(option, at)| fit(option, at)).collect();
+            // The default is checked like an option, and like a value that a person gives.
             let default =
                 keys.default.as_ref().and_then(|it| Some((fit(&it.value, it.at)?, it.at)));
             if let Some((value, at)) = &default
@@ -292,6 +306,7 @@ impl<'a> WorkflowLoader<'a> {
         match (written, &self.context.settings.agent, self.context.agents) {
             (Some(written), _, _) => self.resolve_agent(written),
             (None, Some(agent), _) => Some(agent.clone()),
+            // A fleet with one agent leaves no choice.
             (None, None, [only]) => Some(only.name.clone()),
             _ => None,
         }
@@ -308,6 +323,7 @@ impl<'a> WorkflowLoader<'a> {
             agents.iter().filter(|agent| agent.name.local() == name.as_str()).collect();
         let message = match local[..] {
             [one] => return Some(one.name.clone()),
+            // The agent was valid when the run began; a later start may find it again.
             _ if self.context.is_frozen => return Some(name.clone()),
             [] => format!("there is no agent `{name}`"),
             _ => {
@@ -320,6 +336,7 @@ impl<'a> WorkflowLoader<'a> {
         let help = match (near, names.len()) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, 0) => "the fleet has no agents yet".to_owned(),
+            // A long list would hide the fault itself.
             (None, count) if count > AGENTS_LISTED_MAX => {
                 format!("the fleet has {} and more", names[..AGENTS_LISTED_MAX].join(", "))
             }
@@ -339,11 +356,13 @@ impl<'a> WorkflowLoader<'a> {
         before: &str,
     ) -> Option<(WorkflowTemplate, SourceSpan)> {
         let text = written.value.0.trim();
+        // A prompt of one word that ends like a file is certainly a path.
         let is_file = !text.contains(char::is_whitespace)
             && [".md", ".txt"].iter().any(|end| text.ends_with(end));
         let (text, at) = match is_file {
             false => (written.value.0.clone(), written.at),
             true => {
+                // Beside the workflow first, so that a workflow can bring its own prompts.
                 let tries = [self.sibling_path(text), self.sibling_path("prompts").join(text)];
                 let in_folder = normalize_path(&self.context.settings.folder.join(text));
                 let source =
@@ -379,6 +398,7 @@ impl<'a> WorkflowLoader<'a> {
         ];
         let source = self.load_file(at, &path, &tries)?;
         let text = self.reader.source(source).text.clone();
+        // Front matter is for Claude's own skill loader.
         let body = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
         Some(body.map_or(text.as_str(), |(_, body)| body).trim().to_owned())
     }
@@ -390,11 +410,14 @@ impl<'a> WorkflowLoader<'a> {
     /// Loads the first of several files that exists.
     fn load_file(&mut self, at: SourceSpan, name: &str, tries: &[Utf8PathBuf]) -> Option<usize> {
         for path in tries {
+            // A prompt that several phases use is read and counted once.
             if let Some(source) = self.sources.get(path) {
                 return Some(*source);
             }
             match (self.read)(path) {
                 Ok(text) => return self.add_file(at, path, text),
+                // Only a missing file lets the search go on; any other error would hide the right
+                // file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     let message = format!("cannot read {path}: {error}");
@@ -409,6 +432,7 @@ impl<'a> WorkflowLoader<'a> {
     }
 
     fn add_file(&mut self, at: SourceSpan, path: &Utf8Path, text: String) -> Option<usize> {
+        // The frozen copy is stored with each version of the workflow, so its size is limited.
         let bytes: usize = self.files.values().map(String::len).sum();
         if bytes + text.len() > WORKFLOW_BYTES_MAX {
             let message =
@@ -425,6 +449,7 @@ impl<'a> WorkflowLoader<'a> {
     /// Returns the position of a line in a file.
     fn line_position(&self, at: SourceSpan, line: usize) -> SourceSpan {
         let text = &self.reader.source(at.file).text;
+        // Lines count from one.
         let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         let length = text[before..].lines().next().unwrap_or_default().len();
         SourceSpan { file: at.file, start: before, end: before + length }
@@ -436,6 +461,7 @@ fn with_placeholder_name(tree: &YamlNode) -> YamlNode {
     let mut tree = tree.clone();
     if let YamlKind::Map(entries) = &mut tree.kind {
         let scalar = YamlScalar { text: "unnamed".to_owned(), plain: true, template: None };
+        // The position is never shown: a placeholder has no faults.
         let name = YamlNode { at: tree.at, kind: YamlKind::Scalar(scalar) };
         entries.retain(|(key, _)| key.text != "name");
         entries.push((YamlKey { text: "name".to_owned(), at: tree.at }, name));
@@ -446,6 +472,7 @@ fn with_placeholder_name(tree: &YamlNode) -> YamlNode {
 fn join_paths(paths: &[Utf8PathBuf]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for path in paths {
+        // The folders may be the same, and a path listed twice looks like an error.
         if !names.contains(&path.as_str()) {
             names.push(path.as_str());
         }

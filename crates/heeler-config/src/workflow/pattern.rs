@@ -24,6 +24,7 @@ impl WorkflowPattern {
         if text.chars().count() > PATTERN_CHARS_MAX {
             return Err(format!("it is longer than {PATTERN_CHARS_MAX} characters"));
         }
+        // A short pattern with large repetitions can still compile to gigabytes.
         let limited = Regex::config().nfa_size_limit(Some(PATTERN_BYTES_MAX));
         let built = Regex::builder()
             .configure(limited)
@@ -45,6 +46,7 @@ impl WorkflowPattern {
 
     /// Returns a pattern that matches only this literal text.
     pub(super) fn literal(text: &str) -> Option<WorkflowPattern> {
+        // A backslash before a letter or digit would give it a meaning.
         let is_plain = |c: char| c.is_alphanumeric() || c.is_whitespace() || !c.is_ascii();
         let escape = |c: char| if is_plain(c) { c.to_string() } else { format!("\\{c}") };
         let escaped: String = text.chars().map(escape).collect();

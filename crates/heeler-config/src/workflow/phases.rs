@@ -49,6 +49,7 @@ impl WorkflowLoader<'_> {
             let place = PhaseLoadContext { number, keys, skills, item };
             phases.extend(self.phase(&place, has_agent));
         }
+        // Zipped by position, which is right only if no phase was lost; the next line checks that.
         for (phase, waits) in phases.iter_mut().zip(waits) {
             phase.depends_on.clone_from(waits);
         }
@@ -65,6 +66,7 @@ impl WorkflowLoader<'_> {
             }
         }
         for var in written.iter().filter_map(|keys| keys.output_var.as_ref()) {
+            // Equality includes the position, so this finds the phase that contains the name.
             let owner = written.iter().find(|keys| keys.output_var.as_ref() == Some(var));
             let is_own = owner.is_some_and(|keys| keys.name.value == var.value);
             if known.contains_key(var.value.as_str()) && !is_own {
@@ -75,6 +77,7 @@ impl WorkflowLoader<'_> {
     }
 
     fn skills(&mut self, keys: &PhaseKeys) -> String {
+        // The texts would be joined in an order that nobody wrote.
         if let (Some(skill), Some(_)) = (&keys.skill, &keys.skills) {
             let message = "`skill` and `skills` are the same key".to_owned();
             self.reader.error(skill.at, message).expected("keep one of them");
@@ -93,6 +96,7 @@ impl WorkflowLoader<'_> {
         self.reject_misplaced_keys(keys);
         let own_agent = keys.agent.as_ref().map(|agent| self.resolve_agent(agent));
         let kind = keys.kind.value;
+        // A context phase has no work, so nobody needs to do it.
         if kind != PhaseType::Context && !has_agent && keys.agent.is_none() {
             let message = format!("no agent is set for the phase `{}`", keys.name.value);
             let help =
@@ -100,6 +104,7 @@ impl WorkflowLoader<'_> {
             self.reader.error(keys.name.at, message).expected("an agent is required").help(help);
         }
         let work = self.work(place);
+        // Read before the first `?`, so that all faults of the phase are reported.
         let skip_if = keys.skip_if.iter().flat_map(|list| &list.0);
         let skip_if: Vec<WorkflowExpression> =
             skip_if.map(|it| self.expression(it, place)).collect();
@@ -115,6 +120,7 @@ impl WorkflowLoader<'_> {
         Some(Phase {
             name: keys.name.value.clone(),
             label: keys.label.clone(),
+            // A missing agent is allowed here, an unknown one is not.
             agent: match own_agent {
                 Some(found) => Some(found?),
                 None => None,
@@ -124,6 +130,7 @@ impl WorkflowLoader<'_> {
             retry: self.retry(keys.retry.as_ref()),
             working_directory: self.template(keys.working_directory.as_ref(), place),
             work: work?,
+            // Filled in when all phases are known.
             depends_on: Vec::new(),
             trigger_rule: keys.trigger_rule,
             skip_if,
@@ -153,6 +160,7 @@ impl WorkflowLoader<'_> {
         ];
         let kind = keys.kind.value;
         if kind == PhaseType::PostReview {
+            // Accepting it would drop the review silently.
             let message = "`post-review` is a part of Last Light itself".to_owned();
             let help = "let an agent or a command write the review, such as `gh pr review`";
             self.reader.error(keys.kind.at, message).expected("not supported").help(help);
@@ -165,6 +173,7 @@ impl WorkflowLoader<'_> {
                 self.reader.error(at, message).expected(format!("this one has `type: {kind}`"));
             }
         }
+        // The last three entries are the kinds of repetition.
         let repeats = all[7..].iter().filter_map(|(key, at, _)| Some((*key, (*at)?)));
         let repeats: Vec<(&str, SourceSpan)> = repeats.collect();
         if let [(first, _), (second, at), ..] = repeats[..] {
@@ -181,6 +190,7 @@ impl WorkflowLoader<'_> {
             self.reader.error(keys.name.at, message).expected(expected);
         };
         match keys.kind.value {
+            // The type was refused before; its phase stands in for the rest of the checks.
             PhaseType::Context | PhaseType::PostReview => Some(PhaseWork::Context),
             PhaseType::Agent
                 if keys.prompt.is_none() && keys.skill.is_none() && keys.skills.is_none() =>
@@ -192,6 +202,7 @@ impl WorkflowLoader<'_> {
                 let prompt = match &keys.prompt {
                     Some(prompt) => self.load_phase_prompt(place, prompt)?,
                     None => {
+                        // The skills alone are the prompt.
                         let nothing = WorkflowTemplate::parse("").expect("no text is a template");
                         nothing.with_prefix(place.skills.clone())
                     }
@@ -204,6 +215,7 @@ impl WorkflowLoader<'_> {
                     missing("command");
                     return None;
                 };
+                // Checked later, when all phases and inputs are known.
                 self.add_references(command.at, command.value.0.references(), place);
                 Some(PhaseWork::Bash { command: command.value.0.clone() })
             }
@@ -227,6 +239,7 @@ impl WorkflowLoader<'_> {
         place: &PhaseLoadContext<'_>,
         written: &SpannedValue<NonBlankText>,
     ) -> Option<WorkflowTemplate> {
+        // A blank line keeps the skill's text apart from the prompt.
         let before = match place.skills.as_str() {
             "" => String::new(),
             skills => format!("{skills}\n\n"),
@@ -297,6 +310,7 @@ impl WorkflowLoader<'_> {
         let fix = &keys.on_request_changes;
         let fix_prompt = self.load_phase_prompt(place, &fix.fix_prompt);
         let re_review_prompt = self.load_phase_prompt(place, &fix.re_review_prompt);
+        // A fix is the same kind of work, so it uses the phase's model unless it has its own.
         let fix_model = fix.fix_model.as_ref().or(place.keys.model.as_ref());
         let fix_model = self.template(fix_model, place);
         let gate = keys.approval_gate.as_ref().and_then(|gate| {
@@ -318,6 +332,7 @@ impl WorkflowLoader<'_> {
         written: &SpannedValue<GenericLoopKeys>,
     ) -> Option<UntilLoop> {
         let keys = &written.value;
+        // Such a loop could only end by its limit.
         if keys.until.is_none() && keys.until_bash.is_none() {
             let message = "the loop has neither `until` nor `until_bash`".to_owned();
             self.reader.error(written.at, message).expected("set one of them");
@@ -345,6 +360,7 @@ impl WorkflowLoader<'_> {
     fn loop_gate(&mut self, place: &PhaseLoadContext<'_>, keys: &GenericLoopKeys) -> Option<Gate> {
         let name = place.keys.name.value.to_string();
         let message = self.template(keys.gate_message.as_ref(), place);
+        // Read even if the loop asks nobody, so that a wrong default is reported.
         let timeout = self.timeout(keys.gate_timeout, keys.gate_default.as_ref(), keys.gate_kind);
         let gate = Gate { name, kind: keys.gate_kind, message, artifact: None, timeout };
         keys.interactive.then_some(gate)
@@ -358,6 +374,7 @@ impl WorkflowLoader<'_> {
         artifact: Option<&String>,
     ) -> Option<Gate> {
         let GateMapKeys { name, message: own, timeout, default } = keys;
+        // Both texts would be shown in the same place.
         if let (Some(own), Some(_)) = (own, message) {
             let said = "the question is set twice".to_owned();
             self.reader.error(own.at, said).expected("keep one of them");
@@ -376,6 +393,7 @@ impl WorkflowLoader<'_> {
         kind: GateKind,
     ) -> Option<(ConfigDuration, GateDefault)> {
         let answer = match (default, kind) {
+            // Silence is not consent.
             (None, _) => GateDefault::Reject,
             (Some(words), GateKind::Reply) => GateDefault::Reply(words.value.clone()),
             (Some(word), GateKind::Approve) => match word.value.as_str() {
@@ -388,6 +406,7 @@ impl WorkflowLoader<'_> {
                 }
             },
         };
+        // Without a timeout the default could never apply, and the run would wait forever.
         if let (None, Some(default)) = (timeout, default) {
             let message = "a default answer needs a timeout".to_owned();
             self.reader.error(default.at, message).expected("set the timeout");
@@ -466,6 +485,8 @@ impl WorkflowLoader<'_> {
                 RetryKeys { max: *max, backoff: *backoff, max_backoff: max_backoff.clone() }
             }
             None => {
+                // The same as in the declaration of the keys, which does not apply to a missing
+                // section.
                 let backoff = "30s".parse().expect("30 seconds are a period");
                 RetryKeys { max: crate::value::BoundedInt::zero(), backoff, max_backoff: None }
             }

@@ -81,6 +81,7 @@ impl WorkflowLoader<'_> {
         phases: &[PhaseKeys],
         lost: &[String],
     ) -> Vec<Vec<usize>> {
+        // A file without dependencies is a simple list of steps.
         if phases.iter().all(|phase| phase.depends_on.is_none()) {
             let before = |place: usize| place.checked_sub(1).into_iter().collect();
             return (0..phases.len()).map(before).collect();
@@ -92,8 +93,10 @@ impl WorkflowLoader<'_> {
             let mut found: Vec<usize> = Vec::new();
             for name in phase.depends_on.iter().flat_map(|list| &list.0) {
                 match places.get(name.value.as_str()) {
+                    // A name given twice counts once, or the phase would wait for two ends.
                     Some(place) if found.contains(place) => {}
                     Some(place) => found.push(*place),
+                    // The phase exists but has a fault; reporting it as unknown would mislead.
                     None if lost.iter().any(|it| it == name.value.as_str()) => {}
                     None => {
                         self.report_unknown_phase(
@@ -106,6 +109,7 @@ impl WorkflowLoader<'_> {
             }
             all.push(found);
         }
+        // After the names, because unknown ones are not part of any cycle.
         self.reject_cycle(phases, &all);
         all
     }
@@ -163,6 +167,7 @@ impl WorkflowLoader<'_> {
         };
         let first = &phases[circle[0]];
         let written = first.depends_on.iter().flat_map(|list| &list.0);
+        // Shown at the written name, if there is one.
         let at = written.clone().find(|it| it.value.as_str() == name(&circle[1]));
         let at = at.map_or(first.name.at, |it| it.at);
         self.reader.error(at, message).expected("remove one of these dependencies");
@@ -187,6 +192,7 @@ impl WorkflowLoader<'_> {
             }
         }
         let mut doubts: Vec<(SourceSpan, String)> = Vec::new();
+        // Taken, because the checks below need the reader mutably.
         for used in std::mem::take(&mut self.references) {
             for path in &used.paths {
                 if let Some(doubt) = self.check_path(&used, path, names, &outputs) {
@@ -232,6 +238,7 @@ impl WorkflowLoader<'_> {
                 self.check_output(used, head, names, outputs);
             }
             [head, ..] if BUILTIN_NAMES.contains(&head) => {}
+            // Without declared inputs Last Light's triggers provide these.
             [head, ..] if inputs.is_empty() && LAST_LIGHT_NAMES.contains(&head) => {}
             [head, "output"] => self.check_output(used, head, names, outputs),
             _ => return path.first().map(String::as_str),
@@ -251,6 +258,7 @@ impl WorkflowLoader<'_> {
         }
         let at = self.locate_word(used.at, name);
         let Some(places) = outputs.get(name) else {
+            // A hyphen in an expression is a minus, so only the first part of the name is seen.
             let whole = outputs
                 .keys()
                 .find(|known| known.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')));
@@ -264,6 +272,7 @@ impl WorkflowLoader<'_> {
         };
         let Some(phase) = used.phase else { return };
         let is_whole = names.unreadable.is_empty();
+        // With unreadable phases the dependencies are incomplete, and the warning may be false.
         if is_whole
             && !places
                 .iter()
@@ -292,7 +301,9 @@ impl WorkflowLoader<'_> {
         let (is_open, at) = (names.inputs.is_empty(), self.locate_word(at, name));
         let message = format!("unknown name `{name}`");
         let fault = match (is_open, near) {
+            // Any name may be given to the run, so only probable typos are worth a warning.
             (true, None) => return,
+            // A frozen workflow ran with this name before, and must not fail now.
             (false, _) if !self.context.is_frozen => {
                 let fault = self.reader.error(at, message);
                 fault.expected("expected an input, a phase or its `output_var`")
@@ -315,6 +326,7 @@ impl WorkflowLoader<'_> {
             let is_inner = |c: char| c.is_alphanumeric() || c == '_' || hyphen && c == '-';
             text.match_indices(word).find(|(start, _)| {
                 let (before, after) = (&text[..*start], &text[start + word.len()..]);
+                // A longer word that contains the name is another name.
                 let is_word = !before.ends_with(is_inner) && !after.starts_with(is_inner);
                 is_word && (!in_braces || before.rfind('{') > before.rfind('}'))
             })
@@ -334,6 +346,7 @@ impl WorkflowLoader<'_> {
 
 /// Returns true if a phase depends on another, directly or indirectly.
 fn depends_on(waits: &[Vec<usize>], phase: usize, other: usize) -> bool {
+    // Marked when they are found, so the walk is linear in wide graphs.
     let mut seen = vec![false; waits.len()];
     let mut open = vec![phase];
     while let Some(place) = open.pop() {
@@ -370,6 +383,7 @@ fn find_cycle(waits: &[Vec<usize>]) -> Option<Vec<usize>> {
     let mut way: Vec<usize> = Vec::new();
     while !way.contains(&at) {
         way.push(at);
+        // Each phase that is left waits for another one that is left, so the walk never ends early.
         at = *waits[at].iter().find(|wait| left[**wait] > 0)?;
     }
     let start = way.iter().position(|place| *place == at)?;

@@ -32,6 +32,7 @@ pub(super) fn called_names(code: &str) -> Vec<(ExpressionWord, &str)> {
         let before = at.checked_sub(1).map(|at| tokens[at]);
         let second = at.checked_sub(2).map(|at| tokens[at]);
         let is_test = match before {
+            // `is not` has its test after the `not`.
             Some(ExpressionToken::Word("is")) => name != "not",
             Some(ExpressionToken::Word("not")) => second == Some(ExpressionToken::Word("is")),
             _ => false,
@@ -39,6 +40,7 @@ pub(super) fn called_names(code: &str) -> Vec<(ExpressionWord, &str)> {
         match before {
             Some(ExpressionToken::Symbol('|')) => found.push((ExpressionWord::Filter, name)),
             _ if is_test => found.push((ExpressionWord::Test, name)),
+            // A method is looked up on the value, not among the functions.
             Some(ExpressionToken::Symbol('.')) => {}
             _ if tokens.get(at + 1) == Some(&ExpressionToken::Symbol('('))
                 && !KEYWORDS.contains(&name) =>
@@ -73,6 +75,7 @@ fn tokens(code: &str) -> Vec<ExpressionToken<'_>> {
         let length = match c {
             '"' | '\'' => {
                 let end = end_of_text(rest, c);
+                // An open string ends with the text; the engine reports it.
                 tokens.push(ExpressionToken::Text(&rest[1..end]));
                 (end + 1).min(rest.len())
             }

@@ -8,6 +8,7 @@ pub(super) fn quote_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+:,./-".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
+        // Within single quotes a shell expands nothing; the quote itself must leave them.
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
@@ -57,11 +58,13 @@ impl ShellQuoteState {
     /// Records that a value is inserted here.
     pub(super) fn read_value(&mut self) {
         self.last = Some('x');
+        // The value is part of the current word, so no keyword can begin after it.
         self.word.clear();
     }
 
     /// Returns true if the same quotes are open as at another position.
     pub(super) fn has_same_quotes(&self, other: &ShellQuoteState) -> bool {
+        // A reason that appears within a block would hold only if the block is rendered.
         self.open == other.open && self.unsafe_reason == other.unsafe_reason
     }
 
@@ -73,13 +76,16 @@ impl ShellQuoteState {
                 "a value is not allowed {what}: the shell would expand it; use `| raw` to allow that"
             ))
         };
+        // Whatever cannot be followed with certainty refuses values for the rest of the command.
         match (self.unsafe_reason, self.open.last()) {
             (Some(what), _) => refused(what),
             _ if self.escaped => refused("after a backslash"),
+            // `$` before quotes gives them another meaning.
             (None, None | Some(ShellDelimiter::Paren)) if self.last == Some('$') => {
                 refused("after a `$`")
             }
             (None, None | Some(ShellDelimiter::Paren)) => Ok(""),
+            // The caller closes the quote before the value and opens it again.
             (None, Some(ShellDelimiter::Double)) => Ok("\""),
             (None, Some(ShellDelimiter::Single)) => Ok("'"),
             (None, Some(ShellDelimiter::Ansi)) => refused("within `$'…'`"),
@@ -101,9 +107,11 @@ impl ShellQuoteState {
             Some(ShellDelimiter::Single) if c == '\'' => drop(self.open.pop()),
             Some(ShellDelimiter::Single) => {}
             Some(ShellDelimiter::Ansi) if c == '\'' => drop(self.open.pop()),
+            // Below single quotes and comments, in which a backslash is an ordinary character.
             _ if c == '\\' => self.escaped = true,
             Some(ShellDelimiter::Ansi) => {}
             Some(ShellDelimiter::Double) if c == '"' => drop(self.open.pop()),
+            // Within backquotes a second layer of escapes applies, which is not followed.
             _ if c == '`' => self.unsafe_reason = Some("after backquotes"),
             _ if c == '$' && rest.starts_with("((") => {
                 self.open.push(ShellDelimiter::Arithmetic);
@@ -119,6 +127,7 @@ impl ShellQuoteState {
             }
             Some(ShellDelimiter::Double) => {}
             Some(ShellDelimiter::Brace) if c == '}' => drop(self.open.pop()),
+            // Shells differ in how they read these quotes.
             Some(ShellDelimiter::Brace) if c == '"' || c == '\'' => {
                 self.unsafe_reason = Some("after quotes within `${…}`");
             }
@@ -151,7 +160,9 @@ impl ShellQuoteState {
             '"' => self.open.push(ShellDelimiter::Double),
             '(' => self.open.push(ShellDelimiter::Paren),
             ')' => drop(self.open.pop()),
+            // A `#` within a word is an ordinary character.
             '#' if starts_word => self.open.push(ShellDelimiter::Comment),
+            // Quotes mean nothing in a here-document, and its end is not followed.
             '<' if next == Some('<') => self.unsafe_reason = Some("after a here-document"),
             _ => {}
         }

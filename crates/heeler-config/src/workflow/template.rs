@@ -59,8 +59,10 @@ impl WorkflowTemplate {
         let translated = translate(text, target)?;
         let parsed =
             TEXT.template_from_str(&translated.source).map_err(|error| parse_error(&error))?;
+        // Only these values are prepared for rendering: a run may have thousands of outputs.
         let names = paths(parsed.undeclared_variables(true));
         for (at, code) in &translated.code {
+            // The position is in the text as written, since the translation has other lines.
             let line = Some(text[..*at].matches('\n').count() + 1);
             check_called_names(code).map_err(|message| TemplateParseError { message, line })?;
         }
@@ -83,18 +85,20 @@ impl WorkflowTemplate {
         &self.text
     }
 
-    /// Renders the template.
     pub fn render(&self, scope: &TemplateScope<'_>) -> Result<String, TemplateRenderError> {
         let environment = match self.target {
             TemplateTarget::Text => &*TEXT,
             TemplateTarget::Shell => &*SHELL,
         };
         let misfit = |error: Error| render_error(&self.text, &error);
+        // Compiled again each time: a compiled template borrows its source.
         let template = environment.template_from_str(&self.translated.source).map_err(misfit)?;
         let values = scope.values(&self.names, &self.translated.slots);
         let mut out = BoundedRenderBuffer(self.prefix.clone().into_bytes());
         match template.render_captured_to(values, &mut out) {
+            // The engine writes only texts, so this replaces nothing.
             Ok(_) => Ok(String::from_utf8_lossy(&out.0).into_owned()),
+            // The engine wraps the writer's error, so the size tells which failure it was.
             Err(_) if out.0.len() > RENDERED_BYTES_MAX => Err(TemplateRenderError {
                 text: excerpt(&self.text),
                 message: format!("the result exceeds {RENDERED_BYTES_MAX} bytes"),
@@ -111,6 +115,7 @@ impl WorkflowTemplate {
             TemplateSlot::BranchUrl(_) | TemplateSlot::ArtifactUrl(_) => None,
         });
         let code = self.translated.code.iter().flat_map(|(_, code)| scan::bracketed_names(code));
+        // Slots are named below by what they stand for.
         let names = self.names.iter().filter(|path| !path[0].starts_with("_slot")).cloned();
         names.chain(slots).chain(code).collect()
     }
@@ -143,6 +148,7 @@ impl WorkflowExpression {
         let inner = trimmed.strip_prefix("{{").and_then(|rest| rest.strip_suffix("}}"));
         let source = inner.unwrap_or(trimmed).trim();
         let text = text.to_owned();
+        // Ten is the length of `${` and `.output}` without the name.
         if let Some(name) = output_name(source).filter(|name| source.len() == name.len() + 10) {
             let path = vec!["outputs".to_owned(), name.to_owned()];
             return Ok(WorkflowExpression {
@@ -150,10 +156,12 @@ impl WorkflowExpression {
                 form: ExpressionForm::LastLight(LastLightExpression::Value(path)),
             });
         }
+        // First in Last Light's form, because the same text has other rules there.
         if let Some(old) = LastLightExpression::parse(source) {
             return Ok(WorkflowExpression { text, form: ExpressionForm::LastLight(old) });
         }
         let parsed = TEXT.compile_expression(source).map_err(|error| parse_error(&error))?;
+        // A wrong name would otherwise fail the run in the middle.
         check_called_names(source).map_err(|message| TemplateParseError { message, line: None })?;
         let names = paths(parsed.undeclared_variables(true));
         Ok(WorkflowExpression {
@@ -167,7 +175,6 @@ impl WorkflowExpression {
         self.evaluate(scope).map(|value| value.is_true())
     }
 
-    /// Evaluates the expression.
     pub fn value(&self, scope: &TemplateScope<'_>) -> Result<Json, TemplateRenderError> {
         let value = self.evaluate(scope)?;
         serde_json::to_value(&value).map_err(|error| TemplateRenderError {
@@ -202,9 +209,13 @@ type TemplateValueWriter = fn(&mut Output<'_>, &Value) -> Result<(), Error>;
 
 fn environment(write: TemplateValueWriter) -> Environment<'static> {
     let mut environment = Environment::new();
+    // A missing value renders as nothing, at any depth.
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    // Templates may come from a repository, so a loop in one must end.
     environment.set_fuel(Some(FUEL));
+    // Debug information of the engine would show values.
     environment.set_debug(false);
+    // A prompt or a command may depend on its last line end.
     let syntax = SyntaxConfig::builder().keep_trailing_newline(true).build();
     environment.set_syntax(syntax.expect("the usual delimiters are legal"));
     environment.set_formatter(move |out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value| {
@@ -212,6 +223,7 @@ fn environment(write: TemplateValueWriter) -> Environment<'static> {
     });
     environment.set_unknown_method_callback(|_, value, method, arguments| {
         match (method, arguments) {
+            // Last Light's only method.
             ("contains", [needle]) => {
                 Ok(Value::from(value_text(value).contains(&value_text(needle))))
             }
@@ -236,10 +248,12 @@ fn write_text(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
 /// Writes a value as a quoted shell word.
 fn write_shell_word(out: &mut Output<'_>, value: &Value) -> Result<(), Error> {
     let text = value_text(value);
+    // A NUL would cut the command off at this place.
     if text.contains('\0') {
         return Err(Error::new(ErrorKind::InvalidOperation, "a command cannot hold a NUL"));
     }
     match value.downcast_object_ref::<RawShellValue>() {
+        // Only the filter creates this type, so no value can pretend to be raw.
         Some(_) => Ok(out.write_str(&text)?),
         None => Ok(out.write_str(&shell_quoting::quote_shell(&text))?),
     }
@@ -254,6 +268,7 @@ fn slugify(text: &str) -> String {
             false => slug.push('-'),
         }
     }
+    // Cut after the conversion, so the slug has full length.
     let slug: String = slug.chars().take(SLUG_CHARS_MAX).collect();
     slug.trim_end_matches('-').to_owned()
 }
@@ -270,6 +285,7 @@ fn check_called_names(code: &str) -> Result<(), String> {
                 ("function", format!("{name}()"), ErrorKind::UnknownFunction)
             }
         };
+        // Evaluated with nothing: only the kind of the error matters.
         let probed = TEXT.compile_expression(&probe).and_then(|probe| probe.eval(()));
         if probed.is_err_and(|error| error.kind() == unknown) {
             return Err(format!("there is no {what} `{name}`"));
@@ -281,6 +297,7 @@ fn check_called_names(code: &str) -> Result<(), String> {
 fn paths(names: impl IntoIterator<Item = String>) -> Vec<ValuePath> {
     let mut paths: Vec<ValuePath> =
         names.into_iter().map(|name| name.split('.').map(str::to_owned).collect()).collect();
+    // Sorted, because the engine returns a set, and messages must not vary.
     paths.sort();
     paths
 }
@@ -290,6 +307,7 @@ struct BoundedRenderBuffer(Vec<u8>);
 
 impl Write for BoundedRenderBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Extended first: the length tells the caller that the limit was the reason.
         self.0.extend_from_slice(bytes);
         match self.0.len() > RENDERED_BYTES_MAX {
             true => Err(io::Error::other("too long")),
@@ -316,6 +334,7 @@ fn error_reason(error: &Error) -> String {
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
+    // People do not know the names of slots.
     reason.replace("_slot", "value ")
 }
 

@@ -69,6 +69,7 @@ impl ConfigValue for WorkflowExpression {
 }
 
 fn report_template_error(node: &YamlNode, reader: &mut ConfigReader, error: &TemplateParseError) {
+    // The fault's own position suffices for a single line.
     let is_long =
         matches!(&node.kind, YamlKind::Scalar(scalar) if scalar.text.trim_end().contains('\n'));
     let message = match error.line.filter(|_| is_long) {

@@ -54,16 +54,20 @@ impl TemplateScope<'_> {
     }
 
     fn root_value(&self, head: &str, within: &[Option<&str>]) -> Option<Value> {
+        // An additional name hides the namespace, as it hides any other name.
         let is_holder =
             NAMESPACES.contains(&head) && !self.extra_names.iter().any(|(name, _)| *name == head);
+        // Only the parts that are named, since all outputs together may be large.
         if is_holder && within.iter().all(Option::is_some) {
             let value = |name: &str| self.find(&[head, name]).map(|value| (name.to_owned(), value));
             return Some(map_of(within.iter().flatten().filter_map(|name| value(name))));
         }
         let value = self.find(&[head])?;
+        // A context value of the same name is not an output, even if a phase has that name.
         let is_output = !is_holder && self.root_json(head).is_none();
         let wants_output = within.contains(&Some("output"));
         match is_output && wants_output {
+            // The value must work as text and as a map with `output`.
             true => Some(Value::from_object(PhaseOutputValue(value))),
             false => Some(value),
         }
@@ -96,6 +100,7 @@ impl TemplateScope<'_> {
         match head {
             _ if more.is_some() => more,
             "inputs" | "context" => Some(self.context),
+            // A key of the context must not replace a namespace.
             _ if NAMESPACES.contains(&head) => None,
             _ => self.context.get(head),
         }
@@ -103,6 +108,7 @@ impl TemplateScope<'_> {
 
     fn output(&self, name: &str, rest: &[&str]) -> Option<Value> {
         let text = self.outputs.get(name)?;
+        // An output is text and has no parts of its own.
         matches!(rest, [] | ["output"]).then(|| Value::from(text))
     }
 
@@ -121,6 +127,7 @@ impl TemplateScope<'_> {
                         text("branch")?
                     ))
                 };
+                // Without a repository the name of the file is still useful to a reader.
                 Some(Value::from(url().unwrap_or_else(|| file.clone())))
             }
             TemplateSlot::ArtifactUrl(file) => {

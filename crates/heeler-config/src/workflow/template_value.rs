@@ -34,6 +34,7 @@ pub(super) fn value_text(value: &Value) -> String {
     match value.kind() {
         ValueKind::Undefined | ValueKind::None => String::new(),
         ValueKind::Map | ValueKind::Seq | ValueKind::Iterable
+            // Both are objects of the engine, but stand for the text in them.
             if value.downcast_object_ref::<PhaseOutputValue>().is_none()
                 && value.downcast_object_ref::<RawShellValue>().is_none() =>
         {

@@ -87,6 +87,7 @@ struct TemplateTranslator<'t> {
 
 impl TemplateTranslator<'_> {
     fn parse_error(&self, message: impl Into<String>) -> TemplateParseError {
+        // The parser's own line numbers are about the translated text, which nobody has seen.
         let line = self.text[..self.at].matches('\n').count() + 1;
         TemplateParseError { message: message.into(), line: Some(line) }
     }
@@ -94,10 +95,12 @@ impl TemplateTranslator<'_> {
     fn piece(&mut self, piece: TemplatePiece<'_>) -> Result<(), TemplateParseError> {
         match piece {
             TemplatePiece::Text(text) | TemplatePiece::Raw(text) => {
+                // Raw text is part of the command as well, and may open quotes.
                 if let Some(shell) = &mut self.shell {
                     shell.read(text);
                 }
                 match piece {
+                    // The text may contain braces that minijinja would take for its own.
                     TemplatePiece::Raw(_) => self.push("{% raw %}", text, "{% endraw %}"),
                     _ => self.out.source.push_str(text),
                 }
@@ -105,11 +108,13 @@ impl TemplateTranslator<'_> {
             }
             TemplatePiece::Comment => Ok(()),
             TemplatePiece::Output(name) => {
+                // A name with a hyphen is no name in minijinja.
                 let slot = self.slot(TemplateSlot::Output(name.to_owned()));
                 self.print(&slot)
             }
             TemplatePiece::Print(code) => self.expression(code),
             TemplatePiece::Block(code) => {
+                // The signs for white space control are not part of the statement.
                 self.check_block_quotes(code.trim_matches(['-', '+']).trim())?;
                 self.code(code);
                 self.push("{%", code, "%}");
@@ -120,6 +125,7 @@ impl TemplateTranslator<'_> {
 
     fn expression(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let words = code.trim();
+        // Last Light's blocks are Handlebars', which minijinja does not know.
         if let Some(condition) = words.strip_prefix("#if ") {
             return self.translate_if(condition.trim());
         }
@@ -131,10 +137,12 @@ impl TemplateTranslator<'_> {
                 self.out.source.push_str("{% endif %}");
                 return Ok(());
             }
+            // Other helpers of Handlebars; without this they would be reported as broken syntax.
             _ if word.starts_with(['#', '/']) => {
                 let message = format!("`{{{{{words}}}}}` is not known");
                 return Err(self.parse_error(message + ": write `{% for … %}` or `{% if … %}`"));
             }
+            // Only with a plain path: anything else is meant for minijinja's own filter.
             "slugify" if is_path(rest) => format!("{}|slugify", self.path(rest)),
             "branchUrl" if is_file_name(rest) => {
                 self.slot(TemplateSlot::BranchUrl(rest.to_owned()))
@@ -169,6 +177,7 @@ impl TemplateTranslator<'_> {
     /// Returns a path in minijinja's syntax: unchanged, or as a slot.
     fn path(&mut self, path: &str) -> String {
         let is_name =
+            // minijinja would take a hyphen for a minus, and a digit for an index.
             |part: &str| !part.contains('-') && !part.starts_with(|c: char| c.is_ascii_digit());
         match path.split('.').all(is_name) {
             true => path.to_owned(),
@@ -177,6 +186,7 @@ impl TemplateTranslator<'_> {
     }
 
     fn slot(&mut self, slot: TemplateSlot) -> String {
+        // The same value is prepared once, however often it is used.
         let known = self.out.slots.iter().position(|known| *known == slot);
         let number = known.unwrap_or_else(|| {
             self.out.slots.push(slot);
@@ -197,6 +207,7 @@ impl TemplateTranslator<'_> {
         let before = format!("{quote}{{{{ ");
         let code = code.trim();
         self.push(&before, code, &format!(" }}}}{quote}"));
+        // From here on the word may not begin anew, whatever the value is.
         if let Some(shell) = &mut self.shell {
             shell.read_value();
         }
@@ -207,10 +218,12 @@ impl TemplateTranslator<'_> {
     fn check_block_quotes(&mut self, code: &str) -> Result<(), TemplateParseError> {
         let Some(shell) = &self.shell else { return Ok(()) };
         let word = code.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+        // A `set` with a value is one statement and has no end.
         let is_set = word == "set" && code.contains('=');
         match word {
             "if" | "for" | "with" | "filter" | "autoescape" => self.blocks.push(shell.clone()),
             "set" if !is_set => self.blocks.push(shell.clone()),
+            // Each branch must have the same quotes, since only one of them is rendered.
             "elif" | "else" => return self.check_balance(self.blocks.last()),
             _ if word.starts_with("end") => {
                 let start = self.blocks.pop();
@@ -270,7 +283,9 @@ fn first_piece(text: &str) -> Result<(TemplatePiece<'_>, usize), String> {
             || output_name(rest).is_some()
             || shell_length_expansion(rest).is_some()
     };
+    // The first character is no mark, or it would have been found above.
     let marks = text.char_indices().map(|(at, _)| at).skip(1);
+    // Only two bytes can begin a mark, which skips most of the text cheaply.
     let end = marks.filter(|at| matches!(text.as_bytes()[*at], b'{' | b'$')).find(starts);
     let end = end.unwrap_or(text.len());
     Ok((TemplatePiece::Text(&text[..end]), end))
@@ -290,6 +305,7 @@ fn raw_piece(text: &str, start: usize) -> Result<(TemplatePiece<'_>, usize), Str
     while let Some(found) = text[from..].find("{%") {
         let at = from + found;
         let inner = &text[at + 2..];
+        // A block without an end is text here, as everything within raw is.
         let end = inner.find("%}").unwrap_or(inner.len());
         if inner[..end].trim_matches(['-', '+']).trim() == "endraw" {
             return Ok((TemplatePiece::Raw(&text[start..at]), at + end + 4));
@@ -325,6 +341,7 @@ fn end_of(text: &str, end: &str) -> Option<usize> {
 /// Returns the name in `${name.output}` at the start of a text.
 pub(super) fn output_name(text: &str) -> Option<&str> {
     let (name, _) = text.strip_prefix("${")?.split_once(".output}")?;
+    // A dot within the name would make it a path.
     (is_path(name) && !name.contains('.')).then_some(name)
 }
 

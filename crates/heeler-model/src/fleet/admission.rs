@@ -25,20 +25,26 @@ impl FleetState {
             // The job was cancelled in the meantime.
             return JobDecision::Ignored;
         }
+        // From here on it waits again, whichever way the decision goes, until a run is recorded.
         self.jobs.set_stage(&start.job, JobStage::Waiting);
         let known = self.jobs.get(&start.job).map(|job| &job.request);
         let Some(request) = start.new.as_ref().map(|new| &new.request).or(known).cloned() else {
             return JobDecision::Ignored;
         };
         let refused = match self.rules.job_limits(&request) {
+            // The config may have been reloaded while the run was prepared.
             None => Some(FleetRefusal::AgentGone(request.agent.to_string())),
             Some(_) if is_new => self.admission_refusal(&request),
+            // A queued job was admitted before; a budget that is spent since then only lets it
+            // wait.
             Some(_) => None,
         };
         if let Some(refused) = refused {
             return self.refuse_or_fail(&start, refused, step);
         }
         let budget = start.budget.map(|budget| (budget, budget - start.spent));
+        // A rest below the smallest reservation cannot pay for a reply; a smaller budget is a
+        // choice.
         if let Some((budget, left)) = budget
             && left < RESERVATION_MIN.min(budget)
         {
@@ -78,6 +84,7 @@ impl FleetState {
         step: &mut FleetStep,
     ) -> JobDecision {
         if start.new.is_some() {
+            // The caller gets the refusal as its reply, so no record of the job is needed.
             return JobDecision::Refused(refused);
         }
         self.fail_job(&start.job, refused.to_string(), step);
@@ -94,11 +101,14 @@ impl FleetState {
     ) -> Result<Option<ReservationRecord>, WaitReason> {
         let agent = request.agent.to_string();
         let uses_model = self.rules.job_limits(request).is_some_and(|limits| limits.uses_model);
+        // A command has no cost that could replace a reservation.
         if !uses_model {
             return Ok(None);
         }
         match self.ledger.check_budget(&agent, left) {
             BudgetDecision::Unlimited => Ok(None),
+            // The day is fixed here, so that a run across midnight is paid by the day that granted
+            // it.
             BudgetDecision::Reserve(micros) => {
                 let day = self.rules.day_of(now);
                 Ok(Some(ReservationRecord { run: start.run, agent, day, micros }))
@@ -118,6 +128,8 @@ impl FleetState {
     ) -> JobDecision {
         let JobStart { job, run, new, uses_persistent_session, .. } = start;
         let reserved = reservation.as_ref().map(|it| it.micros);
+        // The run gets the smaller amount, so it exceeds neither its job's budget nor the
+        // reservation.
         let budget = match (left, reserved) {
             (Some(left), Some(reserved)) => Some(left.min(reserved)),
             (left, reserved) => left.or(reserved),
@@ -133,6 +145,7 @@ impl FleetState {
         } else {
             self.jobs.set_stage(&job, JobStage::Running);
         }
+        // The ledger must count it before the next decision of the same transaction.
         if let Some(reservation) = &reservation {
             self.ledger.reserve(&reservation.agent, reservation.micros);
         }
@@ -147,9 +160,12 @@ impl FleetState {
             since: now,
         };
         self.add_run(run, live);
+        // The error of the last run would otherwise be reported as that of this run.
         if let Some(part) = self.open_part_mut(&job) {
             part.error = None;
         }
+        // The run is on record before its runner starts, so no crash leaves a runner without a
+        // record.
         step.changes.push(FleetChange::StartRun { job, run, reservation });
         step.effects.push(FleetEffect::LaunchRun(run));
         JobDecision::Started { budget }
@@ -165,6 +181,7 @@ impl FleetState {
         now: Timestamp,
         step: &mut FleetStep,
     ) -> Option<FleetRefusal> {
+        // A queued job keeps its place and its expiry; only the reason and the time may change.
         let Some(new) = start.new else {
             self.requeue(&start.job, &reason, not_before, step);
             return None;
@@ -189,6 +206,7 @@ impl FleetState {
     ) {
         let Some(job) = self.jobs.get(job) else { return };
         let reason = reason.to_string();
+        // An attempt that changes nothing writes nothing: blocked jobs are tried again often.
         if job.entry.reason != reason || job.entry.not_before != not_before {
             let entry = QueuedJobRecord { reason, not_before, ..job.entry.clone() };
             self.jobs.replace_entry(entry.clone());
@@ -210,6 +228,7 @@ impl FleetState {
                 requester: requester.map(|live| live.agent.clone()),
             });
         }
+        // Only new jobs are refused. A queue that shrinks by a reload keeps the jobs that it has.
         let limit = self.rules.queue_max;
         (self.jobs.waiting_len() >= limit)
             .then(|| FleetRefusal::QueueFull { reason: reason.clone(), limit })

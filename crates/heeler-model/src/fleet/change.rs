@@ -133,6 +133,7 @@ impl WorkflowRunRecord {
     pub(super) fn of_run(run: &WorkflowRun, before: WorkflowRunStatus) -> WorkflowRunRecord {
         WorkflowRunRecord {
             status: run.status,
+            // Set only in the step that ends the run, so its end is recorded and announced once.
             has_ended: run.status.is_final() && !before.is_final(),
             current_phase: run.current_phase.clone(),
             error: run.error.clone(),

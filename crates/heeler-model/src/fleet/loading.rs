@@ -78,10 +78,12 @@ impl FleetState {
     pub fn restore_unredacted(&mut self, before: &FleetState) {
         self.held_jobs.clone_from(&before.held_jobs);
         self.is_queue_held = before.is_queue_held;
+        // Rows hold redacted requests; a job that continues in this process needs the real ones.
         self.jobs.restore_requests(&before.jobs);
         self.is_stopping = before.is_stopping;
         for (id, active) in &mut self.workflow_runs {
             if let Some(known) = before.workflow_runs.get(id) {
+                // Inputs are stored redacted too.
                 active.state.context.clone_from(&known.state.context);
             }
         }
@@ -89,6 +91,7 @@ impl FleetState {
 
     /// Adds past spending of an agent.
     pub fn load_spending(&mut self, agent: &str, today: i64, total: i64) {
+        // The ledger adds the amount to the total as well, so only the rest is added below.
         self.ledger.spend(agent, self.ledger.day(), today);
         // The exact day does not matter for the total.
         self.ledger.spend(agent, Date::MIN, total - today);
@@ -101,6 +104,7 @@ impl FleetState {
 
     /// Adds a run that has no committed result.
     pub fn load_run(&mut self, run: RunId, live: UnfinishedRun) {
+        // The reservation is on record with the run, and counts until the run has ended.
         if let Some((_, micros)) = live.reservation {
             self.ledger.reserve(&live.agent, micros);
         }

@@ -54,11 +54,15 @@ struct ScheduleJobs {
 impl JobQueue {
     /// Inserts or replaces a job.
     pub(super) fn insert(&mut self, job: UnfinishedJob) {
+        // A replaced job must not stay in the order or be counted twice.
         self.remove(&job.entry.job.clone());
         self.count(&job, 1);
         match job.stage {
             JobStage::Waiting => drop(self.waiting.insert(rank(&job.entry))),
+            // A job in preparation counts for the limits: otherwise two of them pass the same
+            // check.
             JobStage::Preparing => self.increment_active(&concurrency_key(&job.request)),
+            // A running job is counted by its run.
             JobStage::Running => {}
         }
         self.jobs.insert(job.entry.job.clone(), job);
@@ -79,15 +83,18 @@ impl JobQueue {
         let Some(key) = schedule_of(&job.request) else { return };
         let counts = self.per_schedule.entry(key.clone()).or_default();
         counts.all = counts.all.saturating_add_signed(by);
+        // Jobs that a person requested do not hold back the queued jobs of due times.
         if job.stage != JobStage::Waiting && is_due_job(&job.request) {
             counts.started = counts.started.saturating_add_signed(by);
         }
+        // Keys without jobs are removed, because `has_job_of` only looks for the key.
         if counts.all == 0 {
             self.per_schedule.remove(&key);
         }
     }
 
     pub(super) fn set_stage(&mut self, job: &JobId, stage: JobStage) {
+        // Removed and inserted, so that order and counts always follow the stage.
         if let Some(job) = self.remove(job) {
             self.insert(UnfinishedJob { stage, ..job });
         }
@@ -122,6 +129,7 @@ impl JobQueue {
 
     /// Returns true if an earlier job of the same schedule is being prepared or running.
     pub(super) fn is_behind_earlier(&self, job: &UnfinishedJob) -> bool {
+        // A request by a person does not wait for the schedule's earlier job.
         let key = schedule_of(&job.request).filter(|_| is_due_job(&job.request));
         key.and_then(|key| self.per_schedule.get(&key)).is_some_and(|counts| counts.started > 0)
     }
@@ -140,8 +148,11 @@ impl JobQueue {
 
     pub(super) fn decrement_active(&mut self, key: &str) {
         if let Some(count) = self.active.get_mut(key) {
+            // Saturating, because a count that is off must not make all later starts impossible.
             *count = count.saturating_sub(1);
             if *count == 0 {
+                // The map has only active keys, so that `active_where` does not visit every agent
+                // ever seen.
                 self.active.remove(key);
             }
         }
@@ -150,6 +161,8 @@ impl JobQueue {
     /// Copies unredacted requests of the same jobs.
     pub(super) fn restore_requests(&mut self, before: &JobQueue) {
         for (id, job) in &mut self.jobs {
+            // A job whose stored request differs was changed since, and the old secrets do not
+            // belong to it.
             let is_same =
                 |known: &&UnfinishedJob| known.entry.request_json == job.entry.request_json;
             if let Some(known) = before.jobs.get(id).filter(is_same) {
@@ -163,12 +176,15 @@ impl JobQueue {
 /// runs in an agent's name does not count for the agent's own limit, only for the fleet's.
 pub fn concurrency_key(request: &JobRequest) -> String {
     match request.runs_no_agent() {
+        // The suffix keeps the path of the subfleet intact, so fleet limits still count the
+        // command.
         true => format!("{} (in its name)", request.agent),
         false => request.agent.to_string(),
     }
 }
 
 fn rank(entry: &QueuedJobRecord) -> QueueRank {
+    // The ID makes the order total: two jobs may have been requested at the same time.
     (Reverse(entry.priority), entry.requested_at, entry.job.clone())
 }
 

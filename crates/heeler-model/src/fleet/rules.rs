@@ -106,6 +106,7 @@ impl FleetRules {
             true => JobLimits {
                 agent,
                 max_concurrent: None,
+                // A simulated part may report a cost, so it needs a reservation.
                 uses_model: is_simulated && !is_command,
                 job_budget: None,
             },
@@ -120,9 +121,11 @@ impl FleetRules {
 
     /// Returns the queue priority of a job.
     pub(super) fn priority_of(&self, request: &JobRequest) -> i64 {
+        // The job will be failed; until then it keeps the priority that its request named.
         let Some(agent) = self.agents.get(request.agent.as_str()) else { return request.priority };
         let schedule = request.schedule.as_ref().and_then(|name| agent.schedules.get(name));
         let own = schedule.map_or(agent.priority, |schedule| schedule.priority);
+        // Saturating, because a request may name any number.
         request.priority.saturating_add(own)
     }
 
@@ -134,10 +137,13 @@ impl FleetRules {
         schedule: Option<&str>,
         is_workflow_part: bool,
     ) -> RerunPolicy {
+        // A new run of it could not be prepared anyway.
         let Some(agent) = self.agents.get(agent) else { return RerunPolicy::NEVER };
         let schedule = schedule.and_then(|name| agent.schedules.get(name));
         let policy = schedule.map_or(agent.reruns, |schedule| schedule.reruns);
         match is_workflow_part {
+            // Interruptions and limits still lead to another run: they are not the part's own
+            // failure.
             true => RerunPolicy { retries_max: 0, ..policy },
             false => policy,
         }

@@ -34,11 +34,13 @@ impl FleetState {
         let live = self.remove_run(facts.run);
         let reservation = live.as_ref().and_then(|live| live.reservation);
         let settlement = BudgetSettlement::of_result(facts.result, reservation, &self.rules.zone);
+        // The cost replaces the reservation; both at once would count the money twice.
         if let Some(released) = settlement.released {
             self.ledger.release(facts.agent, released);
         }
         self.ledger.spend(facts.agent, settlement.day, settlement.spent);
         let decision = match facts.is_cancelled {
+            // A person does not expect a cancelled job to return.
             true => RerunDecision::Finish,
             false => {
                 let policy =
@@ -47,6 +49,7 @@ impl FleetState {
             }
         };
         let spent = settlement.spent;
+        // The end of the run is stored before its consequences, which refer to it.
         step.changes.push(FleetChange::EndRun { run: facts.run, decision, settlement });
         match decision {
             RerunDecision::Finish => {
@@ -55,6 +58,7 @@ impl FleetState {
                 self.finish_part(&facts, spent, step);
             }
             RerunDecision::Rerun { at, kind } => {
+                // The figures go to the part, because any later event may end its job.
                 self.note_part_run(&facts, spent);
                 self.queue_rerun(&facts, at, kind, now, step);
             }
@@ -69,6 +73,7 @@ impl FleetState {
         let (result, status) = (facts.result, facts.result.job_status());
         if self.open_part_mut(facts.job).is_none() {
             if status == JobStatus::Completed {
+                // The workflow run has ended, so nobody judges this output; the journal says so.
                 step.changes.push(FleetChange::RecordUnjudgedPart { job: facts.job.clone() });
             }
             return;
@@ -89,6 +94,7 @@ impl FleetState {
     fn note_part_run(&mut self, facts: &RunEndFacts<'_>, spent: i64) {
         let Some(part) = self.open_part_mut(facts.job) else { return };
         part.spent = part.spent.saturating_add(spent);
+        // A run without output must not hide what an earlier run reported.
         if let Some(output) = &facts.result.output {
             part.output = Some(output.clone());
         }
@@ -104,11 +110,13 @@ impl FleetState {
         now: Timestamp,
         step: &mut FleetStep,
     ) {
+        // A request that cannot be read is not loaded, but its run is, and ends here.
         let Some(mut job) = self.jobs.remove(facts.job) else {
             let why = "it cannot continue: its request is not stored".to_owned();
             self.fail_job(facts.job, why, step);
             return;
         };
+        // Only a session that can be resumed justifies a prompt that refers to earlier work.
         let session = facts.result.session.as_ref().filter(|session| session.resumable);
         let prompt = match kind {
             RerunKind::StartAgain | RerunKind::Retry { .. } => None,
@@ -121,14 +129,17 @@ impl FleetState {
             // The original prompt may hold secrets; these fixed prompts do not.
             job.entry.request_json = serde_json::to_string(&job.request).expect("it is JSON");
         }
+        // The usage limit of many jobs resets at the same moment; they must not all start then.
         let mut not_before = at;
         if kind == RerunKind::ResumeAfterReset {
             not_before = later(at, reset_jitter(facts.job, at.duration_since(now)));
+            // The whole credential is parked, as the limit is the account's and not the agent's.
             self.park_credential(facts, at, now, step);
         }
         job.stage = JobStage::Waiting;
         job.entry.reason = rerun_reason(facts.result, at, kind);
         job.entry.not_before = Some(not_before);
+        // The time for which the job is put off does not count as waiting.
         job.entry.expires_at = Some(later(not_before, self.rules.queue_wait_max));
         step.changes.push(FleetChange::PutQueueEntry(job.entry.clone()));
         self.jobs.insert(job);
@@ -147,7 +158,9 @@ impl FleetState {
         let error = facts.result.error.as_ref();
         let known = self.parked.get(&credential);
         let record = ParkedCredentialRecord {
+            // A second message may name an earlier time; the later one is the safe one.
             until: known.map_or(until, |known| known.until.max(until)),
+            // An expired record is about an earlier limit, so its beginning does not count.
             since: known.filter(|known| known.until > now).map_or(now, |known| known.since),
             credential: credential.clone(),
             reason: error.map_or("a usage limit", |error| error.message.as_str()).to_owned(),
@@ -174,8 +187,10 @@ fn rerun_reason(result: &RunResult, at: Timestamp, kind: RerunKind) -> String {
 /// Returns the delay of a job after a limit's reset. It differs between jobs and is at most the
 /// time that the job waits for the reset.
 fn reset_jitter(job: &JobId, wait: SignedDuration) -> Duration {
+    // A hash instead of a random number: the step must be repeatable.
     let mut hasher = DefaultHasher::new();
     job.as_str().hash(&mut hasher);
+    // The wait may be negative if the reset has passed; it is then no wait.
     let most = Duration::try_from(wait).unwrap_or_default().min(AFTER_RESET_SPREAD);
     let most = most.as_millis() as u64;
     Duration::from_millis(hasher.finish() % (most + 1))

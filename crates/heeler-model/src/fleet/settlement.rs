@@ -31,6 +31,7 @@ impl BudgetSettlement {
                 .map_or_else(|| result.finished_at.to_zoned(zone.clone()).date(), |(day, _)| day),
             spent: match result.cost.usd {
                 Some(usd) => micros(usd),
+                // The cost is unknown; counting nothing would let a budget be exceeded (P8).
                 None => reserved.unwrap_or(0),
             },
         }

@@ -89,6 +89,7 @@ impl FleetRefusal {
                 "heeler costs shows the spending; `budget` in the config sets the limit".to_owned(),
             ),
             FleetRefusal::WaitsForRequester { requester, .. } => {
+                // The requester's name is unknown if its run has ended in the meantime.
                 let requester = requester.as_deref().unwrap_or("the agent that asks");
                 Some(format!(
                     "set `budget.job` of {requester} to less than the fleet's or its own `day` and \
@@ -140,6 +141,7 @@ fn budget_text(agent: &str, decision: BudgetDecision) -> String {
         BudgetDecision::AllReserved => {
             "the rest of its budget is reserved by other runs".to_owned()
         }
+        // Neither is a reason to wait, so no text ever shows them.
         BudgetDecision::Unlimited | BudgetDecision::Reserve(_) => String::new(),
     }
 }

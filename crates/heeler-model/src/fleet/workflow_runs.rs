@@ -72,6 +72,7 @@ impl FleetState {
         match event {
             WorkflowEvent::Start(active) => self.start_workflow_run(id, *active, step),
             WorkflowEvent::Retry { active, from } => {
+                // A job that still ends would close a part of the new attempt.
                 if active.state.has_open_parts() {
                     return WorkflowDecision::PartsEnding;
                 }
@@ -102,6 +103,7 @@ impl FleetState {
                 self.cancel_workflow_run(id, request, is_cancelled, step)
             }
             WorkflowEvent::Fail { why } => {
+                // Removed first: the ends of its jobs must not advance a run that failed.
                 self.workflow_runs.remove(id);
                 step.changes.push(FleetChange::FailWorkflowRun { run: id.clone(), why });
                 self.stop_workflow_jobs(id, false, step);
@@ -123,6 +125,7 @@ impl FleetState {
         active.state.status = status;
         step.changes.push(FleetChange::CreateWorkflowRun { run: id.clone(), status });
         self.workflow_runs.insert(id.clone(), active);
+        // A queued run begins nothing, so there is no progress to record.
         match status {
             WorkflowRunStatus::Running => {
                 self.advance_and_record(id, WorkflowStepEvent::Continue, step)
@@ -136,8 +139,10 @@ impl FleetState {
         while !self.is_queue_held && !self.is_stopping && self.has_workflow_capacity() {
             let waiting = self.workflow_runs.iter();
             let waiting = waiting.filter(|(_, it)| it.state.status == WorkflowRunStatus::Queued);
+            // By age, then ID, so that a crash does not change the order.
             let first = waiting.min_by_key(|(id, it)| (it.started_at, (*id).clone()));
             let Some(id) = first.map(|(id, _)| id.clone()) else { break };
+            // Set before the step, because a queued run begins no parts.
             if let Some(active) = self.workflow_runs.get_mut(&id) {
                 active.state.status = WorkflowRunStatus::Running;
             }
@@ -147,6 +152,7 @@ impl FleetState {
 
     fn has_workflow_capacity(&self) -> bool {
         let running = self.workflow_runs.values();
+        // Paused runs do not count: a run may wait for a person for weeks.
         let running = running.filter(|it| it.state.status == WorkflowRunStatus::Running).count();
         self.rules.workflow_runs_max.is_none_or(|most| running < most as usize)
     }
@@ -162,6 +168,7 @@ impl FleetState {
         if self.workflow_runs.contains_key(id) {
             return self.advance_and_record(id, WorkflowStepEvent::Cancel { by, now }, step);
         }
+        // A second cancellation, now without patience, of a run that is off the list already.
         let is_ending = now && is_cancelled && self.jobs_of_workflow_run(id).next().is_some();
         if !is_ending {
             return WorkflowDecision::NotActive;
@@ -188,6 +195,7 @@ impl FleetState {
         let Some(before) = self.workflow_runs.get(id).map(|active| active.state.status) else {
             return WorkflowDecision::NotActive;
         };
+        // The jobs end before the record is made, because their ends change its figures.
         if let Some(now) = self.advance(id, event, step) {
             self.stop_workflow_jobs(id, now, step);
         }
@@ -206,6 +214,7 @@ impl FleetState {
         let is_off = |gate: &str| rules.disabled_gates.contains(gate);
         let context = WorkflowStepContext { run: id.as_str(), is_gate_disabled: &is_off };
         let outcome = active.state.step(event, &context);
+        // Without this the rest of a large step would wait for an unrelated event.
         active.has_ready_parts = outcome.has_more;
         let workflow = Arc::clone(&active.state.workflow);
         let mut stop = None;
@@ -234,6 +243,7 @@ impl FleetState {
         let record = WorkflowRunRecord::of_run(&active.state, before);
         step.changes
             .push(FleetChange::UpdateWorkflowRun { run: id.clone(), record: Box::new(record) });
+        // Dropped only after its record was made; the database has the rest.
         if status.is_final() {
             self.workflow_runs.remove(id);
         }
@@ -242,6 +252,8 @@ impl FleetState {
 
     /// Reports the end of a part's job to its workflow run, in the step that ends the job.
     pub(super) fn end_part(&mut self, job: &JobId, end: PartJobEnd, step: &mut FleetStep) {
+        // A part is closed without a record in `stop_workflow_jobs`, whose caller makes one for
+        // all.
         if let Some((id, before)) = self.close_part(job, end, step) {
             self.record_workflow_run(&id, before, step);
         }
@@ -253,10 +265,12 @@ impl FleetState {
         end: PartJobEnd,
         step: &mut FleetStep,
     ) -> Option<(WorkflowRunId, WorkflowRunStatus)> {
+        // The daemon cancels jobs when it stops. That is no decision about the part.
         let is_stopped = self.is_stopping && end.status == JobStatus::Cancelled;
         let (id, active) =
             self.workflow_runs.iter_mut().find(|(_, it)| it.open_parts.contains_key(job))?;
         let (id, before) = (id.clone(), active.state.status);
+        // Removed before the step, so that no second end of the job closes the part again.
         let open = active.open_parts.remove(job)?;
         let outcome = PartOutcome::from_job(end.status, Some(end.reason), end.is_interrupted)?;
         // A failing command is a negative result of a check, not an error.
@@ -268,6 +282,7 @@ impl FleetState {
             seq: open.seq,
             job: job.clone(),
             outcome,
+            // The last run may have ended before it said anything.
             output: end.output.or(open.output),
             error: end.error.filter(|_| !said_no),
             micros: open.spent.saturating_add(end.spent),
@@ -284,6 +299,7 @@ impl FleetState {
 
     /// Cancels the jobs of a run that has ended, and withdraws its questions.
     fn stop_workflow_jobs(&mut self, id: &WorkflowRunId, now: bool, step: &mut FleetStep) {
+        // Collected first, because cancelling changes the list.
         let jobs: Vec<JobId> = self.jobs_of_workflow_run(id).cloned().collect();
         let request = CancelRequest { now, by: format!("the end of {id}") };
         for job in jobs {
@@ -316,6 +332,7 @@ impl FleetState {
     /// Lists the workflow runs that can continue immediately.
     pub fn runnable_workflow_runs(&self) -> Vec<WorkflowRunId> {
         let ready = self.workflow_runs.iter();
+        // A held fleet begins nothing new, and a workflow run's next part would be new.
         let ready = ready.filter(|(_, it)| it.has_ready_parts && !self.is_queue_held);
         ready.map(|(id, _)| id.clone()).collect()
     }

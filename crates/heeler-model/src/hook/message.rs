@@ -38,6 +38,7 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
         .into_iter()
         .map(|it| json!({"title": it.title, "value": it.value, "short": it.is_short}))
         .collect();
+    // Names are cut before they are escaped, so that no escape is cut in half.
     let name = slack_escaped(&truncate_utf16(name(context), NAME_MAX));
     let ended = parse_iso(&context.job.completed_at).map_or(0, |at| at.as_second());
     let mut attachment = json!({
@@ -59,6 +60,7 @@ pub fn slack_message(channel: &str, context: &HookContext) -> Json {
 /// Returns the request body of Discord's "create message".
 pub fn discord_message(context: &HookContext) -> Json {
     let fields = fields(context, str::to_owned);
+    // Discord limits the embed as a whole, so the description gets what the fields leave.
     let others: usize = fields.iter().map(|it| utf16_len(it.title) + utf16_len(&it.value)).sum();
     let left = DISCORD_EMBED_MAX - others - utf16_len(title(context.event)) - utf16_len(FOOTER);
     let fields: Vec<Json> = fields
@@ -89,6 +91,7 @@ fn fields(context: &HookContext, escaped: impl Fn(&str) -> String) -> Vec<HookMe
     };
     let mut fields = vec![
         line("Agent", name(context)),
+        // The ID is safe text and needs no escape.
         HookMessageField { title: "Job", value: format!("`{}`", job.id), is_short: true },
         line("Duration", &format_duration(job.duration_ms)),
     ];
@@ -106,6 +109,7 @@ fn fields(context: &HookContext, escaped: impl Fn(&str) -> String) -> Vec<HookMe
 }
 
 fn name(context: &HookContext) -> &str {
+    // An agent without a display name.
     match context.agent.name.trim() {
         "" => &context.agent.id,
         name => name,
@@ -133,6 +137,7 @@ fn color(event: HookEvent) -> u32 {
 
 /// Escapes text by Slack's rules, so that an agent's output cannot link or mention `<!channel>`.
 fn slack_escaped(text: &str) -> String {
+    // The ampersand comes first, or it would escape the other escapes.
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
@@ -148,6 +153,7 @@ fn truncate_utf16(text: &str, max: usize) -> String {
     let mut left = max - utf16_len(ELLIPSIS);
     let kept = text.chars().take_while(|c| {
         let fits = c.len_utf16() <= left;
+        // Saturating, since the last character may need two units.
         left = left.saturating_sub(c.len_utf16());
         fits
     });

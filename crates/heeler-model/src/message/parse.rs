@@ -32,10 +32,12 @@ pub fn parse_line(line: &[u8]) -> AgentMessage {
     if line.iter().all(u8::is_ascii_whitespace) {
         return AgentMessage::from_body(MessageBody::Ignored { kind: "blank".to_owned() });
     }
+    // Before parsing: the parsed form may take fifty times the memory of the line.
     if has_more_values(line, VALUES_MAX) {
         return malformed(&format!("it has more than {VALUES_MAX} values"), line);
     }
     match parse_json(line) {
+        // One level less, because the fields of the line are a level themselves.
         Ok(Json::Object(fields)) if is_deeper_than(fields.values(), NESTING_MAX - 1) => {
             malformed(&format!("it nests deeper than {NESTING_MAX} levels"), line)
         }
@@ -44,6 +46,7 @@ pub fn parse_line(line: &[u8]) -> AgentMessage {
             None => read_object(fields, line),
         },
         Ok(other) => malformed(&format!("it is {}, not an object", json_kind(&other)), line),
+        // The error is that of the original line, as a person would look for it there.
         Err(error) => malformed(&format!("it is not JSON ({error})"), line),
     }
 }
@@ -54,6 +57,7 @@ pub fn parse_line(line: &[u8]) -> AgentMessage {
 fn parse_json(line: &[u8]) -> Result<Json, serde_json::Error> {
     serde_json::from_slice(line).or_else(|error| {
         let text = String::from_utf8_lossy(line);
+        // The repaired text is only tried; its own error would point to bytes that do not exist.
         serde_json::from_str(&replace_lone_surrogates(&text)).map_err(|_| error)
     })
 }
@@ -69,6 +73,7 @@ fn replace_lone_surrogates(text: &str) -> String {
             (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => (&escape[..12], 12),
             (Some(_), _) => ("\\ufffd", 6),
             (None, _) => {
+                // An escape is two characters at least, and the second one may be wide.
                 let len = escape.char_indices().nth(2).map_or(escape.len(), |(end, _)| end);
                 (&escape[..len], len)
             }
@@ -104,6 +109,7 @@ fn has_more_values(line: &[u8], most: usize) -> bool {
     for &byte in line {
         match byte {
             _ if escaped => escaped = false,
+            // A backslash outside of a string is invalid and escapes nothing.
             b'\\' if in_string => escaped = true,
             b'"' => in_string = !in_string,
             b',' | b'[' | b'{' if !in_string => count += 1,
@@ -116,6 +122,7 @@ fn has_more_values(line: &[u8], most: usize) -> bool {
 /// Returns a description of the limit that a message exceeds, if any.
 fn find_limit_violation(fields: &MessageFields) -> Option<String> {
     let message = fields.get("message").unwrap_or(&Json::Null);
+    // Older versions have the content at the top level.
     let content = message.get("content").or_else(|| fields.get("content"));
     let (blocks, tasks) = (list(content), list(fields.get("tasks")));
     if blocks.len() > BLOCKS_MAX {
@@ -123,6 +130,7 @@ fn find_limit_violation(fields: &MessageFields) -> Option<String> {
     }
     let is_long =
         |id: Option<&Json>| id.and_then(Json::as_str).is_some_and(|id| id.len() > ID_BYTES_MAX);
+    // IDs become keys in memory and parts of rows, so none may be huge.
     let of_line = ID_KEYS.iter().any(|key| is_long(fields.get(*key)));
     let within = |value: &Json| ID_KEYS.iter().any(|key| is_long(value.get(*key)));
     let too_long = of_line || within(message) || blocks.iter().chain(tasks).any(within);
@@ -147,6 +155,7 @@ const ID_KEYS: [&str; 8] = [
 
 fn is_deeper_than<'j>(values: impl IntoIterator<Item = &'j Json>, left: usize) -> bool {
     values.into_iter().any(|value| match value {
+        // The limit is checked before the descent, so the recursion itself is bounded.
         Json::Array(items) => left == 0 || is_deeper_than(items, left - 1),
         Json::Object(fields) => left == 0 || is_deeper_than(fields.values(), left - 1),
         _ => false,
@@ -176,6 +185,7 @@ fn lossy_text(line: &[u8]) -> String {
 
 fn read_object(mut fields: MessageFields, line: &[u8]) -> AgentMessage {
     let kind = take_text(&mut fields, "type").unwrap_or_default();
+    // An invalid ID is dropped; the recorder then mints one.
     let uuid = take_text(&mut fields, "uuid").and_then(|text| Uuid::try_parse(&text).ok());
     let session = take_text(&mut fields, "session_id");
     let parent_tool_use_id = take_text(&mut fields, "parent_tool_use_id");
@@ -194,7 +204,9 @@ fn read_object(mut fields: MessageFields, line: &[u8]) -> AgentMessage {
             state: string_field(&fields, "state").unwrap_or_default(),
         },
         "tool_progress" | "auth_status" => MessageBody::System { subtype: kind },
+        // The runtime handles these itself, or they only keep the connection open.
         "transcript_mirror" | "keep_alive" => MessageBody::Ignored { kind },
+        // A later version of Claude may add types; the line is shown rather than lost.
         _ => MessageBody::Unknown { kind, text: lossy_text(line) },
     };
     AgentMessage { uuid, session, parent_tool_use_id, body, fields }
@@ -224,6 +236,7 @@ fn read_system(fields: &mut MessageFields) -> MessageBody {
         | "thinking_tokens"
         | "ui_invalidate"
         | "session_state_changed"
+        // These change often and say nothing that a transcript needs.
         | "session_title_changed" => MessageBody::Ignored { kind: subtype },
         _ => MessageBody::System { subtype },
     }
@@ -236,6 +249,7 @@ fn read_task(fields: &MessageFields, subtype: String) -> SubagentTask {
         id: string_field(fields, "task_id").unwrap_or_default(),
         kind: string_field(fields, "task_type"),
         background: bool_field(fields, "is_backgrounded"),
+        // An update carries its status in a patch, other messages carry it directly.
         status: string_field(fields, "status").or_else(|| patched.map(str::to_owned)),
     }
 }
@@ -247,6 +261,7 @@ fn running_task_ids(fields: &MessageFields) -> Vec<String> {
 
 fn read_assistant(fields: &mut MessageFields) -> MessageBody {
     let failed =
+        // The stream and the session file spell the key differently.
         bool_field(fields, "is_api_error_message") || bool_field(fields, "isApiErrorMessage");
     let code = string_field(fields, "error");
     let api_error = (failed || code.is_some()).then(|| ApiError {
@@ -298,6 +313,7 @@ fn read_stream_event(fields: &mut MessageFields) -> MessageBody {
         return MessageBody::Ignored { kind: "stream_event".to_owned() };
     };
     if let Some(Json::Object(delta)) = event.get_mut("delta")
+        // Other deltas are parts of tool inputs and thoughts, which are not streamed to people.
         && delta.get("type").is_some_and(|kind| kind == "text_delta")
         && let Some(text) = take_text(delta, "text")
     {
@@ -328,6 +344,7 @@ fn read_result(fields: &MessageFields) -> TurnResult {
         terminal_reason: string_field(fields, "terminal_reason"),
         api_error_status: count_field(fields, "api_error_status"),
         api_error_type: string_field(fields, "api_error_type"),
+        // A count that does not fit is as good as unknown.
         num_turns: count_field(fields, "num_turns").and_then(|turns| i64::try_from(turns).ok()),
         queued_turns: count_field(fields, "queued_turn_count").unwrap_or(0),
     }
@@ -349,6 +366,7 @@ fn read_tool_use(fields: &mut MessageFields) -> MessageBody {
 /// Reads a standalone tool result, as older versions wrote it.
 fn read_tool_result(fields: &mut MessageFields) -> MessageBody {
     let failed = bool_field(fields, "is_error")
+        // Older versions report failure in one of three ways.
         || fields.get("success").is_some_and(|success| success == false)
         || fields.get("error").is_some_and(|error| !error.is_null());
     let content = match take_first(fields, &["result", "content"]) {

@@ -9,6 +9,7 @@ impl AgentMessage {
     /// A delta stays unchanged: it may hold only a fragment of a secret. Use
     /// [`SecretRedactor::stream`] for deltas.
     pub fn redact(&mut self, redactor: &SecretRedactor) {
+        // Most agents have no secrets, and this runs for every line.
         if redactor.is_empty() {
             return;
         }
@@ -18,6 +19,7 @@ impl AgentMessage {
             let upper = forms.each_ref().map(|form| form.to_uppercase());
             forms.iter().chain(&upper).any(|form| redactor.contains_secret(form))
         };
+        // The row then gets an ID of its own.
         self.uuid = self.uuid.take().filter(|uuid| !is_secret(uuid));
         self.session.iter_mut().for_each(|id| redactor.redact_string(id));
         self.parent_tool_use_id.iter_mut().for_each(|id| redactor.redact_string(id));
@@ -41,12 +43,14 @@ impl MessageBody {
             }
             MessageBody::Assistant(said) => {
                 redactor.redact_object(&mut said.message);
+                // All fields are named, so that a new one cannot be forgotten here.
                 said.api_error.iter_mut().for_each(|ApiError { code, kind, status: _ }| {
                     some(code);
                     some(kind);
                 });
             }
             MessageBody::User(told) => redactor.redact_object(&mut told.message),
+            // It is redacted as a stream, together with the fragments around it.
             MessageBody::Delta { text: _ } => {}
             MessageBody::Result(result) => result.redact(redactor),
             MessageBody::Retry(retry) => some(&mut retry.error),

@@ -31,6 +31,7 @@ impl CommandOutput {
 
     fn push_text(&mut self, text: &str) {
         let mut rest = text;
+        // Once the tail has text the head is final, even if a character did not fit into it.
         if self.tail.is_empty() {
             let room = HEAD_BYTES.saturating_sub(self.head.len());
             let (head, more) = text.split_at(text.floor_char_boundary(room));
@@ -47,9 +48,11 @@ impl CommandOutput {
     /// Returns the whole output, or its kept parts with a truncation notice.
     pub(super) fn text(&self) -> String {
         let CommandOutput { head, tail, truncated_chars: left_out } = self;
+        // Head and tail are adjacent as long as nothing was dropped.
         if *left_out == 0 && head.len() + tail.len() <= OUTPUT_BYTES_MAX {
             return format!("{head}{tail}");
         }
+        // A copy, because the output is asked for while the command still runs.
         let mut tail = tail.clone();
         let left_out = left_out + truncate_front(&mut tail);
         format!("{head}\n…[truncated {left_out} chars]\n{tail}")

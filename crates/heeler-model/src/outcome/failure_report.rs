@@ -21,6 +21,7 @@ impl<'t> FailureReport<'t> {
     /// Builds a report from a result.
     pub(super) fn from_result(result: &'t TurnResult, message: &'t str) -> FailureReport<'t> {
         let mut symptoms = FailureReport::from_text(message);
+        // The result's own field is reliable; a number in its text is a guess.
         symptoms.status = result.api_error_status.or(symptoms.status);
         symptoms.codes.extend(result.api_error_type.as_deref());
         symptoms
@@ -46,11 +47,13 @@ impl<'t> FailureReport<'t> {
 
     /// Adds a further error message.
     pub(super) fn add(&mut self, message: &'t str, api: &'t ApiError) {
+        // The first message is shown: later ones repeat it or add details.
         if self.message.is_empty() {
             self.message = message;
         }
         self.lowercase_text.push('\n');
         self.lowercase_text.push_str(&message.to_lowercase());
+        // Codes and numbers of the first report win, as it is the most specific one.
         self.status = self.status.or(api.status).or_else(|| find_status(&self.lowercase_text));
         self.codes.extend(api.code.as_deref());
         self.codes.extend(api.kind.as_deref());
@@ -63,6 +66,7 @@ impl<'t> FailureReport<'t> {
 
     /// Returns the class of the failure, or [`ErrorClass::AgentFailed`] if it is unknown.
     pub(super) fn class(&self) -> ErrorClass {
+        // Some failures share a status with others, and only their words tell them apart.
         let special = self.class_by_specific_phrase();
         special.or_else(|| self.class_by_status()).or_else(|| self.class_by_phrase()).unwrap_or(
             match self.status {
@@ -85,7 +89,9 @@ impl<'t> FailureReport<'t> {
             {
                 ErrorClass::SessionBusy
             }
+            // An expired login is renewed by the next start, unlike a wrong key.
             () if oauth && self.contains_any(&["expired"]) => ErrorClass::TokenExpired,
+            // The API reports this as an invalid request.
             () if self.contains_any(&["credit balance is too low"])
                 || self.has_code("billing_error") =>
             {
@@ -108,6 +114,7 @@ impl<'t> FailureReport<'t> {
             401 | 403 => ErrorClass::Authentication,
             402 => ErrorClass::Budget,
             404 => ErrorClass::ModelNotFound,
+            // The API gave up waiting for the request, which a bad connection causes.
             408 => ErrorClass::Network,
             429 => ErrorClass::RateLimited,
             529 => ErrorClass::Overloaded,
@@ -175,6 +182,7 @@ impl<'t> FailureReport<'t> {
 
     /// Returns the time at which the limit resets, if it was reported.
     pub(super) fn resets_at(&self, limit: Option<&RateLimit>) -> Option<Timestamp> {
+        // Claude reports limits that are not reached, too; their reset is not the one to wait for.
         let told = limit.filter(|limit| limit.status.as_deref() != Some("allowed"));
         let told = told.and_then(|limit| Timestamp::from_second(limit.resets_at?).ok());
         told.or_else(|| {
@@ -185,6 +193,7 @@ impl<'t> FailureReport<'t> {
         })
         .or_else(|| {
             let (_, rest) = self.lowercase_text.split_once("resets at ")?;
+            // The text was lowered for the search, and the format needs its `T` and `Z`.
             parse_iso(&rest.split_whitespace().next()?.to_uppercase())
         })
     }
@@ -222,6 +231,7 @@ fn find_status(words: &str) -> Option<u64> {
     ["api error: ", "request rejected ("].iter().find_map(|said| {
         let (_, rest) = words.split_once(said)?;
         let digits = rest.get(..3)?;
+        // A longer number is not a status.
         let ends = !rest[3..].starts_with(|c: char| c.is_ascii_alphanumeric());
         digits.parse().ok().filter(|status| ends && (400..600).contains(status))
     })
@@ -230,6 +240,7 @@ fn find_status(words: &str) -> Option<u64> {
 /// Parses `30`, `30s`, `30 seconds`, `5 minutes`, `1 hour`. A bare number is in seconds.
 fn parse_period_ms(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    // A sentence may end right after the number.
     let amount: f64 = text[..end].trim_end_matches('.').parse().ok()?;
     let unit = text[end..].trim_start();
     let unit = unit.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
@@ -237,6 +248,7 @@ fn parse_period_ms(text: &str) -> Option<u64> {
         "ms" | "millisecond" | "milliseconds" => 1.0,
         "m" | "min" | "minute" | "minutes" => 60_000.0,
         "h" | "hour" | "hours" => 3_600_000.0,
+        // Seconds are the unit of the HTTP header, and of unknown words.
         _ => 1000.0,
     };
     Some((amount * ms).round() as u64)

@@ -49,6 +49,7 @@ struct TokenCounts {
 impl RunSpending {
     /// Starts from the totals of the session's last result.
     pub(super) fn after_result(last_result: &Json) -> RunSpending {
+        // A row that cannot be read means that the earlier totals are unknown.
         let Json::Object(fields) = last_result else { return RunSpending::default() };
         RunSpending { previous_totals: Some(SessionTotals::read(fields)), ..RunSpending::default() }
     }
@@ -59,6 +60,7 @@ impl RunSpending {
     }
 
     pub(super) fn add_result(&mut self, fields: &ResultFields) {
+        // Read before the old totals are replaced, as the differences need both.
         let totals = SessionTotals::read(fields);
         let is_first = self.previous_totals.is_none();
         let before = self.previous_totals.take().unwrap_or_default();
@@ -66,15 +68,18 @@ impl RunSpending {
         // The session had costs before, and its earlier API time is unknown.
         let is_resumed = is_first && new.is_some_and(|new| *new != totals.per_model);
         let (usd, per_model) = match new {
+            // Increases that the agent reports are exact, and survive a restart of its totals.
             Some(new) => (new.values().map(figures_cost).sum(), new.clone()),
             None => {
                 (increase_since(totals.usd, before.usd), difference(&totals.per_model, &before))
             }
         };
+        // A result without either field says nothing about money, which is not the same as zero.
         if fields.contains_key("total_cost_usd") || new.is_some() {
             *self.usd.get_or_insert(0.0) += usd;
         }
         for (model, figures) in per_model {
+            // The names come from the agent, so their number must be limited.
             if self.per_model.len() >= MODELS_MAX && !self.per_model.contains_key(&model) {
                 continue;
             }
@@ -86,6 +91,7 @@ impl RunSpending {
         if fields.contains_key("duration_api_ms") && !is_resumed {
             let api_ms = match totals.api_ms.saturating_sub(before.api_ms) {
                 more @ 0.. => more,
+                // The total fell: it restarted with a new process, and counts in full.
                 _ => totals.api_ms,
             };
             add_saturating(self.api_ms.get_or_insert(0), api_ms);
@@ -132,6 +138,7 @@ impl RunCost {
     /// figures, the known values are summed.
     #[must_use]
     pub fn plus(mut self, other: &RunCost) -> RunCost {
+        // An unknown count is better than none at all if the other attempt reported one.
         let told = |a: Option<i64>, b: Option<i64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.saturating_add(b)),
             (a, b) => a.or(b),
@@ -151,6 +158,7 @@ impl RunCost {
                 figures,
             );
         }
+        // A sum with an unknown amount would be too low, and the budgets rely on it.
         self.usd = self.usd.zip(other.usd).map(|(a, b)| a + b);
         self
     }
@@ -189,6 +197,7 @@ fn difference(now: &ResultFields, before: &SessionTotals) -> ResultFields {
     let mut risen = now.clone();
     for (model, figures) in &mut risen {
         let Some(earlier) = before.per_model.get(model) else { continue };
+        // Decided for all figures together: they restart at the same moment.
         let began_anew = has_decreased(figures, earlier);
         let Json::Object(figures) = figures else { continue };
         for (key, figure) in figures.iter_mut().filter(|_| !began_anew) {
@@ -280,6 +289,7 @@ impl UsageFigure {
 }
 
 fn parse_figure(key: &str, figure: &Json) -> Option<UsageFigure> {
+    // A limit of the model is the same in each result; a sum of it means nothing.
     if MODEL_LIMIT_KEYS.contains(&key) {
         return None;
     }
@@ -287,6 +297,7 @@ fn parse_figure(key: &str, figure: &Json) -> Option<UsageFigure> {
 }
 
 fn increase_since(now: f64, before: f64) -> f64 {
+    // A total that fell has restarted from zero.
     if now < before { now } else { now - before }
 }
 

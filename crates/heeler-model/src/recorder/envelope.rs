@@ -31,6 +31,7 @@ impl TranscriptRecorder {
             _ => self.mint_row_id(now),
         };
         if let MessageBody::Init(init) = &body {
+            // Claude reports its version only here, but each row of its own files has it.
             self.version.clone_from(&init.version);
         }
         match body {
@@ -42,6 +43,7 @@ impl TranscriptRecorder {
                 }
                 let mut row = with_extra_fields(row, fields);
                 if let Some(code) = said.api_error.and_then(|error| error.code) {
+                    // A field of the line has precedence, since it is what Claude wrote.
                     row.entry("error").or_insert(code.into());
                 }
                 row
@@ -51,6 +53,7 @@ impl TranscriptRecorder {
                 row.insert("message".to_owned(), told.message.into());
                 with_extra_fields(row, fields)
             }
+            // Claude writes API errors as assistant messages, and readers of its files expect that.
             MessageBody::Error { message, code } => {
                 let mut row = self.chained_row("assistant", sub_agent, uuid, now);
                 let content = json!([{"type": "text", "text": message}]);
@@ -75,6 +78,7 @@ impl TranscriptRecorder {
                 if let Some(content) = content {
                     row.insert("content".to_owned(), content.into());
                 }
+                // Their text is in the content already, cut and free of control characters.
                 if matches!(body, MessageBody::Unknown { .. } | MessageBody::Malformed { .. }) {
                     fields.clear();
                 }
@@ -96,6 +100,7 @@ impl TranscriptRecorder {
         row.insert("type".to_owned(), kind.into());
         row.insert("uuid".to_owned(), uuid.to_string().into());
         row.insert("parentUuid".to_owned(), parent.map(|parent| parent.to_string()).into());
+        // Claude marks the rows of sub-agents in this way.
         row.insert("isSidechain".to_owned(), sub_agent.is_some().into());
         self.add_common_fields(row, sub_agent, now)
     }
@@ -140,8 +145,10 @@ fn with_extra_fields(mut row: RowFields, rest: RowFields) -> RowFields {
     for (key, value) in rest {
         let renamed = KEY_RENAMES.iter().find(|(stream, _)| *stream == key);
         let key = renamed.map_or(key, |(_, file)| (*file).to_owned());
+        // Fields of the envelope were inserted first and win over those of the agent.
         row.entry(key).or_insert(value);
     }
+    // An agent that writes these keys could forge counts, failures or snapshots.
     for ours in HEELER_KEYS {
         row.shift_remove(ours);
     }
@@ -244,6 +251,7 @@ fn describe_retry(retry: &ApiRetry) -> String {
     let what = match (&retry.error, retry.status) {
         (Some(error), Some(status)) => format!("{status} {error}"),
         (None, Some(status)) => status.to_string(),
+        // Claude says `unknown` for a lost connection, which says nothing to people.
         (Some(error), None) if error != "unknown" => error.clone(),
         (_, None) => "connection lost or refused".to_owned(),
     };
@@ -260,6 +268,7 @@ fn describe_task(task: &SubagentTask, fields: &RowFields) -> String {
     let kind = match task.kind.as_deref() {
         Some("local_bash") => "background command",
         Some("local_agent") => "sub-agent",
+        // The kind may be missing; only sub-agents have a type of their own.
         _ if fields.contains_key("subagent_type") => "sub-agent",
         _ => "task",
     };

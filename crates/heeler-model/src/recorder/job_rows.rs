@@ -70,9 +70,11 @@ const USAGE_KEYS: [&str; 4] =
 impl TranscriptRecorder {
     /// Returns the job rows of a session row, and remembers state for later rows.
     pub(super) fn job_rows(&mut self, row: &Json, at: Timestamp) -> Vec<Json> {
+        // Counted for every row, so that replaying a transcript gives the same numbers.
         let begins = self.message_counter.count_row(row);
         let mut rows = JobRowBuilder::new(row);
         match string_field(row, "type") {
+            // Before the API error below: Heeler's failure rows have that mark too.
             Some("assistant") if row[FAILURE_KEY].is_object() => {
                 rows.push(failure_row(row, self.reported_error.as_deref()));
             }
@@ -81,6 +83,7 @@ impl TranscriptRecorder {
                 rows.push(error_row(row));
             }
             Some("assistant") => {
+                // The agent continued, so its earlier error is not the reason of a failure.
                 self.reported_error = None;
                 self.assistant_rows(row, begins, at, &mut rows);
             }
@@ -107,6 +110,7 @@ impl TranscriptRecorder {
         let is_main = row["parent_tool_use_id"].is_null();
         let mut usage = self.unreported_usage(message);
         let has_usage = usage.is_some();
+        // A sub-agent has a context of its own.
         if is_main {
             self.estimate_tokens(message, begins);
         }
@@ -117,6 +121,7 @@ impl TranscriptRecorder {
                 ContentPart::ToolResult(block) => rows.push(self.tool_result_row(block, None, at)),
             }
         }
+        // Only if a row took the usage; otherwise a later row of the message still needs it.
         if has_usage && usage.is_none() {
             self.usage_reported_for = message["id"].as_str().map(str::to_owned);
         }
@@ -133,6 +138,7 @@ impl TranscriptRecorder {
         let message = &row["message"];
         let why = string_field(&row[INTERRUPTION_KEY], "message");
         if row["parent_tool_use_id"].is_null() {
+            // Tool results are sent to the model as well, and count before the API reports them.
             self.estimate_tokens(message, false);
         }
         let mut told = String::new();
@@ -143,6 +149,7 @@ impl TranscriptRecorder {
                 kind => append_line(&mut told, &format!("[{kind}]")),
             }
         }
+        // Claude attributes the interruption to the user, which would mislead the reader.
         if let Some(why) = why.filter(|_| is_user_interruption(&told)) {
             rows.push(row_fields([
                 ("type", "system".into()),
@@ -155,6 +162,7 @@ impl TranscriptRecorder {
                 ("subtype", "user_input".into()),
                 ("content", truncate_text(&told, JOB_TEXT_BYTES_MAX).into()),
             ]);
+            // Claude adds such messages itself, for example after a background task.
             if is_true(&row["isSynthetic"]) {
                 told.insert("synthetic".to_owned(), true.into());
             }
@@ -185,6 +193,7 @@ impl TranscriptRecorder {
         let id = block["tool_use_id"].as_str();
         let call = id.and_then(|id| self.open_calls.shift_remove(id));
         if let Some(id) = id {
+            // A sub-agent ends with the result of the call that began it.
             self.last_of_sub_agent.shift_remove(id);
         }
         let failed = is_true(&block["is_error"]);
@@ -202,6 +211,7 @@ impl TranscriptRecorder {
         if let Some(OpenToolCall { tool, at: asked_at }) = call {
             row.insert("tool_name".to_owned(), tool.into());
             let millis = at.as_millisecond().saturating_sub(asked_at.as_millisecond());
+            // A clock that was set back must not give a negative duration.
             row.insert("duration_ms".to_owned(), millis.max(0).into());
         }
         row
@@ -210,6 +220,7 @@ impl TranscriptRecorder {
     /// Takes the API's token count of a turn with a single reply. For several, only a sum is known.
     fn estimate_tokens_from_result(&mut self, row: &Json) {
         let sent = tokens_sent(&row["usage"]);
+        // With several requests the usage is their sum, which is larger than the context.
         if sent > 0 && row["num_turns"] == 1 && row["subtype"] == "success" {
             let said = row["usage"]["output_tokens"].as_u64().unwrap_or(0);
             self.tokens = sent.saturating_add(said);
@@ -221,10 +232,12 @@ impl TranscriptRecorder {
     fn estimate_tokens(&mut self, message: &Json, begins: bool) {
         if begins {
             match tokens_sent(&message["usage"]) {
+                // Some replies have no usage; the estimate then goes on from the last known size.
                 0 => {}
                 context => self.tokens = context,
             }
         }
+        // Four bytes per token is the usual ratio for English text and code.
         let said = json_size(&message["content"]) as u64 / 4;
         self.tokens = self.tokens.saturating_add(said);
     }
@@ -253,6 +266,7 @@ impl JobRowBuilder {
             }
         }
         let uuid = string_field(row, "uuid").and_then(|uuid| Uuid::try_parse(uuid).ok());
+        // Rows from elsewhere may lack an ID; their job rows then have none either.
         JobRowBuilder { uuid, shared, rows: Vec::new() }
     }
 
@@ -288,13 +302,16 @@ fn content_parts(content: &Json) -> Vec<ContentPart<'_>> {
     let mut said = String::new();
     for block in blocks(content) {
         let part = match block_kind(block) {
+            // Thoughts are in the session transcript; job rows are what the agent said and did.
             "thinking" | "redacted_thinking" => continue,
             "tool_use" | "server_tool_use" | "mcp_tool_use" => ContentPart::ToolCall(block),
+            // Server tools have results of their own types, such as `web_search_tool_result`.
             kind if kind.ends_with("tool_result") => ContentPart::ToolResult(block),
             "text" => {
                 append_line(&mut said, block_text(block));
                 continue;
             }
+            // A block of a kind that is not known yet should at least be visible.
             kind => {
                 append_line(&mut said, &format!("[{kind}]"));
                 continue;
@@ -335,6 +352,7 @@ pub fn full_text(session_row: &Json, job_row: Uuid) -> Option<String> {
 pub fn nth_uuid(uuid: Uuid, n: usize) -> Uuid {
     match n {
         0 => uuid,
+        // Computed, so that a replay after a crash gives the same IDs.
         n => uuid::Builder::from_custom_bytes(uuid.as_u128().wrapping_add(n as u128).to_be_bytes())
             .into_uuid(),
     }
@@ -361,6 +379,7 @@ fn failure_row(row: &Json, told: Option<&str>) -> RowFields {
     for key in ["recoverable", "retry_after_ms", "resets_at", "messages_received", "cure"] {
         error.insert(key.to_owned(), failure[key].clone());
     }
+    // The agent's own error row has the same text already; the class and advice say more.
     if let (Some(class), Some(cure)) =
         (string_field(failure, "class"), string_field(failure, "cure"))
         && told.map(str::trim) == string_field(failure, "message")
@@ -439,6 +458,7 @@ fn failed_servers(init: &Json) -> impl Iterator<Item = &str> {
 fn copy_scalars(from: &Json, keys: &[&str], to: &mut RowFields) {
     for &key in keys {
         let kept = match &from[key] {
+            // Only scalars: a nested value may be of any size.
             Json::String(text) => truncate_short(text).into(),
             value @ (Json::Number(_) | Json::Bool(_)) => value.clone(),
             _ => continue,
@@ -460,6 +480,7 @@ fn usage(usage: &Json) -> Option<Json> {
 fn blocks(content: &Json) -> &[Json] {
     match content {
         Json::Array(blocks) => blocks,
+        // A message without content has no blocks.
         Json::Null => &[],
         other => std::slice::from_ref(other),
     }
@@ -484,6 +505,7 @@ fn result_text(content: &Json) -> String {
     for block in blocks(content) {
         match block_kind(block) {
             "text" => append_line(&mut text, block_text(block)),
+            // A block without a type is shown as it is, since any of its keys may hold the text.
             "unknown block" => append_line(&mut text, &block.to_string()),
             kind => append_line(&mut text, &format!("[{kind}]")),
         }

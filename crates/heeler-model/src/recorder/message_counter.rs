@@ -15,12 +15,14 @@ pub struct MessageCounter {
 impl MessageCounter {
     /// Continues after a number of messages.
     pub fn starting_at(messages: u64) -> MessageCounter {
+        // The ID of the last message is unknown, which at worst splits that message in two.
         MessageCounter { messages, last_id: None }
     }
 
     /// Counts a row. Returns true if a message begins with it.
     pub fn count_row(&mut self, row: &Json) -> bool {
         let is_apart = |key: &str| row[key] == Json::Bool(true);
+        // Neither is part of the conversation that `--at-message` numbers.
         if is_apart("isSidechain") || is_apart("isApiErrorMessage") {
             return false;
         }
@@ -28,9 +30,11 @@ impl MessageCounter {
         let id = message["id"].as_str();
         let begins = match row["type"].as_str() {
             Some("user") => !is_only_tool_results(&message["content"]),
+            // Claude writes one row per block, and all of them have the ID of their message.
             Some("assistant") => id.is_none() || id != self.last_id.as_deref(),
             _ => false,
         };
+        // A damaged row without a message must not shift the numbers of all later ones.
         let begins = begins && message.is_object();
         if begins {
             self.messages = self.messages.saturating_add(1);

@@ -30,6 +30,7 @@ pub(super) fn truncate_malformed(line: &str) -> String {
     let mut kept: String = chars
         .by_ref()
         .take(MALFORMED_CHARS_MAX)
+        // The line may come from any program, and people read it on a terminal.
         .map(|c| if is_terminal_control(c) { char::REPLACEMENT_CHARACTER } else { c })
         .collect();
     if chars.next().is_some() {
@@ -44,9 +45,11 @@ pub(super) fn truncate_input(input: &Json) -> Json {
     if json_size(input) <= JOB_TEXT_BYTES_MAX {
         return input.clone();
     }
+    // An eighth, so that several long strings of one input can be kept in part.
     let shortened = truncate_strings(input, JOB_TEXT_BYTES_MAX / 8);
     match json_size(&shortened) {
         ..=JOB_TEXT_BYTES_MAX => shortened,
+        // Many small values can be too large together; only a prefix of the text is kept then.
         _ => truncate_text(&input.to_string(), JOB_TEXT_BYTES_MAX).into(),
     }
 }
@@ -72,6 +75,7 @@ pub(super) fn json_size(value: &Json) -> usize {
         Json::Object(fields) => {
             2 + fields.iter().map(|(key, item)| key.len() + json_size(item) + 4).sum::<usize>()
         }
+        // An approximation suffices: the limit is about orders of magnitude.
         Json::Number(_) => 8,
         Json::Null | Json::Bool(_) => 4,
     }

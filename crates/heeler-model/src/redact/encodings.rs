@@ -17,6 +17,7 @@ const KEY_FENCE: &str = "-----";
 pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
     let mut forms = json_encodings(secret);
     for line in lines(secret) {
+        // Keys are often printed line by line, and each line must be found alone.
         forms.append(&mut json_encodings(line));
     }
     forms.append(&mut percent_encodings(secret));
@@ -38,6 +39,7 @@ fn lines(secret: &str) -> impl Iterator<Item = &str> {
         .split(['\n', '\r'])
         .flat_map(|line| line.split("\\n"))
         .map(|line| line.trim_end_matches("\\r").trim())
+        // Short lines and fences are ordinary text; redacting them would destroy other output.
         .filter(|line| line.len() >= SECRET_BYTES_MIN && !line.starts_with(KEY_FENCE))
 }
 
@@ -64,6 +66,7 @@ fn json_encodings(text: &str) -> BTreeSet<String> {
     let mut forms = BTreeSet::from([text.to_owned()]);
     for style in &JSON_STYLES {
         let once = style.escape(text);
+        // Rows contain JSON texts of tools, which contain JSON themselves.
         for outer in &JSON_STYLES {
             forms.insert(outer.escape(&once));
         }
@@ -77,6 +80,7 @@ impl JsonStyle {
         let mut escaped = String::with_capacity(text.len());
         for c in text.chars() {
             match c {
+                // First, because a style may escape a quote or a slash in its own way.
                 c if (self.escapes)(c) => self.unicode(c, &mut escaped),
                 '"' => escaped.push_str("\\\""),
                 '\\' => escaped.push_str("\\\\"),
@@ -94,6 +98,7 @@ impl JsonStyle {
     }
 
     fn unicode(&self, c: char, escaped: &mut String) {
+        // Characters beyond the basic plane are two escapes in JSON.
         for unit in c.encode_utf16(&mut [0; 2]) {
             let code = if self.upper { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") };
             escaped.push_str(&code);
@@ -123,6 +128,7 @@ fn percent_encodings(secret: &str) -> BTreeSet<String> {
         };
         let upper: String = secret.bytes().map(encode).collect();
         for form in [lower_hex(&upper), upper] {
+            // Forms encode a space as a plus sign.
             forms.insert(form.replace("%20", "+"));
             forms.insert(form);
         }
@@ -148,11 +154,15 @@ fn base64_encodings(secret: &[u8]) -> BTreeSet<String> {
         let mut bytes = vec![0; before];
         bytes.extend_from_slice(secret);
         let padded = STANDARD.encode(&bytes);
+        // The first characters depend on the bytes before the secret, so they are left out.
         let start = (before * 8).div_ceil(6);
+        // The last character may share bits with the byte after the secret.
         let core = &padded[start..bytes.len() * 8 / 6];
         let ended = padded[start..].trim_end_matches('=');
+        // With and without padding, as programs print both.
         for form in [core, ended, &padded[start..]] {
             forms.insert(form.to_owned());
+            // The alphabet for URLs differs in two characters.
             forms.insert(form.replace('+', "-").replace('/', "_"));
         }
     }

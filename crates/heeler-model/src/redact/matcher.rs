@@ -31,10 +31,12 @@ impl BytePairFilter {
     fn new(patterns: &BTreeSet<String>, folded: bool) -> Self {
         let mut pairs = Self(Box::new([0; 1024]));
         for pattern in patterns {
+            // Secrets have at least eight bytes, so each pattern has a second one.
             let &[first, second, ..] = pattern.as_bytes() else {
                 unreachable!("a form of a secret is as long as the secret, at least")
             };
             pairs.add(first, second);
+            // A gap may follow the first byte of a pattern.
             GAPS.into_iter().filter(|_| folded).for_each(|gap| pairs.add(first, gap));
         }
         // The letter of an escape does not belong to a pattern: examine it with its backslash.
@@ -54,6 +56,7 @@ impl BytePairFilter {
             let pair = usize::from(u16::from_le_bytes([window[0], window[1]]));
             self.0[pair / 64] >> (pair % 64) & 1 == 1
         };
+        // A pattern may begin with the last byte, of which no pair is known.
         bytes.windows(2).position(may_begin).unwrap_or(bytes.len().saturating_sub(1))
     }
 }
@@ -72,6 +75,7 @@ impl PatternMatcher {
     fn new(patterns: impl Iterator<Item = String>, folded: bool) -> Self {
         let patterns: BTreeSet<String> = patterns.collect();
         let automaton = NFA::builder()
+            // The automaton's own prefilter does not know that base64 may be broken into lines.
             .prefilter(false)
             .build(&patterns)
             .expect("secrets are environment values, far below the automaton's 2^31 states");
@@ -85,12 +89,15 @@ impl PatternMatcher {
         let start = self.start(Anchored::No);
         let (mut state, mut at, mut gap) = (start, 0, 0);
         while at < bytes.len() {
+            // Only at the start: within a pattern each byte counts.
             if state == start {
                 at += self.start_filter.first_candidate(&bytes[at..]);
             }
             let skip = self.gap_len(&bytes[at..]);
             if skip > 0 {
                 (at, gap) = (at + skip, gap + skip);
+                // A longer gap separates two texts; without a limit a stream could never release
+                // anything.
                 if gap > GAP_BYTES_MAX {
                     state = start;
                 }
@@ -99,6 +106,7 @@ impl PatternMatcher {
             state = self.automaton.next_state(Anchored::No, state, bytes[at]);
             (at, gap) = (at + 1, 0);
             if self.automaton.is_match(state) {
+                // The longest match covers the shorter ones that end here.
                 spans.push(self.match_start(bytes, at, self.longest(state))..at);
             }
         }
@@ -108,9 +116,11 @@ impl PatternMatcher {
     /// Returns the start of an incomplete pattern at the end of the bytes, or their length if none.
     pub(super) fn partial_match_start(&self, bytes: &[u8]) -> usize {
         let reach = self.automaton.max_pattern_len();
+        // Each byte of a pattern may be followed by a gap.
         let reach = if self.folded { reach * (GAP_BYTES_MAX + 1) } else { reach };
         let first = bytes.len().saturating_sub(reach);
         (first..bytes.len())
+            // The first position is the earliest one, so nothing before it can be part of a secret.
             .find(|&from| self.is_partial_match(&bytes[from..]))
             .unwrap_or(bytes.len())
     }
@@ -120,6 +130,7 @@ impl PatternMatcher {
         let mut state = self.start(Anchored::Yes);
         let (mut at, mut gap) = (0, 0);
         while at < bytes.len() {
+            // A pattern never begins with a gap, so the text before it can be released.
             let skip = if at == 0 { 0 } else { self.gap_len(&bytes[at..]) };
             if skip > 0 {
                 (at, gap) = (at + skip, gap + skip);
@@ -154,11 +165,13 @@ impl PatternMatcher {
         match bytes[0] {
             b' ' | b'\t' | b'\r' | b'\n' if self.folded => 1,
             b'\\' if self.folded => {
+                // Bounded, so that a long run of backslashes does not cost quadratic time.
                 let run = bytes.iter().take(GAP_BYTES_MAX + 1);
                 let slashes = run.take_while(|&&byte| byte == b'\\').count();
                 match bytes.get(slashes) {
                     _ if slashes > GAP_BYTES_MAX => 0,
                     Some(b'n' | b'r' | b't') => slashes + 1,
+                    // An escaped slash stands for a slash of base64; only the backslash is skipped.
                     Some(b'/') | None => slashes,
                     Some(_) => 0,
                 }
@@ -177,6 +190,7 @@ impl PatternMatcher {
             at -= 1;
             match bytes[at] {
                 byte if GAPS.contains(&byte) => {}
+                // The letter belongs to an escape, not to the pattern.
                 b'n' | b'r' | b't' if at > 0 && bytes[at - 1] == b'\\' => {}
                 _ => left -= 1,
             }

@@ -159,5 +159,6 @@ const SOCKET_ENDING: &str = ".sock";
 /// whereas the first digits encode the time.
 pub fn socket_name(run: RunId) -> String {
     let run = run.to_string();
+    // The name is short because socket addresses are limited to about a hundred bytes.
     format!("{}{SOCKET_ENDING}", &run[run.len() - SOCKET_ID_LEN..])
 }

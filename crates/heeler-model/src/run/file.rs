@@ -40,6 +40,7 @@ pub enum RunFileParseError {
 impl RunFileParseError {
     /// Returns true if no later release can read the file either.
     pub fn is_permanent(&self) -> bool {
+        // A newer protocol may be readable after an upgrade, so its file must not be given up.
         !matches!(self, RunFileParseError::Protocol { found } if *found > PROTOCOL)
     }
 }
@@ -51,6 +52,7 @@ pub fn parse_run_file<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RunFilePar
     struct ProtocolHeader {
         protocol: u32,
     }
+    // The version is read alone first, since the rest may have a form that does not parse.
     let ProtocolHeader { protocol: found } = serde_json::from_slice(bytes)?;
     if !is_readable_protocol(found) {
         return Err(RunFileParseError::Protocol { found });

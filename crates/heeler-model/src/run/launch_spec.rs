@@ -65,7 +65,6 @@ pub struct ClaudeLaunchSpec {
     pub model: Option<String>,
     /// Sources of Claude's settings.
     pub setting_sources: Vec<String>,
-    /// Plugin directories.
     pub plugins: Vec<Utf8PathBuf>,
     /// Configured MCP servers by name.
     pub mcp_servers: IndexMap<String, McpServerSpec>,

@@ -240,6 +240,7 @@ impl RunResult {
     /// Creates the result of a run that failed to start. Its cost is zero.
     pub fn never_started(run: RunId, job: JobId, why: &str, now: Timestamp) -> RunResult {
         let error = RunError {
+            // Nothing was done, so a retry cannot repeat any work.
             recoverable: true,
             cure: "nothing was done: trigger the job again".to_owned(),
             ..RunError::new(ErrorClass::NotStarted, why)
@@ -253,6 +254,7 @@ impl RunResult {
             stop_reason: None,
             summary: None,
             error: Some(error),
+            // Zero is known here; without it the whole reservation would count.
             cost: RunCost { usd: Some(0.0), ..RunCost::default() },
             session: None,
             started_at: now,
@@ -274,6 +276,7 @@ impl RunResult {
 
     /// Returns true if a job that ends with this result counts as interrupted.
     pub fn is_job_interrupted(&self) -> bool {
+        // A person who cancels a run that dies meanwhile gets a cancelled job.
         self.end == RunEnd::Interrupted && self.job_status() != JobStatus::Cancelled
     }
 
@@ -287,6 +290,7 @@ impl RunResult {
             clean(&mut error.message);
             clean(&mut error.cure);
         }
+        // Names of models come from the agent, and are keys.
         let per_model = std::mem::take(&mut self.cost.usage.per_model);
         let cleaned = per_model.into_iter().map(|(model, mut usage)| {
             redactor.redact_json(&mut usage);

@@ -29,12 +29,14 @@ impl DueTimeRule {
     pub(super) fn from_trigger(trigger: &ScheduleTrigger, local: &TimeZone) -> Option<DueTimeRule> {
         match trigger {
             ScheduleTrigger::Interval(period) => {
+                // The config limits a period to years, so its milliseconds fit.
                 Some(DueTimeRule::Every(period.get().as_millis() as i64))
             }
             ScheduleTrigger::Cron { expr, zone } => {
                 let zone = zone.as_ref().map_or(local, |zone| zone.zone());
                 Some(DueTimeRule::Cron { expr: expr.clone(), zone: zone.clone() })
             }
+            // These are fired by an event, not by time.
             ScheduleTrigger::Watch { .. } | ScheduleTrigger::Webhook(_) | ScheduleTrigger::Chat => {
                 None
             }
@@ -46,11 +48,15 @@ impl DueTimeRule {
         match self {
             DueTimeRule::Every(period) => {
                 let passed = after.as_millisecond() - anchor.as_millisecond();
+                // Never before the anchor, even if the clock was set back behind it.
                 let next = (passed.div_euclid(*period) + 1).max(0);
+                // A grid that leaves the range of time has no further due times.
                 let at = next.checked_mul(*period)?.checked_add(anchor.as_millisecond())?;
                 Timestamp::from_millisecond(at).ok()
             }
             DueTimeRule::Cron { expr, zone } => {
+                // Computed in the zone, so a change of daylight saving time is the cron
+                // expression's concern.
                 expr.next_after(&after.to_zoned(zone.clone())).map(|next| next.timestamp())
             }
         }
@@ -66,8 +72,11 @@ impl DueTimeRule {
     ) -> Vec<Timestamp> {
         let mut back = match self {
             DueTimeRule::Every(period) => {
+                // The grid is regular, so the first search finds all of them.
                 Duration::from_millis(period.unsigned_abs() * most as u64)
             }
+            // Cron expressions can only be walked forwards, so the search begins shortly before the
+            // end.
             DueTimeRule::Cron { .. } => LOOKBACK_INITIAL,
         };
         loop {
@@ -78,9 +87,11 @@ impl DueTimeRule {
                 found.push(due);
                 at = due;
             }
+            // A search that began at `after` has seen everything there is.
             if found.len() >= most || from == after {
                 return found.split_off(found.len().saturating_sub(most));
             }
+            // A sparse expression may fire once a year, so the span grows quickly.
             back = back.saturating_mul(8);
         }
     }
@@ -97,6 +108,7 @@ impl DueTimeRule {
                 let (mut count, mut at) = (0, after);
                 while let Some(due) = self.next_after(anchor, at).filter(|&due| due <= until) {
                     (count, at) = (count + 1, due);
+                    // A cron expression of each second over years would take long to count.
                     if count == SKIP_COUNT_MAX {
                         break;
                     }

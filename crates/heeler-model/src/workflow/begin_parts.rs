@@ -24,20 +24,24 @@ impl WorkflowRun {
         around: &WorkflowStepContext<'_>,
         step: &mut WorkflowStepOutcome,
     ) {
+        // The limit is for what begins here; effects of the event itself do not count.
         let before = step.effects.len();
         let mut at = 0;
         while let Some(place) = self.ready_phases.range(at..).next().copied() {
+            // Other work of the dispatcher gets its turn between two steps of a large run.
             if step.effects.len() - before >= PARTS_PER_STEP {
                 step.has_more = true;
                 return;
             }
             if !self.begin_next_part(place, around, step) {
+                // A phase that cannot begin stays ready; the loop must pass it to reach the others.
                 at = place + 1;
                 continue;
             }
             // This phase and its dependants may have become ready.
             let touched = self.dependants[place].iter().copied().chain([place]);
             let first = touched.filter(|place| self.ready_phases.contains(place)).min();
+            // Never beyond the next phase: the ones in between have not been looked at.
             at = first.map_or(place + 1, |first| first.min(place + 1));
         }
     }
@@ -49,6 +53,7 @@ impl WorkflowRun {
         around: &WorkflowStepContext<'_>,
         step: &mut WorkflowStepOutcome,
     ) -> bool {
+        // A handle of its own, because the calls below change the run.
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
         if self.nodes[place].state == PhaseState::Waiting {
@@ -57,6 +62,8 @@ impl WorkflowRun {
             }
             if let Some(why) = self.skip_reason(place, around) {
                 self.push_message(place, phase.messages.on_skipped_done.as_ref(), around, step);
+                // A condition that cannot be evaluated fails the phase; guessing would run or skip
+                // it wrongly.
                 match why {
                     Ok(why) => self.record_finished_part(
                         place,
@@ -75,6 +82,7 @@ impl WorkflowRun {
                 }
                 return true;
             }
+            // Only a phase that begins is shown as current; a skipped one never was.
             self.current_phase = phase.name.to_string();
             self.push_message(place, phase.messages.on_start.as_ref(), around, step);
             self.begin_part(place, first_part(phase), around, step);
@@ -82,6 +90,7 @@ impl WorkflowRun {
         }
         match self.next_action(place) {
             PhaseAction::Begin(part)
+                // Neither occupies a process, so the limit on parallel parts does not apply.
                 if needs_no_job(phase, part) || matches!(part, PhasePart::Gate(_)) =>
             {
                 self.begin_part(place, part, around, step);
@@ -97,6 +106,7 @@ impl WorkflowRun {
 
     fn has_capacity(&self, place: usize) -> bool {
         let phase = &self.workflow.phases[place];
+        // A context phase costs nothing and must not wait for a free place.
         if needs_no_job(phase, PhasePart::Work) {
             return true;
         }
@@ -109,6 +119,8 @@ impl WorkflowRun {
         };
         // Parts in progress hold the rest of the budget. Wait for them: they may not use all of it.
         let has_money =
+            // Without grants nothing will come back: the part begins and fails with the budget as
+            // reason.
             self.grants.is_empty() || self.remaining_budget().is_none_or(|left| left > 0);
         has_money && has_item_room && self.open_parts < self.workflow.max_parallel.get() as usize
     }
@@ -145,6 +157,7 @@ impl WorkflowRun {
         match part {
             PhasePart::Gate(number) => self.open_gate(place, number, around, step),
             PhasePart::Items => self.resolve_items(place, around, step),
+            // Such a part begins and ends in one entry, so a crash cannot leave it open.
             _ if needs_no_job(phase, part) => {
                 self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
                 self.announce_phase_end(place, around, step);
@@ -160,8 +173,12 @@ impl WorkflowRun {
                         self.push_message(place, messages.on_cycle_start.as_ref(), around, step);
                         self.push_message(place, messages.on_fix_start.as_ref(), around, step);
                     }
+                    // The grant is part of the entry, so a reader of the journal knows how much
+                    // money is held.
                     let micros = piece.micros_left.unwrap_or(0);
                     let entry = JournalEntry { micros, ..self.new_entry(place, part) };
+                    // Applied before the next part is chosen, so that its share of the budget and
+                    // place is taken.
                     self.apply_entry(&entry);
                     let after = backoff(phase, tries);
                     step.effects.push(WorkflowEffect::StartPart {
@@ -185,6 +202,7 @@ impl WorkflowRun {
         let workflow = Arc::clone(&self.workflow);
         let PhaseRepeat::Foreach(each) = &workflow.phases[place].repeat else { return };
         let scope = [];
+        // The list is evaluated once and recorded: a later evaluation might give other items.
         let items = each.items.value(&self.template_scope(&scope));
         let items = items.map_err(|error| error.to_string()).and_then(parse_items);
         match items {
@@ -213,14 +231,17 @@ impl WorkflowRun {
         let phase = &workflow.phases[place];
         let Some(gate) = find_gate(phase, number) else { return };
         let part = PhasePart::Gate(number);
+        // Recorded as an answer, because reading the journal must not depend on the config.
         if (around.is_gate_disabled)(&gate.name) {
             self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
             return self.announce_phase_end(place, around, step);
         }
         let mut names = self.template_names(place, number, around);
+        // Derived from the entry, so that messages can name the question before it is stored.
         let id = ApprovalId::for_gate(around.run, self.seq);
         names.push(("approvalUrl", Json::from(format!("heeler approvals show {id}"))));
         names.push(("approvalId", Json::from(id.as_str())));
+        // Rendered before the entry is made, but sent only if the question itself can be rendered.
         let pause = phase.messages.on_pause_for_approval.as_ref();
         let pause = self.render_message(place, pause, &names);
         let text = match &gate.message {
@@ -267,6 +288,7 @@ fn find_gate(phase: &Phase, number: u32) -> Option<&Gate> {
 fn parse_items(value: Json) -> Result<String, String> {
     let items = match value {
         Json::Array(items) => items,
+        // An output is always text, even if it is a list.
         Json::String(text) => match serde_json::from_str(&text) {
             Ok(Json::Array(items)) => items,
             _ => {
@@ -274,6 +296,7 @@ fn parse_items(value: Json) -> Result<String, String> {
                 lines.map(Json::from).collect()
             }
         },
+        // A missing value is an empty list, like an output without lines.
         Json::Null => Vec::new(),
         other => return Err(format!("`foreach` needs a list, not {other}")),
     };
@@ -293,6 +316,7 @@ fn backoff(phase: &Phase, tries: u32) -> Duration {
         0 => Duration::ZERO,
         _ => {
             let wait = phase.retry.backoff.get();
+            // The shift overflows after many tries; the limit below then decides.
             let wait = wait.saturating_mul(1_u32.checked_shl(tries - 1).unwrap_or(u32::MAX));
             wait.min(phase.retry.max_backoff.get())
         }

@@ -40,11 +40,13 @@ impl PhasePart {
     /// Returns Last Light's name for this part of a phase.
     pub fn label(self, phase: &LocalName) -> String {
         match self {
+            // Last Light has one name for a phase's own rows, whatever they record.
             PhasePart::Work | PhasePart::Skip | PhasePart::Reset | PhasePart::Gate(0) => {
                 phase.to_string()
             }
             PhasePart::Fix(number) => format!("{phase}_fix_{number}"),
             PhasePart::Recheck(number) => format!("{phase}_recheck_{number}"),
+            // A gate within a loop belongs to the iteration after which it asks.
             PhasePart::Iteration(number) | PhasePart::Gate(number) => {
                 format!("{phase}_iter_{number}")
             }
@@ -84,6 +86,7 @@ impl FromStr for PhasePart {
                 .to_owned(),
         };
         let (word, number) = match text.split_once(':') {
+            // A number that does not fit is a damaged row, not another part.
             Some((word, number)) => (word, Some(number.parse().map_err(|_| unknown())?)),
             None => (text, None),
         };
@@ -128,7 +131,10 @@ impl PartOutcome {
         match (status, reason) {
             (JobStatus::Pending | JobStatus::Running, _) => None,
             (JobStatus::Cancelled, _) => Some(PartOutcome::Cancelled),
+            // Checked before the exit reason: a crash says nothing about the work.
             (JobStatus::Failed, _) if interrupted => Some(PartOutcome::Interrupted),
+            // A job that ran out of turns may have succeeded or failed; the loop decides what it
+            // means.
             (_, Some(ExitReason::MaxTurns)) => Some(PartOutcome::Soft),
             (JobStatus::Completed, _) => Some(PartOutcome::Succeeded),
             (JobStatus::Failed, _) => Some(PartOutcome::Failed),

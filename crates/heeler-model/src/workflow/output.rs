@@ -16,6 +16,7 @@ pub fn truncate_output(text: &str) -> String {
     if text.len() <= OUTPUT_BYTES_MAX {
         return text.to_owned();
     }
+    // The rest of the room is for the mark in the middle.
     let room = OUTPUT_BYTES_MAX - HEAD_BYTES - 64;
     let head = &text[..text.floor_char_boundary(HEAD_BYTES)];
     let tail = &text[text.ceil_char_boundary(text.len() - room)..];
@@ -35,6 +36,7 @@ pub(super) enum MarkerOutcome {
 
 /// Applies a phase's marker rules to an output.
 pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) -> MarkerOutcome {
+    // A missing marker is decided first: it fails the part even if the context exempts `BLOCKED`.
     if rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker)) {
         return MarkerOutcome::Failed(PartDecision::Unmarked);
     }
@@ -51,6 +53,7 @@ pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) ->
 
 fn is_bypassed(marker: &MarkerRule, context: &Json) -> bool {
     let labels = context["labels"].as_array().map_or(&[][..], Vec::as_slice);
+    // Labels are texts, or objects as GitHub's API returns them.
     let label_of = |label: &Json| label.as_str().or(label["name"].as_str()).map(str::to_owned);
     let by_label = marker
         .unless_label
@@ -64,6 +67,7 @@ fn is_bypassed(marker: &MarkerRule, context: &Json) -> bool {
 pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
     let mut lines = output.lines().rev().filter_map(|line| {
         let line = line.trim();
+        // `get` instead of a slice: the eighth byte may be inside of a character.
         let word = line.get(..8).filter(|it| it.eq_ignore_ascii_case("VERDICT:"))?;
         let rest = line[word.len()..].trim();
         match () {
@@ -77,6 +81,7 @@ pub(super) fn parse_verdict(output: &str) -> Option<PartDecision> {
     // The last verdict counts: a review may quote an earlier one.
     lines.next().or_else(|| {
         let upper = output.trim_start().to_ascii_uppercase();
+        // A text that begins with consent may still ask for changes further on.
         let approves = upper.starts_with("APPROVED") && !upper.contains("REQUEST_CHANGES");
         approves.then_some(PartDecision::Approved)
     })

@@ -88,9 +88,11 @@ impl WorkflowRun {
             |template: &WorkflowTemplate| template.render(&scope).map_err(|it| it.to_string());
         let maybe = |template: &Option<WorkflowTemplate>| {
             let filled = template.as_ref().map(fill).transpose()?;
+            // A template that renders to nothing means that the setting is absent.
             Ok::<_, String>(filled.filter(|text| !text.trim().is_empty()))
         };
         let env = || self.environment(place, around);
+        // Checks and fixes come first: they belong to the loop, not to the phase's own work.
         let work = match (part, &phase.repeat, &phase.work) {
             (PhasePart::Check(_), PhaseRepeat::Until(until), _) => {
                 let check = until.until_bash.as_ref().ok_or("it has no `until_bash`")?;
@@ -112,6 +114,7 @@ impl WorkflowRun {
                 PartJobWork::Bash { command: fill(command)?, env: env() }
             }
             (_, _, PhaseWork::Script { source, language }) => {
+                // A script is not a template: it reads its inputs from the environment.
                 PartJobWork::Script { source: source.clone(), language: *language, env: env() }
             }
             (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
@@ -119,6 +122,7 @@ impl WorkflowRun {
         let timeout = phase.timeout_seconds.as_ref();
         let micros_left = match &work {
             PartJobWork::Ask { .. } => self.budget_share()?,
+            // A command costs nothing, and must run even if the budget is spent.
             PartJobWork::Bash { .. } | PartJobWork::Script { .. } => None,
         };
         Ok(PartJobSpec {
@@ -133,6 +137,7 @@ impl WorkflowRun {
     /// Returns the budget that is neither spent nor granted to parts in progress.
     pub(super) fn remaining_budget(&self) -> Option<i64> {
         let budget = i64::try_from(self.workflow.budget?.micros()).unwrap_or(i64::MAX);
+        // Money that was granted may be spent at any time, so it counts as gone.
         let held: i64 = self.grants.values().sum();
         Some(budget.saturating_sub(self.spent_micros).saturating_sub(held))
     }
@@ -142,6 +147,7 @@ impl WorkflowRun {
     fn budget_share(&self) -> Result<Option<i64>, String> {
         let Some(left) = self.remaining_budget() else { return Ok(None) };
         let room = self.workflow.max_parallel.get() as usize;
+        // The part that begins is not open yet, so at least one place is left for it.
         let room = i64::try_from(room.saturating_sub(self.open_parts).max(1)).unwrap_or(1);
         match left / room {
             share if share > 0 => Ok(Some(share)),
@@ -163,12 +169,14 @@ impl WorkflowRun {
         let mut seen = vec![place];
         while let Some(at) = turn.pop_front() {
             for on in &self.workflow.phases[at].depends_on {
+                // Breadth first, so the limit drops the outputs that are furthest away.
                 if seen.len() > OUTPUTS_IN_ENVIRONMENT || seen.contains(on) {
                     continue;
                 }
                 seen.push(*on);
                 turn.push_back(*on);
                 let name = self.workflow.phases[*on].name.as_str();
+                // Half, because each output is passed twice.
                 let most = VARIABLE_BYTES_MAX.min(room / 2);
                 let Some(text) = self.outputs.get(name).filter(|it| it.len() <= most) else {
                     continue;
@@ -177,6 +185,7 @@ impl WorkflowRun {
                 room -= 2 * text.len();
                 // A NUL would end the variable.
                 let text = text.replace('\0', "");
+                // Names of phases may have hyphens, names of variables may not.
                 let name = name.to_ascii_uppercase().replace('-', "_");
                 env.push((format!("HEELER_OUT_{name}"), text.clone()));
                 env.push((format!("LL_OUT_{name}"), text));
@@ -203,6 +212,7 @@ impl WorkflowRun {
         };
         match &phase.repeat {
             PhaseRepeat::Until(_) => {
+                // With a fresh context the iterations are independent on purpose.
                 let said = if is_fresh { "" } else { said };
                 names.push(("iteration", json!(number.max(1))));
                 names.push(("previousOutput", json!(said)));
@@ -221,6 +231,7 @@ impl WorkflowRun {
     fn item(&self, place: usize, number: u32) -> Json {
         let PhaseState::Active(progress) = &self.nodes[place].state else { return Json::Null };
         let list = progress.items.as_ref().map(|items| &items.list);
+        // Items are numbered from 1.
         let item = list.and_then(|list| list.get(number as usize - 1));
         item.cloned().unwrap_or(Json::Null)
     }

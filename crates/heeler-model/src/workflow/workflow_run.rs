@@ -169,8 +169,10 @@ impl WorkflowRun {
 
     /// Applies a journal entry: the start of a part, its end, or both at once.
     pub fn apply_entry(&mut self, entry: &JournalEntry) {
+        // The maximum, because entries are read by their beginning but end in any order.
         self.seq = self.seq.max(entry.seq + 1);
         let place = entry.phase;
+        // A row from disk may name any phase; it must not panic.
         if place >= self.nodes.len() {
             return;
         }
@@ -178,6 +180,7 @@ impl WorkflowRun {
             (PhasePart::Reset, _) => return self.reset_phase(place),
             (PhasePart::Skip, _) => return self.finish_phase(place, PhaseOutcome::Skipped),
             (part, None) => {
+                // Zero means that the part has no budget of its own.
                 if entry.micros > 0 {
                     self.grants.insert(entry.seq, entry.micros);
                 }
@@ -185,6 +188,8 @@ impl WorkflowRun {
             }
             (_, Some(how)) => {
                 let how = match entry.decision {
+                    // The fleet was stopped, which is no fault of the part: it begins again without
+                    // a penalty.
                     Some(PartDecision::Stopped) => PartOutcome::Interrupted,
                     // The command's exit code is its answer, so either one is a success.
                     Some(PartDecision::ConditionMet | PartDecision::ConditionNotMet) => {
@@ -209,6 +214,7 @@ impl WorkflowRun {
         }
         let progress = self.progress_mut(place);
         match (part, &mut progress.items) {
+            // A phase with items has many open parts at once, so they are only counted.
             (PhasePart::Item(number), Some(items)) => {
                 items.open_items += 1;
                 items.ready_items.remove(&number);
@@ -219,6 +225,7 @@ impl WorkflowRun {
 
     fn close_part(&mut self, entry: &JournalEntry, how: PartOutcome) {
         let place = entry.phase;
+        // The cost replaces the grant, exactly as a reservation is replaced.
         self.grants.remove(&entry.seq);
         self.spent_micros = self.spent_micros.saturating_add(entry.micros);
         let was_open = match (entry.part, &mut self.progress_mut(place).items) {
@@ -247,6 +254,7 @@ impl WorkflowRun {
 
     fn list_items(&mut self, entry: &JournalEntry) {
         let list: Option<Vec<Json>> =
+            // The journal is data from disk: a list that cannot be read is an empty one.
             entry.output.as_ref().and_then(|text| serde_json::from_str(text).ok());
         let list = list.unwrap_or_default();
         let count = list.len();
@@ -267,6 +275,7 @@ impl WorkflowRun {
     fn store_output(&mut self, entry: &JournalEntry, how: PartOutcome) {
         let counts = match entry.part {
             PhasePart::Work | PhasePart::Iteration(_) | PhasePart::Recheck(_) => {
+                // An interrupted part is repeated; its output so far would be taken for its result.
                 how != PartOutcome::Interrupted
             }
             PhasePart::Item(_) => return self.store_item_outputs(entry.phase),
@@ -279,6 +288,7 @@ impl WorkflowRun {
 
     /// When all items have ended, stores their outputs as the phase's, in a JSON list.
     fn store_item_outputs(&mut self, place: usize) {
+        // A partial list would shift the items that later phases pair it with.
         let Some(items) =
             self.progress_mut(place).items.as_ref().filter(|it| it.remaining_items == 0)
         else {
@@ -316,6 +326,7 @@ impl WorkflowRun {
     }
 
     fn finish_phase(&mut self, place: usize, end: PhaseOutcome) {
+        // Before the check: a phase that has ended must never be chosen again.
         self.ready_phases.remove(&place);
         if matches!(self.nodes[place].state, PhaseState::Finished(_)) {
             return;
@@ -323,6 +334,7 @@ impl WorkflowRun {
         self.nodes[place].state = PhaseState::Finished(end);
         self.remaining_phases -= 1;
         self.failed_phases += usize::from(end == PhaseOutcome::Failed);
+        // A copy, because the nodes are changed in the loop.
         for dependant in self.dependants[place].clone() {
             let node = &mut self.nodes[dependant];
             node.unmet_dependencies = node.unmet_dependencies.saturating_sub(1);
@@ -339,9 +351,11 @@ impl WorkflowRun {
             self.failed_phases -= usize::from(end == PhaseOutcome::Failed);
             for dependant in &self.dependants[place] {
                 self.nodes[*dependant].unmet_dependencies += 1;
+                // A dependant must not begin with the outputs of an attempt that no longer counts.
                 self.ready_phases.remove(dependant);
             }
         }
+        // Templates of other phases must not see the outputs of the old attempt.
         let phase = &self.workflow.phases[place];
         self.outputs.shift_remove(phase.name.as_str());
         if let Some(alias) = &phase.output_var {
@@ -389,6 +403,7 @@ impl WorkflowRun {
     /// Returns true if the dependencies satisfy the trigger rule. All of them must have ended.
     pub(super) fn meets_trigger_rule(&self, place: usize) -> bool {
         let phase = &self.workflow.phases[place];
+        // The rule is asked only when all have ended, so every dependency has an end here.
         let ends = || {
             phase.depends_on.iter().filter_map(|on| match self.nodes[*on].state {
                 PhaseState::Finished(end) => Some(end),
@@ -435,6 +450,7 @@ impl WorkflowRun {
         match (self.remaining_phases, self.failed_phases) {
             (0, 0) => WorkflowRunStatus::Succeeded,
             (0, _) => WorkflowRunStatus::Failed,
+            // A run with ready phases only lacks capacity, and is not waiting for a person.
             _ if self.open_parts == 0 && self.open_gates > 0 && self.ready_phases.is_empty() => {
                 WorkflowRunStatus::Paused
             }
@@ -460,6 +476,7 @@ impl WorkflowRun {
 
 impl PhaseProgress {
     fn close(&mut self, entry: &JournalEntry, how: PartOutcome) {
+        // The counts are about one part; another part begins with none.
         let is_same = self.last_part.is_some_and(|last| last.part == entry.part);
         let before = if is_same { self.interrupts } else { 0 };
         self.interrupts = interrupts_after(before, entry, how);
@@ -471,6 +488,7 @@ impl PhaseProgress {
         if let (PhasePart::Iteration(_), Some(output)) = (entry.part, &entry.output) {
             self.loop_output.push_str(output);
             self.loop_output.push_str("\n\n");
+            // Only the end is kept, as the most recent iterations are the relevant ones.
             let from = self.loop_output.len().saturating_sub(LOOP_OUTPUT_BYTES_MAX);
             let from = self.loop_output.ceil_char_boundary(from);
             self.loop_output.drain(..from);
@@ -513,6 +531,7 @@ fn interrupts_after(before: u32, entry: &JournalEntry, how: PartOutcome) -> u32 
 
 impl ItemsProgress {
     fn close(&mut self, number: u32, entry: &JournalEntry, how: PartOutcome, retries: u32) {
+        // An edited journal may have more items than its list.
         let Some(state) = self.states.get_mut(number as usize - 1) else { return };
         state.interrupts = interrupts_after(state.interrupts, entry, how);
         let gave_up = entry.decision.is_some_and(PartDecision::is_failure);
@@ -548,10 +567,14 @@ fn retry_action(phase: &Phase, progress: &PhaseProgress, last: LastPart) -> Opti
         return Some(PhaseAction::Finish(PhaseOutcome::Failed));
     }
     match (last.part, last.outcome) {
+        // Items have counts of their own, and were put back in `ItemsProgress::close`.
         (PhasePart::Item(_), _) => None,
+        // A crash is not the part's fault, so its retries are not used up; `RESTARTS_MAX` limits
+        // it.
         (_, PartOutcome::Interrupted) => Some(PhaseAction::Begin(last.part)),
         (_, PartOutcome::Cancelled) => Some(PhaseAction::Finish(PhaseOutcome::Failed)),
         (PhasePart::Gate(_), PartOutcome::Failed) => {
+            // A refusal is an answer. Asking again would ignore it.
             Some(PhaseAction::Finish(PhaseOutcome::Failed))
         }
         (_, PartOutcome::Failed) if progress.failures <= phase.retry.max => {

@@ -177,12 +177,16 @@ impl WorkflowRun {
             WorkflowStepEvent::Retry { from, queued } => {
                 self.retry(from, &mut step);
                 if queued {
+                    // The resets are recorded now, so that the queue holds a run that is ready to
+                    // begin.
                     self.status = WorkflowRunStatus::Queued;
                 }
             }
         }
+        // A queued run begins nothing until the fleet has capacity for it.
         if !self.status.is_final() && self.status != WorkflowRunStatus::Queued {
             self.begin_ready_phases(around, &mut step);
+            // Computed after the beginnings, because a context phase may end the run in this step.
             self.status = self.compute_status();
             // The final message is only sent on success.
             if self.status == WorkflowRunStatus::Succeeded {
@@ -212,6 +216,7 @@ impl WorkflowRun {
         };
         match self.status.is_final() {
             _ if ended.is_stopped => entry.decision = Some(PartDecision::Stopped),
+            // The run is over: the output is kept, but decides nothing.
             true => {}
             false => self.judge_part(&mut entry, around, step),
         }
@@ -226,6 +231,7 @@ impl WorkflowRun {
         step: &mut WorkflowStepOutcome,
     ) {
         let place = entry.phase;
+        // The part is repeated, so its partial output must not decide anything.
         if entry.outcome == Some(PartOutcome::Interrupted) {
             return self.count_restart(entry);
         }
@@ -233,10 +239,12 @@ impl WorkflowRun {
             entry.decision = decide_check(entry);
             return;
         }
+        // A fix has no verdict of its own: the recheck after it judges.
         if entry.outcome != Some(PartOutcome::Succeeded) || matches!(entry.part, PhasePart::Fix(_))
         {
             return;
         }
+        // A handle of its own, because messages below borrow the whole run.
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
         let output = entry.output.clone().unwrap_or_default();
@@ -251,6 +259,7 @@ impl WorkflowRun {
                 let blocked = phase.on_output.blocked.as_ref().and_then(|it| it.message.as_ref());
                 self.push_message(
                     place,
+                    // The rule's own message is more specific than that of the phase.
                     blocked.or(phase.messages.on_blocked.as_ref()),
                     around,
                     step,
@@ -284,10 +293,12 @@ impl WorkflowRun {
                     .map(|it| self.evaluate_condition(it, place, &more, around));
                 entry.decision = Some(match decided {
                     Some(Ok(true)) => PartDecision::ConditionMet,
+                    // A condition that cannot be evaluated would otherwise loop until the limit.
                     Some(Err(error)) => {
                         entry.error = Some(error.to_string());
                         PartDecision::Unusable
                     }
+                    // The expression did not hold; the command gets the last word.
                     _ if until.until_bash.is_some() => PartDecision::ConditionOpen,
                     _ => PartDecision::ConditionNotMet,
                 });
@@ -314,6 +325,7 @@ impl WorkflowRun {
         let Some(key) = key else { return };
         let is_ready = entry.decision == Some(PartDecision::ConditionMet);
         let state = self.scratch.entry(key).or_insert_with(|| json!({}));
+        // Another phase may have stored a plain value under the same key.
         if !state.is_object() {
             *state = json!({});
         }
@@ -330,6 +342,7 @@ impl WorkflowRun {
         around: &WorkflowStepContext<'_>,
         step: &mut WorkflowStepOutcome,
     ) {
+        // A late answer, for example after a cancellation, must not continue the run.
         if self.status.is_final() {
             return;
         }
@@ -343,11 +356,13 @@ impl WorkflowRun {
             outcome: Some(how),
             decision: None,
             output: answer.text.as_deref().map(|text| truncate_output(text).into()),
+            // The error is what the run's record shows, so it names the person and the reason.
             error: (!answer.is_approved)
                 .then(|| format!("rejected{}{reason}", GateAnswer::describe_author(&answer.by))),
             micros: 0,
         };
         let workflow = Arc::clone(&self.workflow);
+        // Only gates within a loop: an answer at the end of the phase has no next iteration.
         if let (PhaseRepeat::Until(until), PhasePart::Gate(1..)) =
             (&workflow.phases[place].repeat, part)
             && until.gate.as_ref().is_some_and(|gate| gate.kind == GateKind::Reply)
@@ -361,6 +376,7 @@ impl WorkflowRun {
     fn save_answer(&mut self, key: Option<&str>, place: usize, answer: &GateAnswer) {
         let phase = &self.workflow.phases[place];
         let question = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
+        // The end of a long text has the question.
         let start = question.len().saturating_sub(SCRATCH_TEXT_BYTES_MAX);
         let question = &question[question.ceil_char_boundary(start)..];
         let text = answer.text.as_deref().unwrap_or_default();
@@ -370,6 +386,7 @@ impl WorkflowRun {
         });
         let key = key.unwrap_or(phase.name.as_str()).to_owned();
         let state = self.scratch.entry(key).or_insert_with(|| json!({}));
+        // Another phase may have stored something else under this key.
         if !state.is_object() {
             *state = json!({});
         }
@@ -394,6 +411,7 @@ impl WorkflowRun {
         if self.status.is_final() {
             return;
         }
+        // Set first: the ends of the jobs then see a run that is over, and begin nothing.
         self.status = WorkflowRunStatus::Cancelled;
         self.error = Some(format!("cancelled by {by}"));
         step.effects.push(WorkflowEffect::StopJobs { now });
@@ -403,12 +421,15 @@ impl WorkflowRun {
     fn retry(&mut self, from: Option<usize>, step: &mut WorkflowStepOutcome) {
         let is_bad = |node: &PhaseState| match node {
             PhaseState::Finished(end) => *end == PhaseOutcome::Failed,
+            // A phase is still active if the run was cancelled in the middle of it.
             PhaseState::Active(_) => true,
             PhaseState::Waiting => false,
         };
         let bad = (0..self.nodes.len()).filter(|place| is_bad(&self.nodes[*place].state));
         let all = self.with_dependants(bad.chain(from).collect::<Vec<usize>>());
         for place in all {
+            // A phase that waits has nothing to reset, and an entry for it would only fill the
+            // journal.
             if !matches!(self.nodes[place].state, PhaseState::Waiting) {
                 self.record_finished_part(
                     place,
@@ -420,8 +441,10 @@ impl WorkflowRun {
                 self.clear_loop_scratch(place);
             }
         }
+        // The questions were withdrawn with the end of the run, without entries that close them.
         self.open_gates = 0;
         self.restarts = 0;
+        // The first error is kept, so an old one would hide that of the new attempt.
         self.error = None;
         self.status = WorkflowRunStatus::Running;
     }
@@ -451,6 +474,7 @@ impl WorkflowRun {
     ) {
         let output = output.map(Into::into);
         let entry = JournalEntry { outcome: Some(how), output, ..self.new_entry(place, part) };
+        // Applied first, so that the entry and the state that follows from it agree.
         self.apply_entry(&entry);
         step.effects.push(WorkflowEffect::RecordPart { entry });
     }
@@ -485,6 +509,7 @@ impl WorkflowRun {
     ) {
         let place = entry.phase;
         self.apply_entry(&entry);
+        // A part may fail without its phase, so only the end of the phase is an error of the run.
         if self.phase_outcome(place) == Some(PhaseOutcome::Failed) {
             let why = entry.error.clone().unwrap_or_else(|| "it failed".to_owned());
             self.set_first_error(place, &why);
@@ -496,6 +521,7 @@ impl WorkflowRun {
             self.push_message(place, message.as_ref(), around, step);
         }
         step.effects.push(WorkflowEffect::ClosePart { entry });
+        // A run that is over sends no more messages about its phases.
         if !self.status.is_final() {
             self.announce_phase_end(place, around, step);
         }
@@ -560,6 +586,7 @@ impl WorkflowRun {
         let run =
             json!({ "id": around.run, "workflow": self.workflow.name, "status": self.status });
         let names = [("run", run)];
+        // As for other messages, the error is sent rather than nothing.
         let text =
             message.render(&self.template_scope(&names)).unwrap_or_else(|error| error.to_string());
         if !text.trim().is_empty() {
@@ -574,6 +601,7 @@ fn decide_check(entry: &JournalEntry) -> Option<PartDecision> {
         Some(PartOutcome::Succeeded) => Some(PartDecision::ConditionMet),
         // The exit code means that the condition does not hold.
         Some(PartOutcome::Failed) if entry.error.is_none() => Some(PartDecision::ConditionNotMet),
+        // Neither answer is certain, so the retries of the phase decide.
         _ => None,
     }
 }
