@@ -54,9 +54,4 @@ impl ActiveWorkflowRun {
     pub fn load_part(&mut self, job: JobId, part: OpenPart) {
         self.open_parts.insert(job, part);
     }
-
-    /// Returns the parts in progress that have a job.
-    pub fn open_parts(&self) -> &HashMap<JobId, OpenPart> {
-        &self.open_parts
-    }
 }
