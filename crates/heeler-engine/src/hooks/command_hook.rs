@@ -81,12 +81,12 @@ pub(super) fn run_command_hook(
 pub(super) fn remove_event_folder(
     fleet: &EngineContext,
     place: &Utf8Path,
-) -> Result<(), HookExecutionError> {
+) -> Result<bool, HookExecutionError> {
     let fleet = with_event_home(fleet, place);
     for folder in run_folders(place) {
-        // A later sweep removes it.
+        // A killed runner holds its lock until the kernel has ended it.
         if is_locked(&folder) {
-            return Ok(());
+            return Ok(false);
         }
         if !folder.join(file::RESULT).exists() {
             // Processes of an interrupted run must end before the folder that identifies them is
@@ -94,7 +94,8 @@ pub(super) fn remove_event_folder(
             settle(&fleet, &folder)?;
         }
     }
-    remove_folder(place)
+    remove_folder(place)?;
+    Ok(true)
 }
 
 /// Sets the event's directory as the user's Heeler directory for all processes of the event:

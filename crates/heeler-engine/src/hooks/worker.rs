@@ -292,22 +292,27 @@ impl HookScheduler {
             // A folder stays until its outcome is recorded: without the record a crash would need
             // it.
             if self.needs_sweep || self.unrecorded.len() < before {
-                self.needs_sweep = false;
-                self.remove_finished_folders(&ids);
+                self.needs_sweep = !self.remove_finished_folders(&ids);
             }
         }
         Ok(hooks)
     }
 
-    /// Removes the directories of finished events.
-    fn remove_finished_folders(&self, undone: &HashSet<&str>) {
-        let Ok(entries) = self.shared.fleet.dir.hooks().read_dir_utf8() else { return };
+    /// Removes the directories of finished events. Returns false if one is still in use, or cannot
+    /// be removed now: the next search tries again.
+    fn remove_finished_folders(&self, undone: &HashSet<&str>) -> bool {
+        let Ok(entries) = self.shared.fleet.dir.hooks().read_dir_utf8() else { return true };
+        let mut removed_all = true;
         for entry in entries.flatten().filter(|entry| !undone.contains(entry.file_name())) {
-            if let Err(error) = command_hook::remove_event_folder(&self.shared.fleet, entry.path())
-            {
-                tracing::warn!("cannot remove the directory of a hook: {error}");
+            match command_hook::remove_event_folder(&self.shared.fleet, entry.path()) {
+                Ok(removed) => removed_all &= removed,
+                Err(error) => {
+                    tracing::warn!("cannot remove the directory of a hook: {error}");
+                    removed_all = false;
+                }
             }
         }
+        removed_all
     }
 
     fn start_job_hooks(&mut self, job: String, effects: Vec<EffectRecord>) {

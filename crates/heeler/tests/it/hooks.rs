@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::EngineContext;
@@ -288,5 +288,26 @@ fn what_a_run_left_for_an_event_that_is_over_is_ended_and_removed() {
     let (worker, _told) = hooked.work();
     wait("the folder to go", || hooked.events().is_empty().then_some(()));
     assert!(!lives(&own));
+    worker.stop();
+}
+
+#[test]
+fn a_folder_that_is_in_use_when_its_event_is_over_goes_later() {
+    let hooked = Hooked::new("echo x > begun; until [ -e go ]; do sleep 0.01; done", "20s");
+    let (worker, _told) = hooked.work();
+    hooked.wait_for("begun");
+    worker.stop();
+    let reader = StoreReader::open(&hooked.fleet.dir).unwrap();
+    let id = reader.pending_effects(9).unwrap().remove(0).id;
+    hooked.record(HookOutcome::Finished(vec![FinishedHook { id, error: None }]));
+    let (worker, _told) = hooked.work();
+    // Long enough for the first search, which finds the runner alive.
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(hooked.events().len(), 1);
+    std::fs::write(hooked.root.join("work/go"), "").unwrap();
+    wait("the folder to go", || {
+        worker.wake();
+        hooked.events().is_empty().then_some(())
+    });
     worker.stop();
 }
