@@ -140,21 +140,22 @@ fn print_binary() -> Result<()> {
     let binary = workspace_root()?.join("target/release/heeler");
     match text_size(&binary)? {
         Some(bytes) => {
-            print_row("release binary, text segment", bytes as f64 / 1e6, " MB", "<= 20 MB");
+            print_row("release binary, machine code", bytes as f64 / 1e6, " MB", "<= 20 MB");
         }
         None => println!("release binary: not built (cargo build --release)"),
     }
     Ok(())
 }
 
-/// Returns the sum of the executable segments of an ELF file, as `size` counts them.
+/// Returns the size of an ELF file's machine code: its section `.text`.
 fn text_size(binary: &Path) -> Result<Option<u64>> {
     if !binary.is_file() {
         return Ok(None);
     }
-    let output = std::process::Command::new("size").arg(binary).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let figure = text.lines().nth(1).and_then(|line| line.split_whitespace().next());
+    let output = std::process::Command::new("size").arg("-A").arg(binary).output()?;
+    let sections = String::from_utf8_lossy(&output.stdout).into_owned();
+    let section = sections.lines().find_map(|line| line.strip_prefix(".text "));
+    let figure = section.and_then(|line| line.split_whitespace().next());
     Ok(figure.and_then(|figure| figure.parse().ok()))
 }
 
