@@ -114,7 +114,7 @@ fn list_all_tests(binaries: &[TestBinary]) -> Result<Vec<TestCase<'_>>> {
 
 fn run_tests(tests: Vec<TestCase<'_>>, threads: usize) -> Result<()> {
     let total = tests.len();
-    let is_alone = |test: &TestCase<'_>| TESTS_ALONE.iter().any(|name| test.name.ends_with(name));
+    let is_alone = |test: &TestCase<'_>| TESTS_ALONE.iter().any(|name| test.name.contains(name));
     let (alone, mut tests): (Vec<_>, Vec<_>) = tests.into_iter().partition(is_alone);
     // Long proofs first, so that the last minutes are not spent waiting for one of them.
     tests.sort_by_key(|test| test.name.contains("proof_"));
