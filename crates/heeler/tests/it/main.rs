@@ -41,6 +41,8 @@ mod processes;
 mod pty;
 mod quoting;
 mod reads;
+#[path = "../redteam/mod.rs"]
+mod redteam;
 mod rig;
 mod scripted_sessions;
 mod sent;

@@ -1,0 +1,1 @@
+//! Attacks on approvals: make a person approve something other than the text they see.

@@ -1,0 +1,1 @@
+//! Attacks on identity: act as a person, as the daemon or as another run.

@@ -1,0 +1,1 @@
+//! Attacks through other agents: gain rights by starting or continuing their work.

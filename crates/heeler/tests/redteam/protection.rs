@@ -1,0 +1,1 @@
+//! Attacks on files that decide what runs: config, hooks, workflows, instructions.

@@ -1,0 +1,1 @@
+//! Attacks on secrets: read tokens and declared secrets, directly or through replies.

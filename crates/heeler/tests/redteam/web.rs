@@ -1,0 +1,1 @@
+//! Attacks from the network: webhooks, logins, cookies and connection limits.
