@@ -1,5 +1,6 @@
 //! A fleet in a temporary folder, and the real program run in it.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -10,9 +11,14 @@ use jiff::Timestamp;
 
 use crate::processes;
 
+/// User and group of a fleet without privileges: `nobody`.
+const UNPRIVILEGED_USER: u32 = 65534;
+
 /// A fleet of its own for each test.
 pub(crate) struct Fleet {
     folder: tempfile::TempDir,
+    /// User that runs the program and owns the files; `None` is the user of the test.
+    user: Option<u32>,
 }
 
 impl Drop for Fleet {
@@ -35,7 +41,45 @@ pub(crate) struct Ran {
 impl Fleet {
     /// An empty folder.
     pub(crate) fn empty() -> Fleet {
-        Fleet { folder: tempfile::tempdir().unwrap() }
+        Fleet { folder: tempfile::tempdir().unwrap(), user: None }
+    }
+
+    /// A folder in which `heeler init` was run by a user without privileges. If the test is not
+    /// run by root, that is the user of the test.
+    pub(crate) fn unprivileged() -> Fleet {
+        let mut fleet = Fleet::empty();
+        if rustix::process::geteuid().is_root() {
+            fleet.user = Some(UNPRIVILEGED_USER);
+            fleet.give(fleet.path());
+            fleet.copy_program();
+        }
+        fleet.run(&["init"]).ok();
+        fleet
+    }
+
+    /// Puts the program where a user without privileges can reach it.
+    fn copy_program(&self) {
+        let (program, copy) = (Path::new(env!("CARGO_BIN_EXE_heeler")), self.file("bin/heeler"));
+        std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        // A second name takes no space; another file system needs a copy.
+        if std::fs::hard_link(program, &copy).is_err() {
+            std::fs::copy(program, &copy).unwrap();
+        }
+    }
+
+    /// Path of the program that this fleet's commands and agents run.
+    pub(crate) fn program(&self) -> PathBuf {
+        match self.user {
+            Some(_) => self.file("bin/heeler"),
+            None => PathBuf::from(env!("CARGO_BIN_EXE_heeler")),
+        }
+    }
+
+    /// Makes the fleet's user the owner of a file.
+    fn give(&self, path: &Path) {
+        if self.user.is_some() {
+            std::os::unix::fs::chown(path, self.user, self.user).unwrap();
+        }
     }
 
     /// A folder in which `heeler init` was run.
@@ -54,8 +98,13 @@ impl Fleet {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) {
-        std::fs::create_dir_all(self.file(name).parent().unwrap()).unwrap();
-        std::fs::write(self.file(name), text).unwrap();
+        let path = self.file(name);
+        let parent = path.parent().unwrap();
+        let made = parent.ancestors().take_while(|it| !it.exists()).map(Path::to_owned);
+        let made: Vec<PathBuf> = made.collect();
+        std::fs::create_dir_all(parent).unwrap();
+        std::fs::write(&path, text).unwrap();
+        made.iter().chain([&path]).for_each(|it| self.give(it));
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
@@ -64,7 +113,10 @@ impl Fleet {
 
     /// The program, in this folder, with nothing of the user's environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_heeler"));
+        let mut command = Command::new(self.program());
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         command.env_clear().env("HOME", self.path().join("home")).env("TZ", "UTC");
         // Kept drafts of edits go with the test.

@@ -4,6 +4,19 @@
 //! Each file has the attacks on one part of the wall. An attack is a script that a real agent
 //! process runs. The test passes if the attack achieves nothing.
 
+/// Runs each attack twice: in a fleet of the user of the tests (root, in CI), and in one of a user
+/// without privileges. An attack is a function of a fleet.
+macro_rules! attacks {
+    ($($attack:ident),+ $(,)?) => {
+        mod as_this_user {
+            $(#[test] fn $attack() { super::$attack(&crate::fleet::Fleet::new()); })+
+        }
+        mod as_an_unprivileged_user {
+            $(#[test] fn $attack() { super::$attack(&crate::fleet::Fleet::unprivileged()); })+
+        }
+    };
+}
+
 mod approvals;
 mod authority;
 mod delegation;
