@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,9 @@ use serde_json::Value;
 const TEST_TIME_MAX: Duration = Duration::from_secs(1800);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Number of tests between two lines that report the progress.
+const PROGRESS_STEP: usize = 100;
 
 struct TestBinary {
     path: PathBuf,
@@ -127,6 +131,7 @@ fn run_tests(tests: Vec<TestCase<'_>>, threads: usize) -> Result<()> {
 
 /// Runs tests, and returns the names of those that failed.
 fn run_side_by_side(tests: Vec<TestCase<'_>>, threads: usize) -> Vec<String> {
+    let (total, ended) = (tests.len(), AtomicUsize::new(0));
     let queue = Mutex::new(TestQueue { tests, running: vec![0; TEST_GROUPS.len()] });
     let group_has_room = Condvar::new();
     let failures = Mutex::new(Vec::new());
@@ -148,6 +153,10 @@ fn run_side_by_side(tests: Vec<TestCase<'_>>, threads: usize) -> Vec<String> {
             if let Err(error) = run_one(&test) {
                 eprintln!("FAIL {}: {error:#}", test.name);
                 failures.lock().expect("no worker panics").push(test.name);
+            }
+            let ended = ended.fetch_add(1, Ordering::Relaxed) + 1;
+            if ended.is_multiple_of(PROGRESS_STEP) {
+                eprintln!("{ended} of {total} tests have run");
             }
             if let Some(group) = test.group {
                 queue.lock().expect("no worker panics").running[group] -= 1;
