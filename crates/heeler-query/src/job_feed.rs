@@ -36,8 +36,10 @@ pub use self::row_position::{RowPosition, RowPositionParseError};
 pub use self::run_listener::StateReports;
 pub use self::transcript_feed::{FeedStart, TranscriptFeed, TranscriptFeedEvent};
 
-/// Interval at which the recorded state is read.
-const STATE_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which the recorded state is read if no commit was announced.
+const STATE_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval at which a feed whose end is known checks if all rows were returned.
+const END_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without any writer of the state after which an active job counts as unattended. A daemon
 /// that is being replaced is absent for a moment.
 const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
@@ -152,6 +154,8 @@ impl JobFeed {
     pub fn new(dir: StateDir, job: JobId, from: u64) -> JobFeed {
         let mut transcript = TranscriptFeed::new(FeedStart::Beginning, StateReports::Requested);
         transcript.open_file(&dir.job_transcript(&job));
+        // The writer of the state announces each commit by this file.
+        transcript.watch_file(&dir.lock());
         let now = Instant::now();
         JobFeed {
             dir,
@@ -198,7 +202,8 @@ impl JobFeed {
             }
             self.check_recorded_state();
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.transcript.next(left.min(STATE_INTERVAL)) {
+            let interval = if self.end.is_some() { END_INTERVAL } else { STATE_INTERVAL };
+            match self.transcript.next(left.min(interval)) {
                 Some(event) => self.handle_transcript_event(event),
                 None => self.check_end(),
             }
@@ -311,7 +316,11 @@ impl JobFeed {
 
     fn check_recorded_state(&mut self) {
         let is_due = |at: Instant| at.elapsed() >= STATE_INTERVAL;
-        if self.end == Some(FeedEnd::Recorded) || !self.recorded.read_at.is_none_or(is_due) {
+        // Taken before the read, so that a commit during the read causes another read.
+        let is_changed = self.transcript.take_watched_change();
+        let is_abandoned = self.handle.is_abandoned.load(Ordering::Relaxed) && self.end.is_none();
+        let is_due = is_changed || is_abandoned || self.recorded.read_at.is_none_or(is_due);
+        if self.end == Some(FeedEnd::Recorded) || !is_due {
             return;
         }
         let RecordedJobState { is_ended, run, delayed } = read_job_state(&self.dir, &self.job);

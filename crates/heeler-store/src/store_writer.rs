@@ -262,6 +262,8 @@ impl WriterThread {
                 if marked {
                     self.due.signal();
                 }
+                // The write-ahead log itself is no sign: it grows before its content is visible.
+                self.lock.announce_change();
                 BatchCommitOutcome::Committed
             }
             Err(error) => BatchCommitOutcome::NotSaved(Arc::new(error)),

@@ -17,6 +17,7 @@ use crate::disk::{DiskError, folder_of};
 use crate::file_watch::{FileWatch, WakeSignal};
 use crate::line_reader::{ForwardLineReader, last_line_end};
 use crate::record::{TranscriptEntry, TranscriptFault, TranscriptFaultKind, TranscriptRecord};
+use crate::watched_file::{WATCHED_FILE, WatchedFile};
 
 /// Polling interval for files without events.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,6 +66,7 @@ pub enum FollowRestartReason {
 #[derive(Debug, Default)]
 pub struct TranscriptFollower {
     files: Vec<FollowedFile>,
+    watched: Option<WatchedFile>,
     signal: Arc<WakeSignal>,
     updates: VecDeque<Result<FollowUpdate, DiskError>>,
 }
@@ -108,6 +110,23 @@ impl TranscriptFollower {
         number
     }
 
+    /// Watches a file that is not a transcript, instead of the one watched before. Each change ends
+    /// the current or next wait; [`TranscriptFollower::take_watched_change`] then returns true.
+    pub fn watch_file(&mut self, path: &Utf8Path) {
+        self.watched = Some(WatchedFile::new(path, &self.signal));
+    }
+
+    /// Returns true if the watched file may have changed since the last call. The first call returns
+    /// true.
+    pub fn take_watched_change(&mut self) -> bool {
+        self.watched.as_mut().is_some_and(|watched| std::mem::take(&mut watched.is_changed))
+    }
+
+    /// Returns the value that [`TranscriptFollower::take_watched_change`] will return.
+    pub fn has_watched_change(&self) -> bool {
+        self.watched.as_ref().is_some_and(|watched| watched.is_changed)
+    }
+
     /// Returns a handle that stops this follower from another thread.
     pub fn stopper(&self) -> FollowStopper {
         FollowStopper(Arc::clone(&self.signal))
@@ -143,7 +162,13 @@ impl TranscriptFollower {
             self.wake_due_polls();
             // Taken before the read, so that a change during the read causes another read.
             for number in self.signal.take_changed() {
-                self.read(number);
+                match &mut self.watched {
+                    Some(watched) if number == WATCHED_FILE => {
+                        watched.renew(&self.signal);
+                        self.signal.interrupt();
+                    }
+                    _ => self.read(number),
+                }
             }
             if !self.updates.is_empty() {
                 continue;
@@ -158,7 +183,9 @@ impl TranscriptFollower {
             }
             // Files with reliable events are not polled, so an idle follower sleeps until its
             // deadline.
-            let poll_at = self.files_to_poll().map(|(_, file)| file.read_at + POLL_INTERVAL).min();
+            let polled = self.files_to_poll().map(|(_, file)| file.read_at);
+            let polled = polled.chain(self.watched_to_poll().map(|watched| watched.renewed_at));
+            let poll_at = polled.min().map(|at| at + POLL_INTERVAL);
             self.signal.wait(deadline.into_iter().chain(poll_at).min());
         }
     }
@@ -169,6 +196,13 @@ impl TranscriptFollower {
         {
             self.signal.wake(number);
         }
+        if self.watched_to_poll().is_some_and(|it| it.renewed_at.elapsed() >= POLL_INTERVAL) {
+            self.signal.wake(WATCHED_FILE);
+        }
+    }
+
+    fn watched_to_poll(&self) -> Option<&WatchedFile> {
+        self.watched.as_ref().filter(|watched| watched.needs_polling())
     }
 
     fn files_to_poll(&self) -> impl Iterator<Item = (usize, &FollowedFile)> {

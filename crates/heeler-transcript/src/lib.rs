@@ -30,6 +30,7 @@ mod scan;
 mod search;
 mod syncer;
 pub mod untrusted_file;
+mod watched_file;
 mod writer;
 
 pub use copy::{CopyLimit, TranscriptCopyError, copy_prefix};

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use jiff::Timestamp;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, futimens};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -139,6 +140,15 @@ impl LockFile {
     pub fn is_intact(&self) -> bool {
         // An unreadable path counts as lost: the caller stops instead of working without a lock.
         is_still_at(&self.file, &self.path).unwrap_or(false)
+    }
+
+    /// Wakes the processes that watch the lock file: the holder has changed what it guards.
+    pub fn announce_change(&self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        let keep = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let times = Timestamps { last_access: keep, last_modification: now };
+        // If it fails, the watchers notice the change at their next poll.
+        let _touched = futimens(&self.file, &times);
     }
 
     pub fn path(&self) -> &Utf8Path {

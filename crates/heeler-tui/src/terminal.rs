@@ -4,7 +4,8 @@
 //! starts a thread that reads keys. It is released when the handle is dropped, and before a panic
 //! message is printed.
 
-use std::io::{self, Stdout, stdout};
+use std::io::{self, Read as _, Stdout, stdout};
+use std::os::unix::net::UnixStream;
 use std::panic;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +23,17 @@ use ratatui::crossterm::event::{
 use ratatui::crossterm::style::Print;
 use ratatui::crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-    is_raw_mode_enabled,
+    is_raw_mode_enabled, size,
 };
 use ratatui::crossterm::{cursor, execute};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::SigId;
+use signal_hook::consts::SIGWINCH;
 use thiserror::Error;
 
 /// Most pending inputs; further senders wait.
 const INPUT_QUEUE_MAX: usize = 256;
-
-/// Longest wait for a key before a check for a resize or the end.
-const KEYS_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Poll timeout of crossterm; with zero it would not look for keys at all.
 const POLL_TIMEOUT: Duration = Duration::from_millis(1);
@@ -66,6 +67,8 @@ pub struct TerminalHandle {
     /// Sender of inputs.
     pub(crate) sender: SyncSender<TerminalInput>,
     is_closed: Arc<AtomicBool>,
+    /// Wakes the thread that reads keys when it is dropped.
+    _closer: UnixStream,
 }
 
 impl TerminalHandle {
@@ -83,10 +86,17 @@ impl TerminalHandle {
                 return Err(TerminalError(error));
             }
         };
+        let (closer, wakers) = match KeyWakers::new() {
+            Ok(made) => made,
+            Err(error) => {
+                release_terminal();
+                return Err(TerminalError(error));
+            }
+        };
         let keys = (sender.clone(), Arc::clone(&is_closed));
-        // The thread is never joined: it exits within one poll after the handle is dropped.
-        thread::spawn(move || read_keys(&keys.0, &keys.1));
-        Ok(TerminalHandle { canvas, inputs, sender, is_closed })
+        // The thread is never joined: it exits as soon as the handle is dropped.
+        thread::spawn(move || read_keys(&keys.0, &keys.1, &wakers));
+        Ok(TerminalHandle { canvas, inputs, sender, is_closed, _closer: closer })
     }
 }
 
@@ -171,37 +181,86 @@ fn install_panic_hook() {
     });
 }
 
+/// Ends of pipes that wake the thread that reads keys.
+struct KeyWakers {
+    /// At its end once the handle is dropped.
+    closed: UnixStream,
+    /// Readable after the terminal was resized.
+    resized: UnixStream,
+    resize_signal: SigId,
+}
+
+impl Drop for KeyWakers {
+    fn drop(&mut self) {
+        // Later signals must not write to a closed pipe.
+        signal_hook::low_level::unregister(self.resize_signal);
+    }
+}
+
+impl KeyWakers {
+    /// Creates the wakers, and the end that the handle keeps.
+    fn new() -> io::Result<(UnixStream, KeyWakers)> {
+        let (closer, closed) = UnixStream::pair()?;
+        let (signalled, resized) = UnixStream::pair()?;
+        resized.set_nonblocking(true)?;
+        let resize_signal = signal_hook::low_level::pipe::register(SIGWINCH, signalled)?;
+        Ok((closer, KeyWakers { closed, resized, resize_signal }))
+    }
+
+    /// Waits for a key, a resize or the end.
+    fn wait(&self) -> Result<KeyWakeup, Errno> {
+        let stdin = rustix::stdio::stdin();
+        let mut fds = [
+            PollFd::new(&stdin, PollFlags::IN),
+            PollFd::new(&self.closed, PollFlags::IN),
+            PollFd::new(&self.resized, PollFlags::IN),
+        ];
+        poll(&mut fds, None)?;
+        let is_gone =
+            fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+        // Emptied, or the next wait would end at once.
+        let is_resized = (&self.resized).read(&mut [0; 64]).is_ok();
+        Ok(KeyWakeup { is_gone, is_resized })
+    }
+}
+
+/// Reasons for the end of a wait for keys.
+struct KeyWakeup {
+    /// The terminal is gone.
+    is_gone: bool,
+    is_resized: bool,
+}
+
 /// Reads keys until the terminal is gone or released.
-fn read_keys(sender: &SyncSender<TerminalInput>, is_closed: &AtomicBool) {
+fn read_keys(sender: &SyncSender<TerminalInput>, is_closed: &AtomicBool, wakers: &KeyWakers) {
     loop {
-        // crossterm would read from a closed terminal forever.
-        let is_released = match wait_for_key() {
-            Ok(is_released) => is_released,
-            Err(rustix::io::Errno::INTR) => false,
-            Err(_) => true,
-        };
-        // Checked after the wait: the handle may have been dropped meanwhile.
-        if is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        if is_released {
-            let _sent = sender.send(TerminalInput::HungUp);
-            return;
-        }
-        // All pending keys at once, because each wait has a delay.
+        // Before each wait: keys that crossterm has taken from the terminal do not end a wait.
         while let Ok(true) = event::poll(POLL_TIMEOUT) {
             let Ok(event) = event::read() else { break };
             if sender.send(TerminalInput::Event(event)).is_err() {
                 return;
             }
         }
+        // crossterm would read from a closed terminal forever.
+        let wakeup = match wakers.wait() {
+            Ok(wakeup) => wakeup,
+            // A signal that interrupts the wait is no reason to hang up.
+            Err(error) => KeyWakeup { is_gone: error != Errno::INTR, is_resized: false },
+        };
+        // Checked after the wait: the handle may have been dropped meanwhile.
+        if is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        if wakeup.is_gone {
+            let _sent = sender.send(TerminalInput::HungUp);
+            return;
+        }
+        // crossterm may learn of the signal only after this thread, and so miss this poll.
+        if wakeup.is_resized
+            && let Ok((columns, rows)) = size()
+            && sender.send(TerminalInput::Event(Event::Resize(columns, rows))).is_err()
+        {
+            return;
+        }
     }
-}
-
-/// Waits for a key or a timeout; returns true if the terminal is gone.
-fn wait_for_key() -> Result<bool, rustix::io::Errno> {
-    let stdin = rustix::stdio::stdin();
-    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
-    poll(&mut fds, Some(&KEYS_WAIT))?;
-    Ok(fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }

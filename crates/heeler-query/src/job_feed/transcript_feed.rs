@@ -107,6 +107,17 @@ impl TranscriptFeed {
         RowPosition::line_start(first)
     }
 
+    /// Ends the wait of [`TranscriptFeed::next`] with each change of this file, which is no
+    /// transcript.
+    pub(super) fn watch_file(&mut self, path: &Utf8Path) {
+        self.follower.watch_file(path);
+    }
+
+    /// Returns true if the watched file may have changed since the last call.
+    pub(super) fn take_watched_change(&mut self) -> bool {
+        self.follower.take_watched_change()
+    }
+
     /// Listens to the run in this folder from now on, instead of the previous one.
     pub fn follow_run(&mut self, folder: &Utf8Path) {
         if self.listener.as_ref().is_some_and(|listener| listener.folder() == folder) {
@@ -156,7 +167,8 @@ impl TranscriptFeed {
             if let Some(event) = self.held.take() {
                 return Some(event);
             }
-            if deadline <= Instant::now() {
+            // A change of the watched file may have ended the wait; the caller has to look at it.
+            if self.follower.has_watched_change() || deadline <= Instant::now() {
                 return None;
             }
         }

@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_testkit::{ProofSettings, WAIT_MAX};
 use heeler_transcript::{
-    FollowRestartReason, FollowStart, FollowUpdate, TranscriptFaultKind, TranscriptFollower,
-    TranscriptWriter, TranscriptWriterOptions, read_tail, replace_file,
+    FollowRestartReason, FollowStart, FollowUpdate, LockFile, LockHolder, OsDisk,
+    TranscriptFaultKind, TranscriptFollower, TranscriptWriter, TranscriptWriterOptions, read_tail,
+    replace_file,
 };
+
+use jiff::Timestamp;
 
 use crate::{folder, open};
 
@@ -337,4 +340,36 @@ fn proof_no_wake_is_lost_between_a_read_and_the_sleep_after_it() {
             told.store(n + 1, Ordering::SeqCst);
         }
     });
+}
+
+#[test]
+fn a_watched_file_ends_the_wait_with_each_change() {
+    let (_temp, folder) = folder();
+    let (path, log) = (folder.join("state.lock"), folder.join("a.jsonl"));
+    let mut follower = follow(&log, FollowStart::Beginning);
+    assert!(!follower.take_watched_change(), "no file is watched");
+    follower.watch_file(&path);
+    assert!(follower.take_watched_change() && !follower.take_watched_change());
+
+    // The file appears, its holder changes the state, and another file gets its name.
+    let holder = LockHolder::this_process("test", Timestamp::UNIX_EPOCH);
+    let lock = LockFile::acquire(&path, &holder, NOW).unwrap();
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), None);
+    while follower.take_watched_change() {
+        assert_eq!(follower.next(Duration::from_millis(50)).unwrap(), None);
+    }
+    lock.announce_change();
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), None);
+    assert!(follower.has_watched_change() && follower.take_watched_change());
+    replace_file(&OsDisk, &path, b"{}").unwrap();
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), None);
+    assert!(follower.take_watched_change());
+    append(&path, "more");
+    assert_eq!(follower.next(WAIT_MAX).unwrap(), None);
+    assert!(follower.take_watched_change());
+
+    // Records of a transcript come first, and none is lost.
+    append(&path, "more");
+    append(&log, "{\"n\":1}\n");
+    while follower.next(WAIT_MAX).unwrap().is_none() {}
 }

@@ -302,7 +302,11 @@ impl Browser {
 
     /// Presses keys where the focus is.
     pub(crate) async fn press(&self, keys: &str) {
-        self.page.active_element().await.unwrap().send_keys(keys).await.unwrap();
+        let deadline = Instant::now() + WAIT_MAX;
+        // A live update may replace the element between the two requests.
+        while let Err(error) = self.page.active_element().await.unwrap().send_keys(keys).await {
+            assert!(Instant::now() < deadline, "cannot press keys: {error}");
+        }
     }
 
     /// Checks a page on a desk, a phone and a wall, in the light and in the dark. It is loaded once
