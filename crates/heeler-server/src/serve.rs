@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use crate::caller::{AccessScope, RequestCaller, TcpPeer, login_name};
 use crate::connection_limiter::ConnectionLimiter;
 use crate::live_streams::WriteTimeoutStream;
+use crate::reply_redaction::redact_reply;
 use crate::server_state::SharedServerState;
 use crate::{access, api, dashboard, internal, metrics, webhooks};
 
@@ -245,17 +246,19 @@ async fn accept_web(
 /// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
     // The kernel has identified the caller, so this router needs no access check.
-    let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
+    let router = internal::router().merge(common_routes(app)).fallback(dashboard::not_found);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 
 /// Returns the routes of TCP.
 pub(crate) fn web_router(app: &SharedServerState) -> Router<SharedServerState> {
-    access::with_access_control(common_routes().fallback(dashboard::not_found), app)
+    access::with_access_control(common_routes(app).fallback(dashboard::not_found), app)
 }
 
-fn common_routes() -> Router<SharedServerState> {
-    api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router())
+fn common_routes(app: &SharedServerState) -> Router<SharedServerState> {
+    let routes =
+        api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router());
+    routes.layer(from_fn_with_state(Arc::clone(app), redact_reply))
 }
 
 /// Returns true if a user may control the daemon: only its own user and root.

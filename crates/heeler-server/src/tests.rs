@@ -67,6 +67,7 @@ pub(crate) fn app(
         access,
         metrics: Arc::default(),
         expensive_reads: Arc::default(),
+        reply_redactor: Arc::default(),
         version,
         clock: now,
     })
