@@ -183,6 +183,7 @@ fn every_command() -> Vec<DaemonCommand> {
             schedule: "a/b c%ü".to_owned(),
             payload: "{\"a\": \"ü\"}\n".to_owned(),
             delivery: delivery.map(str::to_owned),
+            mac: None,
         }))
     };
     let agent =
