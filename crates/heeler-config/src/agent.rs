@@ -14,6 +14,7 @@ use crate::chat::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::duration::ConfigDuration;
+use crate::fleet_secrets::FleetSecrets;
 use crate::hooks::{AgentHooks, HooksKeys};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
@@ -284,6 +285,8 @@ pub struct AgentConfig {
     pub env: EnvVars,
     /// Names of the secret variables the agent receives.
     pub secrets: Vec<VarName>,
+    /// Secrets of the whole fleet, which the agent may find in files.
+    pub fleet_secrets: FleetSecrets,
     pub hooks: AgentHooks,
     /// File that the agent writes for its hooks.
     pub metadata_file: Option<String>,
@@ -382,6 +385,8 @@ impl AgentConfig {
             budget: keys.budget,
             env: keys.env,
             secrets: keys.secrets,
+            // Known only when all files are loaded.
+            fleet_secrets: FleetSecrets::default(),
             metadata_file: keys.metadata_file,
             work_source: keys.work_source,
             chat: keys.chat,

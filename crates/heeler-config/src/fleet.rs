@@ -138,6 +138,9 @@ section! {
         /// Public URLs under which a proxy serves the dashboard, such as
         /// `https://heeler.example.com`.
         origins: Vec<WebOrigin>,
+        /// Keep a token with all rights in the file `api-token` of the state directory. Every program that runs
+        /// as your user can read it, agents included; `heeler token create` makes tokens with fewer rights.
+        token_file: bool = "false",
         /// Hours after which a chat starts a new conversation.
         session_expiry_hours: NonZeroU32 = "24",
         /// Open a browser at start.

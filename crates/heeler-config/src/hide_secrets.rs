@@ -6,8 +6,10 @@ use serde_json::Value as Json;
 
 use crate::agent::AgentConfig;
 use crate::fleet::FleetConfig;
+use crate::fleet_secrets::FleetSecrets;
 use crate::render_json::AgentConfigJson;
-use crate::value::escape_variables;
+use crate::schedule::ScheduleTrigger;
+use crate::value::{VarName, escape_variables};
 
 /// Minimum length of a secret to search for: shorter ones would match ordinary words.
 const SECRET_LEN_MIN: usize = 4;
@@ -43,6 +45,30 @@ pub(crate) fn hide_secrets(
         agent.config_json = AgentConfigJson::new(&shown);
     }
     fleets.iter_mut().for_each(|fleet| hide_in_value(&mut fleet.config_json, &secrets));
+}
+
+/// Returns the values of all variables that the config declares to be secrets: those of every
+/// agent, and those that sign webhooks.
+pub(crate) fn declared_secrets(
+    fleets: &[FleetConfig],
+    agents: &[AgentConfig],
+    env: &BTreeMap<String, String>,
+) -> FleetSecrets {
+    let of_fleets = fleets.iter().filter_map(|fleet| fleet.webhooks.as_ref()?.secret_env.as_ref());
+    let schedules = agents.iter().flat_map(|agent| &agent.schedules);
+    let of_schedules = schedules.filter_map(|schedule| match &schedule.trigger {
+        ScheduleTrigger::Webhook(rules) => rules.secret_env.as_ref(),
+        _ => None,
+    });
+    let of_agents = agents.iter().flat_map(|agent| &agent.secrets);
+    let names = of_fleets.chain(of_schedules).chain(of_agents);
+    let mut found: Vec<String> = names.filter_map(|name| env.get(name.as_str()).cloned()).collect();
+    // An agent's own value takes precedence over the environment, but both exist.
+    for agent in agents {
+        let own = |name: &VarName| Some(agent.env.get().get(name.as_str())?.expose().to_owned());
+        found.extend(agent.secrets.iter().filter_map(own));
+    }
+    FleetSecrets::new(found)
 }
 
 fn hide_in_value(value: &mut Json, secrets: &[(&String, String)]) {

@@ -20,6 +20,7 @@ mod dotenv;
 mod duration;
 mod fault;
 mod fleet;
+mod fleet_secrets;
 mod globs;
 mod hide_secrets;
 mod hooks;
@@ -73,6 +74,7 @@ pub use fleet::{
     FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,
     WebhookConfig,
 };
+pub use fleet_secrets::FleetSecrets;
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,

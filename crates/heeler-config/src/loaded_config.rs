@@ -68,6 +68,14 @@ impl LoadedConfig {
         self.warnings = ConfigFaults::merge([warnings, found.warnings]);
     }
 
+    /// Adds the values of the `.env` file to the secrets of all agents, except those that cannot be
+    /// told from ordinary text.
+    pub fn add_dotenv_secrets(&mut self, pairs: &[(String, String)]) {
+        let Some(known) = self.agents.first().map(|agent| &agent.fleet_secrets) else { return };
+        let secrets = known.with_dotenv(pairs);
+        self.agents.iter_mut().for_each(|agent| agent.fleet_secrets = secrets.clone());
+    }
+
     /// Returns the config unless a file of the workflow directory has a fault.
     pub fn require_no_faults(self) -> Result<LoadedConfig, ConfigFaults> {
         match self.faulty_files.is_empty() {

@@ -78,6 +78,8 @@ pub fn load(
     }
     // Only the rendered form is redacted; the values themselves stay usable.
     hide_secrets::hide_secrets(&mut fleets, &mut agents, env);
+    let secrets = hide_secrets::declared_secrets(&fleets, &agents, env);
+    agents.iter_mut().for_each(|agent| agent.fleet_secrets = secrets.clone());
     let (workflows, crons, faulty) = (Vec::new(), Vec::new(), Vec::new());
     Ok(LoadedConfig {
         fleets,

@@ -225,6 +225,30 @@ pub(crate) fn ensure_api_token(
     Ok(())
 }
 
+/// Revokes the token of the file `api-token`, and removes the file. Returns true if there was one.
+///
+/// Agents can read the file, so a token that was ever in it must not work any more.
+pub(crate) fn retire_api_token(
+    dir: &StateDir,
+    store: &Store,
+    now: Timestamp,
+) -> Result<bool, ApiTokenError> {
+    let path = dir.api_token();
+    let revoked = store.write(move |tx| match tx.token(API_TOKEN)? {
+        Some(known) => tx.revoke_token(&known.id, now).map(|_| true),
+        None => Ok(false),
+    });
+    let is_revoked = revoked.map_err(|error: StoreWriteError<DatabaseError>| {
+        ApiTokenError::Record { path: path.clone(), reason: error_chain(&error) }
+    })?;
+    // A kill here leaves a file with a token that is revoked. The next start removes the file.
+    match std::fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(is_revoked),
+        Err(source) => Err(ApiTokenError::Read { path, source }),
+    }
+}
+
 /// Stores a new token unless the one in the file is valid. Returns true if a token was stored.
 fn renew_api_token(
     tx: &mut StoreTransaction<'_>,

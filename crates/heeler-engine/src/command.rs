@@ -126,6 +126,10 @@ pub struct WebhookCall {
     pub payload: String,
     /// The caller's delivery ID. A repeated delivery creates no job.
     pub delivery: Option<String>,
+    /// Digest of the call's signature, by which a replayed call is recognized. `None` if the caller
+    /// is known otherwise.
+    #[serde(default)]
+    pub mac: Option<String>,
 }
 
 /// Change to a schedule.

@@ -160,6 +160,13 @@ impl Daemon {
         self.snapshot.clone()
     }
 
+    /// Revokes the token of the file `api-token`, and removes the file. Returns true if there was
+    /// one.
+    pub fn retire_api_token(&self) -> Result<bool, ApiTokenError> {
+        let fleet = &self.dispatcher.fleet;
+        access::retire_api_token(&fleet.dir, &self.store, (fleet.now)())
+    }
+
     /// Makes sure that the file `api-token` holds a valid token.
     pub fn ensure_api_token(&self) -> Result<(), ApiTokenError> {
         let fleet = &self.dispatcher.fleet;

@@ -122,7 +122,7 @@ pub fn prepare_request(
     };
     let mut working_directory =
         real_folder(directory).map_err(|source| cannot_work(directory, source))?;
-    let environment::AgentEnvironment { mut env, mut secrets } =
+    let environment::AgentEnvironment { mut env, mut secrets, shared_secrets } =
         environment::select_environment(agent, around.env)?;
     // External messages may contain secrets of any agent of the fleet.
     if wanted.take_in {
@@ -173,6 +173,7 @@ pub fn prepare_request(
             prompt,
             env,
             secrets,
+            shared_secrets,
             work,
             send_files_to: None,
         },

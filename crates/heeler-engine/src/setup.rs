@@ -213,7 +213,7 @@ impl DaemonSetup {
     }
 
     /// Lists the secrets of all agents, and variables named like secrets.
-    pub(crate) fn secrets(&self) -> Vec<String> {
+    pub fn secrets(&self) -> Vec<String> {
         self.fleet_environment().secrets()
     }
 

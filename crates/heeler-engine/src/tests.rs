@@ -186,6 +186,7 @@ impl EngineFixture {
                 prompt: format!("use {SECRET}"),
                 env: IndexMap::from([("API_TOKEN".to_owned(), SECRET.to_owned())]),
                 secrets: vec![SECRET.to_owned()],
+                shared_secrets: Vec::new(),
                 work: RuntimeLaunchSpec::Script { steps: Vec::new() },
                 send_files_to: None,
             },

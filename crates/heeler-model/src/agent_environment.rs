@@ -47,6 +47,9 @@ pub struct AgentEnvironment {
     pub env: IndexMap<String, String>,
     /// Values that Heeler must never write.
     pub secrets: Vec<String>,
+    /// Those of the secrets that are not the agent's own: settings of `.env`, secrets of other
+    /// agents. They may be process arguments, because they may be settings of the agent.
+    pub shared_secrets: Vec<String>,
 }
 
 /// Selects the variables that the agent gets.
@@ -83,14 +86,27 @@ pub fn select_environment(
     // The marker identifies processes of a run; an agent must not inherit that of another.
     env.shift_remove(MARKER);
 
-    let secrets = secrets(agent, around);
-    Ok(AgentEnvironment { env, secrets })
+    let own = own_secrets(agent, around);
+    let shared = agent.fleet_secrets.values().iter().filter(|value| !own.contains(value));
+    let shared_secrets = shared.cloned().collect();
+    Ok(AgentEnvironment { env, secrets: secrets(agent, around), shared_secrets })
 }
 
-/// Lists the values that Heeler must never write: variables named like secrets in the environment
-/// and in the agent's own variables, secrets named in the config, and the secrets of its MCP
-/// servers. This also works if the agent's environment is incomplete.
+/// Lists the values that Heeler must never write: the secrets of the agent itself and those of the
+/// whole fleet, which it may find in files.
 pub fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
+    let mut secrets = own_secrets(agent, around);
+    secrets.extend(agent.fleet_secrets.values().iter().cloned());
+    // Sorted, so that the list and everything derived from it is the same each time.
+    secrets.sort();
+    secrets.dedup();
+    secrets
+}
+
+/// Lists the secrets of an agent: variables named like secrets in the environment and in the
+/// agent's own variables, secrets named in the config, and the secrets of its MCP servers. This
+/// also works if the agent's environment is incomplete.
+fn own_secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<String> {
     let own: IndexMap<String, String> = agent
         .env
         .get()
@@ -106,9 +122,6 @@ pub fn secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<St
         secrets.extend(value.filter(|value| check_secret(name, value).is_ok()).cloned());
     }
     agent.mcp_servers.values().for_each(|server| add_secrets_of(server, &mut secrets));
-    // Sorted, so that the list and everything derived from it is the same each time.
-    secrets.sort();
-    secrets.dedup();
     secrets
 }
 

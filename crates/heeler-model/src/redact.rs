@@ -2,10 +2,12 @@
 //!
 //! A [`SecretRedactor`] knows some secrets in every common encoding and replaces them with a
 //! marker. Rows, logs, errors and replies pass through it at the single place that writes them. It
-//! never reveals the secrets. `encodings` lists the encodings; `matcher` finds them.
+//! never reveals the secrets. `encodings` lists the encodings; `matcher` finds them. Every redactor
+//! also finds the secrets of `secret_shapes`, of which no value needs to be known.
 
 mod encodings;
 mod matcher;
+mod secret_shapes;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -15,6 +17,7 @@ use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
 use self::matcher::PatternMatcher;
+use self::secret_shapes::{ShapeMatch, find_shapes, partial_shape_start};
 
 /// Shorter values are not redacted: they cannot be distinguished from ordinary text.
 pub const SECRET_BYTES_MIN: usize = 8;
@@ -45,12 +48,14 @@ pub fn check_secret(name: &str, value: &str) -> Result<(), ShortSecretError> {
 /// Returns true if a variable of this name holds a secret by convention.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    ["KEY", "TOKEN", "SECRET", "PASSWORD"].iter().any(|word| name.contains(word))
+    let words = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
+    words.iter().any(|word| name.contains(word)) || name.ends_with("_PASS")
 }
 
 /// Replaces secrets with [`REDACTION_MARKER`]. Clones are cheap and share their data.
 #[derive(Clone)]
 pub struct SecretRedactor {
+    /// Matchers of the known secrets, if there are any.
     matchers: Option<Arc<SecretMatchers>>,
 }
 
@@ -115,8 +120,7 @@ impl SecretRedactor {
 
     /// Returns the bytes without secrets.
     pub fn redact_bytes<'t>(&self, bytes: &'t [u8]) -> Cow<'t, [u8]> {
-        let Some(known) = &self.matchers else { return Cow::Borrowed(bytes) };
-        let spans = known.spans(bytes);
+        let spans = merge_spans(self.spans(bytes, &find_shapes(bytes)));
         if spans.is_empty() {
             return Cow::Borrowed(bytes);
         }
@@ -131,14 +135,24 @@ impl SecretRedactor {
         Cow::Owned(clean)
     }
 
+    /// Returns the beginning of a longer text without secrets. The beginning of a secret at its end
+    /// would not be recognized, so it is removed.
+    pub fn redact_beginning<'t>(&self, bytes: &'t [u8]) -> Cow<'t, [u8]> {
+        let open = self.partial_match_start(bytes);
+        // A complete secret may reach beyond the point at which another one seems to begin.
+        let complete = self.spans(bytes, &find_shapes(bytes));
+        let reaches = complete.iter().filter(|span| span.contains(&open)).map(|span| span.end);
+        self.redact_bytes(&bytes[..reaches.max().unwrap_or(open)])
+    }
+
     /// Redacts every string and key, and numbers that contain a secret.
     pub fn redact_json(&self, json: &mut Json) {
-        let Some(known) = &self.matchers else { return };
+        let numeric = self.matchers.as_ref().is_some_and(|known| known.numeric);
         match json {
             Json::String(text) => self.redact_string(text),
             Json::Array(items) => items.iter_mut().for_each(|item| self.redact_json(item)),
             Json::Object(map) => self.redact_object(map),
-            Json::Number(number) if known.numeric => {
+            Json::Number(number) if numeric => {
                 let mut text = number.to_string();
                 self.redact_string(&mut text);
                 // A marker is not a number, so the value becomes a text.
@@ -155,13 +169,31 @@ impl SecretRedactor {
         StreamRedactor { redactor: self.clone(), pending: String::new(), redacted_len: 0 }
     }
 
-    /// Returns true if there are no secrets to redact.
-    pub fn is_empty(&self) -> bool {
+    /// Returns true if no secret is known by its value.
+    pub(crate) fn knows_nothing(&self) -> bool {
         self.matchers.is_none()
     }
 
-    pub fn contains_secret(&self, text: &str) -> bool {
+    /// Returns true if the text has a secret that is known by its value.
+    pub fn contains_known_secret(&self, text: &str) -> bool {
+        self.matchers.as_ref().is_some_and(|known| !known.spans(text.as_bytes()).is_empty())
+    }
+
+    fn contains_secret(&self, text: &str) -> bool {
         matches!(self.redact_text(text), Cow::Owned(_))
+    }
+
+    /// Returns the start of an incomplete secret at the end of the bytes, or their length if none.
+    fn partial_match_start(&self, bytes: &[u8]) -> usize {
+        let known = self.matchers.as_ref().map(|known| known.partial_match_start(bytes));
+        partial_shape_start(bytes).min(known.unwrap_or(bytes.len()))
+    }
+
+    /// Returns the positions of secrets, in any order.
+    fn spans(&self, bytes: &[u8], shapes: &[ShapeMatch]) -> Vec<Range<usize>> {
+        let mut spans = self.matchers.as_ref().map_or_else(Vec::new, |known| known.spans(bytes));
+        spans.extend(shapes.iter().map(|shape| shape.secret.clone()));
+        spans
     }
 
     pub(crate) fn redact_object(&self, map: &mut Map<String, Json>) {
@@ -196,14 +228,21 @@ impl SecretRedactor {
 }
 
 impl SecretMatchers {
-    /// Returns the positions of secrets, sorted and disjoint. Overlapping secrets are merged.
+    /// Returns the positions of secrets, in any order.
     fn spans(&self, bytes: &[u8]) -> Vec<Range<usize>> {
         let mut spans = self.exact.find(bytes);
         spans.append(&mut self.folded.find(bytes));
-        merge_spans(spans)
+        spans
+    }
+
+    /// Returns the start of an incomplete secret at the end of the bytes, or their length if none.
+    fn partial_match_start(&self, bytes: &[u8]) -> usize {
+        // Both kinds must be complete: a text may be the beginning of either.
+        self.exact.partial_match_start(bytes).min(self.folded.partial_match_start(bytes))
     }
 }
 
+/// Returns the spans sorted and disjoint.
 fn merge_spans(mut spans: Vec<Range<usize>>) -> Vec<Range<usize>> {
     spans.sort_unstable_by_key(|span| span.start);
     let mut joined: Vec<Range<usize>> = Vec::new();
@@ -238,31 +277,32 @@ impl std::fmt::Debug for StreamRedactor {
 impl StreamRedactor {
     /// Adds a fragment and returns the text that is safe to show.
     pub fn push(&mut self, text: &str) -> String {
-        // A handle of its own, since the pending text is changed while it is used.
-        let Some(known) = self.redactor.matchers.clone() else { return text.to_owned() };
         self.pending.push_str(text);
         let bytes = self.pending.as_bytes();
-        // Both kinds must be complete: a text may be the beginning of either.
-        let open =
-            known.exact.partial_match_start(bytes).min(known.folded.partial_match_start(bytes));
-        self.release(&known, open)
+        self.release(self.redactor.partial_match_start(bytes))
     }
 
     /// Returns the remaining text.
     pub fn finish(mut self) -> String {
-        let Some(known) = self.redactor.matchers.clone() else { return String::new() };
-        self.release(&known, self.pending.len())
+        self.release(self.pending.len())
     }
 
     /// Releases everything before `open`. A secret there may continue after `open`; its marker is
     /// returned now and the rest is suppressed later.
-    fn release(&mut self, known: &SecretMatchers, open: usize) -> String {
-        let mut spans = known.spans(self.pending.as_bytes());
+    fn release(&mut self, mut open: usize) -> String {
+        let shapes = find_shapes(self.pending.as_bytes());
+        // A shape is found again only as long as its anchor is pending.
+        for shape in shapes.iter().rev() {
+            if (shape.anchor..shape.secret.start).contains(&open) {
+                open = shape.anchor;
+            }
+        }
+        let mut spans = self.redactor.spans(self.pending.as_bytes(), &shapes);
         // The rest of a secret that was announced in an earlier fragment may extend into this one.
         if self.redacted_len > 0 {
             spans.push(0..self.redacted_len);
-            spans = merge_spans(spans);
         }
+        let spans = merge_spans(spans);
         let mut shown = String::new();
         let (mut from, mut covered) = (0, 0);
         for span in spans.into_iter().take_while(|span| span.start <= open) {

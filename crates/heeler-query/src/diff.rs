@@ -1,7 +1,10 @@
 //! Changes to the files of a session since a message.
 
+use std::borrow::Cow;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::Session;
+use heeler_model::redact::SecretRedactor;
 use heeler_store::history::{
     ForkPointError, TranscriptSnapshot, TranscriptSnapshotEntry, find_fork_point, snapshots,
 };
@@ -31,9 +34,15 @@ pub struct SessionDiff {
     pub patch: Option<String>,
     /// True if the patch was truncated because it is too long.
     pub cut: bool,
-    /// Unified diff with the original bytes of the files.
+    /// True if secrets were removed from the patch, so that it cannot be applied.
+    #[serde(rename = "redacted")]
+    pub is_redacted: bool,
+    /// Unified diff with the bytes of the files, without secrets.
     #[serde(skip)]
     pub bytes: Vec<u8>,
+    /// Unified diff with secrets, for callers who may read the files.
+    #[serde(skip)]
+    pub bytes_with_secrets: Vec<u8>,
 }
 
 /// Returns the error for a session without snapshots.
@@ -195,15 +204,23 @@ impl FleetReader {
         let to = tree.as_ref().map_or(DiffTarget::Commit(&end), DiffTarget::Now);
         let SnapshotDiff { summary, patch, cut } =
             snapshots.diff(&parse_commit(&from.commit)?, to, now)?;
+        // Snapshots are files as they were, so they hold secrets that no transcript does.
+        let redactor = SecretRedactor::new(&known.secrets());
+        let bytes = match cut {
+            true => redactor.redact_beginning(&patch),
+            false => redactor.redact_bytes(&patch),
+        };
         Ok(SessionDiff {
             session: session.id.to_string(),
             from: from.note,
             from_commit: from.commit,
             note: from.message,
-            summary,
-            patch: Some(String::from_utf8_lossy(&patch).into_owned()),
+            summary: redactor.redact_text(&summary).into_owned(),
+            patch: Some(String::from_utf8_lossy(&bytes).into_owned()),
             cut,
-            bytes: patch,
+            is_redacted: matches!(bytes, Cow::Owned(_)),
+            bytes: bytes.into_owned(),
+            bytes_with_secrets: patch,
         })
     }
 }

@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::recorder::nth_uuid;
+use heeler_model::redact::SecretRedactor;
 use heeler_store::native::{self, DisplayRedactor};
 use heeler_store::{JobCursor, JobFilter, StoreReader, is_sent_file};
 use heeler_transcript::{
@@ -117,17 +118,20 @@ impl FleetReader {
         let finder = LineMatcher::new(&query).map_err(usage)?;
         let reader = self.reader()?;
         let known = self.context();
-        // Native sessions were stored without redaction, so their text is redacted before it is
-        // shown.
+        let secrets = known.secrets();
         let (paths, redactor) = match &wanted.native {
             Some(projects) => {
                 let paths = native::paths(projects).map_err(QueryError::from)?;
-                (paths, Some((DisplayRedactor::new(&known.secrets()), finder)))
+                (paths, SearchRedactor::Native(DisplayRedactor::new(&secrets)))
             }
-            None => (self.list_transcripts(&reader, wanted.agent.as_deref())?, None),
+            None => (
+                self.list_transcripts(&reader, wanted.agent.as_deref())?,
+                SearchRedactor::Recorded(SecretRedactor::new(&secrets)),
+            ),
         };
         let mut filter = SearchHitFilter {
             redactor,
+            finder,
             reader: &reader,
             seen_rows: HashSet::new(),
             last_reply: None,
@@ -228,10 +232,27 @@ fn build_pattern(wanted: &FleetSearchQuery) -> SearchPattern {
     SearchPattern::Literal(quoted[1..quoted.len() - 1].to_owned())
 }
 
+/// Removes secrets from the rows found.
+enum SearchRedactor {
+    /// Native sessions are stored without redaction.
+    Native(DisplayRedactor),
+    /// Transcripts are redacted as they are written, but a secret may have become known later.
+    Recorded(SecretRedactor),
+}
+
+impl SearchRedactor {
+    fn redact_json(&self, row: &mut Value) {
+        match self {
+            SearchRedactor::Native(redactor) => redactor.json(row),
+            SearchRedactor::Recorded(redactor) => redactor.redact_json(row),
+        }
+    }
+}
+
 /// Filter that reports each message once.
 struct SearchHitFilter<'s> {
-    /// Removes secrets from text that was stored without redaction.
-    redactor: Option<(DisplayRedactor, LineMatcher)>,
+    redactor: SearchRedactor,
+    finder: LineMatcher,
     reader: &'s StoreReader,
     /// IDs of the rows found.
     seen_rows: HashSet<Uuid>,
@@ -257,13 +278,12 @@ impl SearchHitFilter<'_> {
         // A row nested too deeply to be parsed is returned as text.
         let mut row = serde_json::from_str::<Value>(&hit.record.text)
             .unwrap_or_else(|_| Value::from(&*hit.record.text));
-        if let Some((redactor, finder)) = &self.redactor {
-            let before = row.clone();
-            redactor.json(&mut row);
-            // The match was in a redacted secret. Reporting it would confirm a guessed secret.
-            if row != before && !finder.matches(&row.to_string()) {
-                return Ok(SearchHitDecision::Skip);
-            }
+        let before = row.clone();
+        self.redactor.redact_json(&mut row);
+        let is_redacted = row != before;
+        // The match was in a redacted secret. Reporting it would confirm a guessed secret.
+        if is_redacted && !self.finder.matches(&row.to_string()) {
+            return Ok(SearchHitDecision::Skip);
         }
         let row = JobRow::new(row);
         // Both calls update state, so neither may be skipped by short-circuit evaluation.
@@ -280,9 +300,9 @@ impl SearchHitFilter<'_> {
             id: self.transcript_id(hit.path)?,
             file: hit.path.to_string(),
             line: hit.line + 1,
-            text: match &self.redactor {
-                Some(_) => row.as_json().to_string(),
-                None => hit.record.text.to_string(),
+            text: match is_redacted {
+                true => row.as_json().to_string(),
+                false => hit.record.text.to_string(),
             },
             row: row.into_json(),
         }))

@@ -248,14 +248,14 @@ impl Drop for ProcessTree {
 
 /// Returns the place of a secret that would become an argument.
 fn find_secret_argument(launch: &LaunchSpec, secrets: &SecretRedactor) -> Option<String> {
-    if secrets.contains_secret(launch.program.as_str()) {
+    if secrets.contains_known_secret(launch.program.as_str()) {
         return Some("its path".to_owned());
     }
     launch.args.iter().find_map(|arg| match arg {
-        LaunchArg::Text(text) if secrets.contains_secret(text) => {
+        LaunchArg::Text(text) if secrets.contains_known_secret(text) => {
             Some("one of its arguments".to_owned())
         }
-        LaunchArg::ConfigText(key, text) if secrets.contains_secret(text) => {
+        LaunchArg::ConfigText(key, text) if secrets.contains_known_secret(text) => {
             Some(format!("`{key}`"))
         }
         // The content of a file in memory is not visible in a list of processes.

@@ -287,7 +287,7 @@ impl RunExecutor<'_> {
             cwd: &self.spec.working_directory,
             env: &self.host.brief.env,
             inherit: &inherit,
-            secrets: &run.redactor,
+            secrets: self.host.argument_redactor(),
         };
         let agent = match tree.spawn(launch, &spawn_context) {
             Ok(agent) => agent,

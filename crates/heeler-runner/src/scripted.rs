@@ -132,7 +132,7 @@ fn prepare_agent(
         tools: play.tools,
         now: play.now,
     };
-    let redactor = (!part.secrets.is_empty()).then(|| SecretRedactor::new(&part.secrets));
+    let redactor = SecretRedactor::new(&part.secrets);
     Ok(ScriptedAgent::new(settings, script, session, redactor, out))
 }
 

@@ -1,5 +1,6 @@
 //! Accepts and serves connections: permissions, limits and shutdown. Start at [`serve`].
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,8 +21,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::caller::{AccessScope, RequestCaller, TcpPeer, login_name};
-use crate::connection_limiter::ConnectionLimiter;
+use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::live_streams::WriteTimeoutStream;
+use crate::reply_redaction::redact_reply;
 use crate::server_state::SharedServerState;
 use crate::{access, api, dashboard, internal, metrics, webhooks};
 
@@ -146,7 +148,7 @@ pub async fn serve(
         let accepted = tokio::select! {
             () = &mut stop => break,
             accepted = accept_socket(&socket, connections) => accepted.map(AcceptedConnection::Socket),
-            accepted = accept_web(web.as_ref(), &rooms) => accepted.map(AcceptedConnection::Web),
+            accepted = accept_web(web.as_ref()) => accepted.map(AcceptedConnection::Web),
         };
         let ended = ended.clone();
         match accepted {
@@ -166,21 +168,21 @@ pub async fn serve(
                 };
                 let router = on_socket.clone();
                 open.spawn(async move {
-                    serve_connection(stream, router, caller, ended).await;
+                    serve_connection(stream, router, caller, None, ended).await;
                     drop(counted);
                 });
             }
-            Ok(AcceptedConnection::Web((stream, permit))) => {
+            Ok(AcceptedConnection::Web(stream)) => {
                 let router = on_web.clone();
                 let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
                     // The client is gone already.
                     continue;
                 };
                 // An address that has reached its limit is disconnected.
-                let Some(permit) = rooms.try_admit(address.ip(), permit) else { continue };
+                let Some(permit) = rooms.try_admit(address.ip()) else { continue };
                 open.spawn(async move {
-                    serve_connection(stream, router, TcpPeer { address, local }, ended).await;
-                    drop(permit);
+                    let peer = TcpPeer { address, local };
+                    serve_connection(stream, router, peer, Some(permit), ended).await;
                 });
             }
             Err(error) => {
@@ -207,7 +209,7 @@ pub async fn serve(
 /// Accepted connection of an allowed client.
 enum AcceptedConnection {
     Socket((UnixStream, CountedConnection)),
-    Web((TcpStream, OwnedSemaphorePermit)),
+    Web(TcpStream),
 }
 
 /// Accepts the next connection of the same user or root.
@@ -229,33 +231,31 @@ async fn accept_socket(
 }
 
 /// Accepts the next TCP connection; each request is authenticated later.
-async fn accept_web(
-    listener: Option<&TcpListener>,
-    rooms: &ConnectionLimiter,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept_web(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     // Without a listener this never completes, and the other branches of the caller decide.
     let Some(listener) = listener else { return std::future::pending().await };
-    let permit = rooms.acquire_permit().await;
     let (stream, _) = listener.accept().await?;
     // Events are small and must be sent at once.
     stream.set_nodelay(true)?;
-    Ok((stream, permit))
+    Ok(stream)
 }
 
 /// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
     // The kernel has identified the caller, so this router needs no access check.
-    let router = internal::router().merge(common_routes()).fallback(dashboard::not_found);
+    let router = internal::router().merge(common_routes(app)).fallback(dashboard::not_found);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 
 /// Returns the routes of TCP.
 pub(crate) fn web_router(app: &SharedServerState) -> Router<SharedServerState> {
-    access::with_access_control(common_routes().fallback(dashboard::not_found), app)
+    access::with_access_control(common_routes(app).fallback(dashboard::not_found), app)
 }
 
-fn common_routes() -> Router<SharedServerState> {
-    api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router())
+fn common_routes(app: &SharedServerState) -> Router<SharedServerState> {
+    let routes =
+        api::router().merge(webhooks::router()).merge(metrics::router()).merge(dashboard::router());
+    routes.layer(from_fn_with_state(Arc::clone(app), redact_reply))
 }
 
 /// Returns true if a user may control the daemon: only its own user and root.
@@ -263,25 +263,43 @@ fn is_allowed_user(peer: u32, own_user: u32) -> bool {
     peer == own_user || peer == 0
 }
 
-/// Serves one connection; `who` is attached to each request.
+/// Serves one connection; `who` is attached to each request. A connection with a permit is closed
+/// if another one needs its room.
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     who: impl Clone + Send + Sync + 'static,
+    permit: Option<ConnectionPermit>,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(IDLE_WAIT).max_buf_size(HEAD_BYTES_MAX);
     let router = TowerToHyperService::new(router);
+    let requests = permit.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(who.clone());
-        router.call(request)
+        let active = requests.as_ref().map(ConnectionPermit::begin_request);
+        let reply = router.call(request);
+        async move {
+            let reply = reply.await?;
+            Ok::<_, Infallible>(match active {
+                Some(active) => active.until_sent(reply),
+                None => reply,
+            })
+        }
     });
+    let evicted = async move {
+        match permit {
+            Some(permit) => permit.evicted().await,
+            None => std::future::pending().await,
+        }
+    };
     let mut connection = std::pin::pin!(
         server.serve_connection(TokioIo::new(WriteTimeoutStream::new(stream)), service)
     );
     let done = tokio::select! {
         done = connection.as_mut() => done,
+        () = evicted => return,
         () = async { drop(ended.wait_for(|ended| *ended).await) } => {
             connection.as_mut().graceful_shutdown();
             connection.await
@@ -329,7 +347,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            () = serve_connection(server, Router::new(), (), ended) => {}
+            () = serve_connection(server, Router::new(), (), None, ended) => {}
             () = sending => {}
         }
         begun.elapsed()

@@ -20,6 +20,7 @@ use crate::live_streams::LiveStreams;
 use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;
 use crate::read_coalescer;
+use crate::reply_redaction::ReplyRedactor;
 
 /// Shared state of the server; every handler receives it.
 pub type SharedServerState = Arc<ServerState>;
@@ -38,6 +39,8 @@ pub struct ServerState {
     pub metrics: Arc<ServerMetrics>,
     /// Permits for expensive reads.
     pub expensive_reads: Arc<ExpensiveReads>,
+    /// Removes secrets from replies.
+    pub reply_redactor: Arc<ReplyRedactor>,
     /// Version of the daemon.
     pub version: String,
     /// Clock; replaced in tests.

@@ -67,6 +67,7 @@ pub(crate) fn app(
         access,
         metrics: Arc::default(),
         expensive_reads: Arc::default(),
+        reply_redactor: Arc::default(),
         version,
         clock: now,
     })
@@ -182,6 +183,7 @@ fn every_command() -> Vec<DaemonCommand> {
             schedule: "a/b c%ü".to_owned(),
             payload: "{\"a\": \"ü\"}\n".to_owned(),
             delivery: delivery.map(str::to_owned),
+            mac: None,
         }))
     };
     let agent =

@@ -4,11 +4,13 @@
 //! known otherwise (unix socket, token) may call without a signature. Unsigned callers are not told
 //! the reason for a refusal. Start at [`router`].
 
+mod body_limits;
 mod signature;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,10 @@ use heeler_engine::{
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use self::body_limits::{BodyLimiter, too_many_problem};
 use crate::access::identify_peer;
 use crate::caller::{AccessScope, RequestCaller, TcpPeer};
+use crate::connection_limiter::client_network;
 use crate::extractors::{PathParams, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
@@ -45,9 +49,6 @@ pub(crate) const CONCURRENT_CALLS_MAX: usize = 8;
 
 /// Longest wait for a permit.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// Most bodies received at once.
-const CONCURRENT_BODIES_MAX: usize = 64;
 
 /// Shortest time between two log warnings about a schedule that cannot be called; without the
 /// limit, any caller could flood the log.
@@ -77,7 +78,7 @@ pub(crate) fn router() -> Router<SharedServerState> {
 /// Limits on concurrent calls.
 #[derive(Clone)]
 struct WebhookLimits {
-    body_permits: Arc<Semaphore>,
+    bodies: BodyLimiter,
     call_permits: Arc<Semaphore>,
     warnings: Arc<WebhookWarnings>,
 }
@@ -102,26 +103,71 @@ impl WebhookWarnings {
     }
 }
 
-/// Results of signature checks, by secret: a body may be long, and many schedules may share a
-/// secret.
-type SignatureChecks<'s> = HashMap<&'s str, bool>;
+/// Verified signatures, by secret: a body may be long, and many schedules may share a secret.
+type SignatureChecks<'s> = HashMap<&'s str, Option<CallMac>>;
+
+/// Digest of the verified signature of a call. It is the same for each copy of a signed call.
+type CallMac = String;
+
+/// Permission for a call, with its signature unless the caller is known otherwise.
+struct CallPermission {
+    mac: Option<CallMac>,
+}
 
 impl WebhookLimits {
     fn new() -> WebhookLimits {
-        let [reading, looking] = [CONCURRENT_BODIES_MAX, CONCURRENT_CALLS_MAX]
-            .map(|most| Arc::new(Semaphore::new(most)));
-        WebhookLimits { body_permits: reading, call_permits: looking, warnings: Arc::default() }
+        WebhookLimits {
+            bodies: BodyLimiter::default(),
+            call_permits: Arc::new(Semaphore::new(CONCURRENT_CALLS_MAX)),
+            warnings: Arc::default(),
+        }
+    }
+
+    /// Returns the secret of a schedule; logs from time to time that it has none.
+    fn find_secret<'s>(
+        warnings: &WebhookWarnings,
+        setup: &'s DaemonSetup,
+        webhook: &WebhookEndpoint<'s>,
+    ) -> Option<&'s str> {
+        let missing = match setup.webhook_secret(webhook.rules) {
+            // If webhooks are turned off, the refusal is that of an unsigned call.
+            WebhookSecret::Set(secret) => return Some(secret).filter(|_| setup.accepts_webhooks()),
+            WebhookSecret::Unset => "its `secret_env` is not set",
+            WebhookSecret::None => "it has no `secret_env`",
+        };
+        let schedule = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
+        if warnings.is_due(&schedule, Instant::now()) {
+            tracing::warn!(schedule, "webhook called, but {missing}");
+        }
+        None
+    }
+}
+
+/// Schedules that a call may trigger.
+enum WebhookTarget<'t> {
+    Schedule { agent: &'t str, schedule: &'t str },
+    GithubEvent,
+}
+
+impl WebhookTarget<'_> {
+    /// Returns true if a signed call may trigger a schedule at all.
+    fn accepts_signatures(&self, setup: &DaemonSetup, warnings: &WebhookWarnings) -> bool {
+        let has_secret = |webhook: &WebhookEndpoint<'_>| {
+            WebhookLimits::find_secret(warnings, setup, webhook).is_some()
+        };
+        match self {
+            WebhookTarget::Schedule { agent, schedule } => {
+                setup.webhook(agent, schedule).is_ok_and(|webhook| has_secret(&webhook))
+            }
+            WebhookTarget::GithubEvent => setup.github_webhooks().iter().any(has_secret),
+        }
     }
 }
 
 /// Waits for a permit, at most [`PERMIT_WAIT_MAX`].
 async fn acquire_permit(permits: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProblemDetails> {
     let permit = tokio::time::timeout(PERMIT_WAIT_MAX, Arc::clone(permits).acquire_owned()).await;
-    permit.ok().and_then(Result::ok).ok_or_else(|| {
-        let detail = "too many calls are being processed";
-        ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail)
-            .with_hint("try again later")
-    })
+    permit.ok().and_then(Result::ok).ok_or_else(too_many_problem)
 }
 
 /// Received call.
@@ -138,58 +184,45 @@ impl WebhookHttpRequest {
     /// Receives a call when permits are available.
     async fn read(
         app: &SharedServerState,
-        permits: &WebhookLimits,
-        known: OptionalCaller,
-        headers: HeaderMap,
-        body: Body,
+        limits: &WebhookLimits,
+        target: WebhookTarget<'_>,
+        sender: WebhookSender,
+        (headers, body): (HeaderMap, Body),
     ) -> Result<WebhookHttpRequest, ProblemDetails> {
-        // Unsigned calls are rejected before their body is read.
-        if known.is_none() && !signature::has_signature(&headers) {
-            return Err(unsigned_problem());
-        }
+        let (now, warnings) = ((app.clock)(), Arc::clone(&limits.warnings));
+        let body = match sender.known_caller {
+            Some(_) => read_bytes(body, CALL_BYTES_MAX).await?,
+            None => {
+                // A call that can never be accepted is rejected before its body is read: a body
+                // takes room that other callers need.
+                let may_be_signed = signature::is_well_formed(&headers, now)
+                    && target.accepts_signatures(&app.fleet_monitor.setup(), &warnings);
+                if !may_be_signed {
+                    return Err(unsigned_problem());
+                }
+                limits.bodies.read(sender.network, body, CALL_BYTES_MAX).await?
+            }
+        };
         // A slow sender must not hold one of the few permits for calls.
-        let reading = acquire_permit(&permits.body_permits).await?;
-        let body = read_bytes(body, CALL_BYTES_MAX).await?;
-        drop(reading);
-        let (permit, complaints) =
-            (acquire_permit(&permits.call_permits).await?, Arc::clone(&permits.warnings));
-        // A token that may only read counts as no authentication.
-        let origin = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
-        let origin = origin.map(|Extension(caller)| caller.engine_caller);
-        Ok(WebhookHttpRequest {
-            headers,
-            body,
-            known_caller: origin,
-            now: (app.clock)(),
-            warnings: complaints,
-            _permit: permit,
-        })
+        let permit = acquire_permit(&limits.call_permits).await?;
+        let known_caller = sender.known_caller;
+        Ok(WebhookHttpRequest { headers, body, known_caller, now, warnings, _permit: permit })
     }
 
-    /// Returns true if the call is authorized for a schedule.
-    fn is_authorized<'s>(
+    /// Returns the permission of the call for a schedule, if it has one.
+    fn authorize<'s>(
         &self,
         setup: &'s DaemonSetup,
         webhook: &WebhookEndpoint<'s>,
         signed: &mut SignatureChecks<'s>,
-    ) -> bool {
+    ) -> Option<CallPermission> {
         if self.known_caller.is_some() {
-            return true;
+            return Some(CallPermission { mac: None });
         }
-        let missing = match setup.webhook_secret(webhook.rules) {
-            WebhookSecret::Set(secret) => {
-                // If webhooks are turned off, the refusal is that of an unsigned call.
-                let check = || signature::is_signed(secret, &self.headers, &self.body, self.now);
-                return setup.accepts_webhooks() && *signed.entry(secret).or_insert_with(check);
-            }
-            WebhookSecret::Unset => "its `secret_env` is not set",
-            WebhookSecret::None => "it has no `secret_env`",
-        };
-        let schedule = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
-        if self.warnings.is_due(&schedule, Instant::now()) {
-            tracing::warn!(schedule, "webhook called, but {missing}");
-        }
-        false
+        let secret = WebhookLimits::find_secret(&self.warnings, setup, webhook)?;
+        let check = || signature::verify(secret, &self.headers, &self.body, self.now);
+        let mac = signed.entry(secret).or_insert_with(check).clone();
+        mac.map(|mac| CallPermission { mac: Some(mac) })
     }
 
     fn parse_payload(&self) -> Result<ParsedWebhookPayload, ProblemDetails> {
@@ -234,6 +267,26 @@ impl WebhookHttpRequest {
             _ => Err(ProblemDetails::bad_request(format!(
                 "the header {name} must have 1 to {DELIVERY_BYTES_MAX} visible characters"
             ))),
+        }
+    }
+}
+
+/// Sender of a call, as far as it is known before the signature is checked.
+struct WebhookSender {
+    known_caller: Option<Caller>,
+    network: IpAddr,
+}
+
+impl WebhookSender {
+    fn new(known: OptionalCaller, peer: Option<&Extension<TcpPeer>>) -> WebhookSender {
+        // A token that may only read counts as no authentication.
+        let known = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
+        // Without an address it is the unix socket.
+        let address =
+            peer.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |Extension(peer)| peer.address.ip());
+        WebhookSender {
+            known_caller: known.map(|Extension(caller)| caller.engine_caller),
+            network: client_network(address),
         }
     }
 }
@@ -286,7 +339,10 @@ async fn webhook(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
+    let sender = WebhookSender::new(known, peer.as_ref());
+    let target = WebhookTarget::Schedule { agent: &agent, schedule: &schedule };
+    let received =
+        WebhookHttpRequest::read(&app, &permits, target, sender, (headers, body)).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
     // To hash and parse a large body takes long enough to delay other requests.
     let decision =
@@ -313,14 +369,14 @@ fn decide_call(
     agent: &str,
     schedule: &str,
 ) -> Result<WebhookDecision, ProblemDetails> {
-    // An unknown webhook and a wrong signature look alike, so that nobody can find out names.
     let webhook = match setup.webhook(agent, schedule) {
-        Ok(webhook) if received.is_authorized(setup, &webhook, &mut SignatureChecks::new()) => {
-            webhook
-        }
+        Ok(webhook) => webhook,
         Err(refused) if received.known_caller.is_some() => return Err(refused.into()),
-        _ => return Err(unsigned_problem()),
+        // The reply to an unknown webhook is that to a wrong signature.
+        Err(_) => return Err(unsigned_problem()),
     };
+    let permission = received.authorize(setup, &webhook, &mut SignatureChecks::new());
+    let Some(CallPermission { mac }) = permission else { return Err(unsigned_problem()) };
     // Nothing of an unauthorized call is parsed; the signature covers the raw bytes.
     let (payload, delivery) = (received.parse_payload()?, received.delivery_id()?);
     if payload.is_ping() {
@@ -328,7 +384,9 @@ fn decide_call(
     }
     Ok(match webhook.build_call(&payload.as_sent(), delivery) {
         Err(why) => WebhookDecision::Ignored(why),
-        Ok(call) => WebhookDecision::Call(Box::new(check_payload_size(call)?)),
+        Ok(call) => {
+            WebhookDecision::Call(Box::new(check_payload_size(WebhookCall { mac, ..call })?))
+        }
     })
 }
 
@@ -367,7 +425,10 @@ async fn github(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let received = WebhookHttpRequest::read(&app, &permits, known, headers, body).await?;
+    let sender = WebhookSender::new(known, peer.as_ref());
+    let target = WebhookTarget::GithubEvent;
+    let received =
+        WebhookHttpRequest::read(&app, &permits, target, sender, (headers, body)).await?;
     let (origin, setup) = (received.known_caller, app.fleet_monitor.setup());
     let decision = tokio::task::spawn_blocking(move || decide_github_event(&setup, &received));
     let decisions = decision
@@ -404,10 +465,13 @@ fn decide_github_event(
     setup: &DaemonSetup,
     received: &WebhookHttpRequest,
 ) -> Result<Vec<(String, WebhookDecision)>, ProblemDetails> {
-    let mut heard = setup.github_webhooks();
     let mut signed = SignatureChecks::new();
     // A secret may belong to some of the schedules only.
-    heard.retain(|webhook| received.is_authorized(setup, webhook, &mut signed));
+    let permitted = setup.github_webhooks().into_iter().filter_map(|webhook| {
+        let CallPermission { mac } = received.authorize(setup, &webhook, &mut signed)?;
+        Some((webhook, mac))
+    });
+    let heard: Vec<_> = permitted.collect();
     if heard.is_empty() {
         return Err(match received.known_caller {
             Some(_) => ProblemDetails::not_found("no schedule has GitHub `events`"),
@@ -423,11 +487,11 @@ fn decide_github_event(
     if payload.is_ping() {
         return Ok(vec![(String::new(), WebhookDecision::Ping)]);
     }
-    let decisions = heard.iter().map(|webhook| {
+    let decisions = heard.into_iter().map(|(webhook, mac)| {
         let name = format!("{}/{}", webhook.agent.name, webhook.schedule.name);
         let fate = match webhook.build_call(&payload.as_sent(), delivery.clone()) {
             Err(why) => WebhookDecision::Ignored(why),
-            Ok(call) => match check_payload_size(call) {
+            Ok(call) => match check_payload_size(WebhookCall { mac, ..call }) {
                 Ok(call) => WebhookDecision::Call(Box::new(call)),
                 // A payload that is too long for one schedule must not keep it from the others.
                 Err(problem) => WebhookDecision::Ignored(problem.detail),

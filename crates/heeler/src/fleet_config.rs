@@ -41,17 +41,24 @@ pub(crate) fn try_load(
     file: &Utf8Path,
     read: &heeler_config::FileReader<'_>,
 ) -> CommandResult<Result<LoadedConfig, ConfigFaults>> {
-    let loaded = heeler_config::load(file, read, &environment(context, file)?);
-    Ok(loaded.map(|loaded| with_workflows(loaded, read)))
+    let (env, of_file) = environment_with_dotenv(context, file)?;
+    let loaded = heeler_config::load(file, read, &env);
+    Ok(loaded.map(|mut loaded| {
+        loaded.add_dotenv_secrets(&of_file);
+        with_workflows(loaded, read)
+    }))
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
 pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<LoadedConfig> {
     let file = context.config_file()?;
-    heeler_config::load(file, &read_text, &environment(context, file)?).or_else(|faults| {
+    let (env, of_file) = environment_with_dotenv(context, file)?;
+    let mut loaded = heeler_config::load(file, &read_text, &env).or_else(|faults| {
         print_faults(context, &faults)?;
         Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
-    })
+    })?;
+    loaded.add_dotenv_secrets(&of_file);
+    Ok(loaded)
 }
 
 /// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
@@ -111,6 +118,17 @@ pub(crate) fn environment(
     context: &CommandContext,
     file: &Utf8Path,
 ) -> CommandResult<BTreeMap<String, String>> {
+    Ok(environment_with_dotenv(context, file)?.0)
+}
+
+/// Variables as pairs of name and value.
+type VariablePairs = Vec<(String, String)>;
+
+/// Returns the environment together with the variables of `.env`, and the latter alone.
+fn environment_with_dotenv(
+    context: &CommandContext,
+    file: &Utf8Path,
+) -> CommandResult<(BTreeMap<String, String>, VariablePairs)> {
     with_dotenv(context.env.clone(), &parent_dir(file).join(".env"))
 }
 
@@ -132,11 +150,11 @@ pub(crate) fn print_faults(context: &CommandContext, faults: &ConfigFaults) -> i
 fn with_dotenv(
     mut env: BTreeMap<String, String>,
     file: &Utf8Path,
-) -> CommandResult<BTreeMap<String, String>> {
+) -> CommandResult<(BTreeMap<String, String>, VariablePairs)> {
     let text = match read_text(file) {
         Ok(text) => text,
         // The file is optional, but without readable secrets the agents would fail later.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(env),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((env, Vec::new())),
         Err(error) => {
             let error = anyhow::Error::new(error).context(format!("cannot read {file}"));
             return Err(CommandFailure::new(FailureCode::Usage, error));
@@ -146,11 +164,11 @@ fn with_dotenv(
     for fault in faults {
         output::print_note(&format!("{file}:{}: line skipped: {}", fault.line, fault.reason))?;
     }
-    for (name, value) in pairs {
+    for (name, value) in &pairs {
         // A variable that is set for one command must win over the file.
-        env.entry(name).or_insert(value);
+        env.entry(name.clone()).or_insert_with(|| value.clone());
     }
-    Ok(env)
+    Ok((env, pairs))
 }
 
 /// Returns the context in which the fleet's state is read: config, environment, home and time zone.

@@ -10,7 +10,8 @@ use heeler_config::{AgentConfig, OverlapPolicy, ScheduleConfig, ScheduleTrigger}
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::timetable::{DueTimeSkip, SkipReason};
 use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
-use heeler_store::DatabaseError;
+use heeler_store::{AnsweredRequestRecord, DatabaseError};
+use jiff::SignedDuration;
 use sha2::{Digest as _, Sha256};
 
 use super::commands::find_schedule;
@@ -22,6 +23,10 @@ use crate::setup::DaemonSetup;
 /// Number of deliveries remembered per schedule. A delivery repeated after more than that counts as
 /// new.
 const DELIVERIES_KEPT: usize = 256;
+
+/// Time for which a signed call is remembered. Each remembered call has created a job, so their
+/// number is limited by that of jobs.
+const REPLAY_RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl DispatchTransaction<'_, '_> {
     /// Creates the job of a webhook call, unless the delivery already has one.
@@ -46,6 +51,9 @@ impl DispatchTransaction<'_, '_> {
             let (job, status) = (job.head.id, job.head.status);
             return Ok(Some(CommandReply::Known { job, status }));
         }
+        if let Some(known) = self.find_replayed_call(&key, call, name.as_deref())? {
+            return Ok(Some(known));
+        }
         // A refused delivery is not remembered, so the caller may repeat it.
         if let Err((refused, reason)) = self.check_webhook_call(&key, agent, schedule) {
             if let Some(reason) = reason {
@@ -65,6 +73,11 @@ impl DispatchTransaction<'_, '_> {
         };
         let job = self.tx.new_job_id(self.now)?;
         self.enqueue_job(&job, agent, &wanted)?;
+        if let Some(mac) = &call.mac {
+            let fingerprint = name.clone().unwrap_or_default();
+            let record = AnsweredRequestRecord { fingerprint, answer: job.to_string() };
+            self.tx.record_webhook_call(&key.to_string(), mac, &record, self.now)?;
+        }
         // The delivery is in the commit of its job, so a repeated call finds both or none.
         if let Some(name) = name {
             deliveries.push((name, job.clone()));
@@ -75,6 +88,43 @@ impl DispatchTransaction<'_, '_> {
         let waits = self.state.fleet.blocking_reason(&wanted, self.now);
         let waits = waits.map(|reason| reason.to_string());
         Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits }))
+    }
+
+    /// Answers a signed call that was accepted before. Most senders do not sign the delivery ID, so
+    /// whoever captured a call could otherwise repeat it under a new one.
+    fn find_replayed_call(
+        &mut self,
+        key: &ScheduleKey,
+        call: &WebhookCall,
+        delivery: Option<&str>,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let Some(mac) = &call.mac else { return Ok(None) };
+        if let Ok(before) = self.now.checked_sub(REPLAY_RETENTION) {
+            self.tx.remove_webhook_calls(before)?;
+        }
+        let Some(known) = self.tx.webhook_call(&key.to_string(), mac)? else { return Ok(None) };
+        let job = match known.answer.parse() {
+            Ok(id) => self.tx.job(&id)?,
+            Err(_) => None,
+        };
+        match job {
+            // The sender repeats its own delivery, for example because it got no reply.
+            Some(job) if delivery == Some(known.fingerprint.as_str()) => {
+                let (job, status) = (job.head.id, job.head.status);
+                Ok(Some(CommandReply::Known { job, status }))
+            }
+            _ => {
+                tracing::warn!(schedule = %key, job = known.answer, "refused a replayed call");
+                let message = format!(
+                    "a call with the same signature created {} within the last 7 days",
+                    known.answer
+                );
+                let refused = DaemonCommandError::new(DaemonCommandErrorKind::Conflict, message);
+                let hint = "sign as Standard Webhooks does, which includes an ID and a time, or \
+                            add a value to the body that differs each time";
+                Err(refused.with_hint(hint).into())
+            }
+        }
     }
 
     /// Refuses a call that gets no job, with the skip to record, if any.
@@ -167,7 +217,8 @@ impl WebhookEndpoint<'_> {
     ) -> Result<WebhookCall, String> {
         self.rules.check_payload(sent)?;
         let ScheduleKey { agent, schedule } = self.key();
-        Ok(WebhookCall { agent, schedule, payload: self.rules.render_payload(sent), delivery })
+        let payload = self.rules.render_payload(sent);
+        Ok(WebhookCall { agent, schedule, payload, delivery, mac: None })
     }
 }
 

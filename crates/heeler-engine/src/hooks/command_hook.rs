@@ -166,6 +166,7 @@ impl ShellHookRun<'_> {
             prompt: serde_json::to_string(context).expect("a context has only text keys"),
             env: given.env,
             secrets: given.secrets,
+            shared_secrets: given.shared_secrets,
             work: RuntimeLaunchSpec::Command { command: command.to_owned() },
             send_files_to: None,
         })

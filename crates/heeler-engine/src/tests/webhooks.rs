@@ -25,6 +25,7 @@ fn call(schedule: &str, delivery: Option<&str>) -> WebhookCall {
         schedule: schedule.to_owned(),
         payload: "{\"issue\": 7}".to_owned(),
         delivery: delivery.map(str::to_owned),
+        mac: None,
     }
 }
 

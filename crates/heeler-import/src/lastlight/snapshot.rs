@@ -11,6 +11,7 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_store::staging::state_files;
 use heeler_transcript::{temp_name, untrusted_file};
+use rusqlite::limits::Limit;
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OpenFlags, Row, Statement};
 
@@ -113,12 +114,18 @@ impl DatabaseSnapshot {
     }
 }
 
+/// Longest value of a database. Last Light's own are far below it; a value of zeros takes no room in
+/// the file, so a small file could otherwise use up the memory.
+const VALUE_BYTES_MAX: i32 = 16 << 20;
+
 /// Opens the copy; SQLite reads the file only with the first query.
 #[expect(clippy::disallowed_methods, reason = "the copy is not a database of Heeler")]
 fn open_copy(copy: &Utf8Path) -> rusqlite::Result<Connection> {
     // The copy may be written: SQLite replays the log into it.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(copy.as_str(), flags)?;
+    // SQLite then fails on a longer value before it is read.
+    conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX)?;
     conn.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(conn)
 }

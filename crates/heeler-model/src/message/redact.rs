@@ -9,18 +9,16 @@ impl AgentMessage {
     /// A delta stays unchanged: it may hold only a fragment of a secret. Use
     /// [`SecretRedactor::stream`] for deltas.
     pub fn redact(&mut self, redactor: &SecretRedactor) {
-        // Most agents have no secrets, and this runs for every line.
-        if redactor.is_empty() {
-            return;
-        }
         // The ID is printed in one spelling later: find a secret in any other spelling now.
         let is_secret = |uuid: &uuid::Uuid| {
             let forms = [uuid.hyphenated().to_string(), uuid.simple().to_string()];
             let upper = forms.each_ref().map(|form| form.to_uppercase());
-            forms.iter().chain(&upper).any(|form| redactor.contains_secret(form))
+            forms.iter().chain(&upper).any(|form| redactor.contains_known_secret(form))
         };
         // The row then gets an ID of its own.
-        self.uuid = self.uuid.take().filter(|uuid| !is_secret(uuid));
+        if !redactor.knows_nothing() {
+            self.uuid = self.uuid.take().filter(|uuid| !is_secret(uuid));
+        }
         self.session.iter_mut().for_each(|id| redactor.redact_string(id));
         self.parent_tool_use_id.iter_mut().for_each(|id| redactor.redact_string(id));
         redactor.redact_object(&mut self.fields);

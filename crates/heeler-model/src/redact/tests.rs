@@ -355,3 +355,88 @@ proptest! {
         }
     }
 }
+
+/// Token of Heeler, as programs get it.
+fn token() -> String {
+    format!("heeler_{}", "0123456789abcdef".repeat(4))
+}
+
+#[test]
+fn tokens_of_heeler_are_found_without_knowing_them() {
+    let (redactor, token) = (redactor(&[]), token());
+    assert_eq!(redactor.redact_text(&format!("it is {token}, yes")), "it is [secret], yes");
+    assert_eq!(redactor.redact_text(&format!("{token}{token}")), "[secret][secret]");
+    let short = &token[..token.len() - 1];
+    assert_eq!(redactor.redact_text(short), short);
+    let other = "heeler_jobs_running and heeler_ and heeler";
+    assert!(matches!(redactor.redact_text(other), Cow::Borrowed(_)));
+}
+
+#[test]
+fn credentials_in_urls_are_found_without_knowing_them() {
+    let redactor = redactor(&[]);
+    for (text, expected) in [
+        ("postgres://u:pass@db/x", "postgres://u:[secret]@db/x"),
+        ("DB=redis://:p@h:1 ok", "DB=redis://:[secret]@h:1 ok"),
+        ("https://u:p@ss:w@h", "https://u:[secret]@h"),
+        (r#"{"u":"https:\/\/u:p\/"}"#, r#"{"u":"https:\/\/u:p\/"}"#),
+        (r#"{"u":"https:\/\/u:p@h\/"}"#, r#"{"u":"https:\/\/u:[secret]@h\/"}"#),
+        ("https://0123456789abcdef0123@host/r", "https://[secret]@host/r"),
+    ] {
+        assert_eq!(redactor.redact_text(text), expected);
+        assert_eq!(redactor.redact_text(expected), expected, "once redacted it stays as it is");
+    }
+    for plain in [
+        "http://localhost:3000/@user",
+        "ssh://git@github.com/a/b",
+        "https://u:$PASSWORD@h",
+        "https://u:${PASSWORD}@h",
+        "https://u:***@h",
+        "see a://b and mail me@example.org: 12:30",
+        "http://h:80 a@b",
+    ] {
+        assert!(matches!(redactor.redact_text(plain), Cow::Borrowed(_)), "{plain}");
+    }
+    let long = format!("https://u:{}@h", "p".repeat(2_000));
+    assert_eq!(redactor.redact_text(&long), long);
+}
+
+#[test]
+fn a_text_that_was_cut_off_ends_before_half_a_secret() {
+    let redactor = redactor(&[PLAIN]);
+    let cut = |text: &str| {
+        String::from_utf8(redactor.redact_beginning(text.as_bytes()).into_owned()).unwrap()
+    };
+    assert_eq!(cut(&format!("a {PLAIN} b {}", &PLAIN[..9])), "a [secret] b ");
+    assert_eq!(cut(&format!("a {}", &token()[..40])), "a ");
+    assert_eq!(cut("a postgres://u:pas"), "a postgres");
+    assert_eq!(cut(&format!("a {PLAIN}")), "a [secret]");
+}
+
+proptest! {
+    /// A stream shows what the whole text shows, however the shapes are cut into fragments and
+    /// whatever known secret begins within them.
+    #[test]
+    fn shapes_in_a_stream_are_those_of_the_whole_text(
+        parts in proptest::collection::vec(0..9_usize, 1..8),
+        cuts in proptest::collection::vec(1..9_usize, 1..40),
+    ) {
+        let token = token();
+        let choices = [
+            "postgres://user1:pw@host/", " ", ":", "//", &token, "heeler_", "user1:pw@host/ xyz",
+            "a://b@c:d@", "word",
+        ];
+        let text: String = parts.iter().map(|&part| choices[part]).collect();
+        let redactor = redactor(&["user1:pw@host/ xyz"]);
+        let mut stream = redactor.stream();
+        let (mut shown, mut rest) = (String::new(), text.as_str());
+        for cut in cuts {
+            let (now, later) = rest.split_at(cut.min(rest.len()));
+            shown += &stream.push(now);
+            rest = later;
+        }
+        shown += &stream.push(rest);
+        shown += &stream.finish();
+        prop_assert_eq!(shown, redactor.redact_text(&text));
+    }
+}

@@ -18,6 +18,9 @@ pub struct AgentLaunchSpec {
     pub env: IndexMap<String, String>,
     /// Values that Heeler must never write.
     pub secrets: Vec<String>,
+    /// Those of the secrets that may be process arguments: they may be settings of the agent.
+    #[serde(default)]
+    pub shared_secrets: Vec<String>,
     pub work: RuntimeLaunchSpec,
     /// Destination of files that the agent sends. `None` disables the file sender tool.
     pub send_files_to: Option<Utf8PathBuf>,

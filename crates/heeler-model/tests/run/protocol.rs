@@ -157,6 +157,7 @@ fn briefs() {
         prompt: "do it".to_owned(),
         env: map("PATH", "/usr/bin"),
         secrets: vec!["a-secret-of-ours".to_owned()],
+        shared_secrets: Vec::new(),
         work,
         send_files_to: Some("/srv/demo/sent".into()),
     };

@@ -20,6 +20,7 @@ pub struct RunnerHost {
     /// Connection to the fleet, if any.
     pub(crate) fleet_client: Option<Arc<dyn FleetClient>>,
     redactor: SecretRedactor,
+    argument_redactor: SecretRedactor,
 }
 
 impl std::fmt::Debug for RunnerHost {
@@ -36,6 +37,8 @@ impl RunnerHost {
         let mut secrets = collect_secrets(&brief);
         // The agent knows the token and may repeat it in its output.
         secrets.push(token.secret().to_owned());
+        let own = secrets.iter().filter(|secret| !brief.shared_secrets.contains(secret));
+        let own: Vec<String> = own.cloned().collect();
         RunnerHost {
             program,
             now,
@@ -43,6 +46,7 @@ impl RunnerHost {
             token,
             fleet_client: None,
             redactor: SecretRedactor::new(&secrets),
+            argument_redactor: SecretRedactor::new(&own),
         }
     }
 
@@ -55,14 +59,26 @@ impl RunnerHost {
     pub(crate) fn with_brief(&self, brief: AgentLaunchSpec) -> RunnerHost {
         // The redactor is kept, because it knows every secret of the run.
         let (program, token) = (self.program.clone(), self.token.clone());
-        let (client, redactor) = (self.fleet_client.clone(), self.redactor.clone());
-        RunnerHost { program, now: self.now, brief, token, fleet_client: client, redactor }
+        RunnerHost {
+            program,
+            now: self.now,
+            brief,
+            token,
+            fleet_client: self.fleet_client.clone(),
+            redactor: self.redactor.clone(),
+            argument_redactor: self.argument_redactor.clone(),
+        }
     }
 
     /// Returns the redactor with every secret of the run. All output of this process passes through
     /// it.
     pub fn redactor(&self) -> &SecretRedactor {
         &self.redactor
+    }
+
+    /// Returns the redactor with the secrets that must not be process arguments.
+    pub(crate) fn argument_redactor(&self) -> &SecretRedactor {
+        &self.argument_redactor
     }
 }
 

@@ -67,6 +67,7 @@ fn command_fixture(script: &str) -> RunFixture {
         prompt: "do it".to_owned(),
         env: IndexMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]),
         secrets: Vec::new(),
+        shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: script.to_owned() },
         send_files_to: None,
     };

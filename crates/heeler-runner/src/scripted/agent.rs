@@ -54,8 +54,7 @@ pub(super) struct ScriptedAgent {
     pub(super) script: Arc<AgentScript>,
     pub(super) output: ScriptedOutput,
     pub(super) session: ScriptedSession,
-    /// `None` if there are no secrets.
-    pub(super) redactor: Option<SecretRedactor>,
+    pub(super) redactor: SecretRedactor,
     pub(super) children: ScriptedCommandRegistry,
     pub(super) events: Receiver<ScriptedEvent>,
     pub(super) sender: SyncSender<ScriptedEvent>,
@@ -91,7 +90,7 @@ impl ScriptedAgent {
         settings: ScriptedAgentSettings,
         script: AgentScript,
         session: ScriptedSession,
-        redactor: Option<SecretRedactor>,
+        redactor: SecretRedactor,
         out: Box<dyn Write>,
     ) -> ScriptedAgent {
         let (sender, events) = sync_channel(EVENTS_MAX);
@@ -280,15 +279,9 @@ impl ScriptedAgent {
         if self.parent.is_some() {
             return Ok(());
         }
-        // Without secrets there is nothing to redact, so the message needs no copy.
-        match &self.redactor {
-            None => self.session.append_entry(kind, uuid, message, timestamp)?,
-            Some(redactor) => {
-                let mut message = serde_json::to_value(message).expect("JSON is written to memory");
-                redactor.redact_json(&mut message);
-                self.session.append_entry(kind, uuid, &message, timestamp)?;
-            }
-        }
+        let mut message = serde_json::to_value(message).expect("JSON is written to memory");
+        self.redactor.redact_json(&mut message);
+        self.session.append_entry(kind, uuid, &message, timestamp)?;
         Ok(())
     }
 

@@ -119,7 +119,7 @@ impl ScriptedCommandHandle {
     pub(super) fn read_output(
         mut self,
         code: i32,
-        redactor: Option<&SecretRedactor>,
+        redactor: &SecretRedactor,
     ) -> io::Result<ScriptedCommandOutput> {
         // The file has one position, which the command has moved to the end.
         self.output.rewind()?;
@@ -128,9 +128,9 @@ impl ScriptedCommandHandle {
         let all = self.output.metadata()?.len();
         self.output.take(limit).read_to_end(&mut bytes)?;
         // Half a secret at the cut would not be recognized later.
-        let mut output = match redactor.filter(|_| all > limit) {
-            Some(redactor) => RedactingTextDecoder::new(redactor).push(&bytes),
-            None => String::from_utf8_lossy(&bytes).into_owned(),
+        let mut output = match all > limit {
+            true => RedactingTextDecoder::new(redactor).push(&bytes),
+            false => String::from_utf8_lossy(&bytes).into_owned(),
         };
         output.truncate(output.trim_end().len());
         if all > limit {

@@ -192,7 +192,7 @@ impl ScriptedAgent {
             return Ok(None);
         }
         let code = self.ended.remove(&number).unwrap_or(1);
-        let done = match running.read_output(code, self.redactor.as_ref()) {
+        let done = match running.read_output(code, &self.redactor) {
             Ok(done) => done,
             Err(error) => {
                 return Ok(Some(ScriptedToolResult::failure(format!(

@@ -50,7 +50,7 @@ impl ScriptedAgent {
     ) -> Result<(), ScriptedStopReason> {
         let code = self.ended.remove(&task.running.number).unwrap_or(1);
         let status = if code == 0 { "completed" } else { "failed" };
-        let done = task.running.read_output(code, self.redactor.as_ref());
+        let done = task.running.read_output(code, &self.redactor);
         self.variables.output = done.map_or_else(|error| error.to_string(), |done| done.output);
         self.write_system_message(
             "task_updated",

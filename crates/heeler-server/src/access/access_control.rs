@@ -11,8 +11,8 @@ use heeler_model::AccessScope;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Semaphore;
 
-use super::allowed_hosts::{AllowedHosts, authority, local_url};
-use super::cookie::CookieName;
+use super::allowed_hosts::{AllowedHosts, authority, is_local_host, local_url};
+use super::cookie::{self, CookieName};
 use super::identity_cache::IdentityCache;
 use super::login_limiter::LoginLimiter;
 
@@ -41,6 +41,20 @@ impl WebEndpoint {
         // A proxy's URL works from everywhere, the local one only on this machine.
         self.origins.first().cloned().unwrap_or_else(|| local_url(&self.host, self.port))
     }
+
+    /// Returns a host name that no other program has, if browsers on this machine can use one.
+    ///
+    /// Browsers send the cookies of `localhost` to every port of it. They resolve all names below
+    /// `localhost` to this machine.
+    fn own_host(&self) -> Option<String> {
+        let is_own = self.origins.is_empty() && is_local_host(&self.host);
+        is_own.then(|| format!("heeler-{}.localhost", cookie::host_tag(&self.url())))
+    }
+
+    /// Returns the URL that `heeler open` opens.
+    fn browser_url(&self) -> String {
+        self.own_host().map_or_else(|| self.url(), |host| format!("http://{host}:{}", self.port))
+    }
 }
 
 /// State of access control: allowed hosts, login links, login limits, cached identities.
@@ -48,6 +62,7 @@ impl WebEndpoint {
 pub struct AccessControl {
     pub(super) allowed_hosts: AllowedHosts,
     url: String,
+    browser_url: String,
     links: Mutex<HashMap<String, PendingLoginLink>>,
     limiter: Mutex<LoginLimiter>,
     pub(super) password_permits: Semaphore,
@@ -65,8 +80,10 @@ pub(super) struct PendingLoginLink {
 impl AccessControl {
     pub fn new(endpoint: &WebEndpoint) -> AccessControl {
         AccessControl {
-            allowed_hosts: AllowedHosts::new(&endpoint.host, &endpoint.origins),
+            allowed_hosts: AllowedHosts::new(&endpoint.host, &endpoint.origins)
+                .with_host(endpoint.own_host()),
             url: endpoint.url(),
+            browser_url: endpoint.browser_url(),
             links: Mutex::default(),
             limiter: Mutex::default(),
             password_permits: Semaphore::new(PASSWORD_CHECKS_MAX),
@@ -96,7 +113,7 @@ impl AccessControl {
             secret.hash(),
             PendingLoginLink { user_name: user_name.to_owned(), scope, expires_at: until },
         );
-        Ok(format!("{}/login?link={}", self.url, secret.reveal()))
+        Ok(format!("{}/login?link={}", self.browser_url, secret.reveal()))
     }
 
     /// Returns true if the link is pending, even if it has expired.
@@ -152,7 +169,7 @@ mod tests {
     }
 
     fn secret(link: &str) -> &str {
-        link.strip_prefix("http://127.0.0.1:7878/login?link=").unwrap()
+        link.split_once(".localhost:7878/login?link=").unwrap().1
     }
 
     #[test]
@@ -193,6 +210,24 @@ mod tests {
         }
         assert_eq!(access.take_link(secret(&first), later), None);
         assert_eq!(access.links.lock().unwrap().len(), LINKS_MAX);
+    }
+
+    #[test]
+    fn a_browser_on_this_machine_opens_a_host_of_its_own() {
+        let reach = |host: &str, port, origins: &[&str]| WebEndpoint {
+            host: host.to_owned(),
+            port,
+            origins: origins.iter().map(|&it| it.to_owned()).collect(),
+        };
+        let one = reach("127.0.0.1", 7878, &[]).browser_url();
+        assert!(one.starts_with("http://heeler-") && one.ends_with(".localhost:7878"), "{one}");
+        let other = reach("127.0.0.1", 7879, &[]).own_host();
+        assert_ne!(reach("127.0.0.1", 7878, &[]).own_host(), other);
+        for host in ["localhost", "0.0.0.0", "::1", "::"] {
+            assert!(reach(host, 80, &[]).own_host().is_some(), "{host}");
+        }
+        assert_eq!(reach("192.0.2.1", 80, &[]).browser_url(), "http://192.0.2.1:80");
+        assert_eq!(reach("::1", 80, &["https://a.example"]).browser_url(), "https://a.example");
     }
 
     #[test]

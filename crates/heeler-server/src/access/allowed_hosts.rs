@@ -26,6 +26,12 @@ impl AllowedHosts {
         AllowedHosts { hosts, origins: origins.iter().map(|it| it.to_ascii_lowercase()).collect() }
     }
 
+    /// Also allows a host name, if there is one.
+    pub(super) fn with_host(mut self, host: Option<String>) -> AllowedHosts {
+        self.hosts.extend(host);
+        self
+    }
+
     /// Returns true if a Host header is allowed. An IP address is allowed if it is a loopback
     /// address or the address that the request was sent to.
     pub(super) fn is_allowed_host(&self, authority: &str, local: IpAddr) -> bool {
@@ -109,6 +115,14 @@ fn bracket_ipv6(host: &str) -> String {
     } else {
         host.to_owned()
     }
+}
+
+/// Returns true if browsers on this machine reach a server that listens on `host` by the loopback
+/// address.
+pub(super) fn is_local_host(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    let is_local = |it: IpAddr| it.to_canonical().is_loopback() || it.is_unspecified();
+    address.map_or(host.eq_ignore_ascii_case("localhost"), is_local)
 }
 
 /// Returns the URL that a browser on this machine opens.

@@ -34,7 +34,7 @@ impl CookieName {
         // `[::1]` has colons but no port; its last part is not a number.
         let port = authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
         let port = port.map(|port| format!("{port}-")).unwrap_or_default();
-        let tag = &secret_hash(url)[..TAG_CHARS];
+        let tag = host_tag(url);
         CookieName { plain: format!("heeler-{port}{tag}"), is_strict }
     }
 
@@ -75,6 +75,11 @@ impl CookieName {
     fn host_prefixed_name(&self) -> String {
         format!("{HOST_PREFIX}{}", self.plain)
     }
+}
+
+/// Returns a short name of a fleet's URL.
+pub(super) fn host_tag(url: &str) -> String {
+    secret_hash(url)[..TAG_CHARS].to_owned()
 }
 
 fn cookie_header(name: &str, value: &str, age: i64, secure: &str) -> HeaderValue {

@@ -398,10 +398,8 @@ fn unauthenticated_response(request: &Request) -> Response {
         "unauthenticated",
         "a token or login is required",
     );
-    let problem = problem.with_hint(
-        "send `authorization: Bearer …` with the token in the file api-token of the state \
-         directory, or one of heeler token create",
-    );
+    let problem =
+        problem.with_hint("send `authorization: Bearer …` with a token of heeler token create");
     let mut response = problem.into_response();
     let challenge = HeaderValue::from_static("Bearer realm=\"heeler\"");
     response.headers_mut().insert(WWW_AUTHENTICATE, challenge);

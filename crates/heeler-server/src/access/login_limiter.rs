@@ -3,11 +3,12 @@
 //!
 //! All users behind a proxy share one address, and an attacker with many addresses may try one
 //! name: so both count. The waits per name and in total are short, so that attacks by others lock
-//! no user out for long.
+//! no user out for long. An address without failures does not wait for them at all, or an attacker
+//! who is fast could use every attempt that becomes free.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use heeler_model::AccessName;
@@ -23,6 +24,18 @@ const WAIT_FIRST: Duration = Duration::from_secs(1);
 
 /// Longest wait of an address.
 const ADDRESS_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Longest wait of this machine. It is short, because every program on it has the same address.
+const LOCAL_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Attempts of an address that do not wait for failures of others.
+const FRESH_ATTEMPTS: u32 = 2;
+
+/// Most attempts of fresh addresses within [`FRESH_PERIOD`]. Further ones wait like others.
+const FRESH_ATTEMPTS_TOTAL: u32 = 60;
+
+/// Period of [`FRESH_ATTEMPTS_TOTAL`].
+const FRESH_PERIOD: Duration = Duration::from_secs(60);
 
 /// Longest wait of a name. It is short, so that an attacker elsewhere cannot lock out the name's
 /// owner.
@@ -53,6 +66,8 @@ pub(super) struct LoginLimiter {
     addresses: HashMap<IpAddr, LoginFailures>,
     names: HashMap<AccessName, LoginFailures>,
     total: Option<LoginFailures>,
+    /// Begin of the current period of fresh attempts, and their number.
+    fresh: Option<(Instant, u32)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -93,15 +108,20 @@ impl LoginLimiter {
         self.names.retain(|_, tries| tries.is_recent(now));
         self.total = self.total.filter(|tries| tries.is_recent(now));
         let tries = address.and_then(|address| self.addresses.get(&address));
-        let of_address =
-            tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, ADDRESS_WAIT_MAX, now));
+        let is_local = address.is_some_and(|address| address.is_loopback());
+        let address_max = if is_local { LOCAL_WAIT_MAX } else { ADDRESS_WAIT_MAX };
+        let is_fresh = address.is_some() && tries.is_none_or(|it| it.count < FRESH_ATTEMPTS);
+        let of_address = tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, address_max, now));
         let tries = attempt.name.as_ref().and_then(|name| self.names.get(name));
         let of_name = tries.and_then(|it| it.remaining_wait(FREE_ATTEMPTS, NAME_WAIT_MAX, now));
         let of_all =
             self.total.and_then(|it| it.remaining_wait(FREE_ATTEMPTS_TOTAL, TOTAL_WAIT_MAX, now));
         // `None` is less than any wait. A refused attempt is not counted, so it does not prolong
         // the wait.
-        if let Some(wait) = of_address.max(of_name).max(of_all) {
+        let of_others = of_name.max(of_all);
+        if let Some(wait) = of_address.max(of_others)
+            && (of_address.is_some() || !is_fresh || !self.take_fresh_attempt(now))
+        {
             return Err(wait);
         }
         if let Some(address) = address {
@@ -112,6 +132,17 @@ impl LoginLimiter {
         }
         self.total = Some(LoginFailures::increment(self.total, now));
         Ok(())
+    }
+
+    /// Takes one of the attempts that do not wait for others; returns false if none is left.
+    fn take_fresh_attempt(&mut self, now: Instant) -> bool {
+        let current = self.fresh.filter(|(begun, _)| now.duration_since(*begun) < FRESH_PERIOD);
+        let (begun, used) = current.unwrap_or((now, 0));
+        if used == FRESH_ATTEMPTS_TOTAL {
+            return false;
+        }
+        self.fresh = Some((begun, used + 1));
+        true
     }
 
     /// Clears the failures of an address and a name after a correct password.
@@ -146,6 +177,8 @@ fn count_failure<K: Clone + Eq + Hash>(all: &mut HashMap<K, LoginFailures>, key:
 fn network(address: IpAddr) -> IpAddr {
     // Mapped IPv4 addresses would all be in one /64 network.
     match address.to_canonical() {
+        // All of them are this machine.
+        address if address.is_loopback() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
             IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
@@ -213,16 +246,47 @@ mod tests {
     }
 
     #[test]
-    fn many_addresses_try_one_name_no_faster_than_one_does() {
+    fn many_addresses_try_one_name_hardly_faster_than_one_does() {
         let (mut limiter, now) = (LoginLimiter::default(), Instant::now());
         let ann = |number: u32| LoginAttempt {
             address: Some(address(u8::try_from(number).unwrap())),
             ..called("ann")
         };
-        for number in 0..FREE_ATTEMPTS {
+        for number in 0..FREE_ATTEMPTS + FRESH_ATTEMPTS_TOTAL {
             limiter.begin_attempt(&ann(number), now).unwrap();
         }
-        assert_eq!(limiter.begin_attempt(&ann(100), now), Err(WAIT_FIRST));
+        assert!(limiter.begin_attempt(&ann(100), now).is_err());
+        limiter.begin_attempt(&ann(100), now + FRESH_PERIOD).unwrap();
+    }
+
+    #[test]
+    fn an_attacker_who_takes_every_attempt_keeps_nobody_out_at_another_address() {
+        let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
+        let ann = |last| LoginAttempt { address: Some(address(last)), ..called("ann") };
+        for _ in 0..200 {
+            if let Err(wait) = limiter.begin_attempt(&ann(1), now) {
+                now += wait;
+                limiter.begin_attempt(&ann(1), now).unwrap();
+            }
+        }
+        for _ in 0..FRESH_ATTEMPTS {
+            limiter.begin_attempt(&ann(2), now).unwrap();
+        }
+        assert!(limiter.begin_attempt(&ann(2), now).unwrap_err() <= NAME_WAIT_MAX);
+        limiter.begin_attempt(&ann(3), now).unwrap();
+    }
+
+    #[test]
+    fn wrong_passwords_from_this_machine_delay_it_by_half_a_minute_at_most() {
+        let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
+        for number in 0..30_u8 {
+            let one = at(IpAddr::from([127, 0, 0, number]));
+            if let Err(wait) = limiter.begin_attempt(&one, now) {
+                assert!(wait <= LOCAL_WAIT_MAX);
+                now += wait;
+            }
+        }
+        assert!(limiter.begin_attempt(&at("::1".parse().unwrap()), now).is_err());
     }
 
     #[test]
@@ -243,16 +307,19 @@ mod tests {
     #[test]
     fn all_together_wait_a_little_however_many_addresses_they_have() {
         let (mut limiter, mut now) = (LoginLimiter::default(), Instant::now());
-        for number in 0..FREE_ATTEMPTS_TOTAL {
-            limiter.begin_attempt(&at(address(u8::try_from(number).unwrap())), now).unwrap();
+        // Behind a proxy no address is fresh.
+        let nobody = LoginAttempt { address: None, name: None };
+        for _ in 0..FREE_ATTEMPTS_TOTAL {
+            limiter.begin_attempt(&nobody, now).unwrap();
         }
-        for number in 0..20 {
-            let wait = limiter.begin_attempt(&at(address(100 + number)), now).unwrap_err();
+        for _ in 0..20 {
+            let wait = limiter.begin_attempt(&nobody, now).unwrap_err();
             assert!(wait <= TOTAL_WAIT_MAX);
             now += wait;
-            limiter.begin_attempt(&at(address(100 + number)), now).unwrap();
+            limiter.begin_attempt(&nobody, now).unwrap();
         }
-        assert_eq!(limiter.begin_attempt(&at(address(200)), now), Err(TOTAL_WAIT_MAX));
+        assert_eq!(limiter.begin_attempt(&nobody, now), Err(TOTAL_WAIT_MAX));
+        limiter.begin_attempt(&at(address(200)), now).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! API routes for tokens and users.
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use heeler_engine::{AccessOperation, AccessSecret, CommandReply, DaemonCommand};
 use heeler_model::{AccessName, AccessScope, TokenId};
 use heeler_query::access::{TokenList, UserList};
@@ -16,6 +16,7 @@ use crate::caller::RequestCaller;
 use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::extractors::{JsonBody, PathParams};
 use crate::problem::ProblemDetails;
+use crate::reply_redaction::RevealsSecret;
 use crate::server_state::SharedServerState;
 
 pub(super) fn routes() -> ApiRoutes {
@@ -85,7 +86,7 @@ async fn create(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
     JsonBody(order): JsonBody<CreateTokenBody>,
-) -> JsonResult<CreateTokenResponse> {
+) -> Result<(Extension<RevealsSecret>, Json<CreateTokenResponse>), ProblemDetails> {
     // There is no idempotency key here: a recorded reply would have to contain the token.
     let secret =
         AccessSecret::token().map_err(|error| ProblemDetails::internal_error(error.to_string()))?;
@@ -95,7 +96,8 @@ async fn create(
     let id = TokenId::from_hash(&hash).to_string();
     let order = AccessOperation::CreateToken { name, scope, hash, expires_at };
     app.send_command(&caller, DaemonCommand::Access { order, by: caller.name.clone() }).await?;
-    Ok(Json(CreateTokenResponse { id, name: token_name, token: secret.reveal().to_owned() }))
+    let created = CreateTokenResponse { id, name: token_name, token: secret.reveal().to_owned() };
+    Ok((Extension(RevealsSecret), Json(created)))
 }
 
 /// Result of a revocation.

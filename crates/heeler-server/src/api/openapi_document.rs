@@ -37,9 +37,9 @@ struct SecuritySchemes;
 impl Modify for SecuritySchemes {
     fn modify(&self, description: &mut Description) {
         let components = description.components.get_or_insert_default();
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
-            "A token of `heeler token create`, or the one in the state directory's file `api-token`.",
-        ));
+        let bearer = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("A token of `heeler token create`, or the one of `web.token_file`."));
         components.add_security_scheme("token", SecurityScheme::Http(bearer.build()));
         let cookie = ApiKeyValue::with_description(
             "heeler-7878",

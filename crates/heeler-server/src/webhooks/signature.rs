@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 /// Largest difference between the signed time and now; it prevents the replay of old calls.
 pub(crate) const TIME_TOLERANCE: Duration = Duration::from_secs(5 * 60);
@@ -26,48 +26,77 @@ const HUB_SIGNATURE: &str = "x-hub-signature-256";
 /// Prefix of Standard Webhooks secrets; base64 follows.
 const STANDARD_PREFIX: &str = "whsec_";
 
-/// Returns true if a call has a signature header, valid or not.
-pub(super) fn has_signature(headers: &HeaderMap) -> bool {
-    headers.contains_key(HUB_SIGNATURE) || headers.contains_key(STANDARD_SIGNATURE)
-}
+/// Bytes of an HMAC-SHA256.
+const MAC_BYTES: usize = 32;
 
-/// Returns true if a call is signed with a secret.
-pub(super) fn is_signed(secret: &str, headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
-    match (headers.get(HUB_SIGNATURE), headers.get(STANDARD_SIGNATURE)) {
-        (Some(signature), _) => {
-            let signature = signature.to_str().ok().and_then(|text| text.strip_prefix("sha256="));
-            let signature = signature.and_then(decode_hex);
-            signature.is_some_and(|signature| verify_hmac(secret.as_bytes(), &[body], &signature))
-        }
-        (None, Some(_)) => is_signed_standard(secret, headers, body, now).unwrap_or(false),
-        (None, None) => false,
+/// Returns true if a call has the headers of a signature that may be right. It is checked before
+/// the body is read.
+pub(super) fn is_well_formed(headers: &HeaderMap, now: Timestamp) -> bool {
+    if headers.contains_key(HUB_SIGNATURE) {
+        return hub_signature(headers).is_some();
     }
+    let parts = StandardSignature::read(headers, now);
+    parts.is_some_and(|parts| parts.signatures().next().is_some())
 }
 
-fn is_signed_standard(
+/// Returns the digest of the signature if a call is signed with a secret.
+pub(super) fn verify(
     secret: &str,
     headers: &HeaderMap,
     body: &[u8],
     now: Timestamp,
-) -> Option<bool> {
-    let text = |name: &str| headers.get(name)?.to_str().ok();
-    let (id, time) = (text("webhook-id")?, text("webhook-timestamp")?);
-    let at = Timestamp::from_second(time.parse().ok()?).ok()?;
-    if now.duration_since(at).unsigned_abs() > TIME_TOLERANCE {
-        return Some(false);
-    }
-    let key = match secret.strip_prefix(STANDARD_PREFIX) {
-        Some(coded) => STANDARD.decode(coded).ok()?,
-        // A secret without the prefix is used as it is, like in the other scheme.
-        None => secret.as_bytes().to_vec(),
+) -> Option<String> {
+    let signature = match headers.contains_key(HUB_SIGNATURE) {
+        true => hub_signature(headers)
+            .filter(|signature| verify_hmac(secret.as_bytes(), &[body], signature)),
+        false => StandardSignature::read(headers, now)?.verify(secret, body),
     };
-    let signed = [id.as_bytes(), b".", time.as_bytes(), b".", body];
-    let signatures = text(STANDARD_SIGNATURE)?.split(' ').take(SIGNATURES_MAX);
-    // Signatures of other versions, such as `v1a`, are asymmetric and are not supported.
-    let mut ours = signatures.filter_map(|signature| signature.strip_prefix("v1,"));
-    Some(ours.any(|signature| {
-        STANDARD.decode(signature).is_ok_and(|signature| verify_hmac(&key, &signed, &signature))
-    }))
+    // The signature is as good as a password for this body, so only its digest is kept.
+    Some(Sha256::digest(signature?).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn hub_signature(headers: &HeaderMap) -> Option<Vec<u8>> {
+    let text = headers.get(HUB_SIGNATURE)?.to_str().ok()?.strip_prefix("sha256=")?;
+    decode_hex(text).filter(|signature| signature.len() == MAC_BYTES)
+}
+
+/// Headers of Standard Webhooks.
+struct StandardSignature<'h> {
+    id: &'h str,
+    time: &'h str,
+    signatures: &'h str,
+}
+
+impl<'h> StandardSignature<'h> {
+    /// Returns the headers if their time is near enough.
+    fn read(headers: &'h HeaderMap, now: Timestamp) -> Option<StandardSignature<'h>> {
+        let text = |name: &str| headers.get(name)?.to_str().ok();
+        let (id, time) = (text("webhook-id")?, text("webhook-timestamp")?);
+        let at = Timestamp::from_second(time.parse().ok()?).ok()?;
+        let is_near = now.duration_since(at).unsigned_abs() <= TIME_TOLERANCE;
+        let signatures = text(STANDARD_SIGNATURE)?;
+        is_near.then_some(StandardSignature { id, time, signatures })
+    }
+
+    /// Returns the signatures of the supported version.
+    fn signatures(&self) -> impl Iterator<Item = Vec<u8>> + 'h {
+        let given = self.signatures.split(' ').take(SIGNATURES_MAX);
+        // Signatures of other versions, such as `v1a`, are asymmetric and are not supported.
+        let ours = given.filter_map(|signature| signature.strip_prefix("v1,"));
+        ours.filter_map(|signature| STANDARD.decode(signature).ok())
+            .filter(|signature| signature.len() == MAC_BYTES)
+    }
+
+    /// Returns the signature that is made with a secret.
+    fn verify(&self, secret: &str, body: &[u8]) -> Option<Vec<u8>> {
+        let key = match secret.strip_prefix(STANDARD_PREFIX) {
+            Some(coded) => STANDARD.decode(coded).ok()?,
+            // A secret without the prefix is used as it is, like in the other scheme.
+            None => secret.as_bytes().to_vec(),
+        };
+        let signed = [self.id.as_bytes(), b".", self.time.as_bytes(), b".", body];
+        self.signatures().find(|signature| verify_hmac(&key, &signed, signature))
+    }
 }
 
 /// Verifies a signature in constant time.
@@ -96,6 +125,13 @@ mod tests {
         of.iter()
             .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_str(value).unwrap()))
             .collect()
+    }
+
+    fn is_signed(secret: &str, headers: &HeaderMap, body: &[u8], now: Timestamp) -> bool {
+        let is_signed = verify(secret, headers, body, now).is_some();
+        // What is signed must never be refused before its body is read.
+        assert!(!is_signed || is_well_formed(headers, now));
+        is_signed
     }
 
     fn now() -> Timestamp {

@@ -307,14 +307,13 @@ fn a_call_is_checked_once_for_each_secret_and_complained_of_once_an_hour() {
     };
     let mut signed = SignatureChecks::new();
     let mut heard = setup.github_webhooks();
-    heard.retain(|webhook| received.is_authorized(&setup, webhook, &mut signed));
+    heard.retain(|webhook| received.authorize(&setup, webhook, &mut signed).is_some());
     let names: Vec<&str> = heard.iter().map(|it| it.schedule.name.as_str()).collect();
     assert_eq!(names, ["one", "two"]);
-    assert_eq!(
-        signed,
-        SignatureChecks::from([("all", true), ("own", false)]),
-        "once for each secret"
-    );
+    let mut checked: Vec<(&str, bool)> =
+        signed.iter().map(|(secret, mac)| (*secret, mac.is_some())).collect();
+    checked.sort();
+    assert_eq!(checked, [("all", true), ("own", false)], "once for each secret");
 
     let (complaints, now) = (&received.warnings, Instant::now());
     assert!(!complaints.is_due("a/unset", now), "it was just said");

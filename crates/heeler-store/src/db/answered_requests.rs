@@ -11,7 +11,15 @@ sql! {
     // A second answer under the same key is an error: the request was executed twice.
     ANSWER = "INSERT INTO requests (asker, name, print, answered_at, answer) \
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    FORGET = "DELETE FROM requests WHERE answered_at < ?1";
+    // Webhook calls are kept longer.
+    FORGET = "DELETE FROM requests WHERE answered_at < ?1 AND asker NOT GLOB 'webhook:*'";
+    FORGET_CALLS = "DELETE FROM requests WHERE answered_at < ?1 AND asker GLOB 'webhook:*'";
+}
+
+/// Returns the name under which the calls of a webhook are recorded. No caller with a key of its
+/// own can have it: names of callers have no colon.
+fn webhook_asker(schedule: &str) -> String {
+    format!("webhook:{schedule}")
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +42,31 @@ impl StateDatabase {
             Ok(AnsweredRequestRecord { fingerprint: columns.get()?, answer: columns.get()? })
         })
     }
+}
+
+impl StateDatabase {
+    /// Returns the recorded webhook call with this signature.
+    pub fn webhook_call(
+        &self,
+        schedule: &str,
+        mac: &str,
+    ) -> Result<Option<AnsweredRequestRecord>, DatabaseError> {
+        self.answered_request(&webhook_asker(schedule), mac)
+    }
+}
+
+pub(crate) fn record_call(
+    conn: &Connection,
+    schedule: &str,
+    mac: &str,
+    call: &AnsweredRequestRecord,
+    at: Timestamp,
+) -> Result<(), DatabaseError> {
+    answer(conn, &webhook_asker(schedule), mac, call, at)
+}
+
+pub(crate) fn forget_calls(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+    execute(conn, FORGET_CALLS, [iso_millis(before)], "forget webhook calls").map(|_| ())
 }
 
 pub(crate) fn answer(

@@ -91,6 +91,22 @@ impl StoreTransaction<'_> {
         answered_requests::forget(&self.conn, before)
     }
 
+    /// Records a signed webhook call: its schedule, its signature, and the job that it created.
+    pub fn record_webhook_call(
+        &mut self,
+        schedule: &str,
+        mac: &str,
+        call: &AnsweredRequestRecord,
+        at: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        answered_requests::record_call(&self.conn, schedule, mac, call, at)
+    }
+
+    /// Removes webhook calls that were recorded before a time.
+    pub fn remove_webhook_calls(&mut self, before: Timestamp) -> Result<(), DatabaseError> {
+        answered_requests::forget_calls(&self.conn, before)
+    }
+
     /// Reserves money for a run; replaces an earlier reservation.
     pub fn reserve(&mut self, reservation: &ReservationRecord) -> Result<(), DatabaseError> {
         spending::reserve(&self.conn, reservation)

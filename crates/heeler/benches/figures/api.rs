@@ -122,7 +122,7 @@ fn pages(bench: &Bench, server: &Server, side: usize) -> Utf8PathBuf {
 /// Starts a daemon in a folder, after its state was made.
 fn daemon(folder: &Utf8Path, make: impl FnOnce(&StateDir)) -> Server {
     std::fs::create_dir_all(folder).expect("disk has space");
-    std::fs::write(folder.join("heeler.yaml"), "web: {port: auto}\nagents: []\n")
+    std::fs::write(folder.join("heeler.yaml"), "web: {port: auto, token_file: true}\nagents: []\n")
         .expect("disk has space");
     let dir = StateDir::create(&folder.join(".heeler")).expect("disk has space");
     make(&dir);

@@ -188,6 +188,7 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
         prompt: String::new(),
         env: IndexMap::from([("PATH".to_owned(), path)]),
         secrets: Vec::new(),
+        shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: "exec sleep 600".to_owned() },
         send_files_to: None,
     };

@@ -158,6 +158,7 @@ impl<'a> Place<'a> {
             prompt: "go".to_owned(),
             env,
             secrets: Vec::new(),
+            shared_secrets: Vec::new(),
             work,
             send_files_to: None,
         };

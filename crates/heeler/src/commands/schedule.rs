@@ -179,8 +179,13 @@ fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path
     let payload = read_payload(file)?;
     let ScheduleTargetArgs { agent, schedule, json } = &args.one;
     let (agent, schedule, delivery) = (agent.clone(), schedule.clone(), args.delivery.clone());
-    let command =
-        DaemonCommand::Webhook(Box::new(WebhookCall { agent, schedule, payload, delivery }));
+    let command = DaemonCommand::Webhook(Box::new(WebhookCall {
+        agent,
+        schedule,
+        payload,
+        delivery,
+        mac: None,
+    }));
     daemon::print_answer(&daemon::request(&CommandContext::find(global)?, &command)?, *json)
 }
 

@@ -19,7 +19,7 @@ use heeler_config::ConfigDuration;
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
-    Daemon, DaemonExit, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
+    ApiTokenError, Daemon, DaemonExit, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
     RUNNER_SILENCE_MAX, SetupLoader, StateOpenError, remove_daemon_file, write_daemon_file,
 };
 use heeler_model::error_chain;
@@ -320,9 +320,7 @@ impl OpenDaemon {
         }
         let (web, reach) = match web {
             Some(WebListener { listener, reach }) => {
-                // Only programs that use the web API need the token.
-                daemon
-                    .ensure_api_token()
+                prepare_token_file(&daemon)
                     .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
                 (Some(listener), Some(reach))
             }
@@ -346,6 +344,7 @@ impl OpenDaemon {
             live_streams: LiveStreams::new(&outlook),
             metrics,
             expensive_reads: Arc::default(),
+            reply_redactor: Arc::default(),
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
@@ -388,6 +387,22 @@ impl OpenDaemon {
 }
 
 /// Returns the failure for a state directory that vanished.
+/// Keeps the token file if the config asks for it, and otherwise revokes the token of an earlier
+/// version.
+fn prepare_token_file(daemon: &Daemon) -> Result<(), ApiTokenError> {
+    let setup = daemon.snapshot().setup();
+    if setup.loaded.fleets.first().is_some_and(|fleet| fleet.web.token_file) {
+        return daemon.ensure_api_token();
+    }
+    if daemon.retire_api_token()? {
+        tracing::warn!(
+            "the token in the file api-token was revoked and the file removed: every agent could \
+             read it; `heeler token create` makes another, `web: {{token_file: true}}` keeps a file"
+        );
+    }
+    Ok(())
+}
+
 fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
     let message = format!(
         "the state directory {root} was removed, moved or replaced while this daemon used it; \

@@ -25,7 +25,7 @@ const CREATE: &str = "Examples:
 
 The token is printed once; only its hash is stored. A program with the token may do everything that its
 scope allows: `read` views, `operate` also starts and controls jobs and answers questions, `admin` also manages
-access and ends the daemon. Programs of the same user may use the file api-token in the state directory.
+access and ends the daemon. Agents can read what your user can read: do not leave a token in a file.
 Exit codes: 0 created, 2 invalid name or scope, 5 the name is taken, or refused.";
 
 #[derive(Subcommand)]

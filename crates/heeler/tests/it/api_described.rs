@@ -49,7 +49,7 @@ struct Served {
 impl Served {
     fn new() -> Served {
         let fleet = Fleet::empty();
-        fleet.write("heeler.yaml", &format!("web: {{port: auto}}\n{FLEET}"));
+        fleet.write("heeler.yaml", &format!("web: {{port: auto, token_file: true}}\n{FLEET}"));
         fleet.write("workflows/build.yaml", WORKFLOW);
         let site = Site::start(fleet);
         let fleet = &site.fleet;
@@ -71,7 +71,8 @@ impl Served {
         let there =
             [("jobs", &*job), ("sessions", &*session), ("runs", &*run), ("approvals", &*ask)];
         fleet.write("schemathesis.toml", &what_is_there(&there));
-        let url = site.url();
+        // Not every program resolves the name that browsers use.
+        let url = format!("http://127.0.0.1:{}", site.url().rsplit_once(':').unwrap().1);
         Served { site, url, token, job, session, run }
     }
 

@@ -114,6 +114,7 @@ fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
         prompt: "go on".to_owned(),
         env: [("PATH".to_owned(), path)].into(),
         secrets: Vec::new(),
+        shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Script { steps: steps.to_vec() },
         send_files_to: None,
     };

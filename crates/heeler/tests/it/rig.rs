@@ -111,6 +111,7 @@ impl Rig {
             prompt: prompt.to_owned(),
             env: self.env(),
             secrets: Vec::new(),
+            shared_secrets: Vec::new(),
             work: RuntimeLaunchSpec::Claude(Box::new(claude)),
             send_files_to: None,
         };

@@ -12,7 +12,7 @@ use crate::api;
 use crate::daemon_kills::Herd;
 use crate::fleet::Ran;
 use crate::trigger::wait_for;
-use crate::web::{Served, list, send, try_send};
+use crate::web::{Served, link_path, list, send, try_send};
 
 /// A daemon that is ended with the test.
 struct Doomed(Child);
@@ -146,7 +146,7 @@ fn a_link_lets_nobody_in_twice_whenever_the_daemon_dies() {
     let served = Served::new("{port: auto}");
     let link = |address: &str| {
         let link = served.run(&["open", "--print"]).ok();
-        link.trim().strip_prefix(&format!("http://{address}")).unwrap().to_owned()
+        link_path(&link, address)
     };
     let (doomed, address) = served.dying();
     let (used, unused) = (link(&address), link(&address));

@@ -156,7 +156,7 @@ impl Drop for Served<'_> {
 impl Served<'_> {
     fn new(fleet: &Fleet) -> Served<'_> {
         let text = fleet.read("heeler.yaml");
-        fleet.write("heeler.yaml", &format!("web: {{port: auto}}\n{text}"));
+        fleet.write("heeler.yaml", &format!("web: {{port: auto, token_file: true}}\n{text}"));
         let mut start = fleet.command(&["start", "-d", "--json"]);
         let told = start.env_remove("HEELER_NO_WEB").output().unwrap();
         let told: Json = serde_json::from_slice(&told.stdout).unwrap();

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use heeler_model::JobStatus;
 
 use crate::fleet::{Fleet, job};
+use crate::web::{link_path, send};
 
 #[test]
 fn init_makes_a_fleet_that_is_valid_at_once_and_overwrites_nothing() {
@@ -364,19 +365,19 @@ fn a_demo_that_is_served_lives_until_ctrl_c_and_leaves_nothing() {
         demo.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut demo = demo.spawn().unwrap();
         let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let link = lines.find_map(|line| line.trim().strip_prefix("http://").map(str::to_owned));
+        let link = lines.find(|line| line.trim().starts_with("http://"));
         let link = link.expect("it prints its link");
-        let address = link.split('/').next().unwrap();
+        let port = link.split(".localhost:").nth(1).and_then(|it| it.split('/').next()).unwrap();
+        let address = format!("127.0.0.1:{port}");
         // Whatever the demo is called, its folder is the only one here with a fleet.
         let folders = std::fs::read_dir(fleet.path()).unwrap().map(|entry| entry.unwrap().path());
         let folder = folders.map(|it| it.join("living")).find(|it| it.is_dir()).unwrap();
-        let token = std::fs::read_to_string(folder.join(".heeler/api-token")).unwrap();
-        let answer: serde_json::Value = {
-            let request = ureq::get(format!("http://{address}/api/v1/fleet"));
-            let request = request.header("authorization", format!("Bearer {}", token.trim()));
-            let mut reply = request.call().unwrap();
-            serde_json::from_str(&reply.body_mut().read_to_string().unwrap()).unwrap()
-        };
+        let path = link_path(&link, &address);
+        let (_, head, _) = send(&address, &format!("GET {path}"), &[], "");
+        let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+        let cookie = format!("cookie: {}", cookie.split(';').next().unwrap());
+        let (_, _, answer) = send(&address, "GET /api/v1/fleet", &[&cookie], "");
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
         assert_eq!(answer["fleet"]["name"], "demo", "{answer:#}");
         assert!(processes_of(fleet.path()).len() > 1, "a daemon runs beside the demo");
         let group = rustix::process::Pid::from_child(&demo);

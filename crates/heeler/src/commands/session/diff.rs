@@ -16,7 +16,7 @@ use crate::shared_args;
 pub(crate) const ABOUT: &str = "Examples:
   heeler session diff sess-1a2b
   heeler session diff sess-1a2b --at-message 6 --stat
-  heeler session diff sess-1a2b | git apply     # in another checkout
+  heeler session diff sess-1a2b --secrets | git apply     # in another checkout
 
 Compares the current files with those at the given message or, without one, with those before the
 session's first turn. If the folder is gone or on another machine, the last snapshot is compared instead
@@ -37,6 +37,9 @@ pub(crate) struct SessionDiffArgs {
     /// Print one line per file
     #[arg(long)]
     stat: bool,
+    /// Include secrets that the files hold, so that the patch can be applied
+    #[arg(long, conflicts_with = "json")]
+    secrets: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -66,10 +69,16 @@ fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     if args.stat {
         return Ok(output::print_line(diff.summary.trim_end())?);
     }
-    // Programs read patches too, so the bytes of the files must stay unchanged.
+    let bytes = if args.secrets { &diff.bytes_with_secrets } else { &diff.bytes };
+    // Programs read patches too, so other bytes of the files must stay unchanged.
     match std::io::stdout().is_terminal() {
-        true => output::print_line(String::from_utf8_lossy(&diff.bytes).trim_end())?,
-        false => std::io::stdout().lock().write_all(&diff.bytes)?,
+        true => output::print_line(String::from_utf8_lossy(bytes).trim_end())?,
+        false => std::io::stdout().lock().write_all(bytes)?,
+    }
+    if diff.is_redacted && !args.secrets {
+        output::print_note(
+            "secrets were removed from the patch: do not apply it; --secrets keeps them",
+        )?;
     }
     match diff.cut {
         true => Ok(output::print_note("the patch was shortened; --stat lists all files")?),
