@@ -22,6 +22,7 @@ mod fault;
 mod fleet;
 mod globs;
 mod hide_secrets;
+mod hook_command;
 mod hooks;
 pub mod id_syntax;
 mod interpolate;
@@ -74,6 +75,7 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use globs::{GLOBS_MAX, GlobList};
+pub use hook_command::{HookProgram, hook_programs, quote_shell_word};
 pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,
     TimeoutDuration,
