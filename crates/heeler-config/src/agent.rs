@@ -74,7 +74,7 @@ section! {
         /// Handling of questions and permission requests: `autonomous` (a person who follows the
         /// job may answer; otherwise the request is denied), `interactive` (the job waits for a
         /// person's answer, whatever its trigger; see `heeler approvals`), `review` (a person
-        /// approves each action).
+        /// approves each action that is not read-only; needs `runtime: sdk`).
         approvals: ApprovalMode = "autonomous",
         /// Actions that Claude may take without asking. This key and the tool lists apply to Claude
         /// only; they have no effect with `runtime: scripted` or `command`.
@@ -89,6 +89,10 @@ section! {
         /// Places from which Claude loads settings, CLAUDE.md and skills: `user`, `project`,
         /// `local`.
         setting_sources: Option<Vec<SettingSource>>,
+        /// Let Claude's tools edit instruction files that other agents load: `CLAUDE.md`,
+        /// `AGENTS.md`, `.claude` and `.mcp.json` in the fleet's directory and in the working
+        /// directories of other agents.
+        edit_instructions: bool = "false",
         /// MCP servers, by name.
         mcp_servers: IndexMap<String, SpannedValue<McpKeys>>,
         /// Plugin directories, relative to this file.
@@ -269,6 +273,8 @@ pub struct AgentConfig {
     pub allowed_tools: Option<Vec<String>>,
     pub denied_tools: Vec<String>,
     pub setting_sources: Option<Vec<SettingSource>>,
+    /// True if the agent may edit instruction files that other agents load.
+    pub edit_instructions: bool,
     pub mcp_servers: IndexMap<String, McpServer>,
     pub plugins: Vec<PluginConfig>,
     pub max_turns: Option<NonZeroU32>,
@@ -327,6 +333,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
+        check_review(&keys, origin, reader);
         let schedules = check_schedules(&keys, reader);
         let mcp_servers = keys
             .mcp_servers
@@ -381,6 +388,7 @@ impl AgentConfig {
             permission_mode: keys.permission_mode,
             tools: keys.tools,
             setting_sources: keys.setting_sources,
+            edit_instructions: keys.edit_instructions,
             stall_timeout: keys.stall_timeout,
             budget: keys.budget,
             env: keys.env,
@@ -443,6 +451,24 @@ fn check_schedules(keys: &AgentKeys, reader: &mut ConfigReader) -> Vec<ScheduleC
         .filter_map(|(name, keys)| ScheduleConfig::check(name, keys, &defaults, reader))
         .collect();
     checked.into_vec()
+}
+
+/// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions than
+/// its config asks for.
+fn check_review(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
+    let why = match keys.runtime {
+        RuntimeType::Sdk => return,
+        RuntimeType::Cli => "the runtime `cli` cannot ask a person: use `runtime: sdk`",
+        RuntimeType::Scripted | RuntimeType::Command => {
+            "only Claude with `runtime: sdk` asks before each action"
+        }
+    };
+    if keys.approvals == ApprovalMode::Review {
+        let at = origin.tree.get("approvals").map_or(origin.tree.at, |value| value.at);
+        let message =
+            format!("`approvals: review` cannot be honoured with `runtime: {}`", keys.runtime);
+        reader.error(at, message).expected(why);
+    }
 }
 
 fn check_runtime(

@@ -3,6 +3,7 @@
 //! [`HookKeys`] is the written form, one flat map for all types. [`Hook`] is the checked form and
 //! holds only the settings of its type.
 
+use camino::Utf8PathBuf;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
@@ -108,7 +109,8 @@ section! {
         on_events: Option<Vec<HookEvent>>,
         /// Run only if the value at this path in the context (the JSON that the hook receives) is true, such as `metadata.notify`.
         when: Option<String>,
-        /// Command (shell). It receives the context as JSON on standard input.
+        /// Command (shell). It receives the context as JSON on standard input. It runs in the agent's
+        /// working directory; a program with a relative path is found beside this file.
         command: Option<SpannedValue<NonBlankText>>,
         /// URL to which the context is sent as JSON (webhook).
         url: Option<SpannedValue<WebUrl>>,
@@ -193,6 +195,8 @@ pub enum HookAction {
     Shell {
         command: String,
         timeout: ConfigDuration,
+        /// Directory of the file that defines the hook. Programs with a relative path are there.
+        folder: Utf8PathBuf,
     },
     /// Sends an HTTP request.
     Webhook {
@@ -249,6 +253,7 @@ impl Hook {
             HookType::Shell => HookAction::Shell {
                 command: needs.require_key("command", &keys.command)?.0,
                 timeout: timeout_or_default(keys, "30s"),
+                folder: needs.reader.resolve(*at, "."),
             },
             HookType::Webhook => HookAction::Webhook {
                 url: needs.require_key("url", &keys.url)?,

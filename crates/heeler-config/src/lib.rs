@@ -23,6 +23,7 @@ mod fleet;
 mod fleet_secrets;
 mod globs;
 mod hide_secrets;
+mod hook_command;
 mod hooks;
 pub mod id_syntax;
 mod interpolate;
@@ -76,6 +77,7 @@ pub use fleet::{
 };
 pub use fleet_secrets::FleetSecrets;
 pub use globs::{GLOBS_MAX, GlobList};
+pub use hook_command::{HookProgram, hook_programs, quote_shell_word};
 pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,
     TimeoutDuration,

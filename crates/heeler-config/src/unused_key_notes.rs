@@ -40,7 +40,6 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
         section => section,
     };
     UNUSED_KEYS.contains(&(section, key)).then(|| match key {
-        "approvals" => "`review` has no effect yet.",
         _ if is_refused(key) => "Not implemented yet: an agent that requests it is refused.",
         _ => "No effect yet.",
     })
@@ -48,8 +47,7 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
 
 /// Says whether all of a key is without effect, so that the reference lists it apart.
 pub(crate) fn has_no_effect(section: &str, key: &str) -> bool {
-    // One value of `approvals` is unused; the others work.
-    key != "approvals" && unused_key_note(section, key).is_some()
+    unused_key_note(section, key).is_some()
 }
 
 /// Returns the section and key that a path refers to; several if a value has several forms.

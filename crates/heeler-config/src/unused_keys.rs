@@ -26,7 +26,6 @@ pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "sandbox",
     "chat",
     "work_source",
-    "approvals",
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",
@@ -145,8 +144,6 @@ fn find_unused<'p>(
             None if value.is_null() || is_disabled(value) => {}
             // `warn_isolation` reports these, or the block requests nothing.
             None if path == "sandbox" || path == "docker" && requests_isolation(path, value) => {}
-            // Only this value has no effect.
-            None if path == "approvals" && !is_scalar(value, "review") => {}
             None => found.push((path, key.at)),
         }
     }

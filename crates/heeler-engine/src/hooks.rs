@@ -9,6 +9,7 @@
 mod command_hook;
 mod effects;
 mod http_hook;
+mod program_paths;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -110,8 +111,9 @@ pub(crate) fn execute_hook(
     around: &HookExecutionContext<'_>,
 ) -> Result<(), HookExecutionError> {
     match &hook.action {
-        HookAction::Shell { command, timeout } => {
-            command_hook::run_command_hook(command, *timeout, context, around)
+        HookAction::Shell { command, timeout, folder } => {
+            let command = command_hook::ShellHookCommand { command, folder, timeout: *timeout };
+            command_hook::run_command_hook(&command, context, around)
         }
         HookAction::Webhook { url, method, headers, timeout } => {
             http_hook::call_webhook(url, *method, headers, *timeout, (context, around))

@@ -75,7 +75,9 @@ pub use fleet::{EngineContext, StateOpenError};
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
-pub use prepare::{PrepareContext, PrepareError, prepare_request};
+pub use prepare::{
+    PrepareContext, PrepareError, ProtectedFiles, SANDBOX_VARIABLE, prepare_request,
+};
 pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
 pub use resolved_request::ResolvedJobRequest;
 pub use run_start::RunStartError;

@@ -3,6 +3,7 @@
 //! Errors that can be detected before a job exists are reported here, with a remedy. Nothing is
 //! written. Start at [`prepare_request`].
 
+mod protection;
 mod runtime;
 
 use std::collections::BTreeMap;
@@ -11,21 +12,27 @@ use std::num::NonZeroU32;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
-    AgentConfig, ConfigDuration, LogDurability, RuntimeConfig, RuntimeType, ScheduleConfig,
-    SessionRules,
+    AgentConfig, ConfigDuration, LogDurability, PermissionMode, RuntimeConfig, RuntimeType,
+    ScheduleConfig, SessionRules,
 };
 pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
-use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits};
+use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RuntimeLaunchSpec};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
+use indexmap::IndexMap;
 use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
+pub use protection::ProtectedFiles;
+use protection::{RunProtection, protect_run};
 
 /// Time that a question waits for a person who watches.
 const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
+
+/// Variable by which an environment claims to be a sandbox, to Claude and to Heeler.
+pub const SANDBOX_VARIABLE: &str = "IS_SANDBOX";
 
 /// Expiry of a chat channel's session if the agent's rules define none.
 const CHANNEL_EXPIRY: &str = "24h";
@@ -45,9 +52,10 @@ pub struct PrepareContext<'s> {
     pub max_concurrent: Option<NonZeroU32>,
     /// Agents of the config.
     pub agents: &'s [AgentConfig],
-    /// Paths that agents must not change, because they control permissions or hold records: config,
-    /// `.env`, state directory.
-    pub protected: &'s [Utf8PathBuf],
+    /// Files that agents must not change or read.
+    pub protected: &'s ProtectedFiles,
+    /// True if agents run as root.
+    pub is_root: bool,
     /// Working directory of the session, if it has its own; overrides the config.
     pub directory: Option<&'s Utf8Path>,
 }
@@ -89,6 +97,17 @@ pub enum PrepareError {
         path: Utf8PathBuf,
         #[source]
         source: io::Error,
+    },
+    /// Root may not skip permissions outside a sandbox.
+    #[error(
+        "{agent} has `permission_mode: bypassPermissions`, which root must not use outside a \
+         sandbox: run the fleet as another user, or choose another mode in {file}; if this machine \
+         is a sandbox, set `env: {{IS_SANDBOX: \"1\"}}` there"
+    )]
+    BypassAsRoot {
+        agent: String,
+        /// The agent's config file.
+        file: Utf8PathBuf,
     },
     /// `claude` is not installed.
     #[error(
@@ -142,7 +161,13 @@ pub fn prepare_request(
             env.extend(more.iter().cloned());
         }
     }
-    let work = runtime::runtime_work(agent, &env, around.protected)?;
+    refuse_bypass_as_root(agent, &env, around.is_root)?;
+    let mut work = runtime::runtime_work(agent, &env)?;
+    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
+        let RunProtection { protected, unreadable } =
+            protect_run(around.protected, agent, around.agents, &working_directory);
+        (claude.protected, claude.unreadable) = (protected, unreadable);
+    }
     Ok(ResolvedJobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
@@ -162,7 +187,7 @@ pub fn prepare_request(
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
         limits: run_limits(agent, schedule, wanted),
-        attendance: match wanted.attended || agent.approvals == ApprovalMode::Interactive {
+        attendance: match wanted.attended || agent.approvals != ApprovalMode::Autonomous {
             true => QuestionPolicy::Person { timeout_ms: ANSWER_WAIT_MS },
             false => QuestionPolicy::Nobody,
         },
@@ -193,6 +218,22 @@ fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {
     };
     let (agent, file) = (agent.name.to_string(), agent.file.clone());
     Err(PrepareError::Isolation { agent, key, file })
+}
+
+/// Refuses root without permissions. Claude refuses it too, unless its environment claims to be a
+/// sandbox: only the person who writes the config may claim that.
+fn refuse_bypass_as_root(
+    agent: &AgentConfig,
+    env: &IndexMap<String, String>,
+    is_root: bool,
+) -> Result<(), PrepareError> {
+    let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    let skips = runtime::permission_mode(agent) == PermissionMode::BypassPermissions;
+    if !(is_root && is_claude && skips) || env.contains_key(SANDBOX_VARIABLE) {
+        return Ok(());
+    }
+    let (agent, file) = (agent.name.to_string(), agent.file.clone());
+    Err(PrepareError::BypassAsRoot { agent, file })
 }
 
 fn find_schedule<'a>(

@@ -26,7 +26,7 @@ use sha2::{Digest as _, Sha256};
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
 use crate::hooks::{ChatServiceUrls, HookWorkerConfig};
-use crate::prepare::{self, PrepareContext, PrepareError, environment};
+use crate::prepare::{self, PrepareContext, PrepareError, ProtectedFiles, environment};
 use crate::resolved_request::ResolvedJobRequest;
 use heeler_store::FleetEnvironment;
 
@@ -43,8 +43,8 @@ pub struct DaemonSetup {
     pub home: Utf8PathBuf,
     /// Directory for control sockets.
     pub sockets: Utf8PathBuf,
-    /// Paths that agents must not change, because they control permissions or hold records.
-    pub protected: Vec<Utf8PathBuf>,
+    /// Files that agents must not change or read.
+    pub protected: ProtectedFiles,
     /// Time zone of days, and of cron expressions that name none.
     pub zone: TimeZone,
     /// Addresses of chat services.
@@ -198,6 +198,7 @@ impl DaemonSetup {
             max_concurrent: root.and_then(|fleet| fleet.max_concurrent),
             agents: &self.loaded.agents,
             protected: &self.protected,
+            is_root: rustix::process::geteuid().is_root(),
             directory,
         };
         prepare::prepare_request(agent, wanted, &around)

@@ -2,10 +2,11 @@
 //!
 //! [`SdkRuntime`] speaks the control protocol in both directions; [`ClaudeCliRuntime`] starts a
 //! one-shot run. Both are started from [`ClaudeLaunchOptions`]. A list of allowed tools is enforced
-//! as a true allowlist, or the run is refused (`docs/design/003-claude.md` has the evidence). This
-//! module does no IO.
+//! as a true allowlist, or the run is refused (`docs/design/003-claude.md` has the evidence).
+//! Protected files stay protected with any list and in any mode. This module does no IO.
 
 mod args;
+mod call_policy;
 mod cli;
 mod control_messages;
 mod progress;

@@ -72,6 +72,5 @@ fn claude_options(
         mcp: mcp::build_mcp_config(&claude.mcp_servers, injected, transport),
         injected: injected.names().map(str::to_owned).collect(),
         long_running: mcp::has_long_running(injected),
-        is_root: rustix::process::geteuid().is_root(),
     }
 }

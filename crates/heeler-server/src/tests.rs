@@ -47,7 +47,7 @@ pub(crate) fn app(
         env,
         home: folder.join("home"),
         sockets: folder.to_owned(),
-        protected: Vec::new(),
+        protected: Default::default(),
         zone: TimeZone::UTC,
         services: ChatServiceUrls::default(),
     };

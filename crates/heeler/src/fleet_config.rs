@@ -14,10 +14,11 @@ use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
 
-use crate::context::{CONFIG_NAMES, CommandContext};
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 use crate::process_env;
+use crate::protected_files::protected_files;
 use crate::text_file::{parent_dir, read_text};
 
 /// Depth of folders in which workflows are searched.
@@ -237,7 +238,7 @@ pub(crate) fn daemon_setup(
     }
     Ok(DaemonSetup {
         sockets: context.socket_dir()?,
-        protected: protected_paths(context, &loaded, &home)?,
+        protected: protected_files(context, &loaded, &home)?,
         zone: zone.map_or_else(TimeZone::system, |zone| zone.zone().clone()),
         services: ChatServiceUrls::from_env(&env),
         env,
@@ -245,34 +246,4 @@ pub(crate) fn daemon_setup(
         home,
         loaded: Arc::new(loaded),
     })
-}
-
-/// Returns the paths that agents must not change: all that control agents or record their work,
-/// under every name they have. These are the config, config files that would be found before it,
-/// the `.env` next to it, state and locks.
-pub(crate) fn protected_paths(
-    context: &CommandContext,
-    loaded: &LoadedConfig,
-    home: &Utf8Path,
-) -> CommandResult<Vec<Utf8PathBuf>> {
-    let folder = parent_dir(context.config_file()?);
-    // A new `heeler.yaml` next to a `herdctl.yaml` would be found first, so it must not be created.
-    let names = CONFIG_NAMES.iter().map(|(name, _)| *name).chain([".env"]);
-    let mut paths: Vec<Utf8PathBuf> = names.map(|name| folder.join(name)).collect();
-    paths.extend(loaded.files.iter().cloned());
-    paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
-    paths.extend([context.state_dir.clone(), home.to_owned()]);
-    // A link could be used as a second name of a protected file.
-    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
-    paths.extend(real);
-    paths.sort();
-    paths.dedup();
-    Ok(paths)
-}
-
-/// Resolves links in a path. The file itself need not exist.
-fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
-    // A protected file may not exist yet, but its folder does.
-    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
-    path.canonicalize_utf8().ok().or_else(folder)
 }

@@ -28,6 +28,7 @@ mod logging;
 mod open_file_limit;
 mod output;
 mod process_env;
+mod protected_files;
 mod schema;
 mod shared_args;
 mod state_reader;

@@ -429,25 +429,30 @@ schedules:
 }
 
 #[test]
-fn limits_that_are_not_kept_yet_are_named() {
+fn a_review_that_the_runtime_cannot_ask_for_is_refused() {
     let fleet = "\
-budget: {job: 1}
 defaults:
   budget: {job: 2, day: 5}
 agents:
   - {name: a, approvals: review, metadata_file: m.json, budget: {job: 1, total: 9}}
   - {name: b, approvals: autonomous, hooks: {after_run: [{type: shell, command: x}]}}
-  - {name: c, budget: {job: 1}}
+  - {name: c, approvals: review, runtime: cli}
+  - {name: d, approvals: review, runtime: command, command: date}
 ";
     let said = render(&[("heeler.yaml", fleet)], &[]);
     expect![[r#"
-        warning: `approvals` has no effect yet
-         --> heeler.yaml:5:15
+        error: `approvals: review` cannot be honoured with `runtime: cli`
+         --> heeler.yaml:6:26
           |
-        5 |   - {name: a, approvals: review, metadata_file: m.json, budget: {job: 1, total: 9}}
-          |               ^^^^^^^^^ accepted, not used
-    "#]]
-    .assert_eq(&said);
+        6 |   - {name: c, approvals: review, runtime: cli}
+          |                          ^^^^^^ the runtime `cli` cannot ask a person: use `runtime: sdk`
+
+        error: `approvals: review` cannot be honoured with `runtime: command`
+         --> heeler.yaml:7:26
+          |
+        7 |   - {name: d, approvals: review, runtime: command, command: date}
+          |                          ^^^^^^ only Claude with `runtime: sdk` asks before each action
+    "#]].assert_eq(&said);
 }
 
 #[test]

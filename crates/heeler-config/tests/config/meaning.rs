@@ -381,6 +381,7 @@ hooks:
                     action: Shell {
                         command: "notify.sh",
                         timeout: Period(1s500ms),
+                        folder: "/fleet",
                     },
                 },
                 Hook {

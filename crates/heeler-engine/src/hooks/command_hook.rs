@@ -22,6 +22,7 @@ use heeler_transcript::{
     LockFile, OsDisk, create_folder, replace_file, untrusted_file, validate_id,
 };
 
+use super::program_paths::{CONFIG_FOLDER_VARIABLE, resolve_programs};
 use super::{HookExecutionContext, HookExecutionError};
 use crate::cancel::kill_runner;
 use crate::fleet::EngineContext;
@@ -47,13 +48,21 @@ const STDERR_CHARS_MAX: usize = 300;
 /// Maximum number of bytes read from `stderr.log`; the runner writes less.
 const STDERR_BYTES_MAX: u64 = 1 << 20;
 
+/// Command of a hook.
+pub(super) struct ShellHookCommand<'s> {
+    pub(super) command: &'s str,
+    /// Directory of the file that defines the hook.
+    pub(super) folder: &'s Utf8Path,
+    pub(super) timeout: ConfigDuration,
+}
+
 /// Runs the command, unless it already ran for this event.
 pub(super) fn run_command_hook(
-    command: &str,
-    timeout: ConfigDuration,
+    command: &ShellHookCommand<'_>,
     context: &HookContext,
     around: &HookExecutionContext<'_>,
 ) -> Result<(), HookExecutionError> {
+    let timeout = command.timeout;
     // The id becomes a path, so it is checked like any foreign name.
     let event = validate_id(&context.event_id).map_err(|error| {
         HookExecutionError::Permanent(format!("its event has no usable id: {error}"))
@@ -152,22 +161,29 @@ impl ShellHookRun<'_> {
 
     fn brief(
         &self,
-        command: &str,
+        command: &ShellHookCommand<'_>,
         context: &HookContext,
     ) -> Result<AgentLaunchSpec, HookExecutionError> {
+        let text = resolve_programs(
+            command.command,
+            command.folder,
+            &self.execution.agent.working_directory,
+        );
+        let text = text.map_err(HookExecutionError::Permanent)?;
         let given =
             environment::select_environment(self.execution.agent, &self.execution.config.env);
         let mut given =
             given.map_err(|error| HookExecutionError::Permanent(error_chain(&error)))?;
         // A command that is executed twice can recognize the event by this id.
         given.env.insert("HEELER_EVENT".to_owned(), context.event_id.clone());
+        given.env.insert(CONFIG_FOLDER_VARIABLE.to_owned(), command.folder.to_string());
         Ok(AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt: serde_json::to_string(context).expect("a context has only text keys"),
             env: given.env,
             secrets: given.secrets,
             shared_secrets: given.shared_secrets,
-            work: RuntimeLaunchSpec::Command { command: command.to_owned() },
+            work: RuntimeLaunchSpec::Command { command: text },
             send_files_to: None,
         })
     }

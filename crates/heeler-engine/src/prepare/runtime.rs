@@ -4,7 +4,8 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
-    AgentConfig, McpServer, McpTransport, RuntimeConfig, SecretText, SettingSource,
+    AgentConfig, ApprovalMode, McpServer, McpTransport, PermissionMode, RuntimeConfig, SecretText,
+    SettingSource,
 };
 use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
 use indexmap::IndexMap;
@@ -19,18 +20,27 @@ const CLAUDE: &str = "claude";
 pub(crate) fn runtime_work(
     agent: &AgentConfig,
     env: &IndexMap<String, String>,
-    protected: &[Utf8PathBuf],
 ) -> Result<RuntimeLaunchSpec, PrepareError> {
     match &agent.runtime {
         RuntimeConfig::Sdk | RuntimeConfig::Cli => {
-            let brief =
-                ClaudeLaunchSpec { protected: protected.to_owned(), ..claude_brief(agent, env)? };
-            Ok(RuntimeLaunchSpec::Claude(Box::new(brief)))
+            Ok(RuntimeLaunchSpec::Claude(Box::new(claude_brief(agent, env)?)))
         }
         RuntimeConfig::Scripted(steps) => Ok(RuntimeLaunchSpec::Script { steps: steps.clone() }),
         RuntimeConfig::Command(command) => {
             Ok(RuntimeLaunchSpec::Command { command: command.clone() })
         }
+    }
+}
+
+/// Returns the permission mode of a run. A review asks about each action, so no mode may answer for
+/// the person.
+pub(super) fn permission_mode(agent: &AgentConfig) -> PermissionMode {
+    match (agent.approvals, agent.permission_mode) {
+        (
+            ApprovalMode::Review,
+            PermissionMode::AcceptEdits | PermissionMode::BypassPermissions | PermissionMode::Auto,
+        ) => PermissionMode::Default,
+        (_, mode) => mode,
     }
 }
 
@@ -47,11 +57,13 @@ fn claude_brief(
     let servers = agent.mcp_servers.iter();
     Ok(ClaudeLaunchSpec {
         program: find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
-        permission_mode: agent.permission_mode.to_string(),
+        permission_mode: permission_mode(agent).to_string(),
         tools: agent.tools.clone(),
         allowed_tools: agent.allowed_tools.clone(),
         denied_tools: agent.denied_tools.clone(),
         protected: Vec::new(),
+        unreadable: Vec::new(),
+        review: agent.approvals == ApprovalMode::Review,
         system_prompt: agent.system_prompt.clone(),
         model: agent.model.clone(),
         setting_sources: sources.iter().map(ToString::to_string).collect(),

@@ -12,6 +12,7 @@ struct PrepareFixture {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     env: BTreeMap<String, String>,
+    is_root: bool,
 }
 
 impl PrepareFixture {
@@ -23,7 +24,7 @@ impl PrepareFixture {
         std::fs::write(&claude, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o700)).unwrap();
         let env = BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{root}"))]);
-        PrepareFixture { _temp: temp, root, env }
+        PrepareFixture { _temp: temp, root, env, is_root: false }
     }
 
     fn set(&mut self, name: &str, value: &str) {
@@ -51,7 +52,12 @@ impl PrepareFixture {
             durability: LogDurability::Interval,
             max_concurrent: None,
             agents: &loaded.agents,
-            protected: &["/fleet/heeler.yaml".into()],
+            protected: &ProtectedFiles {
+                unwritable: vec!["/fleet/heeler.yaml".into()],
+                unreadable: vec!["/fleet/.env".into()],
+                ..ProtectedFiles::default()
+            },
+            is_root: self.is_root,
         };
         prepare_request(&loaded.agents[0], &wanted, &around)
     }
@@ -81,7 +87,48 @@ fn asked(prompt: &str) -> JobRequest {
 #[test]
 fn claude_is_told_what_it_must_not_write() {
     let place = PrepareFixture::new();
-    assert_eq!(place.claude("allowed_tools: [Write]").protected, ["/fleet/heeler.yaml"]);
+    for keys in ["allowed_tools: [Write, Bash]", "permission_mode: bypassPermissions", "model: x"] {
+        let claude = place.claude(keys);
+        assert_eq!(claude.protected, ["/fleet/heeler.yaml"], "{keys}");
+        assert_eq!(claude.unreadable, ["/fleet/.env"], "{keys}");
+    }
+}
+
+#[test]
+fn a_review_takes_no_answer_from_a_mode_and_waits_for_a_person() {
+    let place = PrepareFixture::new();
+    for (mode, expected) in [
+        ("bypassPermissions", "default"),
+        ("acceptEdits", "default"),
+        ("auto", "default"),
+        ("plan", "plan"),
+        ("dontAsk", "dontAsk"),
+    ] {
+        let keys = format!("approvals: review, permission_mode: {mode}");
+        let claude = place.claude(&keys);
+        assert!(claude.review);
+        assert_eq!(claude.permission_mode, expected);
+        let request = place.prepare(&keys, asked("hi")).unwrap();
+        assert!(matches!(request.attendance, QuestionPolicy::Person { .. }));
+    }
+    assert!(!place.claude("approvals: interactive").review);
+}
+
+#[test]
+fn root_skips_permissions_only_where_the_config_claims_a_sandbox() {
+    let mut place = PrepareFixture::new();
+    let bypass = "permission_mode: bypassPermissions";
+    place.brief(bypass);
+    place.is_root = true;
+    let refused = place.prepare(bypass, asked("hi")).unwrap_err().to_string();
+    assert!(refused.contains("run the fleet as another user"), "{refused}");
+    // A variable of the daemon's own environment is no decision about this agent.
+    place.set("IS_SANDBOX", "1");
+    place.prepare(bypass, asked("hi")).unwrap_err();
+    place.brief(&format!("{bypass}, env: {{IS_SANDBOX: '1'}}"));
+    place.brief(&format!("{bypass}, approvals: review"));
+    place.brief(&format!("{bypass}, runtime: command, command: date"));
+    place.brief("permission_mode: acceptEdits");
 }
 
 #[test]

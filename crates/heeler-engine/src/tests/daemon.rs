@@ -93,7 +93,7 @@ fn load(root: &Utf8Path) -> Result<DaemonSetup, String> {
         env,
         home: root.join("home"),
         sockets: root.to_owned(),
-        protected: Vec::new(),
+        protected: Default::default(),
         zone: TimeZone::UTC,
         services: crate::hooks::ChatServiceUrls::default(),
     })

@@ -38,7 +38,11 @@ fn bad() -> HookContext {
 }
 
 fn hook(name: &str) -> Hook {
-    let action = HookAction::Shell { command: "true".to_owned(), timeout: "1s".parse().unwrap() };
+    let action = HookAction::Shell {
+        command: "true".to_owned(),
+        timeout: "1s".parse().unwrap(),
+        folder: "/fleet".into(),
+    };
     let name = Some(name.to_owned());
     Hook { name, continue_on_error: true, on_events: None, when: None, action }
 }

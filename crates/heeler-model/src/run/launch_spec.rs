@@ -60,9 +60,14 @@ pub struct ClaudeLaunchSpec {
     /// If set, only these tools may run.
     pub allowed_tools: Option<Vec<String>>,
     pub denied_tools: Vec<String>,
-    /// Files and directories that control agents' permissions or record their actions. An agent
-    /// with a list of allowed tools must not write them. Paths are absolute and need not exist.
+    /// Files and directories that Claude's tools must not write, in any mode and with any list:
+    /// they control agents' permissions, record their actions, or are loaded by other agents.
+    /// Paths are absolute and need not exist.
     pub protected: Vec<Utf8PathBuf>,
+    /// Files and directories that Claude's tools must not read: secrets of the fleet.
+    pub unreadable: Vec<Utf8PathBuf>,
+    /// A person approves each call that is not read-only.
+    pub review: bool,
     /// Replaces Claude Code's own instructions.
     pub system_prompt: Option<String>,
     pub model: Option<String>,

@@ -13,6 +13,7 @@ use camino::Utf8Path;
 use heeler_model::run::{ClaudeLaunchSpec, RunLimits, SessionStart};
 use serde_json::{Value as Json, json};
 
+use super::call_policy::CallPolicy;
 use super::tool_allowlist::{ToolAllowlist, server_patterns};
 use crate::process::{LaunchArg, LaunchSpec};
 
@@ -25,6 +26,10 @@ const HOOKS_DISABLED_VARIABLE: &str = "CLAUDE_CODE_SIMPLE";
 /// Rules that forbid edits of the files from which Claude reads its settings and servers.
 const SETTINGS_EDIT_RULES: [&str; 2] = ["Edit(//**/.claude/**)", "Edit(//**/.mcp.json)"];
 
+/// Rules that forbid edits of a repository's own files: its hooks and its config run commands, and
+/// the file `.git` of a worktree names the repository. Git itself changes them by commands.
+const GIT_EDIT_RULES: [&str; 2] = ["Edit(//**/.git)", "Edit(//**/.git/**)"];
+
 /// Launch inputs known before Claude is started.
 #[derive(Clone)]
 pub(crate) struct ClaudeLaunchOptions {
@@ -36,26 +41,19 @@ pub(crate) struct ClaudeLaunchOptions {
     pub injected: Vec<String>,
     /// A tool of an injected server may take long.
     pub long_running: bool,
-    /// The process runs as root. Claude allows root to skip permissions only in an environment that
-    /// it considers a sandbox.
-    pub is_root: bool,
 }
 
 impl ClaudeLaunchOptions {
     /// Returns the launch spec for Claude with the control protocol.
-    pub(super) fn sdk_launch(
-        &self,
-        allowed: Option<&ToolAllowlist>,
-        session: &SessionStart,
-    ) -> LaunchSpec {
+    pub(super) fn sdk_launch(&self, policy: &CallPolicy, session: &SessionStart) -> LaunchSpec {
         let mut args = text_args(&["-p", "--input-format", "stream-json"]);
-        args.extend(self.common_args(allowed, session));
+        args.extend(self.common_args(policy, session));
         // Claude then sends its questions for permission as control requests.
         args.extend(text_args(&["--permission-prompt-tool", "stdio"]));
         args.extend(self.mcp_config(&self.mcp));
         let mut env = self.env();
-        // The agent's environment must not switch off the hook that enforces the list.
-        if allowed.is_some() {
+        // The agent's environment must not switch off the hook that enforces the policy.
+        if policy.is_restrictive() {
             env.push((HOOKS_DISABLED_VARIABLE.to_owned(), "0".to_owned()));
         }
         LaunchSpec { program: self.brief.program.clone(), args, env }
@@ -63,14 +61,10 @@ impl ClaudeLaunchOptions {
 
     /// Returns the launch spec for one prompt. A tool allowlist must have passed
     /// [`ToolAllowlist::ensure_no_input_rules`].
-    pub(super) fn cli_launch(
-        &self,
-        allowed: Option<&ToolAllowlist>,
-        session: &SessionStart,
-    ) -> LaunchSpec {
+    pub(super) fn cli_launch(&self, policy: &CallPolicy, session: &SessionStart) -> LaunchSpec {
         let mut args = text_args(&["-p"]);
-        args.extend(self.common_args(allowed, session));
-        match allowed {
+        args.extend(self.common_args(policy, session));
+        match policy.allowed() {
             None => args.extend(self.mcp_config(&self.mcp)),
             // Servers that are not on the list are removed entirely, from every config source.
             Some(allowed) => {
@@ -81,11 +75,7 @@ impl ClaudeLaunchOptions {
         LaunchSpec { program: self.brief.program.clone(), args, env: self.env() }
     }
 
-    fn common_args(
-        &self,
-        allowed: Option<&ToolAllowlist>,
-        session: &SessionStart,
-    ) -> Vec<LaunchArg> {
+    fn common_args(&self, policy: &CallPolicy, session: &SessionStart) -> Vec<LaunchArg> {
         let brief = &self.brief;
         let mut args = text_args(&["--output-format", "stream-json", "--verbose"]);
         args.extend(text_args(&["--include-partial-messages"]));
@@ -94,9 +84,9 @@ impl ClaudeLaunchOptions {
         let sources = brief.setting_sources.join(",");
         // The option is passed even if it is empty, which means no source at all.
         args.extend(config_arg("setting_sources", "--setting-sources", &sources));
-        args.extend(self.tool_args(allowed));
-        if let Some(allowed) = allowed {
-            args.extend([text_arg("--settings"), file_arg(&self.settings(allowed))]);
+        args.extend(self.tool_args(policy.allowed()));
+        if policy.is_restrictive() {
+            args.extend([text_arg("--settings"), file_arg(&self.settings(policy))]);
         }
         if let Some(prompt) = &brief.system_prompt {
             args.extend([
@@ -153,27 +143,40 @@ impl ClaudeLaunchOptions {
     }
 
     /// Returns settings that take precedence over those of the user and the project, which could
-    /// widen the allowlist.
-    fn settings(&self, allowed: &ToolAllowlist) -> Json {
+    /// widen the policy.
+    fn settings(&self, policy: &CallPolicy) -> Json {
         // Settings of the user can set variables too; those given here take precedence.
         let mut settings = json!({ "env": { HOOKS_DISABLED_VARIABLE: "0" } });
-        // An agent that may run any command gets around every rule below.
-        if allowed.permits_any_command() {
-            return settings;
+        let mut deny = self.protection_rules();
+        let restricts_commands =
+            self.brief.review || policy.allowed().is_some_and(|it| !it.permits_any_command());
+        // An agent that may run any command gets around the rules below.
+        if restricts_commands {
+            // Commands embedded in a skill run without any hook.
+            settings["disableSkillShellExecution"] = true.into();
         }
-        // Commands embedded in a skill run without any hook.
-        settings["disableSkillShellExecution"] = true.into();
-        let mut deny: Vec<String> =
-            self.brief.protected.iter().flat_map(|it| deny_edit_rules(it)).collect();
         // Settings take effect while Claude runs, and hooks in them run commands. In other
         // permission modes Claude asks before it writes them.
-        if self.brief.permission_mode == "bypassPermissions" {
+        if restricts_commands && self.brief.permission_mode == "bypassPermissions" {
             deny.extend(SETTINGS_EDIT_RULES.map(str::to_owned));
         }
         if !deny.is_empty() {
             settings["permissions"] = json!({ "deny": deny });
         }
         settings
+    }
+
+    /// Returns the deny rules for protected files. Claude applies them in every mode, to every tool
+    /// that reads or writes files, and also to links.
+    fn protection_rules(&self) -> Vec<String> {
+        let brief = &self.brief;
+        let mut rules: Vec<String> =
+            brief.protected.iter().flat_map(|it| deny_rules("Edit", it)).collect();
+        rules.extend(brief.unreadable.iter().flat_map(|it| deny_rules("Read", it)));
+        if !rules.is_empty() {
+            rules.extend(GIT_EDIT_RULES.map(str::to_owned));
+        }
+        rules
     }
 
     fn mcp_config(&self, mcp: &Json) -> Vec<LaunchArg> {
@@ -188,22 +191,18 @@ impl ClaudeLaunchOptions {
         if self.long_running {
             env.push(("CLAUDE_CODE_STREAM_CLOSE_TIMEOUT", STREAM_CLOSE_TIMEOUT_MS));
         }
-        // Claude refuses this mode to root otherwise, and the config asks for it.
-        if self.is_root && self.brief.permission_mode == "bypassPermissions" {
-            env.push(("IS_SANDBOX", "1"));
-        }
         env.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 }
 
-/// Returns rules that forbid edits of a file, or of anything in a directory. Characters with a
-/// special meaning in rules are replaced by wildcards.
-fn deny_edit_rules(path: &Utf8Path) -> [String; 2] {
+/// Returns rules that forbid `Edit` or `Read` of a file, or of anything in a directory. Characters
+/// with a special meaning in rules are replaced by wildcards.
+fn deny_rules(action: &str, path: &Utf8Path) -> [String; 2] {
     // A wildcard denies more than necessary, never less.
     let plain = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '*' };
     let path: String = path.as_str().chars().map(plain).collect();
     // An absolute path in a rule begins with two slashes, of which the path has one.
-    [format!("Edit(/{path})"), format!("Edit(/{path}/**)")]
+    [format!("{action}(/{path})"), format!("{action}(/{path}/**)")]
 }
 
 /// Returns the options that select the conversation.

@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use uuid::Uuid;
 
 use super::args::ClaudeLaunchOptions;
+use super::call_policy::CallPolicy;
 use super::progress::ClaudeTurnProgress;
 use super::tool_allowlist::{AllowedToolsError, ToolAllowlist};
 use crate::process::LaunchSpec;
@@ -22,7 +23,7 @@ use crate::runtime::{AgentRuntime, RuntimeEffect};
 pub(crate) struct ClaudeCliRuntime {
     prompt: String,
     setup: ClaudeLaunchOptions,
-    allowed: Option<ToolAllowlist>,
+    policy: CallPolicy,
     progress: ClaudeTurnProgress,
 }
 
@@ -32,16 +33,16 @@ impl ClaudeCliRuntime {
         prompt: String,
         setup: ClaudeLaunchOptions,
     ) -> Result<ClaudeCliRuntime, AllowedToolsError> {
-        let allowed = ToolAllowlist::from_brief(&setup.brief, &setup.injected)?;
+        let policy = CallPolicy::from_brief(&setup.brief, &setup.injected)?;
         // Without the control protocol there is no hook that could look at the input of a call.
-        allowed.as_ref().map_or(Ok(()), ToolAllowlist::ensure_no_input_rules)?;
-        Ok(ClaudeCliRuntime { prompt, setup, allowed, progress: ClaudeTurnProgress::default() })
+        policy.allowed().map_or(Ok(()), ToolAllowlist::ensure_no_input_rules)?;
+        Ok(ClaudeCliRuntime { prompt, setup, policy, progress: ClaudeTurnProgress::default() })
     }
 }
 
 impl AgentRuntime for ClaudeCliRuntime {
     fn launch_spec(&self, session: &SessionStart) -> LaunchSpec {
-        self.setup.cli_launch(self.allowed.as_ref(), session)
+        self.setup.cli_launch(&self.policy, session)
     }
 
     fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {

@@ -41,6 +41,15 @@ pub(super) fn hook_denial(reason: &str) -> Json {
     } })
 }
 
+/// Builds the reply of a hook that makes Claude ask for permission, whatever its own rules say.
+pub(super) fn hook_question() -> Json {
+    json!({ "hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "ask",
+        "permissionDecisionReason": "a person reviews each action of this agent",
+    } })
+}
+
 /// Refuses a request of which only the ID can be parsed, so that the agent does not wait forever.
 pub(super) fn refuse_unparsed(unread: &[u8]) -> Option<RuntimeEffect> {
     let text = String::from_utf8_lossy(unread);

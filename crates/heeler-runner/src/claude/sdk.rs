@@ -18,15 +18,16 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 use super::args::ClaudeLaunchOptions;
+use super::call_policy::{CallPolicy, CallVerdict};
 use super::control_messages;
 use super::progress::ClaudeTurnProgress;
-use super::tool_allowlist::{AllowedToolsError, ToolAllowlist};
+use super::tool_allowlist::AllowedToolsError;
 use crate::process::LaunchSpec;
 use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
 
-/// ID of the runner's first request, and of the hook that enforces the tool allowlist.
+/// ID of the runner's first request, and of the hook that enforces the policy.
 const INITIALIZE: &str = "heeler-initialize";
-const ALLOWED_TOOLS: &str = "allowed_tools";
+const CALL_HOOK: &str = "allowed_tools";
 
 /// Time that Claude waits for the hook. It is answered at once, but while a disk is full nothing is
 /// read, and a call that is not answered in time is denied.
@@ -43,14 +44,14 @@ const FORBIDDEN_CALLS_MAX: usize = 4096;
 pub(crate) struct SdkRuntime {
     prompt: String,
     launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
-    allowed: Option<ToolAllowlist>,
+    policy: CallPolicy,
     state: SdkRuntimeState,
 }
 
 /// State of one conversation.
 #[derive(Default)]
 struct SdkRuntimeState {
-    /// Messages held back until the hook that enforces the allowlist is registered: the prompt, and
+    /// Messages held back until the hook that enforces the policy is registered: the prompt, and
     /// any sent since.
     held_messages: Option<Vec<(Uuid, String)>>,
     progress: ClaudeTurnProgress,
@@ -60,6 +61,8 @@ struct SdkRuntimeState {
     calls: HashSet<String>,
     /// Calls of forbidden tools: a success of one of them is an alarm.
     forbidden: HashMap<String, String>,
+    /// Working directory of the last call that the hook saw.
+    cwd: Option<String>,
     /// Number of requests made.
     requests: u64,
 }
@@ -70,7 +73,12 @@ impl SdkRuntime {
         prompt: String,
         launch: Box<dyn Fn(&SessionStart) -> LaunchSpec>,
     ) -> SdkRuntime {
-        SdkRuntime { prompt, launch, allowed: None, state: SdkRuntimeState::default() }
+        SdkRuntime {
+            prompt,
+            launch,
+            policy: CallPolicy::default(),
+            state: SdkRuntimeState::default(),
+        }
     }
 
     /// Builds the runtime for Claude; fails if its tool allowlist cannot be enforced.
@@ -78,20 +86,19 @@ impl SdkRuntime {
         prompt: String,
         setup: ClaudeLaunchOptions,
     ) -> Result<SdkRuntime, AllowedToolsError> {
-        let allowed = ToolAllowlist::from_brief(&setup.brief, &setup.injected)?;
-        let listed = allowed.clone();
-        let launch =
-            Box::new(move |session: &SessionStart| setup.sdk_launch(listed.as_ref(), session));
-        Ok(SdkRuntime { allowed, ..SdkRuntime::new(prompt, launch) })
+        let policy = CallPolicy::from_brief(&setup.brief, &setup.injected)?;
+        let enforced = policy.clone();
+        let launch = Box::new(move |session: &SessionStart| setup.sdk_launch(&enforced, session));
+        Ok(SdkRuntime { policy, ..SdkRuntime::new(prompt, launch) })
     }
 
     fn hooks(&self) -> Json {
-        if self.allowed.is_none() {
+        if !self.policy.is_restrictive() {
             return Json::Null;
         }
         // An empty matcher makes Claude call the hook for every tool.
         let hook = json!({
-            "matcher": "", "hookCallbackIds": [ALLOWED_TOOLS], "timeout": HOOK_TIMEOUT_S,
+            "matcher": "", "hookCallbackIds": [CALL_HOOK], "timeout": HOOK_TIMEOUT_S,
         });
         json!({ "PreToolUse": [hook] })
     }
@@ -117,11 +124,9 @@ impl SdkRuntime {
     fn handle_permission_request(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let tool = request["tool_name"].as_str().unwrap_or_default();
         let input = &request["input"];
-        // A person cannot allow what the list forbids.
-        if let Some(allowed) = &self.allowed
-            && !allowed.permits(tool, input)
-        {
-            let message = allowed.denial_reason(tool);
+        // A person cannot allow what the config forbids.
+        let cwd = self.state.cwd.as_deref();
+        if let CallVerdict::Deny(message) = self.policy.verdict(tool, input, cwd) {
             return vec![control_messages::success_response(
                 id,
                 json!({ "behavior": "deny", "message": message }),
@@ -139,18 +144,22 @@ impl SdkRuntime {
     fn handle_hook(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
         let called = &request["input"];
         let (tool, input) = (called["tool_name"].as_str(), &called["tool_input"]);
-        let denied = match (&self.allowed, tool) {
-            (None, _) => None,
-            (Some(allowed), Some(tool)) if allowed.permits(tool, input) => None,
-            // A call without a readable name is denied like any other that is not on the list.
-            (Some(allowed), tool) => Some(allowed.denial_reason(tool.unwrap_or_default())),
+        // A request for permission follows its hook, and does not name the directory.
+        self.state.cwd = called["cwd"].as_str().map(str::to_owned);
+        let verdict = match tool {
+            Some(tool) => self.policy.verdict(tool, input, self.state.cwd.as_deref()),
+            None => self.policy.verdict_without_name(),
         };
-        let Some(reason) = denied else {
+        if !matches!(verdict, CallVerdict::Deny(_)) {
             // Claude may have completed the input since the call was seen.
             self.state.forbidden.remove(called["tool_use_id"].as_str().unwrap_or_default());
-            return vec![control_messages::success_response(id, json!({}))];
+        }
+        let reply = match verdict {
+            CallVerdict::Deny(reason) => control_messages::hook_denial(&reason),
+            CallVerdict::AskPerson => control_messages::hook_question(),
+            CallVerdict::Pass => json!({}),
         };
-        vec![control_messages::success_response(id, control_messages::hook_denial(&reason))]
+        vec![control_messages::success_response(id, reply)]
     }
 
     fn handle_mcp_message(&mut self, id: &str, request: &Json) -> Vec<RuntimeEffect> {
@@ -179,9 +188,9 @@ impl SdkRuntime {
             None
         };
         match held {
-            // Without the hook the list would not be enforced, so the prompt is never sent.
+            // Without the hook the policy would not be enforced, so the prompt is never sent.
             Some(_) if failed => {
-                let message = format!("Claude cannot enforce the list of allowed tools: {why}");
+                let message = format!("Claude cannot enforce the rules of this agent: {why}");
                 let error = MessageBody::Error { message, code: None };
                 vec![
                     RuntimeEffect::Message(AgentMessage::from_body(error)),
@@ -225,8 +234,8 @@ impl SdkRuntime {
         let mut steps = vec![RuntimeEffect::Message(message)];
         if let Some(tool) = alarm {
             let message = format!(
-                "Claude ran {tool}, which is not among the allowed tools: this version of Claude \
-                 does not enforce the list, so the run was stopped"
+                "Claude ran {tool}, which this agent's rules forbid: this version of Claude does \
+                 not enforce them, so the run was stopped"
             );
             steps.push(RuntimeEffect::Message(AgentMessage::from_body(MessageBody::Error {
                 message,
@@ -244,7 +253,9 @@ impl SdkRuntime {
     /// Detects a forbidden tool that ran. The hook should have prevented it, but a later version of
     /// Claude may behave differently. Returns the tool's name.
     fn find_forbidden_call(&mut self, body: &MessageBody) -> Option<String> {
-        let allowed = self.allowed.as_ref()?;
+        if !self.policy.is_restrictive() {
+            return None;
+        }
         let content = match body {
             MessageBody::Assistant(reply) => reply.message.get("content"),
             MessageBody::User(input) => input.message.get("content"),
@@ -252,7 +263,11 @@ impl SdkRuntime {
         };
         for block in content.and_then(Json::as_array).into_iter().flatten() {
             let id = |key: &str| block[key].as_str().unwrap_or_default();
-            if block["type"] == "tool_use" && !allowed.permits(id("name"), &block["input"]) {
+            // A relative path counts as forbidden until the hook has seen its directory.
+            let is_denied = |tool: &str| {
+                matches!(self.policy.verdict(tool, &block["input"], None), CallVerdict::Deny(_))
+            };
+            if block["type"] == "tool_use" && is_denied(id("name")) {
                 let tool: String = id("name").chars().take(TOOL_NAME_CHARS_MAX).collect();
                 // A call that is not watched could run unnoticed.
                 if self.state.forbidden.len() >= FORBIDDEN_CALLS_MAX {
@@ -283,7 +298,7 @@ impl AgentRuntime for SdkRuntime {
         let request = json!({ "subtype": "initialize", "hooks": hooks });
         let mut steps = vec![control_messages::control_request(INITIALIZE, request)];
         // Claude could call a tool before the hook exists, so the prompt waits for the reply.
-        if self.allowed.is_some() {
+        if self.policy.is_restrictive() {
             self.state.held_messages = Some(vec![(uuid, self.prompt.clone())]);
         } else {
             // The clone ends the borrow of the prompt, because the call needs the whole runtime.

@@ -6,16 +6,12 @@
 #[cfg(test)]
 mod tests;
 
-use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::run::ClaudeLaunchSpec;
 use serde_json::Value as Json;
 use thiserror::Error;
 use url::Url;
 
 use super::shell_parser::{BLANKS, simple_commands};
-
-/// Claude's tools that write files.
-const WRITE_TOOLS: [&str; 4] = ["Write", "Edit", "MultiEdit", "NotebookEdit"];
 
 /// Reason that a tool allowlist cannot be enforced. The run is refused instead of running
 /// unrestricted.
@@ -37,9 +33,6 @@ pub(super) struct ToolAllowlist {
     rules: Vec<ToolAllowRule>,
     /// Entries as written in the config, for Claude and for people.
     entries: Vec<String>,
-    /// Paths that must not be written, because they decide which tools may run. Claude enforces
-    /// this by rules too, which also resolve links.
-    protected: Vec<Utf8PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,34 +65,14 @@ impl ToolAllowlist {
             listed.iter().cloned().chain(server_patterns(injected)).collect();
         let rules =
             entries.iter().map(|entry| ToolAllowRule::parse(entry)).collect::<Result<_, _>>()?;
-        let mut allowed = ToolAllowlist { rules, entries, protected: Vec::new() };
-        // An agent that may run any command can write these files anyway.
-        if !allowed.permits_any_command() {
-            allowed.protected.clone_from(&brief.protected);
-        }
-        Ok(Some(allowed))
+        Ok(Some(ToolAllowlist { rules, entries }))
     }
 
     /// Returns true if a call may run.
     pub(super) fn permits(&self, tool: &str, input: &Json) -> bool {
         let tool = current_tool_name(tool);
-        if self.is_protected(tool, input) {
-            return false;
-        }
         let mut rules = self.rules.iter().filter(|rule| matches_pattern(&rule.name, tool));
         rules.any(|rule| rule.input.matches_input(input)) || self.permits_shell_line(tool, input)
-    }
-
-    /// Returns true if a call would write a protected path, or might: a relative path could be any.
-    fn is_protected(&self, tool: &str, input: &Json) -> bool {
-        if self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
-            return false;
-        }
-        let mut paths = ["file_path", "notebook_path"].iter().filter_map(|key| input[key].as_str());
-        paths.any(|path| {
-            let path = normalize_path(Utf8Path::new(path));
-            !path.is_absolute() || self.protected.iter().any(|it| path.starts_with(it))
-        })
     }
 
     /// Returns true if any shell command may run.
@@ -134,10 +107,6 @@ impl ToolAllowlist {
              like."
         } else {
             ""
-        };
-        let hint = match self.protected.is_empty() || !WRITE_TOOLS.contains(&tool) {
-            true => hint,
-            false => " It must not write the fleet's own files. Name files by absolute paths.",
         };
         format!("This agent may only use: {list}.{hint}")
     }
@@ -280,19 +249,6 @@ fn matches_pattern(pattern: &str, text: &str) -> bool {
         rest = &rest[at + part.len()..];
     }
     rest.ends_with(last)
-}
-
-/// Resolves `.` and `..` in a path lexically, without file access.
-fn normalize_path(path: &Utf8Path) -> Utf8PathBuf {
-    let mut tidy = Utf8PathBuf::new();
-    for part in path.components() {
-        match part {
-            Utf8Component::CurDir => {}
-            Utf8Component::ParentDir => drop(tidy.pop()),
-            part => tidy.push(part),
-        }
-    }
-    tidy
 }
 
 /// Returns true if two names denote the same tool.

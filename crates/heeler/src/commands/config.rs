@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
-use heeler_config::{ConfigFaults, FaultSeverity, LoadedConfig};
+use heeler_config::{
+    AgentConfig, ApprovalMode, ConfigFaults, FaultSeverity, LoadedConfig, PermissionMode,
+    RuntimeConfig,
+};
+use heeler_engine::SANDBOX_VARIABLE;
 use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
@@ -95,6 +99,7 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
     match result {
         Ok(loaded) => {
             fleet_config::print_faults(context, &loaded.warnings)?;
+            print_root_warnings(&loaded)?;
             // A good moment to refresh the schemas, but no reason to create the directory.
             if context.state_dir.is_dir() {
                 schema::write_schemas(&context.state_dir)?;
@@ -106,6 +111,34 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
+}
+
+/// Warns about agents that root may not run without permissions, or only because their config
+/// claims a sandbox.
+fn print_root_warnings(loaded: &LoadedConfig) -> CommandResult {
+    if !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let skips = |agent: &&AgentConfig| {
+        matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli)
+            && agent.permission_mode == PermissionMode::BypassPermissions
+            && agent.approvals != ApprovalMode::Review
+    };
+    for agent in loaded.agents.iter().filter(skips) {
+        let claims = agent.env.get().contains_key(SANDBOX_VARIABLE);
+        let consequence = match claims {
+            true => {
+                format!("runs every command as root, because its `env` sets {SANDBOX_VARIABLE}")
+            }
+            false => "is refused as root: run the fleet as another user, or choose another mode"
+                .to_owned(),
+        };
+        let name = &agent.name;
+        output::print_note(&format!(
+            "{name} (`permission_mode: bypassPermissions`) {consequence}"
+        ))?;
+    }
+    Ok(())
 }
 
 /// Summarizes a config: `2 files, 1 agent: coder, 1 workflow: build`.

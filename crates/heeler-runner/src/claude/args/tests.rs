@@ -17,14 +17,7 @@ fn setup() -> ClaudeLaunchOptions {
         ..ClaudeLaunchSpec::default()
     };
     let (limits, mcp) = (RunLimits::default(), json!({ "mcpServers": {} }));
-    ClaudeLaunchOptions {
-        brief,
-        limits,
-        mcp,
-        injected: Vec::new(),
-        long_running: false,
-        is_root: false,
-    }
+    ClaudeLaunchOptions { brief, limits, mcp, injected: Vec::new(), long_running: false }
 }
 
 fn fresh() -> SessionStart {
@@ -79,16 +72,33 @@ fn check_adds(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expe
 }
 
 #[test]
-fn what_decides_what_may_run_is_not_to_be_written() {
+fn protected_files_have_rules_in_every_mode_and_with_every_list() {
+    let lists = [None, Some(list(&["Write"])), Some(list(&["Write", "Bash"]))];
     for mode in ["default", "acceptEdits", "dontAsk", "auto", "bypassPermissions"] {
-        let mut setup = setup();
-        setup.brief.permission_mode = mode.to_owned();
-        setup.brief.allowed_tools = Some(list(&["Write"]));
-        setup.brief.protected = vec!["/my (fleet)/.env".into()];
-        let allowed = ToolAllowlist::from_brief(&setup.brief, &[]).unwrap().unwrap();
-        let deny = &setup.settings(&allowed)["permissions"]["deny"];
-        assert_eq!(deny[0], "Edit(//my**fleet*/.env)", "{mode}");
-        assert_eq!(deny[1], "Edit(//my**fleet*/.env/**)", "{mode}");
+        for allowed in &lists {
+            let mut setup = setup();
+            setup.brief.permission_mode = mode.to_owned();
+            setup.brief.allowed_tools.clone_from(allowed);
+            setup.brief.protected = vec!["/my (fleet)/.env".into()];
+            setup.brief.unreadable = vec!["/fleet/.heeler/api-token".into()];
+            let policy = CallPolicy::from_brief(&setup.brief, &[]).unwrap();
+            let deny = &setup.settings(&policy)["permissions"]["deny"];
+            let deny: Vec<&str> =
+                deny.as_array().unwrap().iter().flat_map(|it| it.as_str()).collect();
+            let expected = [
+                "Edit(//my**fleet*/.env)",
+                "Edit(//my**fleet*/.env/**)",
+                "Read(//fleet/.heeler/api-token)",
+                "Read(//fleet/.heeler/api-token/**)",
+                "Edit(//**/.git)",
+                "Edit(//**/.git/**)",
+            ];
+            assert_eq!(deny[..6], expected, "{mode} {allowed:?}");
+            for launch in [setup.sdk_launch(&policy, &fresh()), setup.cli_launch(&policy, &fresh())]
+            {
+                assert!(shown(&launch).contains("--settings file:"), "{mode} {allowed:?}");
+            }
+        }
     }
 }
 
@@ -323,18 +333,12 @@ fn for_one_prompt_only_listed_servers_are_there() {
 }
 
 #[test]
-fn only_root_without_permissions_claims_a_sandbox() {
-    for (root, mode, claimed) in [
-        (true, "bypassPermissions", true),
-        (true, "acceptEdits", false),
-        (false, "bypassPermissions", false),
-    ] {
+fn no_mode_claims_a_sandbox() {
+    for mode in ["bypassPermissions", "acceptEdits"] {
         let mut setup = setup();
-        setup.is_root = root;
         setup.brief.permission_mode = mode.to_owned();
         let launch = SdkRuntime::claude(String::new(), setup).unwrap().launch_spec(&fresh());
-        let claims = launch.env.iter().any(|(name, _)| name == "IS_SANDBOX");
-        assert_eq!(claims, claimed, "{root} {mode}");
+        assert!(!launch.env.iter().any(|(name, _)| name == "IS_SANDBOX"), "{mode}");
     }
 }
 

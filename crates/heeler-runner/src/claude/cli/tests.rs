@@ -9,10 +9,10 @@ fn cli(allowed: Option<&[&str]>) -> Result<ClaudeCliRuntime, AllowedToolsError> 
     let listed = allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
     let brief = heeler_model::run::ClaudeLaunchSpec { allowed_tools: listed, ..Default::default() };
     let (limits, mcp) = (Default::default(), json!({}));
-    let (injected, long_running, root) = (Vec::new(), false, false);
+    let (injected, long_running) = (Vec::new(), false);
     ClaudeCliRuntime::new(
         "hello".to_owned(),
-        ClaudeLaunchOptions { brief, limits, mcp, injected, long_running, is_root: root },
+        ClaudeLaunchOptions { brief, limits, mcp, injected, long_running },
     )
 }
 

@@ -162,9 +162,9 @@ fn replay(name: &str, allowed: Option<&[&str]>) {
         allowed_tools: allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect()),
         ..Default::default()
     };
-    let allowed = ToolAllowlist::from_brief(&brief, &[]).unwrap();
+    let policy = CallPolicy::from_brief(&brief, &[]).unwrap();
     let launch = |_: &SessionStart| unreachable!("nothing is started");
-    let sdk = SdkRuntime { allowed, ..SdkRuntime::new(String::new(), Box::new(launch)) };
+    let sdk = SdkRuntime { policy, ..SdkRuntime::new(String::new(), Box::new(launch)) };
     let mut replay =
         SdkCaptureReplay { sdk, trace: String::new(), open: HashMap::new(), begun: false };
     for (direction, line) in capture(name) {

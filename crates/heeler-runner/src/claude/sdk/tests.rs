@@ -10,14 +10,7 @@ fn setup(allowed: Option<&[&str]>) -> ClaudeLaunchOptions {
     let listed = allowed.map(|list| list.iter().map(|entry| (*entry).to_owned()).collect());
     let brief = ClaudeLaunchSpec { allowed_tools: listed, ..ClaudeLaunchSpec::default() };
     let (limits, mcp) = (Default::default(), json!({}));
-    ClaudeLaunchOptions {
-        brief,
-        limits,
-        mcp,
-        injected: Vec::new(),
-        long_running: false,
-        is_root: false,
-    }
+    ClaudeLaunchOptions { brief, limits, mcp, injected: Vec::new(), long_running: false }
 }
 
 fn open() -> SdkRuntime {
@@ -66,7 +59,7 @@ fn may(id: &str, tool: &str) -> Json {
 
 fn pre_tool_use(id: &str, tool: &str, input: Json) -> Json {
     let called = json!({ "hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": input });
-    let callback = json!({ "subtype": "hook_callback", "callback_id": ALLOWED_TOOLS });
+    let callback = json!({ "subtype": "hook_callback", "callback_id": CALL_HOOK });
     let mut hook = request(id, callback);
     hook["request"]["input"] = called;
     hook
@@ -114,7 +107,7 @@ fn with_a_list_the_prompt_waits_until_its_hook_stands() {
     let mut sdk = SdkRuntime::claude("hello".to_owned(), setup(Some(&["Read"]))).unwrap();
     let greeting = written(&sdk.begin(PROMPT));
     let hook = &greeting["request"]["hooks"]["PreToolUse"][0];
-    assert_eq!((&hook["matcher"], &hook["hookCallbackIds"]), (&json!(""), &json!([ALLOWED_TOOLS])));
+    assert_eq!((&hook["matcher"], &hook["hookCallbackIds"]), (&json!(""), &json!([CALL_HOOK])));
     assert_eq!(written(&sdk.handle_line(INITIALIZED.as_bytes()))["uuid"], PROMPT.to_string());
     assert_eq!(sdk.handle_line(INITIALIZED.as_bytes()), [], "once is enough");
 }

@@ -1,0 +1,109 @@
+//! The fleet's own files that no agent may change: everything that decides what runs, or records
+//! it. Start at [`protected_files`].
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{Hook, HookAction, LoadedConfig, McpTransport, hook_programs};
+use heeler_engine::ProtectedFiles;
+
+use crate::context::{CONFIG_NAMES, CommandContext};
+use crate::failure::CommandResult;
+use crate::text_file::parent_dir;
+
+/// Returns the fleet's protected files, under every name they have: the config, config files that
+/// would be found before it, the `.env` next to it, workflows, hook scripts, plugins, state and
+/// locks.
+pub(crate) fn protected_files(
+    context: &CommandContext,
+    loaded: &LoadedConfig,
+    home: &Utf8Path,
+) -> CommandResult<ProtectedFiles> {
+    let root = parent_dir(context.config_file()?);
+    let dotenv = root.join(".env");
+    let fleets = loaded.fleets.iter().map(|fleet| parent_dir(&fleet.file).to_owned());
+    let fleet_folders: Vec<Utf8PathBuf> = fleets.chain([root.to_owned()]).collect();
+    // A new `heeler.yaml` next to a `herdctl.yaml` would be found first, so it must not be created.
+    let mut paths: Vec<Utf8PathBuf> = fleet_folders
+        .iter()
+        .flat_map(|folder| CONFIG_NAMES.map(|(name, _)| folder.join(name)))
+        .collect();
+    paths.extend([dotenv.clone(), home.to_owned()]);
+    paths.extend(loaded.files.iter().cloned());
+    paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
+    paths.extend(hook_files(loaded));
+    paths.extend(launched_files(loaded));
+    Ok(ProtectedFiles {
+        unwritable: with_real_names(paths),
+        unreadable: with_real_names(vec![dotenv]),
+        state_dirs: with_real_names(vec![context.state_dir.clone()]),
+        fleet_folders: with_real_names(fleet_folders),
+    })
+}
+
+/// Returns the files that hooks execute: programs and scripts by their position in the command, and
+/// other files that the command names if they can be executed.
+pub(crate) fn hook_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    for agent in &loaded.agents {
+        let hooks = agent.hooks.after_run.iter().chain(&agent.hooks.on_error);
+        for (command, folder) in hooks.filter_map(shell_command) {
+            found.extend(hook_programs(command).into_iter().map(|it| folder.join(it.path)));
+            let words = command.split(|c: char| c.is_whitespace() || "'\";|&()<>=".contains(c));
+            let named = words.filter(|word| !word.is_empty());
+            let places = [folder, agent.working_directory.as_path()];
+            let named = named.flat_map(|word| places.map(|it| it.join(word)));
+            found.extend(named.filter(|path| is_executable(path)));
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn shell_command(hook: &Hook) -> Option<(&str, &Utf8Path)> {
+    match &hook.action {
+        HookAction::Shell { command, folder, .. } => Some((command, folder)),
+        _ => None,
+    }
+}
+
+fn is_executable(path: &Utf8Path) -> bool {
+    let metadata = std::fs::metadata(path);
+    metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
+/// Returns what is started beside an agent, without its rules: Claude itself, its plugins and its
+/// MCP servers.
+fn launched_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    for agent in &loaded.agents {
+        found.extend(agent.claude_path.iter().map(|path| path.as_path().to_owned()));
+        found.extend(agent.plugins.iter().map(|plugin| plugin.path.clone()));
+        for server in agent.mcp_servers.values() {
+            if let McpTransport::Stdio { command, args, .. } = &server.transport {
+                let words = [command].into_iter().chain(args);
+                let paths = words.map(|word| agent.working_directory.join(word));
+                found.extend(paths.filter(|path| path.is_file()));
+            }
+        }
+    }
+    found.retain(|path| path.is_absolute());
+    found
+}
+
+/// Adds the paths without links: a link could be used as a second name of a protected file.
+fn with_real_names(mut paths: Vec<Utf8PathBuf>) -> Vec<Utf8PathBuf> {
+    let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
+    paths.extend(real);
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Resolves links in a path. The file itself need not exist.
+fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
+    // A protected file may not exist yet, but its folder does.
+    let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
+    path.canonicalize_utf8().ok().or_else(folder)
+}
