@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::{SecretRedactor, is_secret_name};
-use heeler_model::run::{AgentLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+use heeler_model::run::{AgentLaunchSpec, McpServerSpec, ResultSigningKey, RuntimeLaunchSpec};
 use jiff::Timestamp;
 
 use crate::mcp::{FleetClient, McpBridgeToken};
@@ -19,6 +19,8 @@ pub struct RunnerHost {
     pub(crate) token: McpBridgeToken,
     /// Connection to the fleet, if any.
     pub(crate) fleet_client: Option<Arc<dyn FleetClient>>,
+    /// Signs the result.
+    pub(crate) result_key: Option<ResultSigningKey>,
     redactor: SecretRedactor,
 }
 
@@ -42,6 +44,7 @@ impl RunnerHost {
             brief,
             token,
             fleet_client: None,
+            result_key: None,
             redactor: SecretRedactor::new(&secrets),
         }
     }
@@ -51,12 +54,19 @@ impl RunnerHost {
         RunnerHost { fleet_client: Some(client), ..self }
     }
 
+    /// Sets the key that signs the result.
+    pub fn with_result_key(self, key: Option<ResultSigningKey>) -> RunnerHost {
+        RunnerHost { result_key: key, ..self }
+    }
+
     /// Returns a copy with another brief. Its secrets must be known already.
     pub(crate) fn with_brief(&self, brief: AgentLaunchSpec) -> RunnerHost {
         // The redactor is kept, because it knows every secret of the run.
         let (program, token) = (self.program.clone(), self.token.clone());
         let (client, redactor) = (self.fleet_client.clone(), self.redactor.clone());
-        RunnerHost { program, now: self.now, brief, token, fleet_client: client, redactor }
+        let result_key = self.result_key.clone();
+        let now = self.now;
+        RunnerHost { program, now, brief, token, fleet_client: client, result_key, redactor }
     }
 
     /// Returns the redactor with every secret of the run. All output of this process passes through
