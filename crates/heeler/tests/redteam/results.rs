@@ -45,12 +45,11 @@ fn run_agent(fleet: &Fleet, agent: &str) -> Job {
     let before = fleet.jobs().len();
     let Ran { stdout, stderr, .. } = fleet.run(&["trigger", agent, "-p", "Go."]);
     println!("{agent}: {stdout}{stderr}");
-    let job = wait_for("the job's end", || {
+    wait_for("the job's end", || {
         let jobs = fleet.jobs();
         let job = jobs.iter().find(|job| job.head.status.is_final() && job.head.agent == agent)?;
         (jobs.len() > before).then(|| job.clone())
-    });
-    job
+    })
 }
 
 fn reader(fleet: &Fleet) -> StoreReader {
