@@ -23,7 +23,7 @@ pub use launch_spec::{
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,
-    RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptSegment,
+    RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptHashRecord,
 };
 pub use result_check::{ImpossibleResultError, check_run_result};
 pub use signature::{

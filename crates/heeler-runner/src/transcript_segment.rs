@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 
 use camino::Utf8Path;
-use heeler_model::run::TranscriptSegment;
+use heeler_model::run::TranscriptHashRecord;
 use heeler_transcript::{DiskError, untrusted_file};
 use sha2::{Digest as _, Sha256};
 
@@ -34,15 +34,15 @@ impl TranscriptHasher {
         self.bytes += bytes.len() as u64;
     }
 
-    pub(crate) fn segment(&self) -> TranscriptSegment {
+    pub(crate) fn segment(&self) -> TranscriptHashRecord {
         let hash = self.hash.clone().finalize();
         let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-        TranscriptSegment { from: self.from, bytes: self.bytes, sha256 }
+        TranscriptHashRecord { from: self.from, bytes: self.bytes, sha256 }
     }
 }
 
 /// Hashes a whole transcript: settling cannot tell which of its bytes the dead runner wrote.
-pub(crate) fn hash_transcript(log: &Utf8Path) -> Result<TranscriptSegment, DiskError> {
+pub(crate) fn hash_transcript(log: &Utf8Path) -> Result<TranscriptHashRecord, DiskError> {
     let failed = |source| DiskError { action: "read", path: log.to_owned(), source };
     let file: File = untrusted_file::open(log).map_err(failed)?;
     let mut hasher = TranscriptHasher::new(0);

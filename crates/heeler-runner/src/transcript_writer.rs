@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::recorder::RecordedRows;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::TranscriptSegment;
+use heeler_model::run::TranscriptHashRecord;
 use heeler_model::{RunId, error_chain};
 use heeler_transcript::{
     AppendError, DiskError, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
@@ -106,7 +106,7 @@ impl RunTranscriptWriter {
     }
 
     /// Returns the part of the job transcript that this run wrote.
-    pub(crate) fn job_segment(&self) -> TranscriptSegment {
+    pub(crate) fn job_segment(&self) -> TranscriptHashRecord {
         self.job_hasher.segment()
     }
 

@@ -214,7 +214,7 @@ pub struct RunRecovery {
 
 /// Part of a job transcript that belongs to one run, at the end of that run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TranscriptSegment {
+pub struct TranscriptHashRecord {
     /// Offset of the first byte.
     pub from: u64,
     pub bytes: u64,
@@ -250,7 +250,7 @@ pub struct RunResult {
     pub output: Option<String>,
     /// Part of the job transcript that the run wrote. Older runners omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub transcript: Option<TranscriptSegment>,
+    pub transcript: Option<TranscriptHashRecord>,
 }
 
 impl RunResult {

@@ -1,7 +1,7 @@
 //! Runs: attempts to execute a job.
 
 use camino::Utf8Path;
-use heeler_model::run::{ResultPublicKey, RunResult, TranscriptSegment, file};
+use heeler_model::run::{ResultPublicKey, RunResult, TranscriptHashRecord, file};
 use heeler_model::{JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -184,11 +184,11 @@ fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
 /// `None` for a run that vouches for nothing.
 pub(crate) fn transcript_parts(
     conn: &Connection,
-) -> Result<Vec<(JobId, Option<TranscriptSegment>)>, DatabaseError> {
+) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
     query_all(conn, TRANSCRIPT_PARTS, [], "list the transcripts of runs", read_part)
 }
 
-fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptSegment>), DatabaseError> {
+fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptHashRecord>), DatabaseError> {
     let mut columns = ColumnReader::new("runs", row);
     let (job, part) = (columns.parsed()?, columns.get::<Option<String>>()?);
     // A damaged part vouches for nothing; the result itself is checked elsewhere.
@@ -199,7 +199,7 @@ fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptSegment>), Databa
 pub(crate) fn transcript_parts_of(
     conn: &Connection,
     job: &JobId,
-) -> Result<Vec<(JobId, Option<TranscriptSegment>)>, DatabaseError> {
+) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
     query_all(conn, TRANSCRIPT_PARTS_OF_JOB, [job.as_str()], "list a job's runs", read_part)
 }
 

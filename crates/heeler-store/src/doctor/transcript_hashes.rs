@@ -7,7 +7,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 
 use camino::Utf8Path;
 use heeler_model::JobId;
-use heeler_model::run::TranscriptSegment;
+use heeler_model::run::TranscriptHashRecord;
 use heeler_transcript::untrusted_file;
 use sha2::{Digest as _, Sha256};
 
@@ -50,7 +50,7 @@ pub(crate) fn examine(
     Ok(())
 }
 
-type RunTranscriptPart = (JobId, Option<TranscriptSegment>);
+type RunTranscriptPart = (JobId, Option<TranscriptHashRecord>);
 
 fn check_transcript(
     log: &Utf8Path,
@@ -81,7 +81,7 @@ fn check_transcript(
 }
 
 /// Returns the hash of a part, or `None` if the file is too short.
-fn hash_part(file: &mut File, part: &TranscriptSegment) -> io::Result<Option<String>> {
+fn hash_part(file: &mut File, part: &TranscriptHashRecord) -> io::Result<Option<String>> {
     file.seek(SeekFrom::Start(part.from))?;
     let mut rest = file.take(part.bytes);
     let mut hash = Sha256::new();

@@ -1,6 +1,6 @@
 //! A result is signed, and vouches for the rows of its run.
 
-use heeler_model::run::{ResultSigningKey, TranscriptSegment};
+use heeler_model::run::{ResultSigningKey, TranscriptHashRecord};
 
 use super::*;
 use crate::transcript_segment::{TranscriptHasher, hash_transcript};
@@ -9,7 +9,7 @@ use crate::transcript_segment::{TranscriptHasher, hash_transcript};
 fn a_result_is_signed_and_each_run_vouches_for_its_own_rows() {
     let key = ResultSigningKey::from_seed([3; 32]);
     let mut trial = stream_fixture("await user; say one; result done");
-    let mut parts: Vec<TranscriptSegment> = Vec::new();
+    let mut parts: Vec<TranscriptHashRecord> = Vec::new();
     for _ in 0..2 {
         trial.folder.write_spec(&trial.spec);
         let host = trial.host().with_result_key(Some(key.clone()));

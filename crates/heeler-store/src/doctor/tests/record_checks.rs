@@ -1,7 +1,7 @@
 //! Records and transcripts that somebody changed.
 
 use heeler_model::ExitReason;
-use heeler_model::run::{RunCost, RunEnd, RunResult, TranscriptSegment};
+use heeler_model::run::{RunCost, RunEnd, RunResult, TranscriptHashRecord};
 use jiff::civil::Date;
 
 use super::*;
@@ -31,7 +31,7 @@ impl DoctorTestFleet {
             exit_reason: ExitReason::Success,
             error: None,
             cost: RunCost { usd: Some(0.25), ..RunCost::default() },
-            transcript: Some(TranscriptSegment { from, bytes, sha256 }),
+            transcript: Some(TranscriptHashRecord { from, bytes, sha256 }),
             ..RunResult::never_started(id, JOB.parse().unwrap(), "", now())
         };
         let written = self.store().write::<(), crate::DatabaseError, _>(move |tx| {
