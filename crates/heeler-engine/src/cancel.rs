@@ -10,7 +10,7 @@ use camino::Utf8Path;
 use heeler_model::fleet::CancelRequest;
 use heeler_model::run::{RunEnd, RunResult, file};
 use heeler_model::{ExitReason, RunId};
-use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction};
+use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction, is_run_alive};
 use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -99,6 +99,12 @@ pub(crate) enum RunnerKillError {
         #[source]
         source: io::Error,
     },
+}
+
+/// Returns true if a run has a result and no runner. The file alone proves nothing: an agent can
+/// create it, so as not to be cancelled.
+pub(crate) fn has_run_ended(folder: &Utf8Path) -> bool {
+    folder.join(file::RESULT).exists() && !is_run_alive(folder)
 }
 
 /// Kills an unresponsive runner and returns its process ID. Recovery treats the run like any other

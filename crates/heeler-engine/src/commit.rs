@@ -132,9 +132,22 @@ pub(crate) fn load_ended_run(
     if run.committed {
         return Ok(EndedRunRows::Committed(job_id));
     }
+    drop_foreign_session(&job, &mut result);
     let is_cancelled = cancel::apply_request(tx, &mut result)?;
     let history = history(tx, &job, &result)?;
     Ok(EndedRunRows::Open(Box::new(OpenRunRows { job, result, history, is_cancelled, run })))
+}
+
+/// Removes the session from the result of a settled run if it is not the one that the run was started
+/// with: settling reads it from a file that an agent can write, and the next run must not continue
+/// the session of somebody else.
+fn drop_foreign_session(job: &Job, result: &mut RunResult) {
+    let is_foreign =
+        result.session.as_ref().is_some_and(|end| Some(&end.id) != job.head.session_id.as_ref());
+    if is_foreign && result.settled.is_some() {
+        tracing::warn!(run = %result.run, "the session of a dead run is not the one it was given");
+        result.session = None;
+    }
 }
 
 /// Records a run's result, its cost and the decision about its job.
@@ -195,7 +208,7 @@ fn record_cost(
             tx.spend(settlement.day, &job.head.agent, &model, micros)?;
         }
     }
-    tx.set_run_spent(result.run, settlement.spent)
+    tx.set_run_spent(result.run, settlement.spent, &job.head.agent, settlement.day)
 }
 
 /// Divides a run's cost by model. The part that the models' figures do not cover counts for

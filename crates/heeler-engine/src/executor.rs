@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{QuestionPolicy, RunEnd, RunResult, RunSpec, file};
+use heeler_model::run::{QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
@@ -404,17 +404,37 @@ impl ExecutorContext {
         let folders = runs.iter().map(|&run| self.fleet.dir.run(run));
         let folders: Vec<Utf8PathBuf> = folders.filter(is_to_be_settled).collect();
         // A single run is settled by the call below, which also reports its errors.
-        if folders.len() > 1 {
-            launch::settle_runs(&self.fleet, &folders);
-        }
+        let settled_with = (folders.len() > 1).then(|| self.settle_batch(&runs, &folders));
         // The outcome of the batch is not trusted: each run is looked at again.
-        runs.into_iter().for_each(|run| self.report_run_exit(run, None));
+        for run in runs {
+            self.report_settled_run_exit(run, None, settled_with.as_ref());
+        }
     }
 
     /// Determines the result of a run and sends it to the dispatcher. `not_started` is the reason
     /// for which the runner could not be started, if known.
     fn report_run_exit(self: &Arc<Self>, run: RunId, not_started: Option<&str>) {
-        let outcome = self.load_run_exit(run, not_started);
+        self.report_settled_run_exit(run, not_started, None);
+    }
+
+    /// Settles several dead runs with one process, and returns the key of their results.
+    fn settle_batch(&self, runs: &[RunId], folders: &[Utf8PathBuf]) -> ResultPublicKey {
+        let reader = StoreReader::open(&self.fleet.dir).ok();
+        // A run that cannot be read now is settled alone, which reports the error.
+        let record = |run: &RunId| reader.as_ref()?.run(*run).ok().flatten();
+        let records: Vec<RunRecord> = runs.iter().filter_map(record).collect();
+        let input = recovery::settle_input(&records);
+        launch::settle_runs(&self.fleet, folders, &input);
+        input.result_key.public_key()
+    }
+
+    fn report_settled_run_exit(
+        self: &Arc<Self>,
+        run: RunId,
+        not_started: Option<&str>,
+        settled_with: Option<&ResultPublicKey>,
+    ) {
+        let outcome = self.load_run_exit(run, not_started, settled_with);
         fault::reach(FaultPoint::RunEnded);
         match outcome {
             Ok(Some(gone)) => self.send_input(DispatchInput::RunEnded(Box::new(gone))),
@@ -437,6 +457,7 @@ impl ExecutorContext {
         &self,
         id: RunId,
         not_started: Option<&str>,
+        settled_with: Option<&ResultPublicKey>,
     ) -> Result<Option<RunExit>, String> {
         let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
         let run = reader.run(id).map_err(|error| error_chain(&error))?;
@@ -446,7 +467,7 @@ impl ExecutorContext {
         drop(reader);
         let mut result = match not_started {
             Some(why) => self.unstarted_result(&run, why),
-            None => match recovery::load_run_outcome(&self.fleet, &run)
+            None => match recovery::load_run_outcome(&self.fleet, &run, settled_with)
                 .map_err(|error| error_chain(&error))?
             {
                 Some(result) => result,
@@ -471,7 +492,7 @@ impl ExecutorContext {
     /// Returns the result of a run with a runner that could not be started or received no brief.
     /// The runner may still have left a result of its own.
     fn unstarted_result(&self, run: &RunRecord, why: &str) -> RunResult {
-        match recovery::load_run_outcome(&self.fleet, run) {
+        match recovery::load_run_outcome(&self.fleet, run, None) {
             Ok(Some(result)) if result.end != RunEnd::NeverStarted => result,
             _ => recovery::unstarted_result(run, (self.fleet.now)(), why),
         }

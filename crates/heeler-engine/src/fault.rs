@@ -92,6 +92,10 @@ apart: {
     BeforeDelivery = "before-delivery",
     /// The answer was sent to the run; that is not recorded.
     Delivered = "delivered",
+    /// A dead run is settled; its result was not read.
+    RunSettled = "run-settled",
+    /// A result without a valid signature was set aside; its run is not settled.
+    ResultRefused = "result-refused",
     /// Watched files have changed; their job is not recorded.
     Fired = "fired",
     /// Older logs were renamed to make room for the current one, which is still in place.

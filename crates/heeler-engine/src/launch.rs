@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_model::run::{AgentLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE};
+use heeler_model::run::{RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput};
 use heeler_transcript::untrusted_file;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -83,11 +83,11 @@ impl LaunchError {
     }
 }
 
-/// Starts the runner of a run directory that holds a spec, and passes it the brief.
+/// Starts the runner of a run directory that holds a spec, and passes it its input.
 pub(crate) fn start_runner(
     fleet: &EngineContext,
     folder: &Utf8Path,
-    brief: &AgentLaunchSpec,
+    input: &RunnerInput,
 ) -> Result<Child, LaunchError> {
     let log = open_log(&folder.join("runner.log"))?;
     let mut child = spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
@@ -96,7 +96,7 @@ pub(crate) fn start_runner(
         // The tests need a runner that has its brief but has done nothing.
         let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
     });
-    match write_stdin(&mut child, "runner", brief) {
+    match write_stdin(&mut child, "runner", input) {
         Ok(()) => {
             fault::reach(FaultPoint::RunnerLate);
             Ok(child)
@@ -110,18 +110,23 @@ pub(crate) fn start_runner(
     }
 }
 
-/// Settles a dead run: a separate process writes its result.
-pub(crate) fn settle_run(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), LaunchError> {
-    run_settle_command(fleet, folder, "--settle")
+/// Settles a dead run: a separate process writes its result, and signs it if there is an input.
+pub(crate) fn settle_run(
+    fleet: &EngineContext,
+    folder: &Utf8Path,
+    input: Option<&SettleInput>,
+) -> Result<(), LaunchError> {
+    run_settle_command(fleet, folder, "--settle", input)
 }
 
 /// Settles several dead runs with one process, which is much faster than one by one. Runs that this
 /// leaves unsettled are settled individually later and then report their errors.
-pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf]) {
+pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf], input: &SettleInput) {
     let args: Vec<&str> =
         ["runner", "--settle"].into_iter().chain(folders.iter().map(|it| it.as_str())).collect();
     let Ok(mut child) = spawn_program(fleet, &args, Stdio::null(), Stdio::null()) else { return };
-    drop(child.stdin.take());
+    // A process that ended already is noticed below.
+    let _told = write_stdin(&mut child, "runner --settle", input);
     let deadline = Instant::now() + SETTLE_WAIT;
     while let Ok(None) = child.try_wait() {
         if Instant::now() >= deadline {
@@ -138,20 +143,25 @@ pub(crate) fn end_leftover_processes(
     fleet: &EngineContext,
     folder: &Utf8Path,
 ) -> Result<(), LaunchError> {
-    run_settle_command(fleet, folder, "--end")
+    run_settle_command(fleet, folder, "--end", None)
 }
 
 fn run_settle_command(
     fleet: &EngineContext,
     folder: &Utf8Path,
     what: &'static str,
+    input: Option<&SettleInput>,
 ) -> Result<(), LaunchError> {
     let path = folder.join("runner.log");
     let log = open_log(&path)?;
     let args = ["runner", what, folder.as_str()];
     let mut child = spawn_program(fleet, &args, Stdio::null(), log)?;
-    // A settling process gets no brief: it knows only what is on disk.
-    drop(child.stdin.take());
+    // A settling process gets no brief: it knows only its key and what is on disk.
+    match input {
+        // A process that ended already is noticed below.
+        Some(input) => drop(write_stdin(&mut child, "runner", input)),
+        None => drop(child.stdin.take()),
+    }
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
         what,
         folder: folder.to_owned(),

@@ -5,12 +5,17 @@
 //! commits its result. Start at [`recover_runs`].
 
 mod adopt;
+mod run_results;
 
 use std::collections::HashMap;
+use std::slice;
 
 use camino::Utf8Path;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{ErrorClass, RunCost, RunEnd, RunError, RunResult, RunSpec, file};
+use heeler_model::run::{
+    ErrorClass, PROTOCOL, ResultPublicKey, RunCost, RunEnd, RunError, RunRecovery, RunResult,
+    RunSpec, SettleInput, file,
+};
 use heeler_model::{JobId, RunId, error_chain};
 use heeler_store::{
     DatabaseError, RunRecord, Store, StoreReader, StoreWriteError, doctor, is_run_alive,
@@ -22,6 +27,7 @@ use crate::commit::{self, CommitError, CommittedRun};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
+use crate::run_start;
 use heeler_control::RunFileReadError;
 
 /// Failure of recovery.
@@ -168,7 +174,7 @@ fn settle_and_commit(
     recovered: &mut RecoveryReport,
 ) -> Result<(), RecoveryError> {
     let nothing = SecretRedactor::new(&[]);
-    match load_run_outcome(fleet, run) {
+    match load_run_outcome(fleet, run, None) {
         // The runner has redacted the result; the secrets are not known here.
         Ok(Some(result)) => {
             let done =
@@ -208,15 +214,17 @@ impl RunOutcomeError {
     }
 }
 
-/// Determines the result of a run; `None` while it is alive.
+/// Determines the result of a run; `None` while it is alive. `settled_with` is the key of a settling
+/// process that this process started before.
 pub(crate) fn load_run_outcome(
     fleet: &EngineContext,
     run: &RunRecord,
+    settled_with: Option<&ResultPublicKey>,
 ) -> Result<Option<RunResult>, RunOutcomeError> {
     // The recorded host name does not matter: network file systems are refused, so the run was on
     // this machine.
     let folder = fleet.dir.run(run.id);
-    match inspect_run(fleet, run, &folder) {
+    match inspect_run(fleet, run, &folder, settled_with) {
         // A run that can never be settled must not block its agent forever.
         Err(error) if error.is_permanent() && !is_run_alive(&folder) => {
             // End its remaining processes; the result does not mention them.
@@ -229,6 +237,10 @@ pub(crate) fn load_run_outcome(
             );
             Ok(Some(lost_result(run, (fleet.now)(), &reason)))
         }
+        Ok(Some(mut result)) => {
+            run_results::mention_refused_result(&folder, &mut result);
+            Ok(Some(result))
+        }
         found => found,
     }
 }
@@ -237,18 +249,19 @@ fn inspect_run(
     fleet: &EngineContext,
     run: &RunRecord,
     folder: &Utf8Path,
+    settled_with: Option<&ResultPublicKey>,
 ) -> Result<Option<RunResult>, RunOutcomeError> {
     // The result is read first: its runner may have died after it wrote it.
-    if let Some(result) = read_result(folder, run)? {
+    if let Some(result) = run_results::read_result(folder, run, settled_with)? {
         return Ok(Some(result));
     }
     // Without a spec no runner was started: directory and spec come first.
     let Some(spec) = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC))? else {
-        return Ok(Some(unstarted_result(
-            run,
-            (fleet.now)(),
-            "it was interrupted before it was started",
-        )));
+        let why = "it was interrupted before it was started";
+        // Its agent may have removed the spec, so the reservation counts like that of a dead run.
+        let settled = Some(RunRecovery::default());
+        let result = RunResult { settled, ..unstarted_result(run, (fleet.now)(), why) };
+        return Ok(Some(result));
     };
     // The lock is checked before the content, because a live runner is never disturbed.
     if is_run_alive(folder) {
@@ -258,23 +271,27 @@ fn inspect_run(
     if spec.run != run.id || spec.job != run.job_id {
         return Err(RunFileReadError::OtherRun { path: folder.join(file::SPEC) }.into());
     }
-    match launch::settle_run(fleet, folder) {
+    let input = settle_input(slice::from_ref(run));
+    match launch::settle_run(fleet, folder, Some(&input)) {
         // Another process is settling the run, or its runner has just started.
         Err(LaunchError::Busy { .. }) => return Ok(None),
         done => done?,
     }
-    match read_result(folder, run)? {
+    fault::reach(FaultPoint::RunSettled);
+    match run_results::read_result(folder, run, Some(&input.result_key.public_key()))? {
         Some(result) => Ok(Some(result)),
         None => Err(RunOutcomeError::NoResult(folder.to_owned())),
     }
 }
 
-fn read_result(folder: &Utf8Path, run: &RunRecord) -> Result<Option<RunResult>, RunFileReadError> {
-    let path = folder.join(file::RESULT);
-    match heeler_control::read_run_file::<RunResult>(&path)? {
-        // A copied folder must not give its result to another run.
-        Some(result) if result.run != run.id => Err(RunFileReadError::OtherRun { path }),
-        found => Ok(found),
+/// Returns the input of a settling process. Its key is not on record: if this process dies before
+/// the commit, the next one settles the runs again.
+pub(crate) fn settle_input(runs: &[RunRecord]) -> SettleInput {
+    let keys = runs.iter().filter_map(|run| Some((run.id, run.result_key.clone()?)));
+    SettleInput {
+        protocol: PROTOCOL,
+        result_key: run_start::random_result_key(),
+        runner_keys: keys.collect(),
     }
 }
 

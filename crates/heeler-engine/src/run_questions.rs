@@ -125,9 +125,10 @@ pub(crate) fn delivery_outcome(
 
 /// Returns true if the run has not ended.
 pub(crate) fn may_receive_answers(folder: &Utf8Path) -> bool {
-    !folder.join(file::RESULT).exists()
-        // Without a start file the run may still be starting.
-        && (is_run_alive(folder) || !folder.join(file::STARTED).exists())
+    // A result of a live run proves nothing: an agent can create the file. Without a start file the
+    // run may still be starting.
+    let has = |name: &str| folder.join(name).exists();
+    is_run_alive(folder) || !(has(file::RESULT) || has(file::STARTED))
 }
 
 #[cfg(test)]

@@ -7,7 +7,10 @@ use std::process::Child;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{AgentLaunchSpec, PROTOCOL, RunSpec, SessionPlan, SessionStart, file};
+use heeler_model::run::{
+    AgentLaunchSpec, PROTOCOL, ResultSigningKey, RunSpec, RunnerInput, SessionPlan, SessionStart,
+    file,
+};
 use heeler_model::session_choice::{
     SessionChoice, SessionChoiceContext, choose_session, expiry_rule,
 };
@@ -77,6 +80,8 @@ pub(crate) struct StartedRun {
     pub(crate) job: JobId,
     pub(crate) run: RunId,
     pub(crate) spec: RunSpec,
+    /// Signs the result. It exists only here and in the runner.
+    pub(crate) result_key: Option<ResultSigningKey>,
 }
 
 /// Session in which a run will start.
@@ -123,19 +128,42 @@ pub(crate) fn record_run_start(
     mark_job_running(tx, job, request, &plan, now)?;
     // Attempts are numbered by record, not by time, which a clock change would disturb.
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
-    tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
+    let result_key = new_result_key();
+    tx.insert_run(&RunRecord {
+        // The key is on record before the runner exists, so the next daemon can check its result.
+        result_key: result_key.as_ref().map(ResultSigningKey::public_key),
+        ..new_run(run, job, attempt, tx.epoch()?, now)
+    })?;
     if let Some(known) = known {
         expire_session(tx, known, request, &plan.start, now)?;
     }
     mark_session_used(tx, request, &plan.start, now)?;
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
-    Ok(StartedRun { job: job.clone(), run, spec })
+    Ok(StartedRun { job: job.clone(), run, spec, result_key })
 }
 
 /// Returns the ID of a new run.
 pub(crate) fn new_run_id(now: Timestamp) -> RunId {
     RunId::mint(now, std::array::from_fn(|_| fastrand::u8(..)))
+}
+
+#[cfg(not(test))]
+fn new_result_key() -> Option<ResultSigningKey> {
+    Some(random_result_key())
+}
+
+/// The runner of this crate's tests is a shell script, which cannot sign.
+#[cfg(test)]
+fn new_result_key() -> Option<ResultSigningKey> {
+    None
+}
+
+/// Returns a new key for results.
+pub(crate) fn random_result_key() -> ResultSigningKey {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).expect("the kernel has random numbers since Linux 3.17");
+    ResultSigningKey::from_seed(seed)
 }
 
 /// Creates the run directory and starts the runner.
@@ -154,7 +182,8 @@ pub(crate) fn launch_run(
     fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
     let brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
-    Ok(launch::start_runner(fleet, &folder, &brief)?)
+    let input = RunnerInput { brief, result_key: begun.result_key.clone() };
+    Ok(launch::start_runner(fleet, &folder, &input)?)
 }
 
 /// Refuses a session that another run uses. The runner takes the lock itself; this check only
@@ -322,6 +351,7 @@ fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> 
         finished_at: None,
         committed: false,
         version: 1,
+        result_key: None,
     }
 }
 

@@ -102,8 +102,8 @@ fn check_runners(
             return;
         }
         let folder = fleet.dir.run(run);
-        // The run has ended, and its runner is just about to exit.
-        if folder.join(file::RESULT).exists() {
+        // Its end is about to be recorded.
+        if cancel::has_run_ended(&folder) {
             continue;
         }
         let now = Instant::now();

@@ -10,16 +10,24 @@ mod control;
 pub mod file;
 mod launch_spec;
 mod result;
+mod result_check;
+mod signature;
 mod spec;
 
 pub use control::{
     ControlEvent, ControlOperation, ControlReply, ControlReplyBody, ControlRequest, QuestionAnswer,
     RunState, SOCKET_NAME_LEN, socket_name,
 };
-pub use launch_spec::{AgentLaunchSpec, ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+pub use launch_spec::{
+    AgentLaunchSpec, ClaudeLaunchSpec, McpServerSpec, RunnerInput, RuntimeLaunchSpec, SettleInput,
+};
 pub use result::{
     AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,
-    RunRecovery, RunResult, RunStartRecord, SessionEnd,
+    RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptHashRecord,
+};
+pub use result_check::{ImpossibleResultError, check_run_result};
+pub use signature::{
+    ResultKeyParseError, ResultPublicKey, ResultSigningKey, SIGNATURE_FIELD_BYTES,
 };
 pub use spec::{QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
 

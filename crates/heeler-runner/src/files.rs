@@ -13,10 +13,13 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_model::run::file::{self, RunFileParseError};
-use heeler_model::run::{AgentQuestion, ClosedQuestion, RunResult, RunSpec, RunStartRecord};
+use heeler_model::run::{
+    AgentQuestion, ClosedQuestion, ResultPublicKey, ResultSigningKey, RunResult, RunSpec,
+    RunStartRecord, SIGNATURE_FIELD_BYTES,
+};
 use heeler_transcript::{
     DiskBackend as _, DiskError, LockFile, NameError, OsDisk, create_folder, replace_file,
-    untrusted_file, validate_id,
+    set_file_aside, untrusted_file, validate_id,
 };
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -155,6 +158,32 @@ pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, RunFileEr
     Ok(Some(result))
 }
 
+/// Reads `result.json` if the run's runner wrote it. Any other file with that name is set aside.
+pub(crate) fn read_signed_result(
+    dir: &Utf8Path,
+    runner_key: &ResultPublicKey,
+) -> Result<Option<RunResult>, RunFileError> {
+    let path = dir.join(file::RESULT);
+    match untrusted_file::read(&path, file::BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(bytes) if runner_key.has_signed(&bytes) => return read_result(dir),
+        // It is a link, a folder or too long, which no runner writes.
+        Err(error) if error.kind() != io::ErrorKind::InvalidInput => {
+            return Err(disk_error("read", &path)(error).into());
+        }
+        Ok(_) | Err(_) => {}
+    }
+    refuse_result(dir)?;
+    Ok(None)
+}
+
+/// Sets a result aside that no process of Heeler can have written.
+fn refuse_result(dir: &Utf8Path) -> Result<(), DiskError> {
+    let kept = set_file_aside(&dir.join(file::RESULT), file::REFUSED_SUFFIX)?;
+    tracing::warn!(%dir, ?kept, "a result that the runner did not write was set aside");
+    Ok(())
+}
+
 /// Writes `started.json`. It is durable when this returns.
 pub(crate) fn write_started(dir: &Utf8Path, started: &RunStartRecord) -> Result<(), RunFileError> {
     write(&dir.join(file::STARTED), started)
@@ -210,6 +239,9 @@ fn check_inside(file: &Utf8Path, state: &Utf8Path, named: &Utf8Path) -> Result<(
     Err(RunFileError::OutsideStateDirectory { path: file.to_owned(), named: named.to_owned() })
 }
 
+/// Most files that are set aside for a result; an agent could create one again each time.
+const PLACE_ATTEMPTS: u32 = 20;
+
 /// File that reserves the space of the result.
 const RESERVE_FILE: &str = ".result.json.reserve";
 
@@ -218,10 +250,15 @@ const RESERVE_FILE: &str = ".result.json.reserve";
 pub(crate) struct ReservedResultFile {
     dir: Utf8PathBuf,
     file: std::fs::File,
+    key: Option<ResultSigningKey>,
 }
 
 impl ReservedResultFile {
-    pub(crate) fn create(dir: &Utf8Path) -> Result<ReservedResultFile, DiskError> {
+    /// Reserves the space. With a key, the result is signed.
+    pub(crate) fn create(
+        dir: &Utf8Path,
+        key: Option<&ResultSigningKey>,
+    ) -> Result<ReservedResultFile, DiskError> {
         let path = dir.join(RESERVE_FILE);
         let mut options = OpenOptions::new();
         // It is not truncated, because a crash may have left the reserved space behind.
@@ -229,21 +266,38 @@ impl ReservedResultFile {
         let file =
             untrusted_file::open_with(&mut options, &path).map_err(disk_error("create", &path))?;
         reserve(&file).map_err(disk_error("reserve space in", &path))?;
-        Ok(ReservedResultFile { dir: dir.to_owned(), file })
+        Ok(ReservedResultFile { dir: dir.to_owned(), file, key: key.cloned() })
     }
 
-    /// Writes the result and renames it into place; fails if the run has a result already. The file
-    /// is durable when this returns.
+    /// Writes the result and renames it into place. The file is durable when this returns. Fails if
+    /// the run has a result already and this one is not signed; with a signature, the other one
+    /// comes from elsewhere and is set aside.
     pub(crate) fn write(self, result: &RunResult) -> Result<(), DiskError> {
         let (from, to) = (self.dir.join(RESERVE_FILE), self.dir.join(file::RESULT));
-        let bytes = encode_bounded(result);
+        let mut bytes = encode_bounded(result);
+        if let Some(key) = &self.key {
+            bytes = key.sign_document(&bytes);
+        }
         // Writing into reserved space cannot fail for lack of space.
         self.file.write_all_at(&bytes, 0).map_err(disk_error("write", &from))?;
         self.file.set_len(bytes.len() as u64).map_err(disk_error("shorten", &from))?;
         // The rename must not become durable before the content.
         OsDisk.sync(&self.file).map_err(disk_error("sync", &from))?;
-        // An existing result is never replaced: it may have been read already.
-        OsDisk.rename_new(&from, &to).map_err(disk_error("put in place", &to))?;
+        let mut placed = OsDisk.rename_new(&from, &to);
+        for _ in 0..PLACE_ATTEMPTS {
+            match &placed {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                _ => break,
+            }
+            // An existing result is never replaced: it may have been read already. But this process
+            // holds the run's lock, so a file that appeared meanwhile is not a result.
+            if self.key.is_none() {
+                break;
+            }
+            refuse_result(&self.dir)?;
+            placed = OsDisk.rename_new(&from, &to);
+        }
+        placed.map_err(disk_error("put in place", &to))?;
         OsDisk.sync_folder(&self.dir).map_err(disk_error("sync folder", &self.dir))
     }
 }
@@ -256,7 +310,7 @@ fn reserve(file: &std::fs::File) -> io::Result<()> {
     }
 }
 
-/// Encodes the result in at most [`RESULT_BYTES_MAX`] bytes.
+/// Encodes the result so that with a signature it has at most [`RESULT_BYTES_MAX`] bytes.
 fn encode_bounded(result: &RunResult) -> Vec<u8> {
     // The caller reports the whole result to clients, so only a copy is cut.
     let mut result = result.clone();
@@ -274,13 +328,14 @@ fn encode_bounded(result: &RunResult) -> Vec<u8> {
         bytes.push(b'\n');
         bytes
     };
+    let bytes_max = RESULT_BYTES_MAX - SIGNATURE_FIELD_BYTES;
     let mut bytes = written(&result);
-    if bytes.len() > RESULT_BYTES_MAX {
+    if bytes.len() > bytes_max {
         result.cost.usage.per_model.clear();
         bytes = written(&result);
     }
     // The encoded size of a text depends on its characters, so it is cut until it fits.
-    while bytes.len() > RESULT_BYTES_MAX
+    while bytes.len() > bytes_max
         && let Some(output) = result.output.take()
     {
         let half = output.floor_char_boundary(output.len() / 2);

@@ -28,6 +28,7 @@ mod settle;
 mod signals;
 mod stderr_log;
 mod text_decoder;
+mod transcript_segment;
 mod transcript_writer;
 
 pub use files::RunFileError;
@@ -37,4 +38,6 @@ pub use mcp::{
 pub use memory::release_free_memory;
 pub use process::{control_group_unavailable_reason, restart_without_marker};
 pub use run::{RunnerError, RunnerHost, run};
-pub use settle::{RunSettleError, end_leftover_processes, settle_run, settle_runs};
+pub use settle::{
+    RunSettleError, end_leftover_processes, settle_run, settle_run_signed, settle_runs,
+};

@@ -75,7 +75,7 @@ pub(crate) fn run_with(
     }
     // Space is reserved before the agent costs anything, so that a full disk cannot lose the
     // result.
-    let reserved = ReservedResultFile::create(dir)?;
+    let reserved = ReservedResultFile::create(dir, host.result_key.as_ref())?;
     // One thread does everything: the agent gets SIGTERM when the thread that started it ends.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let event_loop =

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{
-    PROTOCOL, RunRecovery, RunResult, RunSpec, RunStartRecord, SessionEnd, SessionStart, file,
-    socket_name,
+    PROTOCOL, RunRecovery, RunResult, RunSpec, RunStartRecord, SessionEnd, SessionStart,
+    SettleInput, file, socket_name,
 };
 use heeler_transcript::{
     AppendError, DiskError, LockError, LockFile, LockHolder, LockState, SyncError,
@@ -27,6 +27,7 @@ use crate::process::{
     LiveRunSet, RunCgroup, RunProcessScanner, TerminationReport, is_runner_alive,
 };
 use crate::session;
+use crate::transcript_segment::hash_transcript;
 use report::SettledRunReport;
 
 /// Time to wait for a lock: a probe may hold it for an instant. The agent's lock is free once the
@@ -108,20 +109,32 @@ pub fn settle_run(
     home: &Utf8Path,
     now: fn() -> Timestamp,
 ) -> Result<RunResult, RunSettleError> {
-    DeadRunClaim::acquire(dir, home, now)?.settle(now, None)
+    DeadRunClaim::acquire(dir, home, now)?.settle(now, None, None)
 }
 
-/// Settles several runs like [`settle_run`]. The scan of all processes is done once, after all of
+/// Settles a run like [`settle_run`] and signs its result. An existing result stays only if the
+/// run's runner signed it.
+pub fn settle_run_signed(
+    dir: &Utf8Path,
+    home: &Utf8Path,
+    now: fn() -> Timestamp,
+    keys: Option<&SettleInput>,
+) -> Result<RunResult, RunSettleError> {
+    DeadRunClaim::acquire(dir, home, now)?.settle(now, None, keys)
+}
+
+/// Settles several runs like [`settle_run_signed`]. The scan of all processes is done once, after all of
 /// the runs are claimed.
 pub fn settle_runs(
     dirs: &[Utf8PathBuf],
     home: &Utf8Path,
     now: fn() -> Timestamp,
+    keys: Option<&SettleInput>,
 ) -> Vec<Result<RunResult, RunSettleError>> {
     // The scan counts only for runs whose lock is held by then, so all are claimed first.
     let claims: Vec<_> = dirs.iter().map(|dir| DeadRunClaim::acquire(dir, home, now)).collect();
     let census = LiveRunSet::scan();
-    claims.into_iter().map(|claim| claim?.settle(now, Some(&census))).collect()
+    claims.into_iter().map(|claim| claim?.settle(now, Some(&census), keys)).collect()
 }
 
 /// Dead run that no other process works on.
@@ -163,11 +176,17 @@ impl<'d> DeadRunClaim<'d> {
         self,
         now: fn() -> Timestamp,
         census: Option<&LiveRunSet>,
+        keys: Option<&SettleInput>,
     ) -> Result<RunResult, RunSettleError> {
         let DeadRunClaim { dir, spec, holder, _lock } = self;
+        let existing = match keys.and_then(|keys| keys.runner_keys.get(&spec.run)) {
+            Some(key) => files::read_signed_result(dir, key)?,
+            // The runner of an earlier release signed nothing.
+            None => files::read_result(dir)?,
+        };
         // The result is read under the lock, because another process may have settled the run
         // meanwhile.
-        if let Some(result) = files::read_result(dir)? {
+        if let Some(result) = existing {
             // Its runner may have died before it removed its socket.
             if let Ok(Some(started)) = files::read_started(dir, &spec) {
                 remove_socket(&spec, &started);
@@ -188,11 +207,13 @@ impl<'d> DeadRunClaim<'d> {
                 if !account.resumable {
                     discard_native_session(&spec, started);
                 }
-                interrupted_result(&spec, started, account, &ended)
+                let mut result = interrupted_result(&spec, started, account, &ended, now());
+                result.transcript = Some(hash_transcript(&spec.job_log)?);
+                result
             }
         };
         // The result comes last: without it, settling starts over after a crash.
-        ReservedResultFile::create(dir)?.write(&result)?;
+        ReservedResultFile::create(dir, keys.map(|keys| &keys.result_key))?.write(&result)?;
         Ok(result)
     }
 }
@@ -318,7 +339,7 @@ fn discard_native_session(spec: &RunSpec, started: &RunStartRecord) {
 
 fn never_started_result(spec: &RunSpec, ended: &TerminationReport, now: Timestamp) -> RunResult {
     let why = "the run was interrupted before its agent was started";
-    let settled = Some(RunRecovery { processes_ended: ended.processes, rows_completed: 0 });
+    let settled = Some(RunRecovery { processes_ended: ended.processes, ..RunRecovery::default() });
     RunResult { settled, ..RunResult::never_started(spec.run, spec.job.clone(), why, now) }
 }
 
@@ -327,8 +348,9 @@ fn interrupted_result(
     started: &RunStartRecord,
     account: SettledRunReport,
     ended: &TerminationReport,
+    now: Timestamp,
 ) -> RunResult {
-    let SettledRunReport { end, conclusion, last_at, last, messages, tokens, resumable, completed } =
+    let SettledRunReport { end, conclusion, last_at, last, messages, tokens, resumable, .. } =
         account;
     let own_sessions = started.own_sessions.as_deref();
     RunResult {
@@ -354,13 +376,19 @@ fn interrupted_result(
                 last,
             ),
         }),
-        started_at: started.at,
+        // The times come from files that an agent can write; none is in the future.
+        started_at: started.at.min(now),
         // The time of its last row: the time until settling is not part of the run.
-        finished_at: last_at.unwrap_or(started.at).max(started.at),
+        finished_at: last_at.unwrap_or(started.at).max(started.at).min(now),
         // Only the runner that died could have received it.
         exit_code: None,
-        settled: Some(RunRecovery { processes_ended: ended.processes, rows_completed: completed }),
+        settled: Some(RunRecovery {
+            processes_ended: ended.processes,
+            rows_completed: account.completed,
+            spent_usd_min: account.spent_usd_min,
+        }),
         output: conclusion.output.filter(|_| spec.keep_output),
+        transcript: None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::recorder::RecordedRows;
 use heeler_model::redact::SecretRedactor;
+use heeler_model::run::TranscriptHashRecord;
 use heeler_model::{RunId, error_chain};
 use heeler_transcript::{
     AppendError, DiskError, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
@@ -18,6 +19,7 @@ use serde_json::Value as Json;
 
 use crate::fault::{self, RunnerFaultPoint};
 use crate::output_log::JobOutputLog;
+use crate::transcript_segment::TranscriptHasher;
 
 /// Key of the run ID in each row of a session transcript: another run may have continued the
 /// session.
@@ -36,6 +38,8 @@ pub(crate) struct RunTranscriptWriter {
     pending: VecDeque<PendingTranscriptRow>,
     /// Number of the next row in the job transcript.
     job_rows: u64,
+    /// Rows that this run wrote to the job transcript.
+    job_hasher: TranscriptHasher,
     /// Reason that rows were skipped because no transcript can hold them.
     skipped_reason: Option<String>,
 }
@@ -65,6 +69,7 @@ impl RunTranscriptWriter {
         let job = TranscriptSink::open(job_log, options)?;
         Ok(RunTranscriptWriter {
             job_rows: job.count_rows()?,
+            job_hasher: TranscriptHasher::new(job.end()),
             session,
             job,
             redactor: redactor.clone(),
@@ -98,6 +103,11 @@ impl RunTranscriptWriter {
     /// Returns the number of rows in the job transcript.
     pub(crate) fn job_rows(&self) -> u64 {
         self.job_rows
+    }
+
+    /// Returns the part of the job transcript that this run wrote.
+    pub(crate) fn job_segment(&self) -> TranscriptHashRecord {
+        self.job_hasher.segment()
     }
 
     /// Returns the number of rows in the session transcript.
@@ -179,6 +189,7 @@ impl RunTranscriptWriter {
         fault::point(RunnerFaultPoint::JobRow);
         on_row(self.job_rows, &line);
         self.job_rows += 1;
+        self.job_hasher.add_line(&line);
         if let Some(output) = &mut self.output {
             output.append_row(&line);
         }
@@ -231,6 +242,10 @@ impl TranscriptSink {
             log: Some(log),
             uncertain_end: None,
         })
+    }
+
+    fn end(&self) -> u64 {
+        self.log.as_ref().map_or(0, TranscriptWriter::end)
     }
 
     fn count_rows(&self) -> Result<u64, DiskError> {

@@ -51,7 +51,7 @@ pub use db::schedules::{
     OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId, SkipRecord,
 };
 pub use db::sessions::{SessionCursor, SessionFilter};
-pub use db::spending::DailySpendRecord;
+pub use db::spending::{AgentSpendAccount, DailySpendRecord};
 pub use db::views::ViewRow;
 pub use db::workflow_parts::WorkflowPartRow;
 pub use db::workflows::{

@@ -16,6 +16,7 @@ use heeler_model::{
     AgentSessionId, AgentState, Job, JobId, JobStatus, RunId, ScheduleState, Session, SessionId,
 };
 use jiff::Timestamp;
+use jiff::civil::Date;
 
 use crate::db::counters::CounterKind;
 use crate::db::effects::EffectRecord;
@@ -302,9 +303,15 @@ impl<'c> StoreTransaction<'c> {
         runs::set_result(&self.conn, id, result)
     }
 
-    /// Sets the amount spent by a run, in millionths of a dollar.
-    pub fn set_run_spent(&mut self, id: RunId, micros: i64) -> Result<(), DatabaseError> {
-        runs::set_spent(&self.conn, id, micros)
+    /// Sets the amount that a run spent for its agent, in millionths of a dollar.
+    pub fn set_run_spent(
+        &mut self,
+        id: RunId,
+        micros: i64,
+        agent: &str,
+        day: Date,
+    ) -> Result<(), DatabaseError> {
+        runs::set_spent(&self.conn, id, micros, agent, day)
     }
 
     /// Generates an unused session id.

@@ -28,6 +28,7 @@ mod reverse_records;
 mod safe_names;
 mod scan;
 mod search;
+mod set_aside;
 mod syncer;
 pub mod untrusted_file;
 mod watched_file;
@@ -58,6 +59,7 @@ pub use search::{
     CaseSensitivity, LineMatcher, SearchPattern, SearchPatternError, TranscriptHit,
     TranscriptQuery, TranscriptSearchOutcome, search,
 };
+pub use set_aside::set_file_aside;
 pub use writer::{
     AppendError, OpenedTranscript, SyncError, TranscriptDurability, TranscriptOpenError,
     TranscriptWriter, TranscriptWriterOptions,

@@ -118,11 +118,17 @@ impl DispatcherState {
     }
 
     fn load_spending(&mut self, db: &StateDatabase) -> Result<(), DatabaseError> {
-        let today = db.daily_spend_by_agent(self.fleet.ledger().day())?;
-        let today: HashMap<String, i64> = today.into_iter().collect();
-        for (agent, total) in db.total_spend_by_agent()? {
-            let today = today.get(&agent).copied().unwrap_or(0);
-            self.fleet.load_spending(&agent, today, total);
+        for account in db.spend_accounts(self.fleet.ledger().day())? {
+            if account.missing > 0 {
+                // The budget counts them nevertheless. `heeler doctor` shows the amounts.
+                let (agent, missing) = (&account.agent, account.missing as f64 / 1e6);
+                tracing::warn!(
+                    agent,
+                    missing_usd = missing,
+                    "spending was removed from the database"
+                );
+            }
+            self.fleet.load_spending(&account.agent, account.today, account.total);
         }
         Ok(())
     }

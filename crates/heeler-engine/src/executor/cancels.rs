@@ -60,7 +60,7 @@ impl EffectExecutor {
 impl ExecutorContext {
     fn attempt_cancel(self: &Arc<Self>, attempt: CancelAttempt) {
         // The run has ended on its own, and there may be nothing left to connect to.
-        if attempt.folder.join(file::RESULT).exists() {
+        if cancel::has_run_ended(&attempt.folder) {
             return;
         }
         let started = match read_started_file(&attempt.folder) {

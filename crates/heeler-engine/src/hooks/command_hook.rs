@@ -14,7 +14,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{ConfigDuration, RuntimeType};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec, RunnerInput,
     RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
@@ -78,7 +78,8 @@ pub(super) fn run_command_hook(
     remove_folder(&place)?;
     let brief = shell.brief(command, context)?;
     let folder = shell.prepare(context)?;
-    let child = launch::start_runner(&fleet, &folder, &brief).map_err(transient_error)?;
+    let input = RunnerInput { brief, result_key: None };
+    let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
         Some(result) => check_result(&folder, &result, timeout),
@@ -299,7 +300,7 @@ fn settle(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), HookExecutionE
     if !folder.join(file::SPEC).exists() {
         return Ok(());
     }
-    match launch::settle_run(fleet, folder) {
+    match launch::settle_run(fleet, folder, None) {
         Err(error) if error.is_permanent() => {
             // Without a usable folder nothing is known, but no process may be left.
             launch::end_leftover_processes(fleet, folder).map_err(transient_error)

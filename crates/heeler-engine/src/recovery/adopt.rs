@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs::DirEntry;
 use std::io;
 
-use heeler_model::run::{RunResult, RunSpec, RunStartRecord, file};
+use heeler_model::run::{RunResult, RunSpec, RunStartRecord, check_run_result, file};
 use heeler_model::{Job, JobTransition, RunId, Session, SessionStatus, UsageTotals, error_chain};
 use heeler_store::{DatabaseError, RunRecord, StateDir, Store, StoreTransaction, is_run_alive};
 use jiff::Timestamp;
@@ -99,11 +99,11 @@ fn find_unrecorded_runs(
             // An unreadable result is judged later, when the run is settled.
             heeler_control::read_run_file::<RunResult>(&folder.join(file::RESULT)).ok().flatten();
         found.push(UnrecordedRun {
-            spec,
             started_at: started.map(|started| started.at),
             now: (fleet.now)(),
-            result: result.filter(|result| result.run == run),
+            result: result.filter(|it| check_run_result(it, run, &spec.job).is_ok()),
             is_alive: is_run_alive(&folder),
+            spec,
         });
     }
     found.sort_by(|a, b| (&a.spec.job, a.spec.attempt).cmp(&(&b.spec.job, b.spec.attempt)));
@@ -151,6 +151,7 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
         finished_at: result.as_ref().map(|result| result.finished_at),
         committed: is_counted,
         version: 1,
+        result_key: None,
     })?;
     match result {
         Some(result) if is_counted => tx.set_run_result(spec.run, result),

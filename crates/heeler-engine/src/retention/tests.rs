@@ -37,6 +37,7 @@ impl RetentionFixture {
             finished_at: Some(at),
             committed: status.is_final(),
             version: 0,
+            result_key: None,
         };
         let dir = &self.place.fleet.dir;
         fs::create_dir_all(dir.run(run.id)).unwrap();

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use heeler_model::run::RunEnd;
+use heeler_model::run::{RunEnd, RunnerInput};
 use heeler_model::{AgentStatus, JobStatus, RunId, SessionStatus};
 use heeler_store::SessionFilter;
 use heeler_transcript::{LockFile, LockHolder};
@@ -103,9 +103,9 @@ fn cut_off_with_the_runner_at_work_and_both_dead() {
 fn cut_off_with_the_result_not_committed() {
     let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    let brief = place.request().brief;
+    let input = RunnerInput { brief: place.request().brief, result_key: None };
     let folder = place.fleet.dir.run(begun.run);
-    let status = crate::launch::start_runner(&place.fleet, &folder, &brief).unwrap().wait();
+    let status = crate::launch::start_runner(&place.fleet, &folder, &input).unwrap().wait();
     assert!(status.unwrap().success());
     place.check(&begun, RunEnd::Finished);
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
@@ -282,8 +282,8 @@ fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
         let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
         std::fs::write(folder.join("spec.json"), spec).unwrap();
         other.behave(how);
-        let brief = other.request().brief;
-        crate::launch::start_runner(&other.fleet, &folder, &brief).unwrap().wait().unwrap();
+        let input = RunnerInput { brief: other.request().brief, result_key: None };
+        crate::launch::start_runner(&other.fleet, &folder, &input).unwrap().wait().unwrap();
     }
     let ends = other.recover().committed.into_iter().map(|it| it.status).collect::<Vec<_>>();
     assert_eq!(ends, [JobStatus::Failed, JobStatus::Completed]);

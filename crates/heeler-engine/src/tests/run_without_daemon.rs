@@ -86,7 +86,7 @@ pub(crate) fn conduct(
             if let Some(why) = &failed {
                 break recovery::unstarted_result(&run, (fleet.now)(), why);
             }
-            match recovery::load_run_outcome(fleet, &run).unwrap() {
+            match recovery::load_run_outcome(fleet, &run, None).unwrap() {
                 Some(result) => break result,
                 None => std::thread::sleep(LOOK_EVERY),
             }

@@ -22,6 +22,8 @@ const MODELS_MAX: usize = 256;
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunSpending {
     usd: Option<f64>,
+    /// An amount was reported that cannot be a cost, so the real one is unknown.
+    is_cost_invalid: bool,
     turns: Option<i64>,
     api_ms: Option<i64>,
     per_model: IndexMap<String, Json>,
@@ -67,7 +69,8 @@ impl RunSpending {
         let new = object(fields.get("model_usage_since_last_result"));
         // The session had costs before, and its earlier API time is unknown.
         let is_resumed = is_first && new.is_some_and(|new| *new != totals.per_model);
-        let (usd, per_model) = match new {
+        self.is_cost_invalid |= has_invalid_cost(fields, new);
+        let (usd, mut per_model) = match new {
             // Increases that the agent reports are exact, and survive a restart of its totals.
             Some(new) => (new.values().map(figures_cost).sum(), new.clone()),
             None => {
@@ -76,8 +79,10 @@ impl RunSpending {
         };
         // A result without either field says nothing about money, which is not the same as zero.
         if fields.contains_key("total_cost_usd") || new.is_some() {
-            *self.usd.get_or_insert(0.0) += usd;
+            // No agent can give money back.
+            *self.usd.get_or_insert(0.0) += usd.max(0.0);
         }
+        remove_negative_figures(&mut per_model);
         for (model, figures) in per_model {
             // The names come from the agent, so their number must be limited.
             if self.per_model.len() >= MODELS_MAX && !self.per_model.contains_key(&model) {
@@ -97,7 +102,7 @@ impl RunSpending {
             add_saturating(self.api_ms.get_or_insert(0), api_ms);
         }
         if let Some(turns) = fields.get("num_turns").and_then(Json::as_i64) {
-            add_saturating(self.turns.get_or_insert(0), turns);
+            add_saturating(self.turns.get_or_insert(0), turns.max(0));
         }
         if let Some(usage) = object(fields.get("usage")) {
             self.reported_tokens.get_or_insert_default().add_reported(usage);
@@ -105,7 +110,7 @@ impl RunSpending {
         self.previous_totals = Some(totals);
     }
 
-    /// Returns the cost, if it is known.
+    /// Returns the cost that was reported until now, for the run's limit.
     pub(super) fn usd(&self) -> Option<f64> {
         self.usd
     }
@@ -119,7 +124,7 @@ impl RunSpending {
         // Only the figures by model include sub-agents.
         let tokens = if self.per_model.is_empty() { self.reported_tokens } else { Some(by_model) };
         RunCost {
-            usd: self.usd,
+            usd: self.usd.filter(|_| !self.is_cost_invalid),
             usage: UsageTotals {
                 num_turns: self.turns,
                 api_duration_ms: self.api_ms,
@@ -167,7 +172,7 @@ impl RunCost {
 impl SessionTotals {
     fn read(fields: &ResultFields) -> SessionTotals {
         SessionTotals {
-            usd: fields.get("total_cost_usd").and_then(Json::as_f64).unwrap_or(0.0),
+            usd: fields.get("total_cost_usd").and_then(Json::as_f64).unwrap_or(0.0).max(0.0),
             api_ms: fields.get("duration_api_ms").map_or(0, parse_count),
             per_model: object(fields.get("modelUsage")).cloned().unwrap_or_default(),
         }
@@ -301,13 +306,31 @@ fn increase_since(now: f64, before: f64) -> f64 {
     if now < before { now } else { now - before }
 }
 
+/// Returns true if a result reports an amount that is negative or not a number.
+fn has_invalid_cost(fields: &ResultFields, new: Option<&ResultFields>) -> bool {
+    let is_invalid = |usd: &Json| !usd.is_null() && !usd.as_f64().is_some_and(|usd| usd >= 0.0);
+    fields.get("total_cost_usd").is_some_and(is_invalid)
+        || new.is_some_and(|new| new.values().any(|figures| is_invalid(&figures["costUSD"])))
+}
+
+fn remove_negative_figures(per_model: &mut ResultFields) {
+    let figures = per_model.values_mut().filter_map(Json::as_object_mut);
+    for figure in figures.flat_map(|figures| figures.values_mut()) {
+        if figure.as_f64().is_some_and(|figure| figure < 0.0) {
+            *figure = 0.into();
+        }
+    }
+}
+
 fn figures_cost(figures: &Json) -> f64 {
     figures["costUSD"].as_f64().unwrap_or(0.0)
 }
 
 /// Reads a count. Some versions write whole numbers as decimals.
 fn parse_count(value: &Json) -> i64 {
-    value.as_i64().or_else(|| value.as_f64().map(|n| n.round() as i64)).unwrap_or(0)
+    let count = value.as_i64().or_else(|| value.as_f64().map(|n| n.round() as i64));
+    // A negative count would reduce the figures of earlier results.
+    count.unwrap_or(0).max(0)
 }
 
 fn object(value: Option<&Json>) -> Option<&ResultFields> {

@@ -502,3 +502,42 @@ fn an_agent_that_refuses_its_options_was_not_started() {
         assert_eq!(command.class, ErrorClass::AgentFailed);
     }
 }
+
+#[test]
+fn an_amount_that_no_agent_can_have_spent_leaves_the_cost_unknown() {
+    let told = |results: &[Json]| {
+        let mut tally = RunOutcomeBuilder::new();
+        for result in results {
+            tally.add_message(&parse_line(result.to_string().as_bytes()));
+        }
+        let exited =
+            AgentProcessExit::Exited { code: Some(0), signal: None, stderr: String::new() };
+        (tally.cost_usd(), tally.conclude(&exited).cost)
+    };
+    let result = |fields: Json| {
+        let mut row = json!({"type": "result", "subtype": "success", "is_error": false,
+            "result": "done", "num_turns": 1});
+        row.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        row
+    };
+    let paid = result(json!({"total_cost_usd": 2.0}));
+    assert_eq!(told(std::slice::from_ref(&paid)).1.usd, Some(2.0));
+    let new = |usd: f64| json!({"model_usage_since_last_result": {"m": {"costUSD": usd}}});
+    for bad in [
+        json!({"total_cost_usd": -5.0}),
+        json!({"total_cost_usd": "0"}),
+        new(-5.0),
+        json!({"total_cost_usd": 3.0, "num_turns": -9, "duration_api_ms": -9,
+            "usage": {"output_tokens": -9}, "modelUsage": {"m": {"outputTokens": -9}},
+            "model_usage_since_last_result": {"m": {"costUSD": -1.0, "outputTokens": -9}}}),
+    ] {
+        let (until_now, cost) = told(&[paid.clone(), result(bad.clone())]);
+        assert_eq!(cost.usd, None, "{bad}");
+        // The limit of the run still sees what was reported before.
+        assert!(until_now.is_some_and(|usd| usd >= 2.0), "{bad}: {until_now:?}");
+        let usage = &cost.usage;
+        let counts = [usage.num_turns, usage.api_duration_ms, usage.output_tokens];
+        assert!(counts.iter().flatten().all(|&count| count >= 0), "{bad}: {usage:?}");
+        assert!(!format!("{:?}", usage.per_model).contains('-'), "{bad}: {usage:?}");
+    }
+}

@@ -16,6 +16,8 @@ pub const SPEC: &str = "spec.json";
 pub const STARTED: &str = "started.json";
 /// File of the [`super::RunResult`].
 pub const RESULT: &str = "result.json";
+/// Added to the name of a result that was not believed.
+pub const REFUSED_SUFFIX: &str = "refused";
 
 /// Largest file of a run that is read, in bytes.
 pub const BYTES_MAX: u64 = 1 << 20;

@@ -8,6 +8,9 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::signature::{ResultPublicKey, ResultSigningKey};
+use crate::RunId;
+
 /// Launch data of an agent. May hold secrets.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentLaunchSpec {
@@ -30,6 +33,28 @@ impl std::fmt::Debug for AgentLaunchSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("AgentLaunchSpec(…)")
     }
+}
+
+/// Standard input of a runner: the launch data, and a secret of the runner itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunnerInput {
+    #[serde(flatten)]
+    pub brief: AgentLaunchSpec,
+    /// Signs the result. `None` for runs that nothing depends on, such as those of hooks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_key: Option<ResultSigningKey>,
+}
+
+/// Standard input of a settling process.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettleInput {
+    /// [`super::PROTOCOL`].
+    pub protocol: u32,
+    /// Signs the results. Only the process that started the settling knows it: a later one settles
+    /// again.
+    pub result_key: ResultSigningKey,
+    /// Keys of the runners, by run. A result that such a runner wrote stays.
+    pub runner_keys: IndexMap<RunId, ResultPublicKey>,
 }
 
 /// Launch data that depends on the runtime.

@@ -206,6 +206,20 @@ pub struct RunRecovery {
     pub processes_ended: u64,
     /// Number of session rows that were missing from the job transcript.
     pub rows_completed: u64,
+    /// Cost that the run's rows report. The real cost may be higher, and an agent may have changed
+    /// the rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spent_usd_min: Option<f64>,
+}
+
+/// Part of a job transcript that belongs to one run, at the end of that run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TranscriptHashRecord {
+    /// Offset of the first byte.
+    pub from: u64,
+    pub bytes: u64,
+    /// SHA-256 of the bytes, in hexadecimal.
+    pub sha256: String,
 }
 
 /// Content of `result.json`: the end of a run. Written once.
@@ -234,6 +248,9 @@ pub struct RunResult {
     /// [`super::RunSpec::keep_output`] is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Part of the job transcript that the run wrote. Older runners omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transcript: Option<TranscriptHashRecord>,
 }
 
 impl RunResult {
@@ -262,6 +279,7 @@ impl RunResult {
             exit_code: None,
             settled: None,
             output: None,
+            transcript: None,
         }
     }
 

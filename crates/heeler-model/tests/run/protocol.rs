@@ -273,6 +273,7 @@ fn result() -> RunResult {
         exit_code: Some(0),
         settled: None,
         output: None,
+        transcript: None,
     }
 }
 
@@ -293,7 +294,11 @@ fn results() {
         error: Some(RunError::new(ErrorClass::Interrupted, "the runner died")),
         cost: RunCost::default(),
         exit_code: None,
-        settled: Some(RunRecovery { processes_ended: 2, rows_completed: 1 }),
+        settled: Some(RunRecovery {
+            processes_ended: 2,
+            rows_completed: 1,
+            ..RunRecovery::default()
+        }),
         ..result()
     };
     let bare = |end: RunEnd| RunResult {

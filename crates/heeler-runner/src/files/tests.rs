@@ -105,6 +105,7 @@ impl RunFolderFixture {
             exit_code: Some(0),
             settled: None,
             output: None,
+            transcript: None,
         }
     }
 }
@@ -117,14 +118,14 @@ fn what_is_written_is_read_again() {
     write_started(&folder.dir, &folder.started()).unwrap();
     assert_eq!(read_started(&folder.dir, &folder.spec).unwrap(), Some(folder.started()));
     assert_eq!(read_result(&folder.dir).unwrap(), None);
-    ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    ReservedResultFile::create(&folder.dir, None).unwrap().write(&folder.result()).unwrap();
     assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
 }
 
 #[test]
 fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_needs() {
     let folder = RunFolderFixture::new();
-    let reserved = ReservedResultFile::create(&folder.dir).unwrap();
+    let reserved = ReservedResultFile::create(&folder.dir, None).unwrap();
     let before = reserved.file.metadata().unwrap();
     assert!(before.blocks() * 512 >= RESULT_BYTES_MAX as u64, "{}", before.blocks());
     reserved.write(&folder.result()).unwrap();
@@ -138,22 +139,60 @@ fn a_result_is_written_into_space_that_was_reserved_and_takes_no_more_than_it_ne
 #[test]
 fn a_result_is_written_once() {
     let folder = RunFolderFixture::new();
-    ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
+    ReservedResultFile::create(&folder.dir, None).unwrap().write(&folder.result()).unwrap();
     let other = RunResult { end: RunEnd::Interrupted, ..folder.result() };
-    let error = ReservedResultFile::create(&folder.dir).unwrap().write(&other).unwrap_err();
+    let error = ReservedResultFile::create(&folder.dir, None).unwrap().write(&other).unwrap_err();
     assert_eq!(error.source.kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
+}
+
+#[test]
+fn a_signed_result_takes_the_place_of_a_file_that_the_runner_did_not_write() {
+    let (folder, key) = (RunFolderFixture::new(), ResultSigningKey::from_seed([7; 32]));
+    let reserved = ReservedResultFile::create(&folder.dir, Some(&key)).unwrap();
+    let path = folder.dir.join(file::RESULT);
+    std::fs::write(&path, "forged").unwrap();
+    reserved.write(&folder.result()).unwrap();
+    assert_eq!(read_signed_result(&folder.dir, &key.public_key()).unwrap(), Some(folder.result()));
+    let kept = std::fs::read_to_string(format!("{path}.{}", file::REFUSED_SUFFIX)).unwrap();
+    assert_eq!(kept, "forged");
+}
+
+#[test]
+fn a_result_that_the_runner_did_not_sign_is_set_aside() {
+    let key = ResultSigningKey::from_seed([7; 32]).public_key();
+    type ForgeFile = fn(&RunFolderFixture);
+    let forge: [(&str, ForgeFile); 4] = [
+        ("unsigned", |folder| {
+            ReservedResultFile::create(&folder.dir, None).unwrap().write(&folder.result()).unwrap();
+        }),
+        ("signed by another key", |folder| {
+            let other = ResultSigningKey::from_seed([8; 32]);
+            let reserved = ReservedResultFile::create(&folder.dir, Some(&other)).unwrap();
+            reserved.write(&folder.result()).unwrap();
+        }),
+        ("a link", |folder| {
+            std::os::unix::fs::symlink("spec.json", folder.dir.join(file::RESULT)).unwrap();
+        }),
+        ("a folder", |folder| std::fs::create_dir(folder.dir.join(file::RESULT)).unwrap()),
+    ];
+    for (what, forge) in forge {
+        let folder = RunFolderFixture::new();
+        forge(&folder);
+        assert_eq!(read_signed_result(&folder.dir, &key).unwrap(), None, "{what}");
+        assert!(folder.dir.join(file::RESULT).symlink_metadata().is_err(), "{what}");
+    }
 }
 
 #[test]
 fn a_reserve_that_a_crash_left_half_written_is_used_again() {
     let folder = RunFolderFixture::new();
     for left in [&b""[..], b"{\"protocol\":1,", &[b' '; RESULT_BYTES_MAX]] {
-        let reserved = ReservedResultFile::create(&folder.dir).unwrap();
+        let reserved = ReservedResultFile::create(&folder.dir, None).unwrap();
         reserved.file.write_all_at(left, 0).unwrap();
         drop(reserved);
         assert_eq!(read_result(&folder.dir).unwrap(), None);
-        ReservedResultFile::create(&folder.dir).unwrap().write(&folder.result()).unwrap();
+        ReservedResultFile::create(&folder.dir, None).unwrap().write(&folder.result()).unwrap();
         assert_eq!(read_result(&folder.dir).unwrap(), Some(folder.result()));
         std::fs::remove_file(folder.dir.join(file::RESULT)).unwrap();
     }
@@ -172,7 +211,7 @@ fn a_result_that_is_too_large_is_cut_and_still_says_how_the_run_ended() {
     for n in 0..10_000 {
         result.cost.usage.per_model.insert(format!("model {n}"), json!({"inputTokens": n}));
     }
-    ReservedResultFile::create(&folder.dir).unwrap().write(&result).unwrap();
+    ReservedResultFile::create(&folder.dir, None).unwrap().write(&result).unwrap();
     let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
     assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
     let read = read_result(&folder.dir).unwrap().unwrap();
@@ -258,7 +297,7 @@ fn an_output_of_any_characters_fits_into_the_space_that_was_reserved() {
     for (output, whole) in [(normal, true), (odd, false)] {
         let folder = RunFolderFixture::new();
         let result = RunResult { output: Some(output.clone()), ..folder.result() };
-        ReservedResultFile::create(&folder.dir).unwrap().write(&result).unwrap();
+        ReservedResultFile::create(&folder.dir, None).unwrap().write(&result).unwrap();
         let written = std::fs::metadata(folder.dir.join(file::RESULT)).unwrap().len();
         assert!(written <= RESULT_BYTES_MAX as u64, "{written}");
         let read = read_result(&folder.dir).unwrap().unwrap().output.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::{SecretRedactor, is_secret_name};
-use heeler_model::run::{AgentLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+use heeler_model::run::{AgentLaunchSpec, McpServerSpec, ResultSigningKey, RuntimeLaunchSpec};
 use jiff::Timestamp;
 
 use crate::mcp::{FleetClient, McpBridgeToken};
@@ -19,6 +19,8 @@ pub struct RunnerHost {
     pub(crate) token: McpBridgeToken,
     /// Connection to the fleet, if any.
     pub(crate) fleet_client: Option<Arc<dyn FleetClient>>,
+    /// Signs the result.
+    pub(crate) result_key: Option<ResultSigningKey>,
     redactor: SecretRedactor,
     argument_redactor: SecretRedactor,
 }
@@ -45,6 +47,7 @@ impl RunnerHost {
             brief,
             token,
             fleet_client: None,
+            result_key: None,
             redactor: SecretRedactor::new(&secrets),
             argument_redactor: SecretRedactor::new(&own),
         }
@@ -53,6 +56,11 @@ impl RunnerHost {
     /// Adds a connection to the fleet.
     pub fn with_fleet_client(self, client: Arc<dyn FleetClient>) -> RunnerHost {
         RunnerHost { fleet_client: Some(client), ..self }
+    }
+
+    /// Sets the key that signs the result.
+    pub fn with_result_key(self, key: Option<ResultSigningKey>) -> RunnerHost {
+        RunnerHost { result_key: key, ..self }
     }
 
     /// Returns a copy with another brief. Its secrets must be known already.
@@ -65,6 +73,7 @@ impl RunnerHost {
             brief,
             token,
             fleet_client: self.fleet_client.clone(),
+            result_key: self.result_key.clone(),
             redactor: self.redactor.clone(),
             argument_redactor: self.argument_redactor.clone(),
         }

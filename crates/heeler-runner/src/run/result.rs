@@ -105,6 +105,7 @@ impl RunExecutor<'_> {
             own: self.native_mark(run),
         });
         result.exit_code = exit_code;
+        result.transcript = Some(run.journal.job_segment());
         result
     }
 
@@ -141,10 +142,12 @@ impl RunExecutor<'_> {
             cost,
             session: None,
             started_at: self.started_at,
-            finished_at: (self.host.now)(),
+            // The clock may have been set back meanwhile.
+            finished_at: (self.host.now)().max(self.started_at),
             exit_code: None,
             settled: None,
             output: output.filter(|_| self.spec.keep_output),
+            transcript: None,
         }
     }
 

@@ -9,6 +9,7 @@ mod hand_over;
 mod limits;
 mod requests;
 mod retries;
+mod signatures;
 mod snapshots;
 
 use std::io::{self, BufRead as _, BufReader, Write as _};

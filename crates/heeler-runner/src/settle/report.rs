@@ -1,9 +1,9 @@
 //! Reconstructs the outcome of a run with a dead runner from the session transcript.
 //!
 //! Rows that the job transcript lacks are found by their IDs, so that completing it twice adds
-//! nothing. If the agent's last row was its result, or the runner's was the failure or the reason
-//! for ending the run, that is the outcome; otherwise the run was interrupted. Start at
-//! [`SettledRunReport::read`].
+//! nothing. If the runner's last row was the failure or the reason for ending the run, that is the
+//! outcome; otherwise the run was interrupted. Success is never concluded, nor a lower cost: an agent
+//! can write rows and kill its runner. Start at [`SettledRunReport::read`].
 
 use std::collections::HashSet;
 
@@ -46,6 +46,8 @@ pub(super) struct SettledRunReport {
     pub(super) resumable: bool,
     /// Number of rows that the job transcript lacked.
     pub(super) completed: u64,
+    /// Cost that the rows report.
+    pub(super) spent_usd_min: Option<f64>,
 }
 
 impl SettledRunReport {
@@ -134,7 +136,9 @@ impl RunReplayState {
         let fields = row.as_json();
         if let Some(error) = row_error(fields, FAILURE_KEY) {
             // A row without a readable reason still names the class, which implies one.
-            let reason = serde_json::from_value(fields[EXIT_REASON_KEY].clone());
+            let reason = serde_json::from_value(fields[EXIT_REASON_KEY].clone()).ok();
+            // No runner records a failure with success; an agent may.
+            let reason = reason.filter(|reason| *reason != ExitReason::Success);
             self.failure = Some((reason.unwrap_or(error.class.exit_reason()), error));
             return;
         }
@@ -175,9 +179,14 @@ impl RunReplayState {
         completed: u64,
     ) -> SettledRunReport {
         let (end, mut conclusion) = self.determine_end();
+        let side_usd = self.side_cost.as_ref().and_then(|cost| cost.usd);
+        let spent_usd_min = [self.tally.cost_usd(), side_usd].into_iter().flatten();
+        let spent_usd_min = spent_usd_min.filter(|usd| *usd > 0.0).reduce(|sum, usd| sum + usd);
         if let Some(side_cost) = &self.side_cost {
             conclusion.cost = side_cost.clone().plus(&conclusion.cost);
         }
+        // Rows that an agent changed may add up to any amount.
+        conclusion.cost.usd = conclusion.cost.usd.filter(|usd| *usd >= 0.0);
         // The agent has the session if it was there before the run, or if the agent has replied.
         let resumed =
             matches!(&spec.session.start, SessionStart::Resume { id } if *id == started.session);
@@ -190,18 +199,16 @@ impl RunReplayState {
             tokens: recorder.tokens(),
             resumable: (resumed || self.has_spoken) && spec.runtime != RuntimeType::Command,
             completed,
+            spent_usd_min,
         }
     }
 
     fn determine_end(&self) -> (RunEnd, RunOutcome) {
-        let is_ours = self.failure.is_some() || self.interruption.is_some();
-        if self.is_done && !is_ours {
-            // The exit code is lost with the runner, so the result that the agent reported decides.
-            let exited =
-                AgentProcessExit::Exited { code: None, signal: None, stderr: String::new() };
-            return (RunEnd::Finished, self.tally.conclude(&exited));
-        }
-        let message = "the process that ran the agent died";
+        let message = match self.is_done {
+            // The row is no proof that the agent had finished: the agent may have written it.
+            true => "the process that ran the agent died after the agent had reported a result",
+            false => "the process that ran the agent died",
+        };
         let mut conclusion =
             self.tally.conclude(&AgentProcessExit::Internal { reason: message.to_owned() });
         let received = conclusion.error.map_or(0, |error| error.messages_received);

@@ -3,8 +3,8 @@
 use heeler_config::RuntimeType;
 use heeler_model::ExitReason;
 use heeler_model::message::parse_line;
-use heeler_model::recorder::{RecordedRows, TranscriptRecorder};
-use heeler_model::run::{ErrorClass, RunEnd, RunError};
+use heeler_model::recorder::{EXIT_REASON_KEY, RecordedRows, TranscriptRecorder};
+use heeler_model::run::{ErrorClass, ResultSigningKey, RunEnd, RunError};
 use heeler_transcript::{TranscriptEntry, TranscriptScanner};
 use serde_json::json;
 use uuid::Uuid;
@@ -201,7 +201,7 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
     std::fs::rename(&dead.folder.state, &state).unwrap();
     let there = |path: &Utf8Path| state.join(path.strip_prefix(&dead.folder.state).unwrap());
     let result = settle_run(&there(&dead.folder.dir), &dead.folder.spec.home, now).unwrap();
-    assert_eq!((result.end, result.settled.unwrap().rows_completed), (RunEnd::Finished, 3));
+    assert_eq!((result.end, result.settled.unwrap().rows_completed), (RunEnd::Interrupted, 3));
     assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
     let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
     assert_eq!(super::tests::rows(&there(&dead.folder.spec.job_log)), expected);
@@ -275,25 +275,26 @@ fn rows_of_a_run_that_went_on_with_the_session_are_left_alone() {
     assert_eq!(result.end, RunEnd::Interrupted);
 }
 
+/// An agent can write a row and kill its runner, so the row is no proof.
 #[test]
-fn an_agent_that_had_said_its_result_was_not_interrupted() {
+fn a_result_row_is_no_proof_that_the_agent_had_finished() {
     for is_error in [false, true] {
         let mut dead = DeadRunFixture::new();
         let rows = [dead.prompt(), dead.says(&text("first")), dead.says(&result(is_error))];
         rows.iter().for_each(|rows| dead.both(rows));
         let result = dead.settle();
-        assert_eq!(result.end, RunEnd::Finished);
-        assert_eq!(result.exit_reason == ExitReason::Success, !is_error, "{result:?}");
-        assert_eq!(result.error.is_some(), is_error);
+        assert_eq!((result.end, result.exit_reason), (RunEnd::Interrupted, ExitReason::Error));
         assert_eq!(result.stop_reason.as_deref(), Some("end_turn"));
-        assert_eq!(result.cost.usd, Some(0.25));
-        assert_eq!(result.settled.unwrap().rows_completed, 0);
+        assert!(result.error.unwrap().message.contains("had reported a result"));
+        assert_eq!(result.cost.usd, None);
+        let settled = result.settled.unwrap();
+        assert_eq!((settled.rows_completed, settled.spent_usd_min), (0, Some(0.25)));
     }
 }
 
 #[test]
-fn a_command_whose_exit_code_was_recorded_was_not_interrupted() {
-    for (code, reason) in [(0, ExitReason::Success), (3, ExitReason::Error)] {
+fn a_recorded_exit_code_is_no_proof_that_the_command_had_finished() {
+    for code in [0, 3] {
         let mut dead = DeadRunFixture::new();
         dead.folder.spec.runtime = RuntimeType::Command;
         dead.folder.write_spec(&dead.folder.spec);
@@ -307,9 +308,65 @@ fn a_command_whose_exit_code_was_recorded_was_not_interrupted() {
             dead.session(&rows);
         }
         let result = dead.settle();
-        assert_eq!((result.end, result.exit_reason), (RunEnd::Finished, reason));
+        assert_eq!((result.end, result.exit_reason), (RunEnd::Interrupted, ExitReason::Error));
         assert_eq!(result.summary.as_deref(), Some("all done"));
     }
+}
+
+#[test]
+fn a_failure_row_never_makes_a_run_successful() {
+    let mut dead = DeadRunFixture::new();
+    let error = RunError::new(ErrorClass::Network, "none");
+    let mut rows = dead.recorder.record_failure(&error, ExitReason::Timeout, now());
+    for row in &mut rows.session {
+        row[EXIT_REASON_KEY] = "success".into();
+    }
+    dead.session(&rows);
+    assert_eq!(dead.settle().exit_reason, ExitReason::Error);
+}
+
+#[test]
+fn times_of_rows_are_never_in_the_future() {
+    let mut dead = DeadRunFixture::new();
+    dead.started.at = "2999-01-01T00:00:00Z".parse().unwrap();
+    write_started(&dead.folder.dir, &dead.started).unwrap();
+    let mut rows = dead.prompt();
+    for row in &mut rows.session {
+        row["timestamp"] = "2999-01-01T00:00:00Z".into();
+    }
+    dead.session(&rows);
+    let result = dead.settle();
+    assert_eq!((result.started_at, result.finished_at), (now(), now()));
+}
+
+#[test]
+fn a_settled_result_is_signed_and_replaces_one_that_the_runner_did_not_sign() {
+    let runner = ResultSigningKey::from_seed([1; 32]);
+    let keys = |folder: &RunFolderFixture| SettleInput {
+        protocol: PROTOCOL,
+        result_key: ResultSigningKey::from_seed([2; 32]),
+        runner_keys: [(folder.spec.run, runner.public_key())].into(),
+    };
+    let mut dead = DeadRunFixture::new();
+    let rows = dead.prompt();
+    dead.both(&rows);
+    let (folder, keys) = (&dead.folder, keys(&dead.folder));
+    let settle = || settle_run_signed(&folder.dir, &folder.spec.home, now, Some(&keys)).unwrap();
+    let read = || std::fs::read(folder.dir.join(file::RESULT)).unwrap();
+    std::fs::write(folder.dir.join(file::RESULT), "forged").unwrap();
+    let settled = settle();
+    assert_eq!(settled.end, RunEnd::Interrupted);
+    assert!(keys.result_key.public_key().has_signed(&read()));
+    let log = std::fs::read(&folder.spec.job_log).unwrap();
+    assert_eq!(settled.transcript.as_ref().unwrap().bytes, log.len() as u64);
+    // The next daemon does not know this key, so it settles again, with the same outcome.
+    let again = RunResult { settled: None, ..settle() };
+    assert_eq!(again, RunResult { settled: None, ..settled });
+    // A result of the runner stays.
+    std::fs::remove_file(folder.dir.join(file::RESULT)).unwrap();
+    ReservedResultFile::create(&folder.dir, Some(&runner)).unwrap().write(&again).unwrap();
+    let before = read();
+    assert_eq!((settle(), read()), (again, before));
 }
 
 #[test]
@@ -332,12 +389,13 @@ fn a_background_task_that_was_running_was_interrupted() {
     };
     let notified = Some(("task_notification", "completed"));
     let updated = |status| Some(("task_updated", status));
-    for (last, end) in [
-        (None, RunEnd::Interrupted),
-        (updated("running"), RunEnd::Interrupted),
-        (notified, RunEnd::Finished),
-        (updated("killed"), RunEnd::Finished),
-        (updated("cancelled"), RunEnd::Finished),
+    const IS_DONE: bool = true;
+    for (last, is_done) in [
+        (None, false),
+        (updated("running"), false),
+        (notified, IS_DONE),
+        (updated("killed"), IS_DONE),
+        (updated("cancelled"), IS_DONE),
     ] {
         let mut dead = DeadRunFixture::new();
         let mut rows = vec![dead.prompt(), dead.says(&task("task_started", "running"))];
@@ -346,7 +404,8 @@ fn a_background_task_that_was_running_was_interrupted() {
         }
         rows.push(dead.says(&result(false)));
         rows.iter().for_each(|rows| dead.both(rows));
-        assert_eq!(dead.settle().end, end, "{last:?}");
+        let error = dead.settle().error.unwrap();
+        assert_eq!(error.message.contains("had reported a result"), is_done, "{last:?}");
     }
 }
 
@@ -437,7 +496,9 @@ fn runs_that_are_settled_together_end_as_each_would_alone() {
     let holder = LockHolder { pid: 4242, command: "runner".to_owned(), since: now() };
     let _lock = LockFile::acquire(&alive.folder.dir.join("lock"), &holder, Duration::ZERO).unwrap();
     let dirs = [&orphaned, &quiet, &alive].map(|dead| dead.folder.dir.clone());
-    let [first, second, third] = &settle_runs(&dirs, home, now)[..] else { panic!("one for each") };
+    let [first, second, third] = &settle_runs(&dirs, home, now, None)[..] else {
+        panic!("one for each")
+    };
     let ended = |result: &RunResult| (result.end, result.settled.clone().unwrap().processes_ended);
     assert_eq!(ended(first.as_ref().unwrap()), (RunEnd::Interrupted, 1));
     assert_eq!(ended(second.as_ref().unwrap()), (RunEnd::Interrupted, 0));

@@ -1,9 +1,10 @@
 //! Runs: attempts to execute a job.
 
 use camino::Utf8Path;
-use heeler_model::run::{RunResult, file};
+use heeler_model::run::{ResultPublicKey, RunResult, TranscriptHashRecord, file};
 use heeler_model::{JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use rusqlite::{Connection, Row, named_params, params};
 
 use crate::layout::StateDir;
@@ -14,7 +15,7 @@ use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, quer
 macro_rules! columns {
     () => {
         "id, job_id, attempt, host, epoch, status, created_at, started_at, finished_at, committed, \
-         version"
+         version, result_key"
     };
 }
 
@@ -25,12 +26,28 @@ sql! {
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
     IDS = "SELECT id FROM runs";
     RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
-    SET_SPENT = "UPDATE runs SET spent = ?2 WHERE id = ?1";
+    SET_SPENT = "UPDATE runs SET spent = ?2, spent_by = ?3, spent_day = ?4 WHERE id = ?1";
+    SPENT_BY_DAY = "SELECT spent_by, spent_day, SUM(spent) FROM runs WHERE spent > 0 \
+        GROUP BY spent_day, spent_by";
     SPENT_BY_JOB = "SELECT COALESCE(SUM(spent), 0) FROM runs WHERE job_id = ?1";
+    // For `heeler doctor`.
+    TRANSCRIPT_PARTS = "SELECT job_id, json_extract(result, '$.transcript') FROM runs \
+        WHERE committed = 1 AND status IN ('finished', 'interrupted') ORDER BY job_id, attempt";
+    TRANSCRIPT_PARTS_OF_JOB = "SELECT job_id, json_extract(result, '$.transcript') FROM runs \
+        WHERE job_id = ?1 AND committed = 1 AND status IN ('finished', 'interrupted') \
+        ORDER BY attempt";
+    IMPOSSIBLE_RUNS = "SELECT id FROM runs WHERE finished_at < started_at OR spent < 0 ORDER BY id";
+    IMPOSSIBLE_JOBS = "SELECT id FROM executions WHERE finished_at < started_at \
+        OR cost_usd < 0 OR duration_ms < 0 OR input_tokens < 0 OR output_tokens < 0 ORDER BY id";
+    UNEARNED_SUCCESS = "SELECT executions.id FROM executions JOIN runs ON runs.job_id = executions.id \
+        WHERE executions.status = 'completed' AND runs.committed = 1 \
+        AND runs.attempt = (SELECT MAX(attempt) FROM runs WHERE job_id = executions.id) \
+        AND json_extract(runs.result, '$.exit_reason') <> 'success' ORDER BY executions.id";
     SET_RESULT = "UPDATE runs SET result = ?2 WHERE id = ?1";
     INSERT = "INSERT INTO runs (id, job_id, attempt, host, epoch, status, created_at, started_at, \
-        finished_at, committed, version) VALUES (:id, :job_id, :attempt, :host, :epoch, :status, \
-        :created_at, :started_at, :finished_at, :committed, :version) ON CONFLICT(id) DO NOTHING";
+        finished_at, committed, version, result_key) VALUES (:id, :job_id, :attempt, :host, :epoch, \
+        :status, :created_at, :started_at, :finished_at, :committed, :version, :result_key) \
+        ON CONFLICT(id) DO NOTHING";
     UPDATE = "UPDATE runs SET job_id = :job_id, attempt = :attempt, host = :host, epoch = :epoch, \
         status = :status, created_at = :created_at, started_at = :started_at, \
         finished_at = :finished_at, committed = :committed, version = :version + 1 \
@@ -59,6 +76,18 @@ pub struct RunRecord {
     pub committed: bool,
     /// Incremented by each change.
     pub version: i64,
+    /// Public key of the runner: a result counts only with its signature. `None` for runs of
+    /// earlier releases and for adopted runs. It never changes.
+    pub result_key: Option<ResultPublicKey>,
+}
+
+/// Spending of an agent's runs on a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunSpendRecord {
+    pub(crate) agent: String,
+    /// `None` for runs of earlier releases.
+    pub(crate) day: Option<Date>,
+    pub(crate) micros: i64,
 }
 
 impl StateDatabase {
@@ -147,38 +176,84 @@ fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
         finished_at: columns.optional_time()?,
         committed: columns.flag()?,
         version: columns.get()?,
+        result_key: columns.optional_parsed()?,
+    })
+}
+
+/// Lists the parts of job transcripts that committed runs vouch for, those of each job by attempt.
+/// `None` for a run that vouches for nothing.
+pub(crate) fn transcript_parts(
+    conn: &Connection,
+) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
+    query_all(conn, TRANSCRIPT_PARTS, [], "list the transcripts of runs", read_part)
+}
+
+fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptHashRecord>), DatabaseError> {
+    let mut columns = ColumnReader::new("runs", row);
+    let (job, part) = (columns.parsed()?, columns.get::<Option<String>>()?);
+    // A damaged part vouches for nothing; the result itself is checked elsewhere.
+    Ok((job, part.and_then(|part| serde_json::from_str(&part).ok())))
+}
+
+/// Lists those of one job.
+pub(crate) fn transcript_parts_of(
+    conn: &Connection,
+    job: &JobId,
+) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
+    query_all(conn, TRANSCRIPT_PARTS_OF_JOB, [job.as_str()], "list a job's runs", read_part)
+}
+
+/// Lists runs with times or amounts that cannot be true.
+pub(crate) fn impossible_runs(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+    list_ids(conn, IMPOSSIBLE_RUNS)
+}
+
+/// Lists jobs with times, amounts or counts that cannot be true.
+pub(crate) fn impossible_jobs(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+    list_ids(conn, IMPOSSIBLE_JOBS)
+}
+
+/// Lists completed jobs with a last run that did not succeed.
+pub(crate) fn unearned_successes(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+    list_ids(conn, UNEARNED_SUCCESS)
+}
+
+fn list_ids(conn: &Connection, sql: &'static str) -> Result<Vec<String>, DatabaseError> {
+    query_all(conn, sql, [], "check the records", |row| ColumnReader::new("runs", row).get())
+}
+
+/// Sums up what the runs spent, by day and agent.
+pub(crate) fn spent_by_day(conn: &Connection) -> Result<Vec<RunSpendRecord>, DatabaseError> {
+    query_all(conn, SPENT_BY_DAY, [], "sum up the spending of runs", |row| {
+        let mut columns = ColumnReader::new("runs", row);
+        // An agent's name is missing only if somebody removed it.
+        let agent = columns.get::<Option<String>>()?.unwrap_or_default();
+        Ok(RunSpendRecord { agent, day: columns.optional_parsed()?, micros: columns.get()? })
     })
 }
 
 /// Inserts; returns true if the id was new.
 pub(crate) fn insert(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
-    Ok(bind(conn, INSERT, run, "insert a run")? == 1)
+    let key = run.result_key.as_ref().map(ToString::to_string);
+    let params = named_params! {
+        ":id": run.id.to_string(),
+        ":job_id": run.job_id.as_str(),
+        ":attempt": run.attempt,
+        ":host": run.host,
+        ":epoch": run.epoch,
+        ":status": run.status,
+        ":created_at": iso_millis(run.created_at),
+        ":started_at": run.started_at.map(iso_millis),
+        ":finished_at": run.finished_at.map(iso_millis),
+        ":committed": i64::from(run.committed),
+        ":version": run.version,
+        ":result_key": key,
+    };
+    Ok(execute(conn, INSERT, params, "insert a run")? == 1)
 }
 
 /// Updates; returns true if the version was current.
 pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
-    Ok(bind(conn, UPDATE, run, "update a run")? == 1)
-}
-
-pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DatabaseError> {
-    execute(conn, SET_SPENT, params![id.to_string(), micros], "write a run's spending").map(|_| ())
-}
-
-pub(crate) fn set_result(
-    conn: &Connection,
-    id: RunId,
-    result: &RunResult,
-) -> Result<(), DatabaseError> {
-    let text = serde_json::to_string(result).expect("a result is JSON");
-    execute(conn, SET_RESULT, params![id.to_string(), text], "write a run's result").map(|_| ())
-}
-
-fn bind(
-    conn: &Connection,
-    sql: &'static str,
-    run: &RunRecord,
-    attempt: &'static str,
-) -> Result<usize, DatabaseError> {
     let params = named_params! {
         ":id": run.id.to_string(),
         ":job_id": run.job_id.as_str(),
@@ -192,5 +267,25 @@ fn bind(
         ":committed": i64::from(run.committed),
         ":version": run.version,
     };
-    execute(conn, sql, params, attempt)
+    Ok(execute(conn, UPDATE, params, "update a run")? == 1)
+}
+
+pub(crate) fn set_spent(
+    conn: &Connection,
+    id: RunId,
+    micros: i64,
+    agent: &str,
+    day: Date,
+) -> Result<(), DatabaseError> {
+    let params = params![id.to_string(), micros, agent, day.to_string()];
+    execute(conn, SET_SPENT, params, "write a run's spending").map(|_| ())
+}
+
+pub(crate) fn set_result(
+    conn: &Connection,
+    id: RunId,
+    result: &RunResult,
+) -> Result<(), DatabaseError> {
+    let text = serde_json::to_string(result).expect("a result is JSON");
+    execute(conn, SET_RESULT, params![id.to_string(), text], "write a run's result").map(|_| ())
 }

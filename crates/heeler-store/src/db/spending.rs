@@ -1,13 +1,17 @@
 //! Money in micro-dollars: reservations for runs, and spending by day, agent and model.
 //!
 //! Totals are computed from these rows, never from jobs: the number of rows grows only with the
-//! days.
+//! days. Each run also has its own amount, so that removed rows are noticed
+//! ([`StateDatabase::spend_accounts`]).
+
+use std::collections::BTreeMap;
 
 use heeler_model::RunId;
 use heeler_model::fleet::ReservationRecord;
 use jiff::civil::Date;
 use rusqlite::{Connection, Row, params};
 
+use super::runs;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -40,7 +44,47 @@ pub struct DailySpendRecord {
     pub micros: i64,
 }
 
+/// Spending of an agent by both records: the daily totals, and the amounts of its runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentSpendAccount {
+    pub agent: String,
+    /// Spent on the day of the query, by the larger record.
+    pub today: i64,
+    /// Spent since the beginning, by the larger record.
+    pub total: i64,
+    /// Part of `total` that the daily totals lack. Only a change from outside removes it.
+    pub missing: i64,
+}
+
 impl StateDatabase {
+    /// Returns the spending of each agent, of which `today` is part. Reads an index entry of every
+    /// run that cost money, so it is for the start of a daemon and for `heeler doctor`.
+    pub fn spend_accounts(&self, today: Date) -> Result<Vec<AgentSpendAccount>, DatabaseError> {
+        let mut by_day: BTreeMap<(String, Option<Date>), (i64, i64)> = BTreeMap::new();
+        for row in self.daily_spend_since(None)? {
+            by_day.entry((row.agent, Some(row.day))).or_default().0 += row.micros;
+        }
+        for row in runs::spent_by_day(&self.conn)? {
+            by_day.entry((row.agent, row.day)).or_default().1 += row.micros;
+        }
+        let mut accounts: BTreeMap<String, (AgentSpendAccount, i64, i64)> = BTreeMap::new();
+        for ((agent, day), (recorded, of_runs)) in by_day {
+            let (account, recorded_total, runs_total) = accounts.entry(agent).or_default();
+            if day == Some(today) {
+                account.today = recorded.max(of_runs);
+            }
+            *recorded_total += recorded;
+            *runs_total += of_runs;
+            // The day of an earlier release's run is unknown, so it only counts below.
+            account.total += if day.is_some() { recorded.max(of_runs) } else { 0 };
+        }
+        let accounts = accounts.into_iter().map(|(agent, (account, recorded, of_runs))| {
+            let total = account.total.max(of_runs);
+            AgentSpendAccount { agent, total, missing: total - recorded, ..account }
+        });
+        Ok(accounts.collect())
+    }
+
     pub fn reservations(&self) -> Result<Vec<ReservationRecord>, DatabaseError> {
         query_all(&self.conn, RESERVATIONS, [], "list reservations", read_reservation)
     }

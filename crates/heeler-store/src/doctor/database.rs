@@ -1,7 +1,7 @@
 //! Doctor check of the database: it opens, is sound, has the right version and correct totals.
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
-use super::queue_check;
+use super::{queue_check, record_check};
 use crate::backup;
 use crate::db::counters::{self, CounterKind};
 use crate::db::{
@@ -87,7 +87,8 @@ fn check(
             Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
         findings.push(finding.with_repair(RepairAction::Recount));
     }
-    queue_check::examine(db, findings)
+    queue_check::examine(db, findings)?;
+    record_check::examine(db, findings)
 }
 
 fn broken(dir: &StateDir, problem: String) -> Finding {

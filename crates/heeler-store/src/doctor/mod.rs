@@ -12,11 +12,13 @@ mod finding;
 mod locks;
 mod queue_check;
 mod rebuild;
+mod record_check;
 mod records;
 mod repairs;
 mod runs;
 #[cfg(test)]
 mod tests;
+mod transcript_hashes;
 mod transcripts;
 mod views;
 

@@ -7,7 +7,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::{JobHead, JobId, JobStatus, Session};
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction, describe_first};
-use super::{locks, transcripts};
+use super::{locks, transcript_hashes, transcripts};
 use crate::db::jobs::{JobCursor, JobFilter};
 use crate::db::sessions::{SessionCursor, SessionFilter};
 use crate::db::{DatabaseError, StateDatabase};
@@ -69,6 +69,7 @@ fn try_examine(
     }
     findings.extend(transcripts::find_unreferenced(logs, &named));
     findings.extend(jobs_without_log(dir, db)?);
+    transcript_hashes::examine(dir, db, findings)?;
     // A running daemon settles such jobs itself.
     if !locks::has_writer(dir) {
         for job in db.running_jobs()? {

@@ -51,6 +51,13 @@ fn try_examine(
         };
         folders.insert(id);
         let has = |file: &str| dir.run(id).join(file).exists();
+        if has(&format!("{}.{}", file::RESULT, file::REFUSED_SUFFIX)) {
+            findings.push(warn(
+                "has a result that was refused: its runner did not sign it, or it cannot be true",
+                "its agent, or another process, wrote it: look at the agent's transcript, then remove \
+                 the file",
+            ));
+        }
         // The state was restored, or the daemon died before it recorded the run.
         if db.run(id)?.is_none() {
             let remedy = match can_be_adopted(dir, id) {

@@ -1,5 +1,6 @@
 //! For each finding: make the damage, see it, cure it, see it gone.
 
+mod record_checks;
 mod waiting;
 
 use std::ffi::OsStr;
@@ -141,6 +142,7 @@ fn run_of(job: &str, id: RunId) -> RunRecord {
         finished_at: None,
         committed: false,
         version: 1,
+        result_key: None,
     }
 }
 

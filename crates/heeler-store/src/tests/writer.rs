@@ -151,6 +151,7 @@ fn how_a_run_ended_is_kept_whole() {
         finished_at: None,
         committed: false,
         version: 1,
+        result_key: None,
     };
     commit(&store, move |tx| tx.insert_run(&run));
     assert_eq!(place.reader().run_result(id).unwrap(), None);
@@ -170,6 +171,7 @@ fn how_a_run_ended_is_kept_whole() {
         exit_code: Some(0),
         settled: None,
         output: None,
+        transcript: None,
     };
     let written = result.clone();
     commit(&store, move |tx| tx.set_run_result(id, &written));
@@ -195,6 +197,7 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
         finished_at: None,
         committed: false,
         version: 1,
+        result_key: None,
     };
     let effect = |id: &str| EffectRecord {
         id: id.to_owned(),

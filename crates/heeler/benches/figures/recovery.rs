@@ -159,6 +159,7 @@ fn record(scene: &Scene<'_>, specs: &[RunSpec], now: Timestamp) {
                 finished_at: None,
                 committed: false,
                 version: 1,
+                result_key: None,
             })?;
             let wanted = serde_json::to_string(&JobRequest::new(spec.agent.clone()));
             tx.enqueue(&QueuedJobRecord {

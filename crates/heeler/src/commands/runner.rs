@@ -1,11 +1,12 @@
 //! `heeler runner`: one run of one agent, as a process of its own. Started by the daemon.
 
-use std::io::Read as _;
+use std::io::{IsTerminal as _, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::run::{AgentLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE};
+use heeler_model::run::{RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput};
 use heeler_runner::{RunSettleError, RunnerHost};
+use serde::de::DeserializeOwned;
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::process_env;
@@ -40,11 +41,14 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
         return ended.map_err(|error| CommandFailure::new(FailureCode::Failed, error));
     }
     if args.settle {
-        return heeler_runner::settle_run(dir, &home()?, process_env::now)
+        let keys = read_settle_input()?;
+        return heeler_runner::settle_run_signed(dir, &home()?, process_env::now, keys.as_ref())
             .map(|_| ())
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
-    let mut host = RunnerHost::new(process_env::program()?, process_env::now, read_brief()?);
+    let RunnerInput { brief, result_key } = read_input()?;
+    let mut host = RunnerHost::new(process_env::program()?, process_env::now, brief)
+        .with_result_key(result_key);
     // A run whose spec is unreadable fails below with the reason; it needs no tools before that.
     if let Some(client) = fleet_client::open_for_run(dir) {
         host = host.with_fleet_client(client);
@@ -64,7 +68,8 @@ fn settle_all(args: &RunnerArgs) -> CommandResult {
             "only --settle takes several folders",
         ));
     }
-    let settled = heeler_runner::settle_runs(&args.dirs, &home()?, process_env::now);
+    let keys = read_settle_input()?;
+    let settled = heeler_runner::settle_runs(&args.dirs, &home()?, process_env::now, keys.as_ref());
     match settled.into_iter().find_map(Result::err) {
         Some(error) => Err(CommandFailure::new(FailureCode::Failed, error)),
         None => Ok(()),
@@ -94,13 +99,29 @@ fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
     }
 }
 
-fn read_brief() -> CommandResult<AgentLaunchSpec> {
+fn read_input() -> CommandResult<RunnerInput> {
     // It comes by a pipe, because no argument and no file may hold its secrets.
     let mut text = Vec::new();
     std::io::stdin().lock().read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(|error| {
+    parse_input(&text, "launch spec")
+}
+
+/// Reads the keys of a settling process. A person who settles a run gives none.
+fn read_settle_input() -> CommandResult<Option<SettleInput>> {
+    let mut text = Vec::new();
+    if !std::io::stdin().is_terminal() {
+        std::io::stdin().lock().read_to_end(&mut text)?;
+    }
+    match text.trim_ascii().is_empty() {
+        true => Ok(None),
+        false => parse_input(&text, "keys").map(Some),
+    }
+}
+
+fn parse_input<T: DeserializeOwned>(text: &[u8], what: &str) -> CommandResult<T> {
+    serde_json::from_slice(text).map_err(|error| {
         // The document holds secrets, so the error must not quote any of it.
-        let message = format!("standard input holds no valid launch spec ({:?})", error.classify());
+        let message = format!("standard input holds no valid {what} ({:?})", error.classify());
         CommandFailure::message(FailureCode::Usage, message)
     })
 }

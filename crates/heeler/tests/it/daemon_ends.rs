@@ -64,6 +64,8 @@ fn every_point_apart_has_a_test_here() {
         // In `web`.
         &[FaultPoint::BeforeApiToken],
         &ASKED,
+        // In `redteam::results`.
+        &[FaultPoint::RunSettled, FaultPoint::ResultRefused],
         &[FaultPoint::Fired],
         &LOGS,
         &[FaultPoint::RequestDone],

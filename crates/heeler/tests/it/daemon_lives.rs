@@ -316,6 +316,10 @@ fn runners_of_every_protocol_that_is_read_are_attached_to_cancelled_settled_and_
         jobs.iter().for_each(|job| herd.says(job, "Working.", 1));
         leave(&mut client, life);
         let [finished, killed, cancelled] = &jobs;
+        // Runs of an earlier release have no key, so their results have no signature.
+        let database = rusqlite::Connection::open(herd.dir().database()).unwrap();
+        database.execute_batch("UPDATE runs SET result_key = NULL").unwrap();
+        drop(database);
         for job in &jobs {
             let run = herd.run_ids(job)[0];
             herd.rewrite::<RunSpec>(run, file::SPEC, protocol);

@@ -1,0 +1,204 @@
+//! Signature of a run's result: proof that the runner wrote `result.json`, and not its agent.
+//!
+//! The daemon makes a key for each start of a runner. The runner gets the private key through its
+//! standard input; the database has only the public key, which agents may read. The signature is
+//! the last field of the file and covers every byte before it, so nothing has to be put into a
+//! canonical form. Start at [`ResultSigningKey`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+const SEED_BYTES: usize = 32;
+const SIGNATURE_BYTES: usize = 64;
+
+/// Precedes the signed bytes, so that a signature of something else is never one of a result.
+const PURPOSE: &[u8] = b"heeler run result 1\0";
+
+/// End of a result before the signature is added.
+const DOCUMENT_END: &[u8] = b"\n}\n";
+const FIELD_START: &[u8] = b",\n  \"signature\": \"";
+const FIELD_END: &[u8] = b"\"\n}\n";
+
+/// Text that is not a key.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error("it is not a key of 64 hexadecimal digits")]
+pub struct ResultKeyParseError;
+
+/// Private key of one runner. It is in memory and in pipes, never in a file or an argument.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ResultSigningKey([u8; SEED_BYTES]);
+
+impl ResultSigningKey {
+    /// Creates the key from random bytes.
+    pub fn from_seed(seed: [u8; SEED_BYTES]) -> ResultSigningKey {
+        ResultSigningKey(seed)
+    }
+
+    pub fn public_key(&self) -> ResultPublicKey {
+        let mut key = [0; SEED_BYTES];
+        key.copy_from_slice(self.pair().public_key().as_ref());
+        ResultPublicKey(key)
+    }
+
+    /// Adds the signature to a result in pretty JSON.
+    pub fn sign_document(&self, document: &[u8]) -> Vec<u8> {
+        // Every struct that serde writes in this form ends so.
+        let body = document.strip_suffix(DOCUMENT_END).unwrap_or(document);
+        let signature = self.pair().sign(&signed_bytes(body));
+        [body, FIELD_START, encode_hex(signature.as_ref()).as_bytes(), FIELD_END].concat()
+    }
+
+    fn pair(&self) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed has 32 bytes")
+    }
+}
+
+/// Number of bytes that a signature adds to a result.
+pub const SIGNATURE_FIELD_BYTES: usize =
+    FIELD_START.len() + 2 * SIGNATURE_BYTES + FIELD_END.len() - DOCUMENT_END.len();
+
+impl fmt::Debug for ResultSigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResultSigningKey(…)")
+    }
+}
+
+impl TryFrom<String> for ResultSigningKey {
+    type Error = ResultKeyParseError;
+
+    fn try_from(text: String) -> Result<ResultSigningKey, ResultKeyParseError> {
+        decode_hex(text.as_bytes()).map(ResultSigningKey).ok_or(ResultKeyParseError)
+    }
+}
+
+impl From<ResultSigningKey> for String {
+    fn from(key: ResultSigningKey) -> String {
+        encode_hex(&key.0)
+    }
+}
+
+/// Public key that belongs to a [`ResultSigningKey`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ResultPublicKey([u8; SEED_BYTES]);
+
+impl ResultPublicKey {
+    /// Returns true if the holder of the private key wrote this file.
+    pub fn has_signed(&self, file: &[u8]) -> bool {
+        let signed = file.strip_suffix(FIELD_END).and_then(|rest| {
+            let (rest, signature) =
+                rest.split_at_checked(rest.len().checked_sub(2 * SIGNATURE_BYTES)?)?;
+            Some((rest.strip_suffix(FIELD_START)?, decode_hex::<SIGNATURE_BYTES>(signature)?))
+        });
+        let Some((body, signature)) = signed else { return false };
+        UnparsedPublicKey::new(&ED25519, self.0).verify(&signed_bytes(body), &signature).is_ok()
+    }
+}
+
+impl fmt::Display for ResultPublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&encode_hex(&self.0))
+    }
+}
+
+impl FromStr for ResultPublicKey {
+    type Err = ResultKeyParseError;
+
+    fn from_str(text: &str) -> Result<ResultPublicKey, ResultKeyParseError> {
+        decode_hex(text.as_bytes()).map(ResultPublicKey).ok_or(ResultKeyParseError)
+    }
+}
+
+impl TryFrom<String> for ResultPublicKey {
+    type Error = ResultKeyParseError;
+
+    fn try_from(text: String) -> Result<ResultPublicKey, ResultKeyParseError> {
+        text.parse()
+    }
+}
+
+impl From<ResultPublicKey> for String {
+    fn from(key: ResultPublicKey) -> String {
+        key.to_string()
+    }
+}
+
+fn signed_bytes(body: &[u8]) -> Vec<u8> {
+    [PURPOSE, body].concat()
+}
+
+fn encode_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode_hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    if text.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCUMENT: &[u8] = b"{\n  \"protocol\": 1,\n  \"end\": \"finished\"\n}\n";
+
+    fn key(byte: u8) -> ResultSigningKey {
+        ResultSigningKey::from_seed([byte; SEED_BYTES])
+    }
+
+    #[test]
+    fn a_signed_result_is_json_and_only_its_own_key_accepts_it() {
+        let signed = key(1).sign_document(DOCUMENT);
+        let json: serde_json::Value = serde_json::from_slice(&signed).unwrap();
+        assert_eq!((&json["protocol"], &json["end"]), (&1.into(), &"finished".into()));
+        assert_eq!(signed.len(), DOCUMENT.len() + SIGNATURE_FIELD_BYTES);
+        assert!(key(1).public_key().has_signed(&signed));
+        assert!(!key(2).public_key().has_signed(&signed));
+    }
+
+    #[test]
+    fn no_byte_of_a_signed_result_can_be_changed_added_or_removed() {
+        let (signed, public) = (key(1).sign_document(DOCUMENT), key(1).public_key());
+        for at in 0..signed.len() {
+            let mut other = signed.clone();
+            other[at] ^= 1;
+            assert!(!public.has_signed(&other), "byte {at} changed");
+            let mut other = signed.clone();
+            other.remove(at);
+            assert!(!public.has_signed(&other), "byte {at} removed");
+        }
+        for end in 0..signed.len() {
+            assert!(!public.has_signed(&signed[..end]), "cut at {end}");
+        }
+        assert!(!public.has_signed(DOCUMENT));
+        assert!(!public.has_signed(&[&signed[..], b" "].concat()));
+    }
+
+    #[test]
+    fn keys_survive_their_text_and_the_private_one_is_not_shown() {
+        let key = key(0xa7);
+        let text = serde_json::to_string(&key).unwrap();
+        assert_eq!(serde_json::from_str::<ResultSigningKey>(&text).unwrap(), key);
+        assert_eq!(key.public_key().to_string().parse(), Ok(key.public_key()));
+        assert_eq!(format!("{key:?}"), "ResultSigningKey(…)");
+        for bad in ["", "a7", &"g7".repeat(32), &"A7".repeat(32), &"a7".repeat(33)] {
+            assert!(bad.parse::<ResultPublicKey>().is_err(), "{bad}");
+        }
+    }
+}
