@@ -14,7 +14,7 @@ use crate::chat::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::duration::ConfigDuration;
-use crate::hooks::{AgentHooks, HooksKeys};
+use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
 use crate::reader::ConfigReader;
@@ -125,6 +125,9 @@ section! {
         /// Names of environment variables that the agent receives. Heeler removes their values from
         /// everything it writes.
         secrets: Vec<VarName>,
+        /// Let the agent execute programs that gain privileges, such as `sudo`. Heeler then recognizes
+        /// its processes less reliably; see `docs/security.md`. Defaults to false.
+        allow_new_privileges: Option<SpannedValue<bool>>,
         /// The `claude` program: a path, or a name to look up on `PATH`.
         claude_path: Option<ProgramPath>,
         /// Actions that follow the end of a job; described in `docs/hooks.md`.
@@ -284,6 +287,8 @@ pub struct AgentConfig {
     pub env: EnvVars,
     /// Names of the secret variables the agent receives.
     pub secrets: Vec<VarName>,
+    /// Its processes may gain privileges. They then lack the mark of agents.
+    pub allow_new_privileges: bool,
     pub hooks: AgentHooks,
     /// File that the agent writes for its hooks.
     pub metadata_file: Option<String>,
@@ -333,6 +338,7 @@ impl AgentConfig {
             })
             .collect();
         let hooks = AgentHooks::check(&keys.hooks, reader);
+        let allow_new_privileges = check_new_privileges(keys.allow_new_privileges.as_ref(), reader);
         let retry = RetryPolicy::check(&keys.retry, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let names_working_directory = keys.working_directory.is_some();
@@ -354,6 +360,7 @@ impl AgentConfig {
             checkout,
             schedules,
             mcp_servers,
+            allow_new_privileges,
             hooks,
             config_json: shown,
             retry,

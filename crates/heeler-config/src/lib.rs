@@ -75,8 +75,8 @@ pub use fleet::{
 };
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hooks::{
-    AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,
-    TimeoutDuration,
+    AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPermissions, HookPosition,
+    HookType, TimeoutDuration,
 };
 pub use id_syntax::IdParseError;
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};

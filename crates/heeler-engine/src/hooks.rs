@@ -111,7 +111,13 @@ pub(crate) fn execute_hook(
 ) -> Result<(), HookExecutionError> {
     match &hook.action {
         HookAction::Shell { command, timeout } => {
-            command_hook::run_command_hook(command, *timeout, context, around)
+            let hook = command_hook::CommandHook {
+                command,
+                timeout: *timeout,
+                permissions: &hook.permissions,
+                allow_new_privileges: hook.allow_new_privileges,
+            };
+            command_hook::run_command_hook(&hook, context, around)
         }
         HookAction::Webhook { url, method, headers, timeout } => {
             http_hook::call_webhook(url, *method, headers, *timeout, (context, around))

@@ -16,7 +16,7 @@ use heeler_config::{
 };
 pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
-use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits};
+use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
 use serde_json::Value as Json;
@@ -175,6 +175,10 @@ pub fn prepare_request(
             secrets,
             work,
             send_files_to: None,
+            authority: RunAuthority {
+                allow_new_privileges: agent.allow_new_privileges,
+                ..RunAuthority::default()
+            },
         },
     })
 }

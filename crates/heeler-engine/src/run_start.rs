@@ -21,6 +21,8 @@ use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::access::{AccessSecret, SecretGenerationError};
+use crate::capability;
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
@@ -66,6 +68,9 @@ pub enum RunStartError {
     /// The run directory cannot be written.
     #[error("cannot prepare the run's folder")]
     Disk(#[source] DiskError),
+    /// No secret can be generated.
+    #[error(transparent)]
+    Secret(#[from] SecretGenerationError),
     /// The runner cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -77,6 +82,8 @@ pub(crate) struct StartedRun {
     pub(crate) job: JobId,
     pub(crate) run: RunId,
     pub(crate) spec: RunSpec,
+    /// Secret of its capability.
+    secret: AccessSecret,
 }
 
 /// Session in which a run will start.
@@ -85,6 +92,8 @@ pub(crate) struct RunStartPlan {
     session: SessionPlan,
     /// The session that the request names or that its agent would continue.
     known: Option<Session>,
+    /// Secret of the run's capability.
+    secret: AccessSecret,
 }
 
 /// Chooses the session of a run. Changes nothing.
@@ -106,7 +115,7 @@ pub(crate) fn plan_run_start(
     session.log = session_log(db, dir, request, session.start.id())?;
     check_session_free(request, &session.start, known.as_ref())?;
     check_first_job(db, request, &session.start)?;
-    Ok(RunStartPlan { session, known })
+    Ok(RunStartPlan { session, known, secret: AccessSecret::new()? })
 }
 
 /// Records a planned run of a job.
@@ -118,19 +127,20 @@ pub(crate) fn record_run_start(
     plan: RunStartPlan,
     now: Timestamp,
 ) -> Result<StartedRun, DatabaseError> {
-    let RunStartPlan { session: plan, known } = plan;
+    let RunStartPlan { session: plan, known, secret } = plan;
     // All rows are in one transaction, so a crash leaves the whole start or nothing of it.
     mark_job_running(tx, job, request, &plan, now)?;
     // Attempts are numbered by record, not by time, which a clock change would disturb.
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
     tx.insert_run(&new_run(run, job, attempt, tx.epoch()?, now))?;
+    tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
     if let Some(known) = known {
         expire_session(tx, known, request, &plan.start, now)?;
     }
     mark_session_used(tx, request, &plan.start, now)?;
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
-    Ok(StartedRun { job: job.clone(), run, spec })
+    Ok(StartedRun { job: job.clone(), run, spec, secret })
 }
 
 /// Returns the ID of a new run.
@@ -153,7 +163,9 @@ pub(crate) fn launch_run(
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
-    let brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    let mut brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    capability::add_capability(&mut brief, begun.run, &begun.secret);
+    brief.authority.daemon_lock = Some(fleet.dir.lock());
     Ok(launch::start_runner(fleet, &folder, &brief)?)
 }
 

@@ -16,7 +16,10 @@ pub use control::{
     ControlEvent, ControlOperation, ControlReply, ControlReplyBody, ControlRequest, QuestionAnswer,
     RunState, SOCKET_NAME_LEN, socket_name,
 };
-pub use launch_spec::{AgentLaunchSpec, ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+pub use launch_spec::{
+    AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, McpServerSpec, RunAuthority,
+    RuntimeLaunchSpec,
+};
 pub use result::{
     AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,
     RunRecovery, RunResult, RunStartRecord, SessionEnd,

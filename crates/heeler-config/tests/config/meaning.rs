@@ -382,6 +382,12 @@ hooks:
                         command: "notify.sh",
                         timeout: Period(1s500ms),
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
                 Hook {
                     name: None,
@@ -398,6 +404,12 @@ hooks:
                         headers: {},
                         timeout: Period(5s),
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
             ],
             on_error: [
@@ -412,6 +424,12 @@ hooks:
                             "SLACK_BOT_TOKEN",
                         ),
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
             ],
         }

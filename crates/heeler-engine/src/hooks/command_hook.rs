@@ -11,10 +11,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{ConfigDuration, RuntimeType};
+use heeler_config::{ConfigDuration, HookPermissions, RuntimeType};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits, RunResult, RunSpec,
     RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
@@ -23,7 +23,9 @@ use heeler_transcript::{
 };
 
 use super::{HookExecutionContext, HookExecutionError};
+use crate::access::AccessSecret;
 use crate::cancel::kill_runner;
+use crate::capability::{self, ActiveHookGrant, HookGrant};
 use crate::fleet::EngineContext;
 use crate::launch;
 use crate::prepare::{environment, period_millis, real_folder};
@@ -47,13 +49,21 @@ const STDERR_CHARS_MAX: usize = 300;
 /// Maximum number of bytes read from `stderr.log`; the runner writes less.
 const STDERR_BYTES_MAX: u64 = 1 << 20;
 
+/// Settings of a command hook.
+pub(super) struct CommandHook<'h> {
+    pub(super) command: &'h str,
+    pub(super) timeout: ConfigDuration,
+    pub(super) permissions: &'h HookPermissions,
+    pub(super) allow_new_privileges: bool,
+}
+
 /// Runs the command, unless it already ran for this event.
 pub(super) fn run_command_hook(
-    command: &str,
-    timeout: ConfigDuration,
+    hook: &CommandHook<'_>,
     context: &HookContext,
     around: &HookExecutionContext<'_>,
 ) -> Result<(), HookExecutionError> {
+    let timeout = hook.timeout;
     // The id becomes a path, so it is checked like any foreign name.
     let event = validate_id(&context.event_id).map_err(|error| {
         HookExecutionError::Permanent(format!("its event has no usable id: {error}"))
@@ -67,8 +77,11 @@ pub(super) fn run_command_hook(
     }
     // What is left belongs to an interrupted run, and its processes have ended.
     remove_folder(&place)?;
-    let brief = shell.brief(command, context)?;
-    let folder = shell.prepare(context)?;
+    let mut brief = shell.brief(hook, context)?;
+    let run = RunId::mint((fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
+    // It ends with this function: a hook that outlives its daemon has no permissions.
+    let _granted = shell.grant(run, hook.permissions, context, &mut brief)?;
+    let folder = shell.prepare(run, context)?;
     let child = launch::start_runner(&fleet, &folder, &brief).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
@@ -150,9 +163,28 @@ impl ShellHookRun<'_> {
         Ok(())
     }
 
+    /// Gives the hook an identity of its own, with the permissions of its config.
+    fn grant(
+        &self,
+        run: RunId,
+        permissions: &HookPermissions,
+        context: &HookContext,
+        brief: &mut AgentLaunchSpec,
+    ) -> Result<ActiveHookGrant, HookExecutionError> {
+        let secret = AccessSecret::new().map_err(transient_error)?;
+        capability::add_capability(brief, run, &secret);
+        let grant = HookGrant {
+            hash: capability::capability_hash(run, &secret),
+            agent: self.execution.agent.name.clone(),
+            job: context.job.id.clone(),
+            permissions: permissions.clone(),
+        };
+        Ok(self.fleet.hook_grants.grant(run, grant))
+    }
+
     fn brief(
         &self,
-        command: &str,
+        hook: &CommandHook<'_>,
         context: &HookContext,
     ) -> Result<AgentLaunchSpec, HookExecutionError> {
         let given =
@@ -166,14 +198,21 @@ impl ShellHookRun<'_> {
             prompt: serde_json::to_string(context).expect("a context has only text keys"),
             env: given.env,
             secrets: given.secrets,
-            work: RuntimeLaunchSpec::Command { command: command.to_owned() },
+            work: RuntimeLaunchSpec::Command { command: hook.command.to_owned() },
             send_files_to: None,
+            authority: RunAuthority {
+                daemon_lock: Some(self.fleet.dir.lock()),
+                allow_new_privileges: hook.allow_new_privileges,
+            },
         })
     }
 
     /// Creates the run directory with its spec.
-    fn prepare(&self, context: &HookContext) -> Result<Utf8PathBuf, HookExecutionError> {
-        let run = RunId::mint((self.fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
+    fn prepare(
+        &self,
+        run: RunId,
+        context: &HookContext,
+    ) -> Result<Utf8PathBuf, HookExecutionError> {
         let folder = self.event_folder.join("runs").join(run.to_string());
         let spec = self.spec(run, context)?;
         let spec = serde_json::to_vec_pretty(&spec).expect("a spec is JSON");

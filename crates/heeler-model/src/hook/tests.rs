@@ -40,7 +40,15 @@ fn bad() -> HookContext {
 fn hook(name: &str) -> Hook {
     let action = HookAction::Shell { command: "true".to_owned(), timeout: "1s".parse().unwrap() };
     let name = Some(name.to_owned());
-    Hook { name, continue_on_error: true, on_events: None, when: None, action }
+    Hook {
+        name,
+        continue_on_error: true,
+        on_events: None,
+        when: None,
+        action,
+        permissions: heeler_config::HookPermissions::default(),
+        allow_new_privileges: false,
+    }
 }
 
 /// Returns the names of the selected hooks, in order.

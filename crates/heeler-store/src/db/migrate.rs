@@ -19,6 +19,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("workflows", include_str!("../../migrations/005_workflows.sql")),
     ("access", include_str!("../../migrations/006_access.sql")),
     ("requests", include_str!("../../migrations/007_requests.sql")),
+    ("capabilities", include_str!("../../migrations/008_capabilities.sql")),
 ];
 
 /// The schema version of this build.

@@ -25,6 +25,10 @@ sql! {
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
     IDS = "SELECT id FROM runs";
     RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
+    // The secret of a run that has ended identifies nobody.
+    CAPABILITY = "SELECT capability FROM runs WHERE id = ?1 AND committed = 0 \
+        AND capability IS NOT NULL";
+    SET_CAPABILITY = "UPDATE runs SET capability = ?2 WHERE id = ?1";
     SET_SPENT = "UPDATE runs SET spent = ?2 WHERE id = ?1";
     SPENT_BY_JOB = "SELECT COALESCE(SUM(spent), 0) FROM runs WHERE job_id = ?1";
     SET_RESULT = "UPDATE runs SET result = ?2 WHERE id = ?1";
@@ -112,6 +116,14 @@ impl StateDatabase {
         })
     }
 
+    /// Returns the hash of the secret with which processes of an uncommitted run identify
+    /// themselves.
+    pub fn run_capability(&self, id: RunId) -> Result<Option<String>, DatabaseError> {
+        query_first(&self.conn, CAPABILITY, [id.to_string()], "read a run's capability", |row| {
+            ColumnReader::new("runs", row).get()
+        })
+    }
+
     /// Returns the amount spent by the runs of a job, in millionths of a dollar.
     pub fn spent_by_job(&self, job: &JobId) -> Result<i64, DatabaseError> {
         let spent =
@@ -162,6 +174,15 @@ pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, Databas
 
 pub(crate) fn set_spent(conn: &Connection, id: RunId, micros: i64) -> Result<(), DatabaseError> {
     execute(conn, SET_SPENT, params![id.to_string(), micros], "write a run's spending").map(|_| ())
+}
+
+pub(crate) fn set_capability(
+    conn: &Connection,
+    id: RunId,
+    hash: &str,
+) -> Result<(), DatabaseError> {
+    let values = params![id.to_string(), hash];
+    execute(conn, SET_CAPABILITY, values, "write a run's capability").map(|_| ())
 }
 
 pub(crate) fn set_result(

@@ -23,7 +23,8 @@ fn released_migrations_are_never_edited() {
         sessions 423a4084bac48eb5
         workflows f8dd475352e4d163
         access 1cae617738503274
-        requests 6cf967832869dfca"#]]
+        requests 6cf967832869dfca
+        capabilities 34ebf52f63b08ec2"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
