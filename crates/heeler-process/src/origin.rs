@@ -5,7 +5,7 @@
 //! its environment, by executing another program or by ending its runner. While the runner lives, it
 //! is also an ancestor of every process of its agent.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
@@ -147,7 +147,7 @@ fn is_heeler_program(pid: u32, user: u32) -> bool {
     }
 }
 
-fn is_heeler_path(path: &PathBuf) -> bool {
+fn is_heeler_path(path: &Path) -> bool {
     // The kernel appends ` (deleted)` to a program that was replaced by an update.
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     name.trim_start_matches('.').starts_with(HEELER_PROGRAM_PREFIX)
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn programs_of_heeler_have_its_name() {
-        let is = |path: &str| is_heeler_path(&PathBuf::from(path));
+        let is = |path: &str| is_heeler_path(Path::new(path));
         assert!(is("/usr/bin/heeler") && is("/x/heeler (deleted)") && is("/nix/.heeler-wrapped"));
         assert!(!is("/usr/bin/socat") && !is("/heeler/bin/curl") && !is("/"));
     }
