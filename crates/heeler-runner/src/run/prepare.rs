@@ -131,9 +131,13 @@ pub(super) async fn prepare_run(
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    let mut tree = ProcessTree::claim(spec.run);
-    tree.set_new_privileges(host.brief.authority.allow_new_privileges);
-    Ok(PreparedRun { run, tree, bridge, first })
+    Ok(PreparedRun { run, tree: claim_tree(executor), bridge, first })
+}
+
+fn claim_tree(executor: &RunExecutor<'_>) -> ProcessTree {
+    let mut tree = ProcessTree::claim(executor.spec.run);
+    tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
+    tree
 }
 
 fn log_options(executor: &RunExecutor<'_>) -> TranscriptWriterOptions {
