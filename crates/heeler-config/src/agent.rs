@@ -15,7 +15,7 @@ use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::duration::ConfigDuration;
 use crate::fleet_secrets::FleetSecrets;
-use crate::hooks::{AgentHooks, HooksKeys};
+use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
 use crate::reader::ConfigReader;
@@ -130,6 +130,9 @@ section! {
         /// Names of environment variables that the agent receives. Heeler removes their values from
         /// everything it writes.
         secrets: Vec<VarName>,
+        /// Let the agent execute programs that gain privileges, such as `sudo`. Heeler then recognizes
+        /// its processes less reliably; see `docs/security.md`. Defaults to false.
+        allow_new_privileges: Option<SpannedValue<bool>>,
         /// The `claude` program: a path, or a name to look up on `PATH`.
         claude_path: Option<ProgramPath>,
         /// Actions that follow the end of a job; described in `docs/hooks.md`.
@@ -293,6 +296,8 @@ pub struct AgentConfig {
     pub secrets: Vec<VarName>,
     /// Secrets of the whole fleet, which the agent may find in files.
     pub fleet_secrets: FleetSecrets,
+    /// Its processes may gain privileges. They then lack the mark of agents.
+    pub allow_new_privileges: bool,
     pub hooks: AgentHooks,
     /// File that the agent writes for its hooks.
     pub metadata_file: Option<String>,
@@ -343,6 +348,7 @@ impl AgentConfig {
             })
             .collect();
         let hooks = AgentHooks::check(&keys.hooks, reader);
+        let allow_new_privileges = check_new_privileges(keys.allow_new_privileges.as_ref(), reader);
         let retry = RetryPolicy::check(&keys.retry, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
         let names_working_directory = keys.working_directory.is_some();
@@ -364,6 +370,7 @@ impl AgentConfig {
             checkout,
             schedules,
             mcp_servers,
+            allow_new_privileges,
             hooks,
             config_json: shown,
             retry,

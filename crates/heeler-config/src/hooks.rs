@@ -8,7 +8,9 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use crate::AgentName;
 use crate::duration::ConfigDuration;
+use crate::policy::AgentRef;
 use crate::reader::{ConfigDialect, ConfigReader, SourceSpan};
 use crate::shape::{ValueShape, section};
 use crate::value::{
@@ -125,7 +127,34 @@ section! {
         /// Environment variable that holds the bot token (discord, slack). Defaults to
         /// `DISCORD_BOT_TOKEN` or `SLACK_BOT_TOKEN`.
         bot_token_env: Option<SpannedValue<VarName>>,
+        /// Commands of Heeler that the hook may use (shell). Defaults to none.
+        allow: Option<SpannedValue<HookAllowKeys>>,
+        /// Let the command execute programs that gain privileges, such as `sudo` (shell). Heeler then
+        /// recognizes its processes less reliably; see `docs/hooks.md`.
+        allow_new_privileges: Option<SpannedValue<bool>>,
     }
+}
+
+section! {
+    /// Commands of Heeler that a hook may use.
+    pub(crate) struct HookAllowKeys ("allow") {
+        /// Agents for which it may start jobs, by name in this fleet or by qualified name.
+        trigger: Vec<SpannedValue<AgentRef>>,
+        /// It may cancel jobs.
+        cancel: bool = "false",
+        /// It may send messages to the agents of running jobs.
+        message: bool = "false",
+    }
+}
+
+/// Commands of Heeler that a hook may use. The default allows none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HookPermissions {
+    /// Agents for which it may start jobs.
+    pub trigger: Vec<AgentName>,
+    pub cancel: bool,
+    /// It may send messages to the agents of running jobs.
+    pub message: bool,
 }
 
 /// Checked hooks of an agent.
@@ -187,6 +216,9 @@ pub struct Hook {
     /// Path into the hook's context that must be true.
     pub when: Option<String>,
     pub action: HookAction,
+    pub permissions: HookPermissions,
+    /// Its processes may gain privileges. They then lack the mark of agents and hooks.
+    pub allow_new_privileges: bool,
 }
 
 /// Action of a hook with its settings.
@@ -249,6 +281,14 @@ impl Hook {
             &keys.bot_token_env,
             &[HookType::Discord, HookType::Slack],
         );
+        needs.check_allowed_for("allow", &keys.allow, &[HookType::Shell]);
+        needs.check_allowed_for(
+            "allow_new_privileges",
+            &keys.allow_new_privileges,
+            &[HookType::Shell],
+        );
+        let allow_new_privileges =
+            check_new_privileges(keys.allow_new_privileges.as_ref(), needs.reader);
         let action = match keys.kind {
             HookType::Shell => HookAction::Shell {
                 command: needs.require_key("command", &keys.command)?.0,
@@ -276,8 +316,54 @@ impl Hook {
             on_events: keys.on_events.clone(),
             when: keys.when.clone(),
             action,
+            permissions: HookPermissions::new(keys.allow.as_ref().map(|allow| &allow.value)),
+            allow_new_privileges,
         })
     }
+}
+
+impl HookPermissions {
+    /// Returns the permissions without agents, which are resolved when all agents are loaded: see
+    /// [`AgentHooks::resolve_permissions`].
+    fn new(keys: Option<&HookAllowKeys>) -> HookPermissions {
+        let (cancel, message) = keys.map_or((false, false), |keys| (keys.cancel, keys.message));
+        HookPermissions { trigger: Vec::new(), cancel, message }
+    }
+}
+
+impl AgentHooks {
+    /// Resolves the agents for which hooks may start jobs. The hooks were checked without a fault, so
+    /// both lists have the same order.
+    pub(crate) fn resolve_permissions(
+        &mut self,
+        keys: &HooksKeys,
+        mut resolve: impl FnMut(&[SpannedValue<AgentRef>]) -> Vec<AgentName>,
+    ) {
+        let lists = [(&mut self.after_run, &keys.after_run), (&mut self.on_error, &keys.on_error)];
+        for (hooks, written) in lists {
+            for (hook, written) in hooks.iter_mut().zip(written) {
+                if let Some(allow) = &written.value.allow {
+                    hook.permissions.trigger = resolve(&allow.value.trigger);
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if new privileges are allowed, and warns of what that costs.
+pub(crate) fn check_new_privileges(
+    key: Option<&SpannedValue<bool>>,
+    reader: &mut ConfigReader,
+) -> bool {
+    let Some(SpannedValue { value: true, at, .. }) = key else { return false };
+    let message =
+        "with `allow_new_privileges`, a process that outlives its run may count as a person"
+            .to_owned();
+    reader
+        .warn(*at, message)
+        .expected("needed only for programs such as `sudo`")
+        .help("run what needs privileges outside of the agent");
+    true
 }
 
 fn timeout_or_default(keys: &HookKeys, default: &str) -> ConfigDuration {

@@ -79,8 +79,8 @@ pub use fleet_secrets::FleetSecrets;
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hook_command::{HookProgram, hook_programs, quote_shell_word};
 pub use hooks::{
-    AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPosition, HookType,
-    TimeoutDuration,
+    AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPermissions, HookPosition,
+    HookType, TimeoutDuration,
 };
 pub use id_syntax::IdParseError;
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};

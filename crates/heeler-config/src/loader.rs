@@ -14,6 +14,7 @@ use crate::agent::{AgentConfig, AgentKeys, AgentSource};
 use crate::docker::FLEET_ONLY_KEYS;
 use crate::fault::ConfigFaults;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
+use crate::hooks::HooksKeys;
 use crate::interpolate::interpolate;
 use crate::loaded_config::LoadedConfig;
 use crate::names::LocalName;
@@ -62,6 +63,7 @@ pub fn load(
         agents: Vec::new(),
         names: HashSet::new(),
         spawns: Vec::new(),
+        hooks: Vec::new(),
         workflow_agent: None,
         members_left: MEMBERS_MAX,
         bytes_left: LOAD_BYTES_MAX,
@@ -105,6 +107,8 @@ struct ConfigLoader<'a> {
     /// Agents that restrict which agents they may start: index in `agents`, fleet, and the names as
     /// written.
     spawns: Vec<(usize, String, Vec<SpannedValue<AgentRef>>)>,
+    /// Hooks as written, by index of the agent, with its fleet.
+    hooks: Vec<(usize, String, HooksKeys)>,
     /// Default agent of workflows, as named by the root fleet.
     workflow_agent: Option<SpannedValue<AgentRef>>,
     members_left: usize,
@@ -309,6 +313,7 @@ impl ConfigLoader<'_> {
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
         let (script, spawn) = (keys.script.clone(), keys.spawn.agents.clone());
+        let hooks = keys.hooks.clone();
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
         // After the check, which tells whether the agent is scripted at all.
         self.load_script(&mut agent, script)?;
@@ -320,6 +325,7 @@ impl ConfigLoader<'_> {
             // The names can be resolved only when all agents are known.
             self.spawns.push((self.agents.len(), place.path.clone(), spawn));
         }
+        self.hooks.push((self.agents.len(), place.path.clone(), hooks));
         self.agents.push(agent);
         Some(())
     }
@@ -333,6 +339,13 @@ impl ConfigLoader<'_> {
         for (agent, fleet, written) in std::mem::take(&mut self.spawns) {
             let found = policy::resolve_agents(&written, &fleet, &self.names, &mut self.reader);
             self.agents[agent].spawn.agents = Some(found);
+        }
+        for (agent, fleet, written) in std::mem::take(&mut self.hooks) {
+            let (names, reader) = (&self.names, &mut self.reader);
+            let hooks = &mut self.agents[agent].hooks;
+            hooks.resolve_permissions(&written, |agents| {
+                policy::resolve_agents(agents, &fleet, names, reader)
+            });
         }
         if let (Some(written), Some(root)) = (self.workflow_agent.take(), self.fleets.first_mut()) {
             let found = policy::resolve_agents(&[written], "", &self.names, &mut self.reader);

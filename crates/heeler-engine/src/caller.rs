@@ -1,16 +1,13 @@
-//! Identity of the process behind a request: a person, or a process of a run.
+//! Identity behind a request: a person, a run, a hook, or nobody.
 //!
-//! A runner is an ancestor of every process that its agent starts, so walking up the process tree
-//! leads to the runner, regardless of the process's environment. An agent can start a process that
-//! looks like another run's runner, but only below its own: of all runners found, the topmost one
-//! counts. An agent that makes another service start the process (a service manager, cron) evades
-//! this check. Hooks also run under runners, but count as people's: they follow the config.
+//! Processes of runs and hooks identify themselves by a capability. A person is recognized by the
+//! kernel's facts about the process that connected, or by a token. Whoever is neither has no
+//! authority. An agent that makes another service start the process (a service manager, cron, a
+//! container engine) evades the facts. Start at [`PeerIdentity::caller`].
 
 use camino::Utf8Path;
 use heeler_model::RunId;
-
-/// Maximum number of ancestors to inspect. A caller with more is [`Caller::Unknown`].
-const ANCESTORS_MAX: usize = 256;
+use heeler_process::ProcessOrigin;
 
 /// Identity behind a request to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,110 +16,139 @@ pub enum Caller {
     Person,
     /// A process of a run.
     Run(RunId),
-    /// A process that cannot be inspected: it has already ended, or is hidden.
+    /// A process of a command hook, by the run that executes it.
+    Hook(RunId),
+    /// Nobody: a process of an agent without a capability, another program without a token, or a
+    /// process that cannot be inspected. It may change nothing.
     Unknown,
 }
 
-impl Caller {
-    /// Identifies a process that sent a request to this daemon.
-    pub fn from_process(pid: u32) -> Caller {
-        Caller::from_ancestors(pid, std::process::id(), inspect_process)
+/// Facts about the process at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerIdentity {
+    standing: PeerStanding,
+    /// Run of the process's topmost runner, be it of an agent or of a hook.
+    runner: Option<RunId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PeerStanding {
+    /// Heeler, outside of all agents.
+    HeelerProgram,
+    /// Another program outside of all agents.
+    OtherProgram,
+    /// A process of an agent or hook, or one that cannot be inspected.
+    Untrusted,
+}
+
+impl PeerIdentity {
+    /// Facts about a process that cannot be inspected.
+    pub const UNTRUSTED: PeerIdentity =
+        PeerIdentity { standing: PeerStanding::Untrusted, runner: None };
+
+    /// Inspects a process of a user. Must be called as early as possible, because the PID of a
+    /// process that has ended may be reused.
+    pub fn of_process(pid: u32, user: u32) -> PeerIdentity {
+        ProcessOrigin::inspect(pid, user)
+            .map_or(PeerIdentity::UNTRUSTED, |origin| PeerIdentity::from_origin(&origin))
     }
 
-    /// Identifies a process by its ancestors, up to the daemon or the first process. Ancestors of
-    /// the daemon do not count: the daemon may itself run in an agent of another fleet.
-    fn from_ancestors(
-        pid: u32,
-        daemon: u32,
-        look: impl Fn(u32) -> Option<(Option<RunId>, u32)>,
-    ) -> Caller {
-        let (mut pid, mut found) = (pid, Caller::Person);
-        for _ in 0..ANCESTORS_MAX {
-            // A process that cannot be inspected gets no rights, because it may belong to an agent.
-            let Some((run, parent)) = look(pid) else { return Caller::Unknown };
-            // A runner further up replaces one below it, which an agent may have faked.
-            found = run.map_or(found, Caller::Run);
-            // The walk ends at the first process, which adopts orphans, and at this daemon.
-            if matches!(parent, 0 | 1) || parent == daemon {
-                return found;
-            }
-            pid = parent;
+    fn from_origin(origin: &ProcessOrigin) -> PeerIdentity {
+        let standing = match (origin.is_free_of_agents(), origin.is_heeler) {
+            (true, true) => PeerStanding::HeelerProgram,
+            (true, false) => PeerStanding::OtherProgram,
+            (false, _) => PeerStanding::Untrusted,
+        };
+        let run = |dir: &Utf8Path| dir.file_name()?.parse().ok();
+        PeerIdentity { standing, runner: origin.runner_dir.as_deref().and_then(run) }
+    }
+
+    /// Returns the caller behind a request without a credential, on a socket that only this user and
+    /// root can reach.
+    pub fn caller(self) -> Caller {
+        match self.standing {
+            PeerStanding::HeelerProgram => Caller::Person,
+            PeerStanding::OtherProgram | PeerStanding::Untrusted => Caller::Unknown,
         }
-        Caller::Unknown
     }
-}
 
-/// Returns the run if the process is a runner, and the process's parent.
-fn inspect_process(pid: u32) -> Option<(Option<RunId>, u32)> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let line = String::from_utf8_lossy(&line);
-    // The first argument is the program's path, which says nothing.
-    let mut arguments = line.split('\0').skip(1);
-    let is_runner = arguments.next() == Some("runner");
-    let run = arguments.find_map(|argument| run_of_folder(Utf8Path::new(argument)));
-    // Read the parent last: this fails if the process has ended in the meantime.
-    Some((run.filter(|_| is_runner), parent_pid(pid)?))
-}
+    /// Returns the caller behind a request with a valid token or login of a person. An agent may have
+    /// found the token, so it counts only outside of agents.
+    pub fn caller_with_token(self) -> Caller {
+        match self.standing {
+            PeerStanding::HeelerProgram | PeerStanding::OtherProgram => Caller::Person,
+            PeerStanding::Untrusted => Caller::Unknown,
+        }
+    }
 
-/// Returns the run of a run directory, unless it belongs to a hook.
-fn run_of_folder(folder: &Utf8Path) -> Option<RunId> {
-    let run = folder.file_name()?.parse().ok()?;
-    let is_hook = folder.ancestors().nth(3).and_then(Utf8Path::file_name) == Some("hooks");
-    (!is_hook).then_some(run)
-}
+    /// Returns the caller behind a request with a valid capability. A process below the runner of
+    /// one run cannot use the capability of another.
+    pub fn caller_with_capability(self, holder: Caller) -> Caller {
+        match (holder, self.runner) {
+            (Caller::Run(run) | Caller::Hook(run), Some(runner)) if run != runner => {
+                Caller::Unknown
+            }
+            _ => holder,
+        }
+    }
 
-fn parent_pid(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The process name comes first, in parentheses, and may contain any character.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok()
+    /// Returns the less trusted of two processes that share a connection.
+    #[must_use]
+    pub fn least_trusted(self, other: PeerIdentity) -> PeerIdentity {
+        let rank = |peer: &PeerIdentity| match peer.standing {
+            PeerStanding::Untrusted => 0,
+            PeerStanding::OtherProgram => 1,
+            PeerStanding::HeelerProgram => 2,
+        };
+        if rank(&other) < rank(&self) { other } else { self }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn whoever_cannot_be_looked_at_is_unknown() {
-        assert_eq!(Caller::from_process(std::process::id()), Caller::Person);
-        assert_eq!(Caller::from_process(u32::MAX), Caller::Unknown);
+    fn run(number: u8) -> RunId {
+        RunId::mint(jiff::Timestamp::UNIX_EPOCH, [number; 10])
+    }
+
+    fn peer(is_marked: bool, runner: Option<RunId>, is_heeler: bool) -> PeerIdentity {
+        let runner_dir = runner.map(|run| format!("/f/.heeler/runs/{run}").into());
+        PeerIdentity::from_origin(&ProcessOrigin { is_marked, runner_dir, is_heeler })
     }
 
     #[test]
-    fn whoever_looks_like_the_runner_of_another_run_is_still_of_its_own() {
-        let run = |number| RunId::mint(jiff::Timestamp::UNIX_EPOCH, [number; 10]);
-        // 7 is the daemon; 5 was started by a person, 6 runs in an agent of another fleet.
-        let look = |pid| match pid {
-            20 => Some((None, 11)),
-            11 => Some((Some(run(2)), 10)),
-            10 => Some((Some(run(1)), 7)),
-            7 => Some((None, 6)),
-            6 => Some((Some(run(9)), 1)),
-            5 => Some((None, 1)),
-            30 => Some((None, 30)),
-            _ => None,
-        };
-        let of = |pid, daemon| Caller::from_ancestors(pid, daemon, look);
-        assert_eq!(of(20, 7), Caller::Run(run(1)), "what it made itself does not count");
-        assert_eq!(of(10, 7), Caller::Run(run(1)));
-        assert_eq!(of(20, 99), Caller::Run(run(9)), "to the daemon of the outer fleet");
-        assert_eq!((of(5, 7), of(8, 7), of(30, 7)), {
-            (Caller::Person, Caller::Unknown, Caller::Unknown)
-        });
+    fn only_heeler_outside_of_agents_is_a_person_without_a_token() {
+        assert_eq!(peer(false, None, true).caller(), Caller::Person);
+        let others = [
+            peer(false, None, false),
+            peer(true, None, true),
+            peer(false, Some(run(1)), true),
+            PeerIdentity::UNTRUSTED,
+        ];
+        assert!(others.iter().all(|other| other.caller() == Caller::Unknown));
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(PeerIdentity::of_process(u32::MAX, user), PeerIdentity::UNTRUSTED);
+        assert_eq!(PeerIdentity::of_process(std::process::id(), user).caller(), Caller::Person);
     }
 
     #[test]
-    fn the_way_up_leads_to_the_parent() {
-        let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
-        assert_eq!(parent_pid(std::process::id()), own);
+    fn a_token_counts_outside_of_agents() {
+        assert_eq!(peer(false, None, false).caller_with_token(), Caller::Person);
+        assert_eq!(peer(true, None, false).caller_with_token(), Caller::Unknown);
+        assert_eq!(peer(false, Some(run(1)), false).caller_with_token(), Caller::Unknown);
+        let shared = peer(false, None, true).least_trusted(peer(true, None, true));
+        assert_eq!(shared.caller_with_token(), Caller::Unknown);
     }
 
     #[test]
-    fn a_hook_is_no_run_of_an_agent() {
-        let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
-        let of = |folder: String| run_of_folder(Utf8Path::new(&folder)).map(|run| run.to_string());
-        assert_eq!(of(format!("/f/.heeler/runs/{run}")).as_deref(), Some(run));
-        assert_eq!(of(format!("/f/.heeler/hooks/job.0/runs/{run}")), None);
-        assert_eq!(of("/f/.heeler/runs".to_owned()), None);
+    fn a_capability_counts_only_below_its_own_runner() {
+        let of = |peer: PeerIdentity| peer.caller_with_capability(Caller::Run(run(1)));
+        assert_eq!(of(peer(true, Some(run(1)), true)), Caller::Run(run(1)));
+        assert_eq!(of(peer(true, None, true)), Caller::Run(run(1)));
+        assert_eq!(of(peer(false, None, true)), Caller::Run(run(1)), "never more than the run");
+        assert_eq!(of(peer(true, Some(run(2)), true)), Caller::Unknown);
+        let hook = peer(true, Some(run(2)), true).caller_with_capability(Caller::Hook(run(1)));
+        assert_eq!(hook, Caller::Unknown);
     }
 }

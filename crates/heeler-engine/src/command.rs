@@ -116,6 +116,29 @@ pub enum DaemonCommand {
     Status,
 }
 
+impl DaemonCommand {
+    /// Replaces the requester that the command names. What a client claims does not count.
+    pub fn set_requester(&mut self, name: &str) {
+        match self {
+            DaemonCommand::Cancel { by, .. }
+            | DaemonCommand::Say { by, .. }
+            | DaemonCommand::Resume { by, .. }
+            | DaemonCommand::Retry { by, .. }
+            | DaemonCommand::Schedule { by, .. }
+            | DaemonCommand::Agent { by, .. }
+            | DaemonCommand::Session { by, .. }
+            | DaemonCommand::Workflow { by, .. }
+            | DaemonCommand::Approval { by, .. }
+            | DaemonCommand::Access { by, .. } => name.clone_into(by),
+            DaemonCommand::Trigger(_)
+            | DaemonCommand::Webhook(_)
+            | DaemonCommand::Reload
+            | DaemonCommand::Stop(_)
+            | DaemonCommand::Status => {}
+        }
+    }
+}
+
 /// Call of a schedule of type `webhook`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WebhookCall {

@@ -109,7 +109,7 @@ impl Daemon {
             board.fleet.hold_queue();
         }
         drop(reader);
-        let (handle, inputs) = DaemonHandle::channel();
+        let (handle, inputs) = DaemonHandle::channel(fleet.hook_grants.clone());
         let inbox = handle.clone();
         let done = move |outcome| {
             // If the dispatcher has stopped, the effect stays recorded and the next daemon executes

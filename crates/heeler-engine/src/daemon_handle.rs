@@ -4,7 +4,10 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use heeler_model::RunId;
+
 use crate::caller::Caller;
+use crate::capability::HookGrants;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DispatcherStoppedError, IdempotencyKey, PendingReply, ReplyCallback,
@@ -19,13 +22,14 @@ pub(crate) const INPUTS_MAX: usize = 1024;
 pub struct DaemonHandle {
     inputs: SyncSender<DispatchInput>,
     caller: Caller,
+    hook_grants: HookGrants,
 }
 
 impl DaemonHandle {
     /// Creates a handle and the receiver for the dispatcher.
-    pub(crate) fn channel() -> (DaemonHandle, Receiver<DispatchInput>) {
-        let (sender, receiver) = sync_channel(INPUTS_MAX);
-        (DaemonHandle { inputs: sender, caller: Caller::Person }, receiver)
+    pub(crate) fn channel(hook_grants: HookGrants) -> (DaemonHandle, Receiver<DispatchInput>) {
+        let (inputs, receiver) = sync_channel(INPUTS_MAX);
+        (DaemonHandle { inputs, caller: Caller::Person, hook_grants }, receiver)
     }
 
     /// Creates a handle that passes every command to a function on a separate thread, which ends
@@ -34,7 +38,7 @@ impl DaemonHandle {
     pub fn scripted(
         mut each: impl FnMut(DaemonCommand, ReplyCallback) + Send + 'static,
     ) -> DaemonHandle {
-        let (handle, inputs) = DaemonHandle::channel();
+        let (handle, inputs) = DaemonHandle::channel(HookGrants::default());
         std::thread::spawn(move || {
             for input in inputs {
                 if let DispatchInput::Command { command, pending: owed, .. } = input {
@@ -49,6 +53,11 @@ impl DaemonHandle {
     /// it may not control the fleet that runs it.
     pub fn with_caller(&self, by: Caller) -> DaemonHandle {
         DaemonHandle { caller: by, ..self.clone() }
+    }
+
+    /// Returns true if a text is the capability of a hook that the daemon executes.
+    pub fn is_hook_capability(&self, run: RunId, text: &str) -> bool {
+        self.hook_grants.is_capability(run, text)
     }
 
     /// Sends a command. Blocks while the dispatcher's input channel is full.
@@ -154,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_dispatcher_that_ends_refuses_what_it_did_not_answer() {
-        let (handle, inputs) = DaemonHandle::channel();
+        let (handle, inputs) = DaemonHandle::channel(HookGrants::default());
         let ending = std::thread::spawn(move || drop(inputs.recv()));
         assert_eq!(handle.send_and_wait(DaemonCommand::Reload), Err(DispatcherStoppedError.into()));
         ending.join().unwrap();

@@ -16,6 +16,7 @@ mod deferred_work;
 mod dispatcher;
 mod dispatcher_state;
 mod event;
+mod hook_authorization;
 mod idempotency;
 mod run_exits;
 mod schedules;

@@ -11,6 +11,8 @@ use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::capability::HookGrants;
+
 /// Poll interval while the state directory is being restored. Waiting for other writers is part of
 /// opening.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -25,6 +27,8 @@ pub struct EngineContext {
     pub env: Vec<(String, String)>,
     /// Returns the current time.
     pub now: fn() -> Timestamp,
+    /// Permissions of the hooks that this process executes.
+    pub hook_grants: HookGrants,
 }
 
 /// Failure to open the state directory for writing.

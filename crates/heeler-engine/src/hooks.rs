@@ -112,8 +112,14 @@ pub(crate) fn execute_hook(
 ) -> Result<(), HookExecutionError> {
     match &hook.action {
         HookAction::Shell { command, timeout, folder } => {
-            let command = command_hook::ShellHookCommand { command, folder, timeout: *timeout };
-            command_hook::run_command_hook(&command, context, around)
+            let hook = command_hook::CommandHook {
+                command,
+                folder,
+                timeout: *timeout,
+                permissions: &hook.permissions,
+                allow_new_privileges: hook.allow_new_privileges,
+            };
+            command_hook::run_command_hook(&hook, context, around)
         }
         HookAction::Webhook { url, method, headers, timeout } => {
             http_hook::call_webhook(url, *method, headers, *timeout, (context, around))

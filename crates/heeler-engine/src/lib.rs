@@ -9,6 +9,7 @@ mod access;
 mod approvals;
 mod caller;
 mod cancel;
+mod capability;
 mod checkout;
 mod command;
 mod commit;
@@ -52,7 +53,8 @@ pub use access::{
     AccessOperation, AccessSecret, ApiTokenError, LOGIN_LIFETIME, LOGINS_MAX, LoginMethod,
     SecretGenerationError, TOKENS_MAX, has_remote_access,
 };
-pub use caller::Caller;
+pub use caller::{Caller, PeerIdentity};
+pub use capability::{HookGrants, run_of_capability};
 pub use checkout::{CheckoutError, ensure_checkout};
 pub use command::{
     AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,

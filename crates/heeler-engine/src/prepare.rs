@@ -17,7 +17,9 @@ use heeler_config::{
 };
 pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
-use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RuntimeLaunchSpec};
+use heeler_model::run::{
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
+};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
 use indexmap::IndexMap;
@@ -201,6 +203,10 @@ pub fn prepare_request(
             shared_secrets,
             work,
             send_files_to: None,
+            authority: RunAuthority {
+                allow_new_privileges: agent.allow_new_privileges,
+                ..RunAuthority::default()
+            },
         },
     })
 }

@@ -24,6 +24,8 @@ use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::access::{AccessSecret, SecretGenerationError};
+use crate::capability;
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
@@ -69,6 +71,9 @@ pub enum RunStartError {
     /// The run directory cannot be written.
     #[error("cannot prepare the run's folder")]
     Disk(#[source] DiskError),
+    /// No secret can be generated.
+    #[error(transparent)]
+    Secret(#[from] SecretGenerationError),
     /// The runner cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
@@ -82,6 +87,8 @@ pub(crate) struct StartedRun {
     pub(crate) spec: RunSpec,
     /// Signs the result. It exists only here and in the runner.
     pub(crate) result_key: Option<ResultSigningKey>,
+    /// Secret of its capability.
+    secret: AccessSecret,
 }
 
 /// Session in which a run will start.
@@ -90,6 +97,8 @@ pub(crate) struct RunStartPlan {
     session: SessionPlan,
     /// The session that the request names or that its agent would continue.
     known: Option<Session>,
+    /// Secret of the run's capability.
+    secret: AccessSecret,
 }
 
 /// Chooses the session of a run. Changes nothing.
@@ -111,7 +120,7 @@ pub(crate) fn plan_run_start(
     session.log = session_log(db, dir, request, session.start.id())?;
     check_session_free(request, &session.start, known.as_ref())?;
     check_first_job(db, request, &session.start)?;
-    Ok(RunStartPlan { session, known })
+    Ok(RunStartPlan { session, known, secret: AccessSecret::new()? })
 }
 
 /// Records a planned run of a job.
@@ -123,7 +132,7 @@ pub(crate) fn record_run_start(
     plan: RunStartPlan,
     now: Timestamp,
 ) -> Result<StartedRun, DatabaseError> {
-    let RunStartPlan { session: plan, known } = plan;
+    let RunStartPlan { session: plan, known, secret } = plan;
     // All rows are in one transaction, so a crash leaves the whole start or nothing of it.
     mark_job_running(tx, job, request, &plan, now)?;
     // Attempts are numbered by record, not by time, which a clock change would disturb.
@@ -134,13 +143,14 @@ pub(crate) fn record_run_start(
         result_key: result_key.as_ref().map(ResultSigningKey::public_key),
         ..new_run(run, job, attempt, tx.epoch()?, now)
     })?;
+    tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
     if let Some(known) = known {
         expire_session(tx, known, request, &plan.start, now)?;
     }
     mark_session_used(tx, request, &plan.start, now)?;
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
-    Ok(StartedRun { job: job.clone(), run, spec, result_key })
+    Ok(StartedRun { job: job.clone(), run, spec, result_key, secret })
 }
 
 /// Returns the ID of a new run.
@@ -181,7 +191,9 @@ pub(crate) fn launch_run(
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
-    let brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    let mut brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    capability::add_capability(&mut brief, begun.run, &begun.secret);
+    brief.authority.daemon_lock = Some(fleet.dir.lock());
     let input = RunnerInput { brief, result_key: begun.result_key.clone() };
     Ok(launch::start_runner(fleet, &folder, &input)?)
 }

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{RuntimeType, SessionRules};
-use heeler_model::run::{AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RuntimeLaunchSpec};
+use heeler_model::run::{
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
+};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{
     AgentSessionId, ApprovalMode, Job, JobId, Session, SessionMode, SessionStatus, TriggerType,
@@ -101,7 +103,13 @@ impl EngineFixture {
         let path = ("PATH".to_owned(), "/usr/bin:/bin".to_owned());
         let place = EngineFixture {
             _temp: temp,
-            fleet: EngineContext { dir, program, env: vec![path], now: clock },
+            fleet: EngineContext {
+                dir,
+                program,
+                env: vec![path],
+                now: clock,
+                hook_grants: crate::HookGrants::default(),
+            },
             root,
         };
         place.behave(behave);
@@ -189,6 +197,7 @@ impl EngineFixture {
                 shared_secrets: Vec::new(),
                 work: RuntimeLaunchSpec::Script { steps: Vec::new() },
                 send_files_to: None,
+                authority: RunAuthority::default(),
             },
         }
     }

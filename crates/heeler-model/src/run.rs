@@ -19,7 +19,8 @@ pub use control::{
     RunState, SOCKET_NAME_LEN, socket_name,
 };
 pub use launch_spec::{
-    AgentLaunchSpec, ClaudeLaunchSpec, McpServerSpec, RunnerInput, RuntimeLaunchSpec, SettleInput,
+    AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, McpServerSpec, RunAuthority,
+    RunnerInput, RuntimeLaunchSpec, SettleInput,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,

@@ -3,12 +3,11 @@
 //! The protocol is one JSON object per line in both directions; several clients may connect. The
 //! run waits for no client: events that a slow client does not read are dropped for it, and it is
 //! notified of the gap. The worst that bad input causes is a refusal and a closed connection.
-//! Processes of the run itself have read-only access, because they could otherwise answer the
-//! questions that their agent asks people. A process started on their behalf by others (a service
-//! manager, cron, another program of the user) bypasses that restriction. Start at
-//! [`RunControlServer`].
+//! Only the fleet's daemon and people may control the run (`peer`). Processes of the run itself may
+//! only watch it; those of other runs get nothing. Start at [`RunControlServer`].
 
 mod client;
+mod peer;
 
 use std::fs::Permissions;
 use std::io;
@@ -31,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use client::{ControlClientOutbox, serve_client};
+pub(crate) use peer::{ControlPeer, ControlPeerVerifier};
 
 /// Limit on concurrent clients; further connections are refused.
 pub(crate) const CLIENTS_MAX: usize = 64;
@@ -43,6 +43,10 @@ const SHUTDOWN_DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// Pause after a connection could not be accepted because no file descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Refusal of a process that may not control the run.
+const NOT_ALLOWED: &str = "only the fleet's daemon and people may control a run, and this request comes \
+                           from a process of an agent or from another program; use heeler outside of agents";
 
 /// Reason that the control socket could not be created.
 #[derive(Debug, Error)]
@@ -81,7 +85,8 @@ pub(crate) struct RunControlServer {
 pub(crate) struct PendingControlRequest {
     pub(crate) op: ControlOperation,
     /// Process that connected; `None` if it is not visible to this process.
-    pub(crate) peer: Option<Pid>,
+    pub(crate) pid: Option<Pid>,
+    pub(crate) peer: ControlPeer,
     id: u64,
     client: Arc<ControlClientOutbox>,
 }
@@ -89,6 +94,19 @@ pub(crate) struct PendingControlRequest {
 impl PendingControlRequest {
     pub(crate) fn reply(&self, body: ControlReplyBody) {
         self.client.reply(&encode_line(&ControlReply { protocol: PROTOCOL, id: self.id, body }));
+    }
+
+    /// Returns the caller to record for a request that controls the run, or replies with a refusal.
+    /// Only the daemon may name another caller than itself.
+    pub(crate) fn authorize(&self, named: &str) -> Option<String> {
+        match &self.peer {
+            ControlPeer::Daemon => Some(named.to_owned()),
+            ControlPeer::Person { name } => Some(name.clone()),
+            ControlPeer::Stranger => {
+                self.refuse(NOT_ALLOWED);
+                None
+            }
+        }
     }
 
     /// Replies with a refusal.
@@ -105,6 +123,7 @@ impl RunControlServer {
     pub(crate) async fn bind(
         folder: &Utf8Path,
         run: RunId,
+        verifier: ControlPeerVerifier,
     ) -> Result<RunControlServer, ControlServerBindError> {
         // A socket need not survive a power loss, so an existing directory is not synced.
         if !folder.is_dir() {
@@ -120,7 +139,7 @@ impl RunControlServer {
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).map_err(failed)?;
         let (requests, asked) = mpsc::channel(REQUESTS_MAX);
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, requests));
+        accepting.spawn(accept(listener, verifier, requests));
         Ok(RunControlServer {
             path,
             requests: asked,
@@ -265,13 +284,19 @@ fn is_socket(path: &Utf8Path) -> bool {
     path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
-async fn accept(listener: UnixListener, requests: mpsc::Sender<PendingControlRequest>) {
+async fn accept(
+    listener: UnixListener,
+    verifier: ControlPeerVerifier,
+    requests: mpsc::Sender<PendingControlRequest>,
+) {
     let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if clients.len() < CLIENTS_MAX => {
-                    clients.spawn(serve_client(stream, requests.clone()));
+                    // At once, because the PID of a process that has ended may be reused.
+                    let peer = verifier.identify(&stream);
+                    clients.spawn(serve_client(stream, peer, requests.clone()));
                 }
                 Ok((stream, _)) => client::reject_client(stream),
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,

@@ -15,6 +15,8 @@
 mod agent_process;
 mod cgroup;
 #[cfg(target_os = "linux")]
+mod confinement;
+#[cfg(target_os = "linux")]
 mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
@@ -41,6 +43,11 @@ use thiserror::Error;
 use linux as os;
 #[cfg(not(target_os = "linux"))]
 use non_linux as os;
+
+#[cfg(target_os = "linux")]
+use confinement::AgentConfinement;
+#[cfg(not(target_os = "linux"))]
+use non_linux::AgentConfinement;
 
 pub(crate) use agent_process::AgentProcess;
 use agent_process::ChildExitRegistry;
@@ -155,6 +162,8 @@ pub(crate) struct ProcessTree {
     /// `None` if no cgroup may be created.
     cgroup: Option<RunCgroup>,
     children: Arc<ChildExitRegistry>,
+    /// True if the agent may gain privileges and is therefore not marked.
+    allows_new_privileges: bool,
 }
 
 impl ProcessTree {
@@ -170,7 +179,12 @@ impl ProcessTree {
             // Every kernel since 3.4 supports this; the marker and the cgroup remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
         }
-        ProcessTree { run, cgroup, children: Arc::default() }
+        ProcessTree { run, cgroup, children: Arc::default(), allows_new_privileges: false }
+    }
+
+    /// Sets whether the agent may execute programs that gain privileges, such as `sudo`.
+    pub(crate) fn set_new_privileges(&mut self, are_allowed: bool) {
+        self.allows_new_privileges = are_allowed;
     }
 
     pub(crate) fn cgroup(&self) -> Option<&Utf8Path> {
@@ -205,10 +219,18 @@ impl ProcessTree {
             group: group.map_err(failed("open the control group of"))?,
             oom_score: oom_score(),
             inherited,
+            confinement: (!self.allows_new_privileges).then(AgentConfinement::prepare),
         };
+        let oom_score = prepared.oom_score.clone();
         let mut command = build_command(launch, context, self.run, args);
         prepared.attach(&mut command);
         let started = AgentProcess::start(&mut command, &self.children);
+        if let Ok(agent) = &started {
+            // The agent itself cannot do this before exec: the files of `/proc` belong to root for a
+            // copy of this process, which is hidden. A failure costs only the order in which the
+            // kernel kills processes when memory runs out.
+            let _raised = std::fs::write(format!("/proc/{}/oom_score_adj", agent.pid), oom_score);
+        }
         started.map_err(|source| classify_spawn_error(source, launch, context))
     }
 
@@ -310,11 +332,13 @@ struct PreExecSetup {
     group: Option<OwnedFd>,
     oom_score: String,
     inherited: Vec<OwnedFd>,
+    /// `None` if the agent may gain privileges.
+    confinement: Option<AgentConfinement>,
 }
 
 impl PreExecSetup {
     #[expect(unsafe_code, reason = "only the child itself can do this, between fork and exec")]
-    fn attach(self, command: &mut Command) {
+    fn attach(mut self, command: &mut Command) {
         // SAFETY: the closure makes system calls on data prepared before the fork. It takes no
         // lock, allocates nothing and frees nothing, as required of a child of a process with
         // threads.
@@ -322,7 +346,7 @@ impl PreExecSetup {
     }
 
     /// Runs in the child, between fork and exec.
-    fn apply(&self) -> io::Result<()> {
+    fn apply(&mut self) -> io::Result<()> {
         // The agent leads a process group of its own, which `end_group` relies on.
         rustix::process::setsid()?;
         os::end_with_parent()?;
@@ -344,7 +368,7 @@ impl PreExecSetup {
         for fd in &self.inherited {
             rustix::io::fcntl_setfd(fd, FdFlags::empty())?;
         }
-        Ok(())
+        self.confinement.as_mut().map_or(Ok(()), AgentConfinement::apply)
     }
 }
 

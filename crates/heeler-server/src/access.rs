@@ -14,6 +14,7 @@ mod login;
 mod login_limiter;
 mod password;
 mod peer_caller;
+mod socket_caller;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::server_state::SharedServerState;
 pub use access_control::{AccessControl, WebEndpoint};
 pub(crate) use guard::identify_peer;
 pub use password::{PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, hash_password};
+pub(crate) use socket_caller::identify_socket_caller;
 
 /// Adds the login routes and the access check for all routes.
 ///

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError};
@@ -67,6 +68,8 @@ pub enum DaemonClientError {
 pub struct DaemonClient {
     socket: Utf8PathBuf,
     hello: DaemonInfo,
+    /// Header with the capability of the run or hook that this process belongs to.
+    credential: Option<HeaderValue>,
     sender: SendRequest<Full<Bytes>>,
     // Fields are dropped in this order: the connection's task ends before the runtime that drives
     // it.
@@ -75,8 +78,19 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// Connects to a daemon and checks its protocol.
+    /// Connects to a daemon as the user of this process, and checks its protocol.
     pub fn connect(socket: &Utf8Path) -> Result<DaemonClient, DaemonClientError> {
+        DaemonClient::connect_as(socket, None)
+    }
+
+    /// Connects to a daemon with the capability of a run or hook, or with a token.
+    pub fn connect_as(
+        socket: &Utf8Path,
+        secret: Option<&str>,
+    ) -> Result<DaemonClient, DaemonClientError> {
+        // A secret that is no header value is none of Heeler's.
+        let credential =
+            secret.and_then(|secret| HeaderValue::from_str(&format!("Bearer {secret}")).ok());
         let failed = |source| DaemonClientError::Io {
             attempt: "talk to",
             socket: socket.to_owned(),
@@ -105,6 +119,7 @@ impl DaemonClient {
         Ok(DaemonClient {
             socket: socket.to_owned(),
             hello,
+            credential,
             sender,
             _connection: connection,
             runtime,
@@ -133,7 +148,7 @@ impl DaemonClient {
         name: Option<&str>,
         patience: Option<Duration>,
     ) -> Result<CommandReply, DaemonClientError> {
-        let mut request = request(Method::POST, COMMAND_PATH, json(command));
+        let mut request = self.request(COMMAND_PATH, json(command));
         if let Some(name) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
             request.headers_mut().insert(IDEMPOTENCY_KEY_HEADER, name);
         }
@@ -151,9 +166,17 @@ impl DaemonClient {
 }
 
 impl DaemonClient {
+    fn request(&self, path: &'static str, body: Vec<u8>) -> Request<Full<Bytes>> {
+        let mut request = request(Method::POST, path, body);
+        if let Some(credential) = &self.credential {
+            request.headers_mut().insert(AUTHORIZATION, credential.clone());
+        }
+        request
+    }
+
     /// Creates a link with which one browser can log in.
     pub fn create_login_link(&mut self) -> Result<LoginLink, DaemonClientError> {
-        let request = request(Method::POST, LINK_PATH, Vec::new());
+        let request = self.request(LINK_PATH, Vec::new());
         let exchange = send_request(&self.socket, &mut self.sender, request);
         self.runtime.block_on(exchange)
     }

@@ -74,7 +74,11 @@ async fn command(
     let key = key.map(|Extension(key)| key);
     let answer = match read_command(body).await {
         // No object is looked up before, so the dispatcher itself can answer a repeated key.
-        Ok(command) => app.send_keyed_command(&KeyedCaller { caller, key }, command).await,
+        Ok(mut command) => {
+            // The record names the caller that the kernel or a credential showed.
+            command.set_requester(&caller.name);
+            app.send_keyed_command(&KeyedCaller { caller, key }, command).await
+        }
         Err(refused) => Err(refused),
     };
     match answer {
@@ -88,7 +92,7 @@ async fn create_link(State(app): State<SharedServerState>, caller: RequestCaller
     // With a link an agent could log in as its user.
     let link = match caller.engine_caller {
         Caller::Person => app.access.make_link(&caller.name, caller.scope, (app.clock)()),
-        Caller::Run(_) | Caller::Unknown => {
+        Caller::Run(_) | Caller::Hook(_) | Caller::Unknown => {
             let refused = DaemonCommandError::new(
                 DaemonCommandErrorKind::NotAllowed,
                 "only people may open the dashboard",

@@ -33,7 +33,6 @@ pub use access::{
     AccessControl, PASSWORD_BYTES_MAX, PASSWORD_CHARS_MIN, PasswordError, WebEndpoint,
     hash_password,
 };
-pub use caller::login_name;
 pub use daemon_client::{DaemonClient, DaemonClientError};
 pub use expensive_reads::ExpensiveReads;
 pub use internal::{DaemonInfo, LoginLink};

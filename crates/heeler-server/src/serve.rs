@@ -9,7 +9,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::http::Request;
 use axum::middleware::from_fn_with_state;
-use heeler_engine::Caller;
+use heeler_engine::PeerIdentity;
+use heeler_process::login_name;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -20,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-use crate::caller::{AccessScope, RequestCaller, TcpPeer, login_name};
+use crate::caller::{SocketPeer, TcpPeer};
 use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::live_streams::WriteTimeoutStream;
 use crate::reply_redaction::redact_reply;
@@ -153,22 +154,10 @@ pub async fn serve(
         let ended = ended.clone();
         match accepted {
             Ok(AcceptedConnection::Socket((stream, counted))) => {
-                // The permissions of a process depend on whether an agent started it.
-                let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
-                let by =
-                    pid.map_or(Caller::Unknown, |pid| Caller::from_process(pid.cast_unsigned()));
-                // `accept_socket` admits only the same user and root.
-                let is_root = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0);
-                let name = if is_root { login_name(0) } else { own_name.clone() };
-                let caller = RequestCaller {
-                    name,
-                    scope: AccessScope::Admin,
-                    engine_caller: by,
-                    csrf_token: None,
-                };
+                let peer = inspect_peer(&stream, &own_name);
                 let router = on_socket.clone();
                 open.spawn(async move {
-                    serve_connection(stream, router, caller, None, ended).await;
+                    serve_connection(stream, router, peer, None, ended).await;
                     drop(counted);
                 });
             }
@@ -240,10 +229,27 @@ async fn accept_web(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Identifies the process that connected. At once, because the PID of a process that has ended may
+/// be reused.
+fn inspect_peer(stream: &UnixStream, own_name: &str) -> SocketPeer {
+    let peer = stream.peer_cred().ok();
+    // `accept_socket` admits only the same user and root.
+    let user_name = match peer.as_ref().is_some_and(|peer| peer.uid() == 0) {
+        true => login_name(0),
+        false => own_name.to_owned(),
+    };
+    let identity = peer.and_then(|peer| Some((peer.pid()?, peer.uid())));
+    let identity = identity.map_or(PeerIdentity::UNTRUSTED, |(pid, user)| {
+        PeerIdentity::of_process(pid.cast_unsigned(), user)
+    });
+    SocketPeer { user_name, identity }
+}
+
 /// Returns the routes of the unix socket: the internal interface and the API.
 fn socket_router(app: &SharedServerState) -> Router<SharedServerState> {
-    // The kernel has identified the caller, so this router needs no access check.
     let router = internal::router().merge(common_routes(app)).fallback(dashboard::not_found);
+    let identify = from_fn_with_state(Arc::clone(app), access::identify_socket_caller);
+    let router = router.layer(identify);
     router.layer(from_fn_with_state(Arc::clone(&app.metrics), metrics::count_request))
 }
 

@@ -303,6 +303,11 @@ impl<'c> StoreTransaction<'c> {
         runs::set_result(&self.conn, id, result)
     }
 
+    /// Sets the hash of the secret with which processes of a run identify themselves.
+    pub fn set_run_capability(&mut self, id: RunId, hash: &str) -> Result<(), DatabaseError> {
+        runs::set_capability(&self.conn, id, hash)
+    }
+
     /// Sets the amount that a run spent for its agent, in millionths of a dollar.
     pub fn set_run_spent(
         &mut self,

@@ -117,7 +117,7 @@ impl CommandContext {
             Some(name) => name,
             None => {
                 let user = rustix::process::geteuid().as_raw();
-                output::one_line(&heeler_server::login_name(user))
+                output::one_line(&heeler_process::login_name(user))
             }
         }
     }

@@ -12,6 +12,7 @@ use heeler_engine::{
     CommandReply, DaemonCommand, DaemonMode, ScheduleChange, StopMode, WorkflowOperation,
     launch_daemon,
 };
+use heeler_model::run::CAPABILITY_VARIABLE;
 use heeler_model::{JobId, JobStatus};
 use heeler_server::replies::DaemonReply;
 use heeler_server::{DaemonClient, DaemonClientError};
@@ -61,7 +62,9 @@ pub(crate) enum DaemonReadiness {
 pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonClient>> {
     // A daemon that is still starting has no file yet, and counts as none.
     let Some(file) = read_daemon_file(context)? else { return Ok(None) };
-    match DaemonClient::connect(&file.socket) {
+    // In an agent or a hook, this process acts for it.
+    let capability = context.env.get(CAPABILITY_VARIABLE).map(String::as_str);
+    match DaemonClient::connect_as(&file.socket, capability) {
         Ok(client) => Ok(Some(client)),
         // No command was sent yet, so the daemon has ended or is ending.
         Err(

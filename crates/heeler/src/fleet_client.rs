@@ -41,11 +41,18 @@ const UNREACHABLE_ADVICE: &str =
     "continue without it if you can, and mention unfinished work in your answer";
 
 /// Returns the client for a run; the run's folder lies in the fleet's state directory.
-pub(crate) fn open_for_run(folder: &Utf8Path) -> Option<Arc<dyn FleetClient>> {
-    Some(Arc::new(open(folder, DAEMON_WAIT)?))
+pub(crate) fn open_for_run(
+    folder: &Utf8Path,
+    capability: Option<String>,
+) -> Option<Arc<dyn FleetClient>> {
+    Some(Arc::new(open(folder, capability, DAEMON_WAIT)?))
 }
 
-fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<DaemonFleetClient> {
+fn open(
+    folder: &Utf8Path,
+    capability: Option<String>,
+    daemon_wait: Duration,
+) -> Option<DaemonFleetClient> {
     // An agent of the same user can write to the folder, so the file is read with care.
     let spec = untrusted_file::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
     let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
@@ -54,19 +61,28 @@ fn open(folder: &Utf8Path, daemon_wait: Duration) -> Option<DaemonFleetClient> {
     Some(DaemonFleetClient {
         state_dir,
         spec,
+        capability,
         daemon_wait,
         is_not_conversation_turn: AtomicBool::new(false),
     })
 }
 
-#[derive(Debug)]
 struct DaemonFleetClient {
     state_dir: Utf8PathBuf,
     spec: RunSpec,
+    /// Capability of the run.
+    capability: Option<String>,
     /// [`DAEMON_WAIT`], except in tests.
     daemon_wait: Duration,
     /// Set once the job was found not to be a conversation's turn, which never changes.
     is_not_conversation_turn: AtomicBool,
+}
+
+impl std::fmt::Debug for DaemonFleetClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The capability is a secret.
+        f.debug_struct("DaemonFleetClient").field("job", &self.spec.job).finish_non_exhaustive()
+    }
 }
 
 /// Outcome of a request to the daemon.
@@ -134,7 +150,7 @@ impl DaemonFleetClient {
     fn connect(&self) -> Result<Option<DaemonClient>, String> {
         let file = DaemonFile::read(&self.dir()?).map_err(|error| error_chain(&error))?;
         let Some(file) = file else { return Ok(None) };
-        match DaemonClient::connect(&file.socket) {
+        match DaemonClient::connect_as(&file.socket, self.capability.as_deref()) {
             Ok(client) => Ok(Some(client)),
             // Waiting would not help: this daemon speaks another version.
             Err(error @ DaemonClientError::Protocol { .. }) => Err(error_chain(&error)),
@@ -288,7 +304,7 @@ mod tests {
         let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
         let folder = StateDir::create(&root.join("state")).unwrap().run(run.parse().unwrap());
         std::fs::create_dir_all(&folder).unwrap();
-        assert!(open_for_run(&folder).is_none(), "a folder without a spec is no run's");
+        assert!(open_for_run(&folder, None).is_none(), "a folder without a spec is no run's");
         let job = "job-2026-01-02-abc123";
         let spec = json!({
             "protocol": heeler_model::run::PROTOCOL, "run": run, "job": job, "attempt": 1,
@@ -299,7 +315,7 @@ mod tests {
             "limits": {}, "attendance": {"kind": "nobody"}, "sync_each_row": false,
         });
         std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
-        let client = open(&folder, Duration::ZERO).unwrap();
+        let client = open(&folder, None, Duration::ZERO).unwrap();
         let expected = "the heeler daemon does not answer; continue without it if you can, and mention \
                         unfinished work in your answer";
         let wanted = JobRequest::new("coder".parse().unwrap());

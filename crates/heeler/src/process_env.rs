@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::EngineContext;
+use heeler_engine::{EngineContext, HookGrants};
 use heeler_store::StateDir;
 use jiff::Timestamp;
 
@@ -81,5 +81,6 @@ pub(crate) fn engine_fleet(
         program: program()?,
         env: variables.chain(home).collect(),
         now,
+        hook_grants: HookGrants::default(),
     })
 }

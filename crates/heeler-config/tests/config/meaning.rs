@@ -383,6 +383,12 @@ hooks:
                         timeout: Period(1s500ms),
                         folder: "/fleet",
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
                 Hook {
                     name: None,
@@ -399,6 +405,12 @@ hooks:
                         headers: {},
                         timeout: Period(5s),
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
             ],
             on_error: [
@@ -413,6 +425,12 @@ hooks:
                             "SLACK_BOT_TOKEN",
                         ),
                     },
+                    permissions: HookPermissions {
+                        trigger: [],
+                        cancel: false,
+                        message: false,
+                    },
+                    allow_new_privileges: false,
                 },
             ],
         }

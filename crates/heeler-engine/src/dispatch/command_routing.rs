@@ -30,7 +30,7 @@ impl Dispatcher {
     /// theirs.
     pub(super) fn authorize_command(
         &self,
-        command: DaemonCommand,
+        mut command: DaemonCommand,
         by: Caller,
     ) -> Result<DaemonCommand, DaemonCommandError> {
         let not_allowed = |message: String| {
@@ -40,15 +40,30 @@ impl Dispatcher {
         let parent = match by {
             Caller::Person => return Ok(command),
             // The run may have ended while its processes still live. They then have no rights.
-            Caller::Run(run) => self.state().fleet.runs().get(&run).map(|live| live.job.clone()),
+            Caller::Run(run) => {
+                let board = self.state();
+                let live = board.fleet.runs().get(&run);
+                // The record names the run itself, whatever it claims.
+                live.map(|live| {
+                    command.set_requester(&format!("{} ({})", live.agent, live.job));
+                    live.job.clone()
+                })
+            }
+            Caller::Hook(run) => return self.authorize_hook(command, run),
             Caller::Unknown => None,
         };
         let Some(parent) = parent else {
             return match command {
                 DaemonCommand::Status => Ok(command),
-                _ => Err(not_allowed(
-                    "the caller is neither a person nor a run of this fleet".into(),
-                )),
+                _ => {
+                    let message = "the caller is neither a person nor a run of this fleet";
+                    let refused =
+                        DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+                    Err(refused.with_hint(
+                        "people use heeler outside of agents, and programs send a token: heeler \
+                         token create",
+                    ))
+                }
             };
         };
         match command {

@@ -11,11 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{ConfigDuration, RuntimeType};
+use heeler_config::{ConfigDuration, HookPermissions, RuntimeType};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec, RunnerInput,
-    RuntimeLaunchSpec, SessionPlan, SessionStart, file,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits, RunResult, RunSpec,
+    RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
 use heeler_transcript::{
@@ -24,7 +24,9 @@ use heeler_transcript::{
 
 use super::program_paths::{CONFIG_FOLDER_VARIABLE, resolve_programs};
 use super::{HookExecutionContext, HookExecutionError};
+use crate::access::AccessSecret;
 use crate::cancel::kill_runner;
+use crate::capability::{self, ActiveHookGrant, HookGrant};
 use crate::fleet::EngineContext;
 use crate::launch;
 use crate::prepare::{environment, period_millis, real_folder};
@@ -48,21 +50,23 @@ const STDERR_CHARS_MAX: usize = 300;
 /// Maximum number of bytes read from `stderr.log`; the runner writes less.
 const STDERR_BYTES_MAX: u64 = 1 << 20;
 
-/// Command of a hook.
-pub(super) struct ShellHookCommand<'s> {
-    pub(super) command: &'s str,
+/// Settings of a command hook.
+pub(super) struct CommandHook<'h> {
+    pub(super) command: &'h str,
     /// Directory of the file that defines the hook.
-    pub(super) folder: &'s Utf8Path,
+    pub(super) folder: &'h Utf8Path,
     pub(super) timeout: ConfigDuration,
+    pub(super) permissions: &'h HookPermissions,
+    pub(super) allow_new_privileges: bool,
 }
 
 /// Runs the command, unless it already ran for this event.
 pub(super) fn run_command_hook(
-    command: &ShellHookCommand<'_>,
+    hook: &CommandHook<'_>,
     context: &HookContext,
     around: &HookExecutionContext<'_>,
 ) -> Result<(), HookExecutionError> {
-    let timeout = command.timeout;
+    let timeout = hook.timeout;
     // The id becomes a path, so it is checked like any foreign name.
     let event = validate_id(&context.event_id).map_err(|error| {
         HookExecutionError::Permanent(format!("its event has no usable id: {error}"))
@@ -76,8 +80,11 @@ pub(super) fn run_command_hook(
     }
     // What is left belongs to an interrupted run, and its processes have ended.
     remove_folder(&place)?;
-    let brief = shell.brief(command, context)?;
-    let folder = shell.prepare(context)?;
+    let mut brief = shell.brief(hook, context)?;
+    let run = RunId::mint((fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
+    // It ends with this function: a hook that outlives its daemon has no permissions.
+    let _granted = shell.grant(run, hook.permissions, context, &mut brief)?;
+    let folder = shell.prepare(run, context)?;
     let input = RunnerInput { brief, result_key: None };
     let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
@@ -160,16 +167,32 @@ impl ShellHookRun<'_> {
         Ok(())
     }
 
+    /// Gives the hook an identity of its own, with the permissions of its config.
+    fn grant(
+        &self,
+        run: RunId,
+        permissions: &HookPermissions,
+        context: &HookContext,
+        brief: &mut AgentLaunchSpec,
+    ) -> Result<ActiveHookGrant, HookExecutionError> {
+        let secret = AccessSecret::new().map_err(transient_error)?;
+        capability::add_capability(brief, run, &secret);
+        let grant = HookGrant {
+            hash: capability::capability_hash(run, &secret),
+            agent: self.execution.agent.name.clone(),
+            job: context.job.id.clone(),
+            permissions: permissions.clone(),
+        };
+        Ok(self.fleet.hook_grants.grant(run, grant))
+    }
+
     fn brief(
         &self,
-        command: &ShellHookCommand<'_>,
+        hook: &CommandHook<'_>,
         context: &HookContext,
     ) -> Result<AgentLaunchSpec, HookExecutionError> {
-        let text = resolve_programs(
-            command.command,
-            command.folder,
-            &self.execution.agent.working_directory,
-        );
+        let text =
+            resolve_programs(hook.command, hook.folder, &self.execution.agent.working_directory);
         let text = text.map_err(HookExecutionError::Permanent)?;
         let given =
             environment::select_environment(self.execution.agent, &self.execution.config.env);
@@ -177,7 +200,7 @@ impl ShellHookRun<'_> {
             given.map_err(|error| HookExecutionError::Permanent(error_chain(&error)))?;
         // A command that is executed twice can recognize the event by this id.
         given.env.insert("HEELER_EVENT".to_owned(), context.event_id.clone());
-        given.env.insert(CONFIG_FOLDER_VARIABLE.to_owned(), command.folder.to_string());
+        given.env.insert(CONFIG_FOLDER_VARIABLE.to_owned(), hook.folder.to_string());
         Ok(AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt: serde_json::to_string(context).expect("a context has only text keys"),
@@ -186,12 +209,19 @@ impl ShellHookRun<'_> {
             shared_secrets: given.shared_secrets,
             work: RuntimeLaunchSpec::Command { command: text },
             send_files_to: None,
+            authority: RunAuthority {
+                daemon_lock: Some(self.fleet.dir.lock()),
+                allow_new_privileges: hook.allow_new_privileges,
+            },
         })
     }
 
     /// Creates the run directory with its spec.
-    fn prepare(&self, context: &HookContext) -> Result<Utf8PathBuf, HookExecutionError> {
-        let run = RunId::mint((self.fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
+    fn prepare(
+        &self,
+        run: RunId,
+        context: &HookContext,
+    ) -> Result<Utf8PathBuf, HookExecutionError> {
         let folder = self.event_folder.join("runs").join(run.to_string());
         let spec = self.spec(run, context)?;
         let spec = serde_json::to_vec_pretty(&spec).expect("a spec is JSON");

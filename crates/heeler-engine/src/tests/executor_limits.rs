@@ -30,7 +30,7 @@ struct ExecutorFixture {
 impl ExecutorFixture {
     fn new() -> ExecutorFixture {
         let place = EngineFixture::new("success");
-        let (handle, inputs) = DaemonHandle::channel();
+        let (handle, inputs) = DaemonHandle::channel(crate::HookGrants::default());
         let setup = Arc::new(place.setup(AGENT));
         let executor = EffectExecutor::new(place.fleet.clone(), handle, setup).unwrap();
         ExecutorFixture { place, executor, inputs }

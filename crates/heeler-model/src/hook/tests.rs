@@ -44,7 +44,15 @@ fn hook(name: &str) -> Hook {
         folder: "/fleet".into(),
     };
     let name = Some(name.to_owned());
-    Hook { name, continue_on_error: true, on_events: None, when: None, action }
+    Hook {
+        name,
+        continue_on_error: true,
+        on_events: None,
+        when: None,
+        action,
+        permissions: heeler_config::HookPermissions::default(),
+        allow_new_privileges: false,
+    }
 }
 
 /// Returns the names of the selected hooks, in order.

@@ -27,7 +27,23 @@ pub struct AgentLaunchSpec {
     pub work: RuntimeLaunchSpec,
     /// Destination of files that the agent sends. `None` disables the file sender tool.
     pub send_files_to: Option<Utf8PathBuf>,
+    #[serde(default)]
+    pub authority: RunAuthority,
 }
+
+/// Who may control a run, and what its processes may become.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunAuthority {
+    /// Lock file of the fleet. Its holder is the daemon, which may control the run.
+    pub daemon_lock: Option<Utf8PathBuf>,
+    /// True if processes of the agent may gain privileges. They then lack the mark of agents.
+    pub allow_new_privileges: bool,
+}
+
+/// Environment variable that holds the capability of a run or a hook: the secret with which its
+/// processes identify themselves to the daemon.
+pub const CAPABILITY_VARIABLE: &str = "HEELER_RUN_TOKEN";
 
 impl std::fmt::Debug for AgentLaunchSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -8,9 +8,9 @@ use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
     AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ClosedQuestion, ControlEvent,
     ControlOperation, ControlReply, ControlReplyBody, ControlRequest, ErrorClass, McpServerSpec,
-    PROTOCOL, QuestionAnswer, QuestionOutcome, QuestionPolicy, RunCost, RunEnd, RunError,
-    RunLimits, RunRecovery, RunResult, RunSpec, RunStartRecord, RunState, RuntimeLaunchSpec,
-    SessionEnd, SessionPlan, SessionStart,
+    PROTOCOL, QuestionAnswer, QuestionOutcome, QuestionPolicy, RunAuthority, RunCost, RunEnd,
+    RunError, RunLimits, RunRecovery, RunResult, RunSpec, RunStartRecord, RunState,
+    RuntimeLaunchSpec, SessionEnd, SessionPlan, SessionStart,
 };
 use heeler_model::{ExitReason, NativeSessionPosition, TriggerType, UsageTotals};
 use indexmap::IndexMap;
@@ -160,12 +160,14 @@ fn briefs() {
         shared_secrets: Vec::new(),
         work,
         send_files_to: Some("/srv/demo/sent".into()),
+        authority: RunAuthority::default(),
     };
     let briefs = [
         brief(RuntimeLaunchSpec::Claude(Box::new(claude))),
         brief(RuntimeLaunchSpec::Script { steps: vec![json!({"text": "hello"})] }),
         AgentLaunchSpec {
             send_files_to: None,
+            authority: RunAuthority::default(),
             ..brief(RuntimeLaunchSpec::Command { command: "make test".to_owned() })
         },
     ];

@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, mpsc};
 
-use super::{PendingControlRequest, encode_event, encode_line};
+use super::{ControlPeer, PendingControlRequest, encode_event, encode_line};
 
 /// Length limit of a request; a longer one is refused and its client disconnected.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -162,14 +162,15 @@ impl ControlClientOutboxState {
 /// Serves one client until it disconnects or the run ends.
 pub(super) async fn serve_client(
     stream: UnixStream,
+    peer: ControlPeer,
     requests: mpsc::Sender<PendingControlRequest>,
 ) {
     // The kernel names the process that connected; the client itself could claim anything.
-    let peer = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
+    let pid = stream.peer_cred().ok().and_then(|peer| Pid::from_raw(peer.pid()?));
     let (input, output) = stream.into_split();
     let outbox = Arc::new(ControlClientOutbox::default());
     let reading = async {
-        read_requests(input, peer, &outbox, requests).await;
+        read_requests(input, (pid, &peer), &outbox, requests).await;
         outbox.close();
         // Pending lines are still written after the client stops sending.
         std::future::pending::<()>().await;
@@ -197,7 +198,7 @@ async fn write_lines(mut output: OwnedWriteHalf, outbox: &ControlClientOutbox) {
 
 async fn read_requests(
     mut input: OwnedReadHalf,
-    peer: Option<Pid>,
+    (pid, peer): (Option<Pid>, &ControlPeer),
     outbox: &Arc<ControlClientOutbox>,
     requests: mpsc::Sender<PendingControlRequest>,
 ) {
@@ -213,7 +214,8 @@ async fn read_requests(
             Ok(ControlRequest { id, op, .. }) => {
                 // The next request is read only after this reply, so a client cannot flood the run.
                 outbox.update(|waiting| waiting.reply_pending = true);
-                let request = PendingControlRequest { op, peer, id, client: Arc::clone(outbox) };
+                let (peer, client) = (peer.clone(), Arc::clone(outbox));
+                let request = PendingControlRequest { op, pid, peer, id, client };
                 if requests.send(request).await.is_err() {
                     return;
                 }

@@ -22,7 +22,7 @@ fn server_fixture() -> ControlServerFixture {
 }
 
 async fn bind(place: &ControlServerFixture) -> RunControlServer {
-    RunControlServer::bind(&place.folder, place.run).await.unwrap()
+    RunControlServer::bind(&place.folder, place.run, ControlPeerVerifier::default()).await.unwrap()
 }
 
 struct ControlTestClient(BufReader<UnixStream>);
@@ -76,11 +76,15 @@ async fn a_dead_socket_is_replaced_and_a_living_one_is_not() {
     let path = place.folder.join(socket_name(place.run));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let control = bind(&place).await;
-    let error = RunControlServer::bind(&place.folder, place.run).await.unwrap_err();
+    let error = RunControlServer::bind(&place.folder, place.run, ControlPeerVerifier::default())
+        .await
+        .unwrap_err();
     assert!(matches!(error, ControlServerBindError::Taken { .. }), "{error}");
     drop(control);
     std::fs::write(&path, "a file").unwrap();
-    RunControlServer::bind(&place.folder, place.run).await.unwrap_err();
+    RunControlServer::bind(&place.folder, place.run, ControlPeerVerifier::default())
+        .await
+        .unwrap_err();
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
 }
 

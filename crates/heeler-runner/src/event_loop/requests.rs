@@ -17,43 +17,51 @@ use uuid::Uuid;
 
 use super::RunEventLoop;
 use super::effects::DiskFullError;
-use crate::control::PendingControlRequest;
+use crate::control::{ControlPeer, PendingControlRequest};
 use crate::files::RunFileError;
 use crate::mcp::{ASK_HUMAN, ToolQuestion};
 use crate::questions::{QUESTION_BYTES_MAX, RunQuestionOutcome};
 use crate::runtime::{AgentQuestionKind, RuntimeEffect};
 
-/// Refusal of a process of the run: it would answer for the people that its agent asks.
-const OWN_PROCESS: &str = "this request comes from a process of the run itself, which has \
-                           read-only access; send it from another process";
+/// Refusal of a process that may not watch the run.
+const NOT_WATCHABLE: &str = "only the fleet's daemon, people and the run itself may watch a run";
 
 impl RunEventLoop<'_> {
     /// Handles the request of a client.
     pub(super) fn handle_request(&mut self, request: &PendingControlRequest) {
-        // Watching changes nothing, so a process of the run itself may do it.
-        let is_read_only =
-            matches!(request.op, ControlOperation::Status | ControlOperation::Subscribe);
-        if !is_read_only && request.peer.is_some_and(|peer| self.tree.contains(peer)) {
-            return request.refuse(OWN_PROCESS);
-        }
         match &request.op {
             ControlOperation::Cancel { now, by } => {
-                self.cancel(by.clone(), *now);
+                let Some(by) = request.authorize(by) else { return };
+                self.cancel(by, *now);
                 request.reply(ControlReplyBody::Done);
             }
-            ControlOperation::Message { text } => match self.send_user_message(text) {
-                Ok(()) => request.reply(ControlReplyBody::Done),
-                Err(reason) => request.refuse(reason),
-            },
-            ControlOperation::Answer { ask, answer, by } => {
-                match self.answer_question(ask, answer, by) {
+            ControlOperation::Message { text } => {
+                if request.authorize("").is_none() {
+                    return;
+                }
+                match self.send_user_message(text) {
                     Ok(()) => request.reply(ControlReplyBody::Done),
                     Err(reason) => request.refuse(reason),
                 }
             }
+            ControlOperation::Answer { ask, answer, by } => {
+                let Some(by) = request.authorize(by) else { return };
+                match self.answer_question(ask, answer, &by) {
+                    Ok(()) => request.reply(ControlReplyBody::Done),
+                    Err(reason) => request.refuse(reason),
+                }
+            }
+            _ if !self.may_watch(request) => request.refuse(NOT_WATCHABLE),
             ControlOperation::Status => request.reply(ControlReplyBody::Status(self.run_state())),
             ControlOperation::Subscribe => self.run.control.subscribe(request),
         }
+    }
+
+    /// Returns true if a client may watch the run. Watching changes nothing, so a process of the run
+    /// itself may do it.
+    fn may_watch(&self, request: &PendingControlRequest) -> bool {
+        request.peer != ControlPeer::Stranger
+            || request.pid.is_some_and(|pid| self.tree.contains(pid))
     }
 
     fn run_state(&self) -> RunState {

@@ -141,10 +141,13 @@ impl ActiveRun {
                 }
                 signal = signals.next_signal() => signal.to_owned(),
                 request = control.next_request() => match &request.op {
-                    ControlOperation::Cancel { by, .. } => {
-                        request.reply(ControlReplyBody::Done);
-                        by.clone()
-                    }
+                    ControlOperation::Cancel { by, .. } => match request.authorize(by) {
+                        Some(by) => {
+                            request.reply(ControlReplyBody::Done);
+                            by
+                        }
+                        None => continue,
+                    },
                     _ => {
                         self.early_requests.push(request);
                         continue;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
 use super::runner_error::RunPrepareError;
-use crate::control::RunControlServer;
+use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
 use crate::files;
@@ -98,7 +98,9 @@ pub(super) async fn prepare_run(
     }
     let RunSessionHistory { recorder, last_result } = session::load_history(spec, &session)?;
     let tally = tally(executor, last_result.as_ref());
-    let control = RunControlServer::bind(&spec.sockets, spec.run).await.map_err(refuse)?;
+    let verifier = ControlPeerVerifier { daemon_lock: host.brief.authority.daemon_lock.clone() };
+    let control =
+        RunControlServer::bind(&spec.sockets, spec.run, verifier).await.map_err(refuse)?;
     let run = ActiveRun {
         spec: spec.clone(),
         session,
@@ -129,7 +131,13 @@ pub(super) async fn prepare_run(
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    Ok(PreparedRun { run, tree: ProcessTree::claim(spec.run), bridge, first })
+    Ok(PreparedRun { run, tree: claim_tree(executor), bridge, first })
+}
+
+fn claim_tree(executor: &RunExecutor<'_>) -> ProcessTree {
+    let mut tree = ProcessTree::claim(executor.spec.run);
+    tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
+    tree
 }
 
 fn log_options(executor: &RunExecutor<'_>) -> TranscriptWriterOptions {

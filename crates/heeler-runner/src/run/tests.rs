@@ -22,8 +22,8 @@ use camino::Utf8PathBuf;
 use heeler_config::RuntimeType;
 use heeler_model::RunId;
 use heeler_model::run::{
-    AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy, RunSpec,
-    RuntimeLaunchSpec, SessionPlan,
+    AgentLaunchSpec, ControlOperation, ControlReplyBody, ControlRequest, QuestionPolicy,
+    RunAuthority, RunSpec, RuntimeLaunchSpec, SessionPlan,
 };
 use heeler_testkit::{HookedDisk, WAIT_MAX};
 use heeler_transcript::{DiskBackend, OsDisk};
@@ -71,6 +71,7 @@ fn command_fixture(script: &str) -> RunFixture {
         shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: script.to_owned() },
         send_files_to: None,
+        authority: RunAuthority::default(),
     };
     RunFixture { folder, spec, brief, means: RunnerDependencies::default() }
 }

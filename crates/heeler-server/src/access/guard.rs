@@ -115,7 +115,7 @@ async fn guard(app: &SharedServerState, mut request: Request, next: Next) -> Res
 
 /// Kind and hash of the secret that authenticated a request.
 #[derive(Debug, Clone)]
-struct RequestCredential {
+pub(super) struct RequestCredential {
     kind: CredentialKind,
     hash: String,
 }
@@ -261,7 +261,7 @@ async fn authenticate(
     Ok(identity.map(|identity| (identity, pass, Some(cookie::csrf_token(cookie)))))
 }
 
-async fn authenticate_token(
+pub(super) async fn authenticate_token(
     app: &SharedServerState,
     headers: &HeaderMap,
 ) -> Result<Option<(AuthIdentity, RequestCredential)>, ProblemDetails> {
@@ -365,7 +365,7 @@ pub(crate) async fn identify_peer(peer: TcpPeer) -> Caller {
 }
 
 /// Records from time to time that a token is in use. The request does not wait for the record.
-async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
+pub(super) async fn record_token_use(app: &SharedServerState, identity: &AuthIdentity) {
     let AuthIdentity::Token(token) = identity else { return };
     if !app.access.identities.should_record_use(token, (app.clock)()) {
         return;

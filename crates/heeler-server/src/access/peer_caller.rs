@@ -7,12 +7,12 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use heeler_engine::Caller;
+use heeler_engine::{Caller, PeerIdentity};
 
 use crate::caller::TcpPeer;
 use crate::tcp_table::{self, TcpSocketEntry};
 
-/// Returns the caller at the other end. Reads much of `/proc`.
+/// Returns the caller at the other end of a request with a valid credential. Reads much of `/proc`.
 pub(super) fn find_caller(peer: TcpPeer) -> Caller {
     let address = canonical(peer.address);
     // Agents run on this machine only.
@@ -30,15 +30,10 @@ pub(super) fn find_caller(peer: TcpPeer) -> Caller {
 
 /// Returns the caller of a socket, given the processes that hold it.
 fn caller_of_socket(socket: &TcpSocketEntry, holders: &[u32], own_user: u32) -> Caller {
-    let mut found = holders.iter().map(|pid| Caller::from_process(*pid)).collect::<Vec<_>>();
-    // A run decides, even if it shares the socket with other processes.
-    found.sort_by_key(|origin| match origin {
-        Caller::Run(_) => 0,
-        Caller::Unknown => 1,
-        Caller::Person => 2,
-    });
-    match found.first() {
-        Some(origin) => *origin,
+    let found = holders.iter().map(|pid| PeerIdentity::of_process(*pid, socket.user));
+    // An agent decides, even if it shares the socket with other processes.
+    match found.reduce(PeerIdentity::least_trusted) {
+        Some(identity) => identity.caller_with_token(),
         // The kernel reports root for a closed socket, so without an inode the user means nothing.
         None if socket.inode != 0 && socket.user != own_user => Caller::Person,
         None => Caller::Unknown,
@@ -71,7 +66,7 @@ mod tests {
     #[test]
     fn the_process_at_the_other_end_is_found() {
         let (client, peer) = pair("127.0.0.1:0");
-        assert_eq!(find_caller(peer), Caller::from_process(std::process::id()));
+        assert_eq!(find_caller(peer), Caller::Person);
         // The kernel still lists the connection, but no process holds it.
         drop(client);
         assert_eq!(find_caller(peer), Caller::Unknown);
@@ -97,7 +92,7 @@ mod tests {
         // The kernel reports root for closed sockets.
         assert_eq!(caller_of_socket(&socket(0, 0), &[], 1000), Caller::Unknown);
         let own = std::process::id();
-        assert_eq!(caller_of_socket(&socket(1000, 5), &[own], 1000), Caller::from_process(own));
+        assert_eq!(caller_of_socket(&socket(1000, 5), &[own], 1000), Caller::Person);
         assert_eq!(caller_of_socket(&socket(1000, 5), &[own, u32::MAX], 1000), Caller::Unknown);
     }
 }

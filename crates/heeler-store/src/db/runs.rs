@@ -26,6 +26,10 @@ sql! {
     UNCOMMITTED = concat!("SELECT ", columns!(), " FROM runs WHERE committed = 0 ORDER BY id");
     IDS = "SELECT id FROM runs";
     RESULT = "SELECT id, result FROM runs WHERE id = ?1 AND result IS NOT NULL";
+    // The secret of a run that has ended identifies nobody.
+    CAPABILITY = "SELECT capability FROM runs WHERE id = ?1 AND committed = 0 \
+        AND capability IS NOT NULL";
+    SET_CAPABILITY = "UPDATE runs SET capability = ?2 WHERE id = ?1";
     SET_SPENT = "UPDATE runs SET spent = ?2, spent_by = ?3, spent_day = ?4 WHERE id = ?1";
     SPENT_BY_DAY = "SELECT spent_by, spent_day, SUM(spent) FROM runs WHERE spent > 0 \
         GROUP BY spent_day, spent_by";
@@ -138,6 +142,14 @@ impl StateDatabase {
             // The id is read only for the message about a damaged row.
             let (_id, text): (String, String) = (columns.get()?, columns.get()?);
             serde_json::from_str(&text).map_err(|error| columns.bad(format!("result: {error}")))
+        })
+    }
+
+    /// Returns the hash of the secret with which processes of an uncommitted run identify
+    /// themselves.
+    pub fn run_capability(&self, id: RunId) -> Result<Option<String>, DatabaseError> {
+        query_first(&self.conn, CAPABILITY, [id.to_string()], "read a run's capability", |row| {
+            ColumnReader::new("runs", row).get()
         })
     }
 
@@ -279,6 +291,15 @@ pub(crate) fn set_spent(
 ) -> Result<(), DatabaseError> {
     let params = params![id.to_string(), micros, agent, day.to_string()];
     execute(conn, SET_SPENT, params, "write a run's spending").map(|_| ())
+}
+
+pub(crate) fn set_capability(
+    conn: &Connection,
+    id: RunId,
+    hash: &str,
+) -> Result<(), DatabaseError> {
+    let values = params![id.to_string(), hash];
+    execute(conn, SET_CAPABILITY, values, "write a run's capability").map(|_| ())
 }
 
 pub(crate) fn set_result(

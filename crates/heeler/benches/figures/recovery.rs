@@ -7,7 +7,7 @@ use std::time::Duration;
 use heeler_config::RuntimeType;
 use heeler_model::fleet::QueuedJobRecord;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec, RunStartRecord,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RunSpec, RunStartRecord,
     RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{Job, JobId, JobRequest, JobStatus, RunId, TriggerType};
@@ -192,6 +192,7 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
         shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: "exec sleep 600".to_owned() },
         send_files_to: None,
+        authority: RunAuthority::default(),
     };
     let stdin = runner.stdin.take().expect("it was asked for");
     serde_json::to_writer(stdin, &brief).expect("the runner reads its brief");

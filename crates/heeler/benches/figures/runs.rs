@@ -8,7 +8,7 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::RuntimeType;
 use heeler_model::run::{
-    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunLimits, RunSpec,
+    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RunSpec,
     RuntimeLaunchSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{JobId, RunId, TriggerType};
@@ -161,6 +161,7 @@ impl<'a> Place<'a> {
             shared_secrets: Vec::new(),
             work,
             send_files_to: None,
+            authority: RunAuthority::default(),
         };
         Run { dir, brief, log, job }
     }

@@ -165,7 +165,7 @@ impl ChatFleetClient for DaemonFleet {
 
     fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String> {
         // The daemon records keys under the login name of the socket's peer, not under `USER`.
-        let asker = heeler_server::login_name(rustix::process::geteuid().as_raw());
+        let asker = heeler_process::login_name(rustix::process::geteuid().as_raw());
         let known = self.reader()?.answered_request(&asker, &turn.to_string());
         let known = known.map_err(|error| error_chain(&error))?;
         // A reply of another release may be unreadable; the turn then counts as not found.

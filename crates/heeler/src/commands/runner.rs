@@ -4,7 +4,9 @@ use std::io::{IsTerminal as _, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_model::run::{RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput};
+use heeler_model::run::{
+    CAPABILITY_VARIABLE, RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput,
+};
 use heeler_runner::{RunSettleError, RunnerHost};
 use serde::de::DeserializeOwned;
 
@@ -31,6 +33,8 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     // If this runner was started inside another run, it would be killed together with that run.
     heeler_runner::restart_without_marker()?;
     open_file_limit::restore_limit(&process_env::environment());
+    // The brief holds secrets that agents must not read from this process.
+    heeler_process::hide_own_memory()?;
     // Leave the terminal, so that its Ctrl-C does not end the run. Fails for a session leader,
     // which has left already.
     let _session = rustix::process::setsid();
@@ -47,10 +51,11 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
     let RunnerInput { brief, result_key } = read_input()?;
+    let capability = brief.env.get(CAPABILITY_VARIABLE).cloned();
     let mut host = RunnerHost::new(process_env::program()?, process_env::now, brief)
         .with_result_key(result_key);
     // A run whose spec is unreadable fails below with the reason; it needs no tools before that.
-    if let Some(client) = fleet_client::open_for_run(dir) {
+    if let Some(client) = fleet_client::open_for_run(dir, capability) {
         host = host.with_fleet_client(client);
     }
     // Before the run begins: its stderr is a file that is kept.

@@ -137,6 +137,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if container_init::is_needed(args.as_init) {
         return container_init::run();
     }
+    // The environment holds secrets that agents must not read from this process.
+    heeler_process::hide_own_memory()?;
     #[cfg(feature = "fault-points")]
     args.fault.into_iter().for_each(fault::arm);
     if args.in_background {

@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::EngineContext;
 use heeler_engine::hooks::{
     ChatServiceUrls, FinishedHook, HookOutcome, HookWorker, HookWorkerConfig, JobEnd, hook_effects,
 };
+use heeler_engine::{EngineContext, HookGrants};
 use heeler_model::run::RunStartRecord;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
 use heeler_store::{DatabaseError, StateDir, Store, StoreReader};
@@ -65,6 +65,7 @@ impl Hooked {
             program,
             env: vec![("PATH".to_owned(), path)],
             now: Timestamp::now,
+            hook_grants: HookGrants::default(),
         };
         let config = HookWorkerConfig {
             loaded,

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use camino::Utf8PathBuf;
 use heeler_config::RuntimeType;
 use heeler_model::run::{
-    AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunEnd, RunLimits, RunResult, RunSpec,
-    RunStartRecord, RuntimeLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SessionPlan,
-    SessionStart,
+    AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits,
+    RunResult, RunSpec, RunStartRecord, RuntimeLaunchSpec, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE,
+    SessionPlan, SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::{ProofSettings, WAIT_MAX};
@@ -117,6 +117,7 @@ fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
         shared_secrets: Vec::new(),
         work: RuntimeLaunchSpec::Script { steps: steps.to_vec() },
         send_files_to: None,
+        authority: RunAuthority::default(),
     };
     let mut runner = heeler().args(["runner", dir.as_str()]).stdin(Stdio::piped()).spawn().unwrap();
     // A runner that was refused may be gone already.

@@ -13,8 +13,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, AgentQuestion, ClaudeLaunchSpec, ControlEvent, ControlOperation,
-    ControlRequest, PROTOCOL, QuestionAnswer, QuestionPolicy, RunLimits, RunResult, RunSpec,
-    RunStartRecord, RuntimeLaunchSpec, SessionPlan, SessionStart,
+    ControlRequest, PROTOCOL, QuestionAnswer, QuestionPolicy, RunAuthority, RunLimits, RunResult,
+    RunSpec, RunStartRecord, RuntimeLaunchSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{AgentSessionId, JobId, RunId, TriggerType};
 use heeler_testkit::{ApiRequest, MessagesApi, WAIT_MAX, claude};
@@ -114,6 +114,7 @@ impl Rig {
             shared_secrets: Vec::new(),
             work: RuntimeLaunchSpec::Claude(Box::new(claude)),
             send_files_to: None,
+            authority: RunAuthority::default(),
         };
         Plan { spec, brief }
     }

@@ -351,7 +351,7 @@ fn an_agent_that_finds_a_token_looks_and_does_not_steer() {
     assert!(served.0.read("looked").starts_with("HTTP/1.1 200 "), "{}", served.0.read("looked"));
     let steered = served.0.read("steered");
     assert!(steered.starts_with("HTTP/1.1 403 "), "{steered}");
-    assert!(steered.contains("this is a process of the run itself"), "{steered}");
+    assert!(steered.contains("neither a person nor a run"), "{steered}");
     assert_eq!(served.0.read("link.code"), "5\n", "{}", served.0.read("link"));
     assert_eq!(served.0.read("made.code"), "5\n", "{}", served.0.read("made"));
     // The same token in a person's hand.

@@ -1,0 +1,14 @@
+//! Processes as the kernel shows them: the mark of agents, ancestors, programs and lock holders.
+//!
+//! The daemon and the runners use these facts to decide who sent a request. Nothing here trusts what
+//! a process says about itself. Start at [`ProcessOrigin`].
+
+mod lock_holder;
+mod origin;
+mod protection;
+mod user_name;
+
+pub use lock_holder::flock_holder;
+pub use origin::{HEELER_PROGRAM_PREFIX, ProcessOrigin, is_own_process_marked};
+pub use protection::hide_own_memory;
+pub use user_name::login_name;

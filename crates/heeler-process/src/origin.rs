@@ -1,0 +1,220 @@
+//! Origin of a process: whether an agent started it, and which program it is.
+//!
+//! A runner starts its agent without the right to gain privileges (`no_new_privs`). The kernel
+//! passes this mark to every descendant, and no process can remove it: not by detaching, by clearing
+//! its environment, by executing another program or by ending its runner. While the runner lives, it
+//! is also an ancestor of every process of its agent.
+
+use std::path::Path;
+
+use camino::{Utf8Path, Utf8PathBuf};
+
+/// Maximum number of ancestors to inspect. A process with more counts as one that cannot be
+/// inspected.
+const ANCESTORS_MAX: usize = 256;
+
+/// Beginning of the file name of Heeler's programs. Wrappers may put a dot before it.
+pub const HEELER_PROGRAM_PREFIX: &str = "heeler";
+
+/// Facts about a process that sent a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessOrigin {
+    /// True if it carries the mark of agents: it can gain no privileges, but this process could.
+    pub is_marked: bool,
+    /// Run directory of its topmost runner. An agent can start a process that looks like another
+    /// run's runner, but only below its own.
+    pub runner_dir: Option<Utf8PathBuf>,
+    /// True if it executes Heeler. A forwarder of connections does not.
+    pub is_heeler: bool,
+}
+
+impl ProcessOrigin {
+    /// Returns the facts about a process of user `user`, or `None` if it cannot be inspected: it has
+    /// ended, is hidden, or was replaced by another process meanwhile. Common ancestors with this
+    /// process do not count, and neither does this process: a fleet may run in an agent of another.
+    pub fn inspect(pid: u32, user: u32) -> Option<ProcessOrigin> {
+        let started = start_time(pid)?;
+        let own = own_ancestors();
+        let runner_dir = topmost_runner(pid, &own, inspect_process)?;
+        let is_marked = has_mark(pid)? && !is_own_process_marked();
+        let is_heeler = is_heeler_program(pid, user);
+        // The PID may have been reused while the files above were read.
+        (start_time(pid)? == started).then_some(ProcessOrigin { is_marked, runner_dir, is_heeler })
+    }
+
+    /// Returns true if nothing ties the process to an agent.
+    pub fn is_free_of_agents(&self) -> bool {
+        !self.is_marked && self.runner_dir.is_none()
+    }
+
+    /// Returns true if a person runs this program: Heeler, outside of all agents.
+    pub fn is_person(&self) -> bool {
+        self.is_free_of_agents() && self.is_heeler
+    }
+}
+
+/// Returns true if this process carries the mark of agents itself: it runs in a container without
+/// new privileges, or in an agent. The mark then tells nothing about other processes.
+pub fn is_own_process_marked() -> bool {
+    has_mark(std::process::id()).unwrap_or(false)
+}
+
+fn has_mark(pid: u32) -> Option<bool> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // The process name comes first; line breaks in it are escaped.
+    let mark = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:"))?;
+    Some(mark.trim() != "0")
+}
+
+/// Returns the run directory of the topmost runner among a process and its ancestors, up to the
+/// first one in `known`. Returns the outer `None` if one of them cannot be inspected, because it may
+/// belong to an agent.
+fn topmost_runner(
+    pid: u32,
+    known: &[u32],
+    look: impl Fn(u32) -> Option<(Option<Utf8PathBuf>, u32)>,
+) -> Option<Option<Utf8PathBuf>> {
+    let (mut pid, mut found) = (pid, None);
+    for _ in 0..ANCESTORS_MAX {
+        // The first process adopts orphans and tells nothing.
+        if matches!(pid, 0 | 1) || known.contains(&pid) {
+            return Some(found);
+        }
+        let (runner, parent) = look(pid)?;
+        // A runner further up replaces one below it, which an agent may have faked.
+        found = runner.or(found);
+        pid = parent;
+    }
+    None
+}
+
+/// Returns this process and its ancestors.
+fn own_ancestors() -> Vec<u32> {
+    let mut own = vec![std::process::id()];
+    while let Some(parent) = own.last().copied().and_then(parent_pid)
+        && !matches!(parent, 0 | 1)
+        && own.len() < ANCESTORS_MAX
+    {
+        own.push(parent);
+    }
+    own
+}
+
+/// Returns the run directory if the process is a runner, and the process's parent.
+fn inspect_process(pid: u32) -> Option<(Option<Utf8PathBuf>, u32)> {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = String::from_utf8_lossy(&line);
+    // Read the parent last: this fails if the process has ended in the meantime.
+    Some((runner_dir(&line), parent_pid(pid)?))
+}
+
+/// Returns the run directory in the command line of a runner.
+fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
+    // The first argument is the program's path, which says nothing.
+    let mut arguments = line.split('\0').skip(1);
+    if arguments.next() != Some("runner") {
+        return None;
+    }
+    let is_run = |dir: &&Utf8Path| {
+        dir.parent().and_then(Utf8Path::file_name).is_some_and(|parent| parent == "runs")
+    };
+    arguments.map(Utf8Path::new).find(is_run).map(Utf8Path::to_owned)
+}
+
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The process name comes first, in parentheses, and may contain any character.
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}
+
+fn parent_pid(pid: u32) -> Option<u32> {
+    stat_fields(pid)?.get(1)?.parse().ok()
+}
+
+/// Returns the time of the fork, in ticks since boot.
+fn start_time(pid: u32) -> Option<u64> {
+    stat_fields(pid)?.get(19)?.parse().ok()
+}
+
+fn is_heeler_program(pid: u32, user: u32) -> bool {
+    let program = |pid: &str| std::fs::read_link(format!("/proc/{pid}/exe"));
+    match program(&pid.to_string()) {
+        Ok(found) => is_heeler_path(&found) || program("self").is_ok_and(|own| own == found),
+        // A program of root is hidden from other users. Root can do everything anyway, and an agent
+        // cannot become root, because it can gain no privileges.
+        Err(_) => user == 0 && !rustix::process::geteuid().is_root(),
+    }
+}
+
+fn is_heeler_path(path: &Path) -> bool {
+    // The kernel appends ` (deleted)` to a program that was replaced by an update.
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    name.trim_start_matches('.').starts_with(HEELER_PROGRAM_PREFIX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_a_person_unless_an_agent_runs_it() {
+        let user = rustix::process::geteuid().as_raw();
+        let own = ProcessOrigin::inspect(std::process::id(), user).unwrap();
+        assert!(own.is_heeler && !own.is_marked && own.runner_dir.is_none(), "{own:?}");
+        assert_eq!(ProcessOrigin::inspect(u32::MAX, user), None);
+    }
+
+    #[test]
+    fn a_forwarder_is_no_person() {
+        let mut sleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        // Until it executes its program, the child is still this one.
+        let origin = loop {
+            let origin = ProcessOrigin::inspect(sleep.id(), user).unwrap();
+            if !origin.is_heeler {
+                break origin;
+            }
+        };
+        assert!(origin.is_free_of_agents() && !origin.is_person());
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+        assert_eq!(ProcessOrigin::inspect(sleep.id(), user), None);
+    }
+
+    #[test]
+    fn the_topmost_runner_counts_and_common_ancestors_do_not() {
+        let dir = |number: u32| Utf8PathBuf::from(format!("/s/runs/{number}"));
+        // 7 is this process; 5 was started by a person, 6 runs in an agent of another fleet.
+        let look = |pid| match pid {
+            20 => Some((None, 11)),
+            11 => Some((Some(dir(2)), 10)),
+            10 => Some((Some(dir(1)), 7)),
+            7 => Some((None, 6)),
+            6 => Some((Some(dir(9)), 1)),
+            5 => Some((None, 1)),
+            30 => Some((None, 30)),
+            _ => None,
+        };
+        let of = |pid, known: &[u32]| topmost_runner(pid, known, look);
+        assert_eq!(of(20, &[7, 6]), Some(Some(dir(1))), "what it made itself does not count");
+        assert_eq!(of(10, &[7, 6]), Some(Some(dir(1))));
+        assert_eq!(of(20, &[99]), Some(Some(dir(9))), "to the daemon of the outer fleet");
+        assert_eq!((of(5, &[7, 6]), of(8, &[7, 6]), of(30, &[7, 6])), (Some(None), None, None));
+    }
+
+    #[test]
+    fn a_runner_is_known_by_its_arguments() {
+        let of = |line: &str| runner_dir(line).map(Utf8PathBuf::into_string);
+        assert_eq!(of("heeler\0runner\0/f/.heeler/runs/1\0").as_deref(), Some("/f/.heeler/runs/1"));
+        assert_eq!(of("x\0runner\0--settle\0/s/runs/1\0").as_deref(), Some("/s/runs/1"));
+        assert_eq!((of("heeler\0start\0/s/runs/1\0"), of("heeler\0runner\0/s\0")), (None, None));
+    }
+
+    #[test]
+    fn programs_of_heeler_have_its_name() {
+        let is = |path: &str| is_heeler_path(Path::new(path));
+        assert!(is("/usr/bin/heeler") && is("/x/heeler (deleted)") && is("/nix/.heeler-wrapped"));
+        assert!(!is("/usr/bin/socat") && !is("/heeler/bin/curl") && !is("/"));
+    }
+}

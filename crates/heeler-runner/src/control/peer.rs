@@ -1,0 +1,57 @@
+//! Identity of a client of the control socket, according to the kernel.
+//!
+//! Only the run's daemon and people may control a run. The daemon is the process that holds the
+//! fleet's lock. What a client says about itself counts for nothing. Start at
+//! [`ControlPeerVerifier`].
+
+use camino::Utf8PathBuf;
+use heeler_process::ProcessOrigin;
+use tokio::net::UnixStream;
+
+/// Identity of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ControlPeer {
+    /// The daemon of this run's fleet. It names the caller on whose behalf it acts.
+    Daemon,
+    /// A person who uses Heeler directly.
+    Person { name: String },
+    /// An agent, another program, or a process that cannot be inspected.
+    Stranger,
+}
+
+/// Identifies clients.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ControlPeerVerifier {
+    /// Lock file that the fleet's daemon holds.
+    pub(crate) daemon_lock: Option<Utf8PathBuf>,
+}
+
+impl ControlPeerVerifier {
+    /// Identifies the process that connected. Reads a few files of `/proc`.
+    pub(crate) fn identify(&self, stream: &UnixStream) -> ControlPeer {
+        let Ok(peer) = stream.peer_cred() else { return ControlPeer::Stranger };
+        let Some(pid) = peer.pid().map(i32::cast_unsigned) else { return ControlPeer::Stranger };
+        let own_user = rustix::process::geteuid().as_raw();
+        if peer.uid() != own_user && peer.uid() != 0 {
+            return ControlPeer::Stranger;
+        }
+        // Unit tests run a runner in the process of its client.
+        if cfg!(test) && pid == std::process::id() {
+            return ControlPeer::Daemon;
+        }
+        let Some(origin) = ProcessOrigin::inspect(pid, peer.uid()) else {
+            return ControlPeer::Stranger;
+        };
+        if !origin.is_free_of_agents() {
+            return ControlPeer::Stranger;
+        }
+        let lock = self.daemon_lock.as_deref();
+        if lock.and_then(heeler_process::flock_holder) == Some(pid) {
+            return ControlPeer::Daemon;
+        }
+        match origin.is_person() {
+            true => ControlPeer::Person { name: heeler_process::login_name(peer.uid()) },
+            false => ControlPeer::Stranger,
+        }
+    }
+}
