@@ -58,6 +58,21 @@ fn hits(address: &str, token: &str, query: &str) -> usize {
 }
 
 #[test]
+fn an_agent_cannot_bring_the_values_of_env_files_into_its_log() {
+    let served = Served(fleet_with_script("cat .env; base64 .env; echo 'mode: production'\n"));
+    let (address, reader) = attack(&served);
+    for secret in [SETTING, SIGNING] {
+        assert_nowhere(&served.0, secret);
+    }
+    let job = served.0.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
+    let rows = served.run(&["jobs", "logs", &job]).ok();
+    assert!(rows.contains("SETTING='[secret]'"), "{rows}");
+    assert!(rows.contains("mode: production"), "a plain word stays: {rows}");
+    assert_eq!(hits(&address, &reader, "text=41xR9"), 0);
+    assert_eq!(hits(&address, &reader, "text=mode"), 1);
+}
+
+#[test]
 fn an_agent_finds_no_token_on_disk() {
     let served = Served(fleet_with_script(
         "grep -rlaE 'heeler_[0-9a-f]{64}' . > found; ls .heeler > files\n",
@@ -65,6 +80,24 @@ fn an_agent_finds_no_token_on_disk() {
     attack(&served);
     assert_eq!(served.0.read("found"), "");
     assert!(!served.0.read("files").contains("api-token"));
+}
+
+#[test]
+fn an_agent_cannot_hand_a_token_to_whoever_may_read() {
+    let served = Served(fleet_with_script("cat admin-token; printf 'url %s\\n' \"$DB\"\n"));
+    let address = served.start();
+    let admin = served.run(&["token", "create", "boss", "--scope", "admin"]).ok();
+    let reader = served.run(&["token", "create", "viewer", "--scope", "read"]).ok();
+    let reader = reader.trim().to_owned();
+    served.0.write("admin-token", &admin);
+    served.run(&["trigger", "thief", "-q"]).ok();
+    let admin = admin.trim();
+    assert_nowhere(&served.0, admin);
+    assert_nowhere(&served.0, "dbpass");
+    let pattern = "text=heeler_%5B0-9a-f%5D%7B64%7D&regex=true";
+    assert_eq!(hits(&address, &reader, pattern), 0);
+    assert_eq!(hits(&address, &reader, "text=app:dbpass"), 0);
+    assert_eq!(hits(&address, &reader, "text=app:"), 1, "the rest of the address stays");
 }
 
 #[test]
@@ -88,6 +121,46 @@ fn a_token_in_an_old_transcript_is_neither_found_nor_shown() {
         assert!(!shown.contains(&token) && !shown.contains(SETTING), "{path}: {shown}");
     }
     assert!(!served.run(&["search", "marker"]).ok().contains(SETTING));
+}
+
+#[test]
+fn a_diff_shows_no_secret_to_whoever_may_read() {
+    let script = "printf 'a\\n' > plain; cp ../.env settings; cp ../admin-token stolen; \
+                  echo 'DB=postgres://app:dbpass@db.example/x' >> settings\n";
+    let served = Served(fleet_with_script(script));
+    let config =
+        served.0.read("heeler.yaml").replace("runtime:", "working_directory: work\n    runtime:");
+    // Only agents with sessions have snapshots.
+    let scripted = "runtime: scripted\n    script: [{run: 'bash ../attack.sh'}, {say: Done.}]";
+    let config = config.replace("runtime: command\n    command: bash attack.sh", scripted);
+    served.0.write("heeler.yaml", &config);
+    served.0.write("work/first", "x\n");
+    for args in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "first"]] {
+        let mut git = Command::new("git");
+        git.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
+        assert!(git.current_dir(served.0.file("work")).status().unwrap().success());
+    }
+    let token = format!("heeler_{}", "cd".repeat(32));
+    served.0.write("admin-token", &token);
+    let (address, reader) = attack(&served);
+    let sessions = served.0.json(&["session", "list", "--json"]);
+    let session = sessions["sessions"][0]["id"].as_str().unwrap();
+    let diff = get(&address, &reader, &format!("/api/v1/sessions/{session}/diff"));
+    let page = get(&address, &reader, &format!("/api/v1/sessions/{session}/messages"));
+    let export = served.run(&["session", "export", session, "-q", "-o", "-"]).stdout;
+    for shown in [&diff, &page, &export] {
+        for secret in [SETTING, SIGNING, &token, "dbpass"] {
+            assert!(!shown.contains(secret), "{secret}: {shown}");
+        }
+    }
+    let diff: Json = serde_json::from_str(&diff).unwrap();
+    assert!(diff["patch"].as_str().unwrap().contains("+SETTING='[secret]'"), "{diff:#}");
+    assert_eq!(diff["redacted"], true);
+    let told = served.run(&["session", "diff", session]);
+    assert!(told.stderr.contains("secrets were removed from the patch"), "{}", told.stderr);
+    assert!(!told.stdout.contains(SETTING));
+    let whole = served.run(&["session", "diff", session, "--secrets"]);
+    assert!(whole.stdout.contains(SETTING) && whole.stderr.is_empty(), "{}", whole.stderr);
 }
 
 #[test]

@@ -92,6 +92,33 @@ fn bodies_that_drip_keep_no_real_call_out() {
 }
 
 #[test]
+fn a_captured_call_cannot_be_sent_again_under_another_delivery() {
+    let served = served();
+    let address = served.start();
+    let body = "{\"deploy\": \"it\"}";
+    let (code, first) = call(&address, body, "one");
+    assert_eq!(code, 202, "{first}");
+    let replays = |address: &str| {
+        let (code, again) = call(address, body, "one");
+        assert_eq!((code, &again["job"]), (200, &first["job"]), "the sender repeats it: {again}");
+        let (code, refused) = call(address, body, "two");
+        assert_eq!(code, 409, "{refused}");
+        assert!(refused["detail"].as_str().unwrap().contains("same signature"), "{refused}");
+        let bare = [sign(body), "webhook-id: other".to_owned()];
+        for headers in [&[bare[0].as_str()][..], &[&bare[0], &bare[1]]] {
+            assert_eq!(send(address, "POST /hooks/quick/push", headers, body).0, 409);
+        }
+    };
+    replays(&address);
+    served.run(&["stop"]).ok();
+    let address = served.start();
+    replays(&address);
+    assert_eq!(call(&address, "{\"deploy\": \"that\"}", "two").0, 202);
+    let jobs = served.0.json(&["jobs", "--json"]);
+    assert_eq!(jobs["jobs"].as_array().unwrap().len(), 2, "{jobs:#}");
+}
+
+#[test]
 fn idle_connections_are_closed_in_favour_of_new_ones() {
     let served = served();
     let mut start = Command::new("bash");
