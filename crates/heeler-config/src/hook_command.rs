@@ -126,7 +126,9 @@ fn shell_tokens(command: &str) -> Vec<ShellToken> {
                 let before_redirection =
                     chars.peek().is_some_and(|(_, next)| ['<', '>'].contains(next));
                 // The file of a redirection, and the number of its stream, are no words.
-                if !std::mem::take(&mut is_redirection) && !(is_number && before_redirection) {
+                let is_target = std::mem::take(&mut is_redirection);
+                let is_stream = is_number && before_redirection;
+                if !is_target && !is_stream {
                     tokens.push(ShellToken { word: Some(word) });
                 }
             }

@@ -93,7 +93,10 @@ fn launched_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
 }
 
 /// Adds the paths without links: a link could be used as a second name of a protected file.
-fn with_real_names(mut paths: Vec<Utf8PathBuf>) -> Vec<Utf8PathBuf> {
+fn with_real_names(paths: Vec<Utf8PathBuf>) -> Vec<Utf8PathBuf> {
+    // A rule compares texts, and `./notify.sh` in it would match nothing.
+    let mut paths: Vec<Utf8PathBuf> =
+        paths.iter().map(|path| path.components().collect()).collect();
     let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
     paths.extend(real);
     paths.sort();

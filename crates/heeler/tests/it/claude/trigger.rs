@@ -83,6 +83,8 @@ fn an_agent_with_a_list_writes_nothing_that_decides_what_it_may_do() {
         let mut config: serde_json::Value = serde_json::from_str(&fleet.read(&file)).unwrap();
         config["allowed_tools"] = json!(["Read", "Write", "Edit"]);
         config["permission_mode"] = json!(mode);
+        // Root may bypass permissions only where the config claims a sandbox.
+        config["env"] = json!({"IS_SANDBOX": "1"});
         fleet.write(&file, &config.to_string());
         let before = names.map(|name| std::fs::read(fleet.path().join(name)).ok());
         let write = |path: String| ("Write", json!({"file_path": path, "content": "pwned"}));
