@@ -35,6 +35,7 @@ mod reader;
 mod reference;
 mod render_json;
 mod repo;
+mod rights;
 mod runtime;
 mod schedule;
 mod schema;
@@ -42,6 +43,7 @@ pub mod script;
 mod script_source;
 mod session;
 mod shape;
+mod spawn_check;
 pub mod templates;
 mod text;
 mod unused_key_notes;
@@ -91,6 +93,7 @@ pub use policy::{
 pub use reader::{ConfigDialect, FileReader};
 pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
+pub use rights::{RightDifference, compare_rights, describe_differences};
 pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,

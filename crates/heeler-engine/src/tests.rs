@@ -188,6 +188,7 @@ impl EngineFixture {
                 secrets: vec![SECRET.to_owned()],
                 work: RuntimeLaunchSpec::Script { steps: Vec::new() },
                 send_files_to: None,
+                may_start_jobs: false,
             },
         }
     }

@@ -25,6 +25,7 @@ pub mod native_chain;
 mod native_sessions;
 pub mod outcome;
 mod project_slug;
+mod prompt_author;
 pub mod question;
 pub mod recorder;
 pub mod redact;
@@ -55,6 +56,7 @@ pub use job::{
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
 pub use native_sessions::NativeSessionLocation;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
+pub use prompt_author::PromptAuthor;
 pub use session::{NativeSessionPosition, PendingFork, Session, SessionEvent, SessionStatus};
 pub use text::{error_chain, one_line, sanitize};
 pub use time::{iso_millis, parse_foreign_time, parse_iso};

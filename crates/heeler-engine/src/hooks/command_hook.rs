@@ -168,6 +168,7 @@ impl ShellHookRun<'_> {
             secrets: given.secrets,
             work: RuntimeLaunchSpec::Command { command: command.to_owned() },
             send_files_to: None,
+            may_start_jobs: false,
         })
     }
 

@@ -21,6 +21,9 @@ pub struct AgentLaunchSpec {
     pub work: RuntimeLaunchSpec,
     /// Destination of files that the agent sends. `None` disables the file sender tool.
     pub send_files_to: Option<Utf8PathBuf>,
+    /// True if the agent may start jobs of other agents. Otherwise it has no tools for that.
+    #[serde(default)]
+    pub may_start_jobs: bool,
 }
 
 impl std::fmt::Debug for AgentLaunchSpec {

@@ -159,6 +159,7 @@ fn briefs() {
         secrets: vec!["a-secret-of-ours".to_owned()],
         work,
         send_files_to: Some("/srv/demo/sent".into()),
+        may_start_jobs: true,
     };
     let briefs = [
         brief(RuntimeLaunchSpec::Claude(Box::new(claude))),

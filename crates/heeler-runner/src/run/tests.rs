@@ -69,6 +69,7 @@ fn command_fixture(script: &str) -> RunFixture {
         secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: script.to_owned() },
         send_files_to: None,
+        may_start_jobs: false,
     };
     RunFixture { folder, spec, brief, means: RunnerDependencies::default() }
 }

@@ -190,6 +190,7 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
         secrets: Vec::new(),
         work: RuntimeLaunchSpec::Command { command: "exec sleep 600".to_owned() },
         send_files_to: None,
+        may_start_jobs: false,
     };
     let stdin = runner.stdin.take().expect("it was asked for");
     serde_json::to_writer(stdin, &brief).expect("the runner reads its brief");

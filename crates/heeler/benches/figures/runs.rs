@@ -160,6 +160,7 @@ impl<'a> Place<'a> {
             secrets: Vec::new(),
             work,
             send_files_to: None,
+            may_start_jobs: false,
         };
         Run { dir, brief, log, job }
     }

@@ -116,6 +116,7 @@ fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
         secrets: Vec::new(),
         work: RuntimeLaunchSpec::Script { steps: steps.to_vec() },
         send_files_to: None,
+        may_start_jobs: false,
     };
     let mut runner = heeler().args(["runner", dir.as_str()]).stdin(Stdio::piped()).spawn().unwrap();
     // A runner that was refused may be gone already.

@@ -113,6 +113,7 @@ impl Rig {
             secrets: Vec::new(),
             work: RuntimeLaunchSpec::Claude(Box::new(claude)),
             send_files_to: None,
+            may_start_jobs: false,
         };
         Plan { spec, brief }
     }
