@@ -102,7 +102,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
-pub use text::{did_you_mean, is_terminal_control};
+pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;

@@ -225,6 +225,7 @@ fn asks() {
         how,
         by: by.map(str::to_owned),
         text: text.map(str::to_owned),
+        updated_input: None,
     };
     let closed = [
         closed(QuestionOutcome::Allowed, Some("ada"), Some("B")),
@@ -348,16 +349,19 @@ fn requests() {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Answer {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Allow { input: None },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Answer {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Deny { message: "no".to_owned(), interrupt: true },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Status,
         ControlOperation::Subscribe,

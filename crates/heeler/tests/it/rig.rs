@@ -306,6 +306,7 @@ impl Live<'_> {
             ask: ask.id.clone(),
             answer,
             by: "the test".to_owned(),
+            shown: Some(ask.shown_hash()),
         });
     }
 

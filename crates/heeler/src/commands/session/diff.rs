@@ -68,7 +68,9 @@ fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     }
     // Programs read patches too, so the bytes of the files must stay unchanged.
     match std::io::stdout().is_terminal() {
-        true => output::print_line(String::from_utf8_lossy(&diff.bytes).trim_end())?,
+        true => output::print_line(output::reveal_hidden(
+            String::from_utf8_lossy(&diff.bytes).trim_end(),
+        ))?,
         false => std::io::stdout().lock().write_all(&diff.bytes)?,
     }
     match diff.cut {
