@@ -134,12 +134,13 @@ pub trait ChatFleetClient: Send {
     fn find_turn_job(&mut self, turn: Uuid) -> Result<Option<JobId>, String>;
     /// Sends a message to a running agent.
     fn send_message(&mut self, job: &JobId, text: &str) -> Result<(), MessageDeliveryError>;
-    /// Answers a question of an agent.
+    /// Answers a question of an agent. `shown` is the hash of the question as it was shown.
     fn answer_question(
         &mut self,
         job: &JobId,
         ask: &str,
         answer: &QuestionAnswer,
+        shown: Option<String>,
     ) -> Result<(), String>;
     /// Cancels a job; `now` stops it immediately.
     fn cancel_job(&mut self, job: &JobId, now: bool) -> Result<(), String>;

@@ -37,6 +37,7 @@ mod reader;
 mod reference;
 mod render_json;
 mod repo;
+mod rights;
 mod runtime;
 mod schedule;
 mod schema;
@@ -44,6 +45,7 @@ pub mod script;
 mod script_source;
 mod session;
 mod shape;
+mod spawn_check;
 pub mod templates;
 mod text;
 mod unused_key_notes;
@@ -95,6 +97,7 @@ pub use policy::{
 pub use reader::{ConfigDialect, FileReader};
 pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
+pub use rights::{RightDifference, compare_rights, describe_differences};
 pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
@@ -103,7 +106,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
-pub use text::{did_you_mean, is_terminal_control};
+pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;

@@ -23,6 +23,7 @@ use crate::reader::{ConfigDialect, ConfigReader, FileReader, SourceSpan, normali
 use crate::runtime::RuntimeConfig;
 use crate::script_source::{self, ScriptSource};
 use crate::shape::{ValueShape, canonicalize_keys};
+use crate::spawn_check::{self, WrittenSpawn};
 use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{self, YamlKey, YamlKind, YamlNode, merge_trees};
@@ -104,9 +105,8 @@ struct ConfigLoader<'a> {
     agents: Vec<AgentConfig>,
     /// Names in use. Fleet names end with a dot.
     names: HashSet<String>,
-    /// Agents that restrict which agents they may start: index in `agents`, fleet, and the names as
-    /// written.
-    spawns: Vec<(usize, String, Vec<SpannedValue<AgentRef>>)>,
+    /// Agents that may start others.
+    spawns: Vec<WrittenSpawn>,
     /// Hooks as written, by index of the agent, with its fleet.
     hooks: Vec<(usize, String, HooksKeys)>,
     /// Default agent of workflows, as named by the root fleet.
@@ -312,8 +312,13 @@ impl ConfigLoader<'_> {
             AgentEntry::File(entry) => entry.path.at,
             AgentEntry::Inline(tree) => keys.name.as_ref().map_or(tree.at, |name| name.at),
         };
-        let (script, spawn) = (keys.script.clone(), keys.spawn.agents.clone());
-        let hooks = keys.hooks.clone();
+        let (script, hooks) = (keys.script.clone(), keys.hooks.clone());
+        let spawn = WrittenSpawn {
+            agent: self.agents.len(),
+            fleet: place.path.clone(),
+            agents: keys.spawn.agents.clone(),
+            elevate: keys.spawn.elevate.clone(),
+        };
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
         // After the check, which tells whether the agent is scripted at all.
         self.load_script(&mut agent, script)?;
@@ -321,9 +326,9 @@ impl ConfigLoader<'_> {
             let message = format!("there are two agents `{}`", agent.name);
             self.reader.error(named_at, message).expected("expected another name");
         }
-        if let Some(spawn) = spawn {
-            // The names can be resolved only when all agents are known.
-            self.spawns.push((self.agents.len(), place.path.clone(), spawn));
+        // The names can be resolved only when all agents are known.
+        if !(spawn.agents.is_empty() && spawn.elevate.is_empty()) {
+            self.spawns.push(spawn);
         }
         self.hooks.push((self.agents.len(), place.path.clone(), hooks));
         self.agents.push(agent);
@@ -336,10 +341,6 @@ impl ConfigLoader<'_> {
             // Agents with faults are missing from `names`, so lookups would report false faults.
             return;
         }
-        for (agent, fleet, written) in std::mem::take(&mut self.spawns) {
-            let found = policy::resolve_agents(&written, &fleet, &self.names, &mut self.reader);
-            self.agents[agent].spawn.agents = Some(found);
-        }
         for (agent, fleet, written) in std::mem::take(&mut self.hooks) {
             let (names, reader) = (&self.names, &mut self.reader);
             let hooks = &mut self.agents[agent].hooks;
@@ -347,6 +348,12 @@ impl ConfigLoader<'_> {
                 policy::resolve_agents(agents, &fleet, names, reader)
             });
         }
+        spawn_check::resolve_spawns(
+            &std::mem::take(&mut self.spawns),
+            &mut self.agents,
+            &self.names,
+            &mut self.reader,
+        );
         if let (Some(written), Some(root)) = (self.workflow_agent.take(), self.fleets.first_mut()) {
             let found = policy::resolve_agents(&[written], "", &self.names, &mut self.reader);
             root.workflows.agent = found.into_iter().next();

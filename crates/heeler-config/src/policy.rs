@@ -88,8 +88,12 @@ section! {
         max_depth: BoundedInt<0, SPAWN_DEPTH_MAX> = "3",
         /// Maximum number of jobs that one job may start, including those started indirectly.
         max_jobs: BoundedInt<0, SPAWN_JOBS_MAX> = "10",
-        /// Agents that may be started, by name in this fleet or by qualified name. Defaults to all.
-        agents: Option<Vec<SpannedValue<AgentRef>>>,
+        /// Agents that may be started, by name in this fleet or by qualified name. Defaults to
+        /// none. An agent with more rights is refused: other tools, a permission mode that allows
+        /// more, secrets, larger limits, less isolation, or no permission checks at all.
+        agents: Vec<SpannedValue<AgentRef>>,
+        /// Agents of `agents` that may be started although they have more rights.
+        elevate: Vec<SpannedValue<AgentRef>>,
     }
 }
 
@@ -114,8 +118,10 @@ pub struct SpawnLimits {
     pub max_depth: u32,
     /// Maximum number of jobs that one job may start, including those started indirectly.
     pub max_jobs: u32,
-    /// Agents that may be started; `None` means all.
-    pub agents: Option<Vec<AgentName>>,
+    /// Agents that may be started.
+    pub agents: Vec<AgentName>,
+    /// Those of `agents` that may have more rights than this agent.
+    pub elevate: Vec<AgentName>,
 }
 
 impl SpawnLimits {
@@ -123,8 +129,13 @@ impl SpawnLimits {
     /// [`resolve_agents`].
     pub(crate) fn new(keys: &SpawnKeys) -> SpawnLimits {
         let (max_depth, max_jobs) = (keys.max_depth.as_u32(), keys.max_jobs.as_u32());
-        // An empty list allows none until the names are resolved, which is the safe state.
-        SpawnLimits { max_depth, max_jobs, agents: keys.agents.as_ref().map(|_| Vec::new()) }
+        // Empty lists allow nothing until the names are resolved, which is the safe state.
+        SpawnLimits { max_depth, max_jobs, agents: Vec::new(), elevate: Vec::new() }
+    }
+
+    /// Returns true if a job may start any job at all.
+    pub fn allows_jobs(&self) -> bool {
+        self.max_depth > 0 && self.max_jobs > 0 && !self.agents.is_empty()
     }
 }
 

@@ -65,6 +65,12 @@ pub(crate) fn record_closed_question(
     let by = closed.by.as_deref().unwrap_or(nobody);
     let text = closed.text.as_deref();
     let id = &approval.id;
+    // A person may have changed the input at the run itself, without the daemon.
+    if let Some(input) = &closed.updated_input {
+        let mut detail = approval.detail.clone().unwrap_or(Json::Null);
+        detail["updatedInput"] = input.clone();
+        tx.set_approval_detail(id, &detail)?;
+    }
     // No answer is recorded: the question expired, was withdrawn or was answered elsewhere.
     if approval.status == ApprovalStatus::Pending {
         tx.answer_approval(id, status, text, by, closed.at)?;

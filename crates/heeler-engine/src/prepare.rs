@@ -136,6 +136,10 @@ pub fn prepare_request(
     refuse_isolation(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
+    let prompt = match &wanted.prompt_by {
+        Some(author) if reads_marks(agent) => author.mark(&prompt),
+        _ => prompt,
+    };
     let directory = around.directory.unwrap_or(&agent.working_directory);
     let cannot_work = |path: &Utf8Path, source| {
         let (agent, path) = (agent.name.to_string(), path.to_owned());
@@ -207,6 +211,7 @@ pub fn prepare_request(
                 allow_new_privileges: agent.allow_new_privileges,
                 ..RunAuthority::default()
             },
+            may_start_jobs: agent.spawn.allows_jobs(),
         },
     })
 }
@@ -276,6 +281,12 @@ fn resolve_prompt(
         None if !is_claude => Ok(String::new()),
         _ => Err(PrepareError::Prompt { agent: agent.name.to_string(), file: agent.file.clone() }),
     }
+}
+
+/// Returns true if an agent can take a mark of a message into account. A script would only
+/// repeat it.
+pub(crate) fn reads_marks(agent: &AgentConfig) -> bool {
+    !matches!(agent.runtime, RuntimeConfig::Scripted(_))
 }
 
 pub(crate) fn real_folder(path: &Utf8Path) -> io::Result<Utf8PathBuf> {

@@ -166,6 +166,7 @@ mod tests {
             how: QuestionOutcome::Withdrawn,
             by: None,
             text: None,
+            updated_input: None,
         };
         let write = |name: &str, text: String| std::fs::write(asks.join(name), text).unwrap();
         write("a.json", serde_json::to_string(&ask("a")).unwrap());

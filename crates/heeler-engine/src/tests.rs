@@ -198,6 +198,7 @@ impl EngineFixture {
                 work: RuntimeLaunchSpec::Script { steps: Vec::new() },
                 send_files_to: None,
                 authority: RunAuthority::default(),
+                may_start_jobs: false,
             },
         }
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::workflow::PhasePart;
-use crate::{ApprovalId, JobId, RunId};
+use crate::{ApprovalId, JobId, RunId, question_hash};
 
 /// Longest `summary` of an approval, in bytes. `detail` holds the full question.
 pub const APPROVAL_SUMMARY_BYTES_MAX: usize = 2048;
@@ -145,6 +145,15 @@ impl Approval {
     }
 }
 
+impl Approval {
+    /// Returns the hash of the tool and input that people are shown; `None` for a gate.
+    pub fn shown_hash(&self) -> Option<String> {
+        self.ask_id.as_ref()?;
+        let input = self.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
+        Some(question_hash(&self.gate, input))
+    }
+}
+
 /// Answer that a person gives.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -157,4 +166,7 @@ pub struct ApprovalAnswer {
     /// Replacement for the tool input that the agent requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub updated_input: Option<Json>,
+    /// Hash of what the person was shown; see [`Approval::shown_hash`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_hash: Option<String>,
 }

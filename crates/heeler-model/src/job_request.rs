@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::session_choice::SessionChoice;
-use crate::{AgentName, JobId, TriggerType, WorkflowRunId};
+use crate::{AgentName, JobId, PromptAuthor, TriggerType, WorkflowRunId};
 
 /// Longest prompt of a request, in bytes.
 pub const PROMPT_BYTES_MAX: u64 = 16 << 20;
@@ -50,6 +50,9 @@ pub struct JobRequest {
     /// Defaults to a generated name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
+    /// The agent that wrote the prompt; `None` if a person or the config did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_by: Option<PromptAuthor>,
     /// Part of a workflow run that the job executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Box<PhaseJobRequest>>,
@@ -104,6 +107,7 @@ impl JobRequest {
             parent: None,
             model: None,
             worker: None,
+            prompt_by: None,
             phase: None,
         }
     }

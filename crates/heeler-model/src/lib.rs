@@ -25,7 +25,9 @@ pub mod native_chain;
 mod native_sessions;
 pub mod outcome;
 mod project_slug;
+mod prompt_author;
 pub mod question;
+mod question_hash;
 pub mod recorder;
 pub mod redact;
 pub mod rerun;
@@ -55,6 +57,8 @@ pub use job::{
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
 pub use native_sessions::NativeSessionLocation;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
+pub use prompt_author::PromptAuthor;
+pub use question_hash::question_hash;
 pub use session::{NativeSessionPosition, PendingFork, Session, SessionEvent, SessionStatus};
 pub use text::{error_chain, one_line, sanitize};
 pub use time::{iso_millis, parse_foreign_time, parse_iso};
@@ -63,5 +67,5 @@ pub use time::{iso_millis, parse_foreign_time, parse_iso};
 // records but no config needs no dependency on heeler-config.
 pub use heeler_config::{
     AgentName, ApprovalMode, IdParseError, LocalName, SessionMode, UnknownWordError, did_you_mean,
-    is_terminal_control,
+    is_hidden_char, is_terminal_control, reveal_hidden,
 };

@@ -49,7 +49,9 @@ document.addEventListener('submit', async (event) => {
   if (!button || button.getAttribute('aria-busy') === 'true') return;
   button.setAttribute('aria-busy', 'true');
   try {
-    const reply = await call('POST', `/api/v1/approvals/${encodeURIComponent(form.dataset.answer)}`, answered(form, button.value));
+    // A question that differs from the shown one is refused.
+    const answer = { ...answered(form, button.value), inputHash: form.dataset.shown };
+    const reply = await call('POST', `/api/v1/approvals/${encodeURIComponent(form.dataset.answer)}`, answer);
     toast(reply.message ?? 'Answered.');
     // A question can be answered once; its place is refreshed.
     form.reset();

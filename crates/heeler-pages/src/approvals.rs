@@ -121,7 +121,7 @@ fn approval_form(frame: &PageFrame, approval: &ApprovalDetails, level: u8) -> Ma
             (approval_facts(frame, approval))
             // Without the permission no form is shown, but the question itself may be read.
             @if is_open && frame.can_operate() {
-                form data-answer=(item.id) { (question_body(approval, true)) (answer_buttons(approval)) }
+                form data-answer=(item.id) data-shown=[&approval.input_hash] { (question_body(approval, true)) (answer_buttons(approval)) }
             } @else {
                 (question_body(approval, false))
                 (answer_summary(frame, approval))
@@ -226,6 +226,7 @@ fn tool_input(approval: &ApprovalDetails, input: &Value, is_open: bool) -> Marku
                 }
             }
         }
+        @if let Some(bytes) = approval.input_bytes { p.small.muted { (bytes) " bytes" } }
         (full_text_link(approval, whole.len()))
         // An input that was cut would be sent back incomplete.
         @if is_open && whole.len() <= DETAIL_BYTES_MAX {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use heeler_config::reveal_hidden;
 use jiff::Timestamp;
 use maud::{Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,17 +16,14 @@ pub fn isolated_text(text: &str) -> Markup {
 }
 
 /// Returns text as one line: whitespace becomes single spaces; control characters, invisible ones
-/// and those that change the text direction become `�`.
-///
-/// The lines of a terminal omit such characters. On a page, the person must see that they are there.
+/// and those that change the text direction are written as numbers.
 pub fn visible_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
+    for word in text.split_ascii_whitespace() {
         if !line.is_empty() {
             line.push(' ');
         }
-        // A replacement character shows that something was there, where nothing would hide it.
-        line.extend(word.chars().map(|c| if is_hidden(c) { '\u{fffd}' } else { c }));
+        line.push_str(&reveal_hidden(word));
     }
     line
 }
@@ -40,27 +38,6 @@ pub(crate) fn clamp_line(text: &str) -> String {
         Some((end, _)) => visible_line(&text[..end]) + "…",
         None => visible_line(text),
     }
-}
-
-/// Returns text without hidden parts: invisible characters, and those that change the text
-/// direction, are escaped. A person must see exactly what they approve.
-pub(crate) fn reveal_hidden(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            // Line breaks and tabs are visible as space and part of normal text.
-            '\n' | '\t' => shown.push(c),
-            c if is_hidden(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        // These ranges have no width or change the direction of text.
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// Renders a trusted line in which text between backticks becomes code.

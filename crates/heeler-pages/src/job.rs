@@ -168,7 +168,10 @@ fn facts_card(frame: &PageFrame, job: &JobDetails) -> Markup {
             @if let Some(prompt) = job.prompt.as_deref().filter(|text| !text.is_empty()) {
                 // A short prompt is open, a long one would push the transcript down.
                 details.pad #prompt open[prompt.len() < 600] {
-                    summary { "Prompt" }
+                    summary {
+                        "Prompt"
+                        @if let Some(author) = &job.prompt_by { " by " (isolated_text(author)) }
+                    }
                     pre.code { (truncate_text(prompt, PROMPT_BYTES_MAX)) }
                 }
             }

@@ -103,6 +103,10 @@ pub struct ApprovalDetails {
     pub response: Option<String>,
     /// Full content of the question.
     pub detail: Option<Value>,
+    /// Hash of the shown tool and input, for `inputHash` of an answer.
+    pub input_hash: Option<String>,
+    /// Length of the tool's input as JSON, in bytes.
+    pub input_bytes: Option<usize>,
     /// File that the question concerns.
     pub artifact: Option<String>,
     /// Answer that applies on expiry.
@@ -118,11 +122,19 @@ impl ApprovalDetails {
             item: ApprovalSummary::of(approval),
             response: approval.response.clone(),
             detail: approval.detail.clone(),
+            input_hash: approval.shown_hash(),
+            input_bytes: input_bytes(approval),
             artifact: approval.artifact.clone(),
             default_answer: approval.default_answer.clone(),
             delivered_at: approval.delivered_at,
         }
     }
+}
+
+/// Returns the length of a tool's input as JSON.
+pub fn input_bytes(approval: &Approval) -> Option<usize> {
+    approval.ask_id.as_ref()?;
+    Some(approval.detail.as_ref()?["input"].to_string().len())
 }
 
 impl FleetReader {

@@ -162,6 +162,8 @@ pub struct JobDetails {
     pub item: JobSummary,
     /// Prompt.
     pub prompt: Option<String>,
+    /// The agent and job that wrote the prompt, if no person did.
+    pub prompt_by: Option<String>,
     /// Error message.
     pub error: Option<String>,
     /// Error of the last run.
@@ -401,6 +403,14 @@ fn parent_job(job: &Job) -> Option<String> {
     Some(job.trigger_id.clone()).filter(|id| is_spawned && !id.is_empty())
 }
 
+/// Returns the agent and job that started this one, and so wrote its prompt.
+fn prompt_author(reader: &StoreReader, job: &Job) -> Result<Option<String>, QueryError> {
+    let Some(parent) = parent_job(job) else { return Ok(None) };
+    let author = parent.parse::<JobId>().ok().map(|id| reader.job(&id)).transpose()?.flatten();
+    let agent = author.map_or_else(|| "unknown".to_owned(), |author| author.head.agent);
+    Ok(Some(format!("agent {agent} ({parent})")))
+}
+
 impl FleetReader {
     /// Lists jobs, newest first.
     pub fn jobs(&self, wanted: &JobListQuery) -> Result<JobPage, QueryError> {
@@ -452,7 +462,9 @@ impl FleetReader {
         let hooks = failed_hooks(reader, &id)?;
         let output_file = self.job_transcript_path(reader, &job.head)?;
         let dead = is_dead(&job.head, reader, dir)?;
-        let about = JobDetailsContext { session, queued, runs, hooks, output_file, dead };
+        let prompt_by = prompt_author(reader, &job)?;
+        let about =
+            JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by };
         // Without a daemon a queued job does not start, which the display explains.
         let has_daemon = self.lock_owner()?.writer.is_some();
         Ok(JobDetails { has_daemon, ..about.details(dir, job) })
@@ -467,17 +479,19 @@ struct JobDetailsContext {
     hooks: Vec<FailedHook>,
     output_file: Option<Utf8PathBuf>,
     dead: bool,
+    prompt_by: Option<String>,
 }
 
 impl JobDetailsContext {
     fn details(self, dir: &StateDir, job: Job) -> JobDetails {
-        let JobDetailsContext { session, queued, runs, hooks, output_file, dead } = self;
+        let JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by } = self;
         let id = job.head.id.clone();
         let text_file = Some(dir.job_output(&id)).filter(|path| path.is_file());
         JobDetails {
             parent: parent_job(&job),
             item: JobSummary::from_head(job.head.clone(), run_started_at(&job), dead),
             prompt: job.prompt,
+            prompt_by,
             error: job.error,
             // The error of the last run is the one that ended the job.
             error_details: runs.last().and_then(|run| run.error.clone()),

@@ -22,7 +22,7 @@ pub use fleet_client::{
 };
 pub(crate) use fleet_tools::ASK_HUMAN;
 pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
-pub(crate) use server::{InjectedMcpServers, ToolChannels};
+pub(crate) use server::{FleetToolAccess, InjectedMcpServers, ToolChannels};
 pub(crate) use tool_note::{ToolNote, ToolQuestion};
 
 /// Returns true if an injected tool may take so long that claude must keep its streams open for it

@@ -14,6 +14,7 @@ use heeler_model::run::{AgentQuestion, ClosedQuestion, PROTOCOL, QuestionOutcome
 use heeler_transcript::validate_id;
 use indexmap::IndexMap;
 use jiff::Timestamp;
+use serde_json::Value as Json;
 use uuid::Uuid;
 
 use crate::files::{self, RunFileError};
@@ -55,6 +56,8 @@ pub(crate) struct RunQuestionOutcome {
     pub(crate) answered_by: Option<String>,
     /// Text of the answer, redacted.
     pub(crate) text: Option<String>,
+    /// Input with which the person replaced the agent's, redacted.
+    pub(crate) updated_input: Option<Json>,
     pub(crate) at: Timestamp,
 }
 
@@ -117,8 +120,14 @@ impl RunQuestions {
         late_reply: String,
     ) -> Option<OpenRunQuestion> {
         let open = self.open.shift_remove(id)?;
-        let closed = end.map(|RunQuestionOutcome { closing: how, answered_by: by, text, at }| {
-            ClosedQuestion { protocol: PROTOCOL, ask: open.ask.clone(), at, how, by, text }
+        let closed = end.map(|end| ClosedQuestion {
+            protocol: PROTOCOL,
+            ask: open.ask.clone(),
+            at: end.at,
+            how: end.closing,
+            by: end.answered_by,
+            text: end.text,
+            updated_input: end.updated_input,
         });
         // The outcome is on disk before the question disappears, so a reader sees one or the other.
         if let Some(closed) = closed
@@ -198,6 +207,7 @@ mod tests {
             closing: QuestionOutcome::Allowed,
             answered_by: by,
             text: None,
+            updated_input: None,
             at: Timestamp::UNIX_EPOCH,
         }
     }

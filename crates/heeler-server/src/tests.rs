@@ -191,7 +191,8 @@ fn every_command() -> Vec<DaemonCommand> {
     let approval = |approve: bool| {
         let text = (!approve).then(|| "no\n\"never\"".to_owned());
         let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
-        let answer = heeler_model::ApprovalAnswer { approve, text, updated_input };
+        let answer =
+            heeler_model::ApprovalAnswer { approve, text, updated_input, input_hash: None };
         DaemonCommand::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
     };
     let prompt = Some("Go\non \"now\"".to_owned());

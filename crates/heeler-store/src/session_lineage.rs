@@ -51,20 +51,25 @@ pub fn is_descendant_job(
     Ok(false)
 }
 
-/// Returns true if a session belongs to a job's lineage, or to a job that was started in it,
-/// directly or indirectly.
+/// Returns true if an agent may continue a session: it is the session of its job, or its first job
+/// was started in the lineage of that job, directly or indirectly.
+///
+/// A session that the job's own one was forked from, or continues, is not the agent's: a person may
+/// go on there.
 pub fn lineage_has_session(
     db: &StateDatabase,
     session: &AgentSessionId,
     of: &JobId,
 ) -> Result<bool, DatabaseError> {
-    if lineage_sessions(db, of)?.contains(session) {
+    if db.job(of)?.is_some_and(|job| job.head.session_id.as_ref() == Some(session)) {
         return Ok(true);
     }
+    // A later job may have been started in a session that people began.
+    let first = db.job_ids_of_session(session)?.into_iter().next();
     let mut parents = lineage_jobs(db, of)?;
     while let Some(parent) = parents.pop() {
         for id in db.jobs_spawned_by(&parent)? {
-            if db.job(&id)?.is_some_and(|job| job.head.session_id.as_ref() == Some(session)) {
+            if first.as_ref() == Some(&id) {
                 return Ok(true);
             }
             parents.push(id);

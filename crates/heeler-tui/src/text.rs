@@ -1,6 +1,5 @@
 //! Untrusted text: sanitizing, and fitting to a width.
 
-use heeler_model::is_terminal_control;
 pub(crate) use heeler_model::one_line;
 use ratatui::buffer::CellWidth as _;
 use ratatui::style::Style;
@@ -17,26 +16,10 @@ pub(crate) fn sanitize(text: &str) -> String {
     heeler_model::sanitize(&lines).replace('\t', TAB)
 }
 
-/// Returns text with hidden characters escaped: a person must see exactly what they allow.
+/// Returns text with hidden characters written as numbers: a person must see exactly what they
+/// allow.
 pub(crate) fn reveal_hidden(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => shown.push(c),
-            '\t' => shown.push_str(TAB),
-            c if is_hidden(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-fn is_hidden(c: char) -> bool {
-    let is_blank = c != ' ' && c.is_whitespace();
-    // These characters look like blanks but are not whitespace in Unicode.
-    let is_blank = is_blank || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
-    // Characters without width could hide a part of a command.
-    is_blank || is_terminal_control(c) || width(c.encode_utf8(&mut [0; 4])) == 0
+    heeler_model::reveal_hidden(text).replace('\t', TAB)
 }
 
 /// Returns the display width of a text without line breaks.

@@ -4,7 +4,7 @@
 //! cloned repository can control it.
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anstyle::Style;
@@ -12,7 +12,8 @@ use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use heeler_config::ConfigFaults;
 use heeler_model::JobStatus;
-pub(crate) use heeler_model::{one_line, sanitize};
+use heeler_model::is_hidden_char;
+pub(crate) use heeler_model::{one_line, reveal_hidden, sanitize};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
@@ -21,14 +22,33 @@ use crate::wrap::{self, VALUE_INDENT};
 
 /// Prints one JSON document, as `--json` promises.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(io::stdout().lock(), "{}", escape_json(&text))
 }
 
-/// Prints one line of JSON unchanged.
+/// Prints one line of JSON; for a program, unchanged.
 pub(crate) fn print_json_line(text: &str) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    let mut out = io::stdout().lock();
+    match out.is_terminal() {
+        true => writeln!(out, "{}", escape_json(text)),
+        false => writeln!(out, "{text}"),
+    }
+}
+
+/// Writes hidden characters of a JSON text as `\u009b`. A terminal would obey some of them.
+fn escape_json(text: &str) -> String {
+    // JSON itself escapes all other characters of this kind.
+    let is_hidden = |c: char| c == '\u{7f}' || (!c.is_ascii() && is_hidden_char(c));
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !is_hidden(c) {
+            shown.push(c);
+            continue;
+        }
+        let mut units = [0; 2];
+        shown.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+    }
+    shown
 }
 
 /// Text for a terminal: untrusted text is sanitized, and only Heeler adds styles.
@@ -516,9 +536,24 @@ mod tests {
 
     #[test]
     fn agent_text_cannot_steer_the_terminal() {
-        assert_eq!(sanitize("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"), "aredb");
-        assert_eq!(sanitize("\u{9b}31m\u{202e}txt.exe\u{2066}\r"), "31mtxt.exe");
+        assert_eq!(
+            sanitize("a\x1b[31mred\x1b[0m\x07\x1b]0;title\x07b"),
+            "ared\\u{7}\\u{1b}]0;title\\u{7}b"
+        );
+        assert_eq!(
+            sanitize("\u{9b}31m\u{202e}txt.exe\u{2066}\r"),
+            "\\u{9b}31m\\u{202e}txt.exe\\u{2066}\\u{d}"
+        );
         assert_eq!(one_line("two\n  lines\t here"), "two lines here");
+    }
+
+    #[test]
+    fn json_holds_no_character_that_a_terminal_obeys() {
+        let text = "a\u{9b}2J\u{202e}\u{7f}\u{e0041}ä\n";
+        let json = serde_json::to_string(text).unwrap();
+        let shown = escape_json(&json);
+        assert_eq!(shown, r#""a\u009b2J\u202e\u007f\udb40\udc41ä\n""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
     }
 
     #[test]

@@ -35,7 +35,11 @@ impl Conversation {
     }
 
     pub(super) fn answer(&mut self, job: &JobId, ask: &str, answer: &QuestionAnswer) {
-        match self.fleet.answer_question(job, ask, answer) {
+        let questions = self.open_questions();
+        let shown =
+            questions.iter().find(|question| question.job == *job && question.ask.id == ask);
+        let shown = shown.map(|question| question.ask.shown_hash());
+        match self.fleet.answer_question(job, ask, answer, shown) {
             // Closed at once; the fleet's own report of the answer then finds nothing to close.
             Ok(()) => self.close_question(ask),
             Err(why) => self.display.show_error(why),

@@ -117,6 +117,7 @@ impl ChatFleetClient for FakeChatFleet {
         job: &JobId,
         ask: &str,
         _: &QuestionAnswer,
+        _: Option<String>,
     ) -> Result<(), String> {
         self.with(|played| played.calls.push(format!("answer {job} {ask}")));
         Ok(())

@@ -14,6 +14,7 @@ mod goldens;
 mod meaning;
 mod policy;
 mod properties;
+mod rights;
 mod templates;
 mod values;
 mod variables;

@@ -315,10 +315,10 @@ fn an_agent_names_those_it_may_start_in_its_own_fleet_or_in_full() {
     let spawns: Vec<String> =
         loaded.agents.iter().map(|agent| format!("{}: {:?}", agent.name, agent.spawn)).collect();
     expect![[r#"
-        a: SpawnLimits { max_depth: 3, max_jobs: 10, agents: None }
-        b: SpawnLimits { max_depth: 3, max_jobs: 10, agents: Some([AgentName("a"), AgentName("web.c")]) }
-        web.a: SpawnLimits { max_depth: 1, max_jobs: 10, agents: Some([AgentName("web.c"), AgentName("web.a"), AgentName("b")]) }
-        web.c: SpawnLimits { max_depth: 3, max_jobs: 10, agents: None }"#]].assert_eq(&spawns.join("\n"));
+        a: SpawnLimits { max_depth: 3, max_jobs: 10, agents: [], elevate: [] }
+        b: SpawnLimits { max_depth: 3, max_jobs: 10, agents: [AgentName("a"), AgentName("web.c")], elevate: [] }
+        web.a: SpawnLimits { max_depth: 1, max_jobs: 10, agents: [AgentName("web.c"), AgentName("web.a"), AgentName("b")], elevate: [] }
+        web.c: SpawnLimits { max_depth: 3, max_jobs: 10, agents: [], elevate: [] }"#]].assert_eq(&spawns.join("\n"));
 }
 
 #[test]

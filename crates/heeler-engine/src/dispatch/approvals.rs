@@ -187,6 +187,12 @@ fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Daem
     let usage = |message: String, hint: String| {
         Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).with_hint(hint))
     };
+    // The question that a person saw must be the one that is on record.
+    if answer.input_hash.is_some() && answer.input_hash != approval.shown_hash() {
+        let message = format!("{id} was not answered: the request changed; look again");
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
+            .with_hint(format!("heeler approvals show {id}")));
+    }
     let text = answer.text.as_deref().unwrap_or_default().trim();
     if text.len() > APPROVAL_TEXT_BYTES_MAX {
         let message = format!("an answer has at most {APPROVAL_TEXT_BYTES_MAX} bytes");

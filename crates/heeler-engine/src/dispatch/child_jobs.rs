@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use heeler_config::AgentConfig;
+use heeler_config::{AgentConfig, compare_rights, describe_differences};
 use heeler_model::budget_ledger::{RESERVATION_DEFAULT, RESERVATION_MIN};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{Job, JobId, JobRequest};
@@ -80,19 +80,23 @@ impl DispatchTransaction<'_, '_> {
         for depth in 1..=ANCESTORS_MAX {
             let Some(job) = above else { break };
             let id = &job.head.id;
-            // The rules of an agent that no longer exists are unknown.
-            let Some(owner) = setup.agent(&job.head.agent) else { break };
             let refuse = |why: String| {
                 let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, why);
-                Err(refused.with_hint(format!("`spawn` of {} in the config", owner.name)).into())
+                Err(refused
+                    .with_hint(format!("`spawn` of {} in the config", job.head.agent))
+                    .into())
+            };
+            // The rules of an agent that no longer exists are unknown, so they allow nothing.
+            let Some(owner) = setup.agent(&job.head.agent) else {
+                return refuse(format!("the agent of {id} is not in the config any more"));
             };
             let rules = &owner.spawn;
             if depth > rules.max_depth as usize {
                 let most = rules.max_depth;
                 return refuse(format!("{id} may start jobs at most {most} levels deep"));
             }
-            if rules.agents.as_ref().is_some_and(|agents| !agents.contains(&agent.name)) {
-                return refuse(format!("{id} may not start jobs of {}", agent.name));
+            if let Err(why) = check_target(owner, agent) {
+                return refuse(format!("{id} may not start jobs of {}: {why}", agent.name));
             }
             // One more than allowed, because the new job itself may be among them.
             let mut below = self.descendants(id, rules.max_jobs as usize + 1)?;
@@ -146,6 +150,24 @@ impl DispatchTransaction<'_, '_> {
         // A job that has not started counts with the default, or many at once would pass the limit.
         let held = live.and_then(|live| live.budget_micros).unwrap_or(RESERVATION_DEFAULT);
         Ok(spent.saturating_add(held))
+    }
+}
+
+/// Checks that an agent may start another: it must be named, and must not have more rights.
+fn check_target(owner: &AgentConfig, agent: &AgentConfig) -> Result<(), String> {
+    let AgentConfig { name: own, spawn: rules, .. } = owner;
+    if !rules.agents.contains(&agent.name) {
+        return Err(format!("`spawn.agents` of {own} does not name it"));
+    }
+    if rules.elevate.contains(&agent.name) {
+        return Ok(());
+    }
+    match compare_rights(owner, agent) {
+        more if more.is_empty() => Ok(()),
+        more => Err(format!(
+            "it has more rights than {own} ({}), and `spawn.elevate` of {own} does not name it",
+            describe_differences(&more)
+        )),
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use heeler_config::ScheduleConfig;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentSessionId, ChannelKey, JobId, JobRequest, TriggerType, error_chain};
+use heeler_model::{
+    AgentSessionId, ChannelKey, JobId, JobRequest, PromptAuthor, TriggerType, error_chain,
+};
 use heeler_store::StoreReader;
 
 use super::commands;
@@ -19,6 +21,7 @@ use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
     DispatcherStoppedError, PendingReply, ScheduleChange, StopMode, job_not_running,
 };
+use crate::prepare::reads_marks;
 use crate::setup::DaemonSetup;
 use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
 use heeler_store::session_lineage;
@@ -37,7 +40,7 @@ impl Dispatcher {
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
             refused.with_hint("an agent may only start jobs, message them and cancel them")
         };
-        let parent = match by {
+        let author = match by {
             Caller::Person => return Ok(command),
             // The run may have ended while its processes still live. They then have no rights.
             Caller::Run(run) => {
@@ -46,13 +49,13 @@ impl Dispatcher {
                 // The record names the run itself, whatever it claims.
                 live.map(|live| {
                     command.set_requester(&format!("{} ({})", live.agent, live.job));
-                    live.job.clone()
+                    PromptAuthor { agent: live.agent.clone(), job: live.job.clone() }
                 })
             }
             Caller::Hook(run) => return self.authorize_hook(command, run),
             Caller::Unknown => None,
         };
-        let Some(parent) = parent else {
+        let Some(author) = author else {
             return match command {
                 DaemonCommand::Status => Ok(command),
                 _ => {
@@ -66,31 +69,69 @@ impl Dispatcher {
                 }
             };
         };
+        let parent = author.job.clone();
         match command {
             DaemonCommand::Status => Ok(command),
             DaemonCommand::Trigger(mut wanted) => {
-                // Otherwise an agent could enter a session of another conversation and control its
-                // jobs.
-                if let SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } =
-                    &wanted.session
-                    && !self.is_lineage_session(id, &parent)
-                {
-                    return Err(foreign_session_error(id, &parent));
-                }
+                self.limit_session(&mut wanted, &parent)?;
                 // An agent must not choose its trigger or parent, on which limits and rights
                 // depend.
                 wanted.trigger = TriggerType::Spawned;
                 wanted.parent = Some(parent);
+                // A prompt that is not given comes from the config.
+                wanted.prompt_by = wanted.prompt.is_some().then_some(author);
                 // The caller is an agent, so no person waits for the job.
                 wanted.attended = false;
                 Ok(DaemonCommand::Trigger(wanted))
             }
-            DaemonCommand::Cancel { ref job, .. } | DaemonCommand::Say { ref job, .. }
-                if self.is_spawned(job, &parent) =>
-            {
-                Ok(command)
+            DaemonCommand::Cancel { ref job, .. } if self.is_spawned(job, &parent) => Ok(command),
+            DaemonCommand::Say { job, text, by } if self.is_spawned(&job, &parent) => {
+                let text = self.mark_message(&job, &author, text);
+                Ok(DaemonCommand::Say { job, text, by })
             }
             _ => Err(not_allowed(format!("this is a process of the run itself ({parent})"))),
+        }
+    }
+
+    /// Limits the session of a job that an agent requests to those of its own conversation. A
+    /// caller in another session could read it, and reach the jobs that were started there.
+    fn limit_session(
+        &self,
+        wanted: &mut JobRequest,
+        parent: &JobId,
+    ) -> Result<(), DaemonCommandError> {
+        if let Some(channel) = &wanted.channel {
+            let message = format!("the session of channel {channel} belongs to people");
+            return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)
+                .with_hint("an agent may not use a channel; leave it out to start a new session"));
+        }
+        match &wanted.session {
+            SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. }
+                if !self.is_lineage_session(id, parent) =>
+            {
+                Err(foreign_session_error(id, parent))
+            }
+            // The usual session may be one that the agent keeps for people.
+            SessionChoice::Usual => {
+                wanted.session = SessionChoice::Fresh;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks a message of an agent as such, if its receiver can understand that.
+    fn mark_message(&self, job: &JobId, author: &PromptAuthor, text: String) -> String {
+        // An empty message is refused as such.
+        if text.trim().is_empty() {
+            return text;
+        }
+        let state = self.state();
+        let live = state.fleet.run_of_job(job).and_then(|run| state.fleet.runs().get(&run));
+        let agent = live.and_then(|live| state.setup.agent(&live.agent));
+        match agent.is_none_or(reads_marks) {
+            true => author.mark(&text),
+            false => text,
         }
     }
 
@@ -234,7 +275,15 @@ impl Dispatcher {
         };
         let reader = StoreReader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
         let job = reader.job(id).map_err(|error| trouble(&error))?;
-        commands::retry_request(&job.ok_or_else(|| commands::job_not_found(id))?)
+        let job = job.ok_or_else(|| commands::job_not_found(id))?;
+        let mut wanted = commands::retry_request(&job)?;
+        // The new job is a person's, but its prompt is still the agent's.
+        if let (Some(parent), Some(prompt)) = (session_lineage::parent_of(&job), &wanted.prompt) {
+            let author = reader.job(&parent).map_err(|error| trouble(&error))?;
+            let agent = author.map_or_else(|| "unknown".to_owned(), |job| job.head.agent);
+            wanted.prompt = Some(PromptAuthor { agent, job: parent }.mark(prompt));
+        }
+        Ok(wanted)
     }
 
     /// Reloads the config. On an error the old config stays in use. A workflow with faults is

@@ -115,6 +115,7 @@ impl ExecutorContext {
             return;
         };
         let by = approval.responded_by.clone().unwrap_or_default();
+        let shown = approval.shown_hash();
         if let Some(spoken) = spoken {
             // The stored answer is redacted; the agent needs the original.
             approval.response = spoken.text;
@@ -138,6 +139,7 @@ impl ExecutorContext {
             ask,
             answer,
             by,
+            shown,
             reply,
             wait,
             _claim: claim,
@@ -153,11 +155,12 @@ impl ExecutorContext {
         };
         let (ask, answer) = (delivery.ask.clone(), delivery.answer.clone());
         let (shared, by) = (Arc::clone(self), delivery.by.clone());
+        let shown = delivery.shown.clone();
         self.control.send(ControlExchange {
             lane: ControlLane::Answer,
             socket: started.socket,
             protocol: started.protocol,
-            op: ControlOperation::Answer { ask, answer, by },
+            op: ControlOperation::Answer { ask, answer, by, shown },
             timeout: REPLY_WAIT,
             done: Box::new(move |outcome| shared.conclude_delivery(delivery, outcome)),
         });
@@ -200,6 +203,8 @@ struct AnswerDelivery {
     ask: String,
     answer: QuestionAnswer,
     by: String,
+    /// Hash of what is on record as shown.
+    shown: Option<String>,
     /// Caller that waits for the outcome of the first attempt, with its reply.
     reply: Option<(ReplyCallback, CommandReply)>,
     /// Delay before the next attempt.

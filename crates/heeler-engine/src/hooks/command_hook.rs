@@ -213,6 +213,7 @@ impl ShellHookRun<'_> {
                 daemon_lock: Some(self.fleet.dir.lock()),
                 allow_new_privileges: hook.allow_new_privileges,
             },
+            may_start_jobs: false,
         })
     }
 

@@ -41,6 +41,9 @@ pub enum ControlOperation {
         answer: QuestionAnswer,
         /// Caller, for the record and for later viewers.
         by: String,
+        /// Hash of what the caller was shown; see [`AgentQuestion::shown_hash`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shown: Option<String>,
     },
     /// Returns the state of the run.
     Status,

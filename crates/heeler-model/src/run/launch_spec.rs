@@ -29,6 +29,9 @@ pub struct AgentLaunchSpec {
     pub send_files_to: Option<Utf8PathBuf>,
     #[serde(default)]
     pub authority: RunAuthority,
+    /// True if the agent may start jobs of other agents. Otherwise it has no tools for that.
+    #[serde(default)]
+    pub may_start_jobs: bool,
 }
 
 /// Who may control a run, and what its processes may become.

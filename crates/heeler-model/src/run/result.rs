@@ -58,6 +58,13 @@ pub struct AgentQuestion {
     pub until: Option<Timestamp>,
 }
 
+impl AgentQuestion {
+    /// Returns the hash of the tool and input that people are shown.
+    pub fn shown_hash(&self) -> String {
+        crate::question_hash(&self.tool, &self.input)
+    }
+}
+
 words! {
     /// Outcome of a question.
     pub enum QuestionOutcome ("end of a question") {
@@ -87,6 +94,9 @@ pub struct ClosedQuestion {
     /// Text of the answer, or the reason; redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// Input with which the person replaced the agent's; redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_input: Option<Json>,
 }
 
 words! {

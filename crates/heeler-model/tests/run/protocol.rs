@@ -161,6 +161,7 @@ fn briefs() {
         work,
         send_files_to: Some("/srv/demo/sent".into()),
         authority: RunAuthority::default(),
+        may_start_jobs: true,
     };
     let briefs = [
         brief(RuntimeLaunchSpec::Claude(Box::new(claude))),
@@ -227,6 +228,7 @@ fn asks() {
         how,
         by: by.map(str::to_owned),
         text: text.map(str::to_owned),
+        updated_input: None,
     };
     let closed = [
         closed(QuestionOutcome::Allowed, Some("ada"), Some("B")),
@@ -355,16 +357,19 @@ fn requests() {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Answer {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Allow { input: None },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Answer {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Deny { message: "no".to_owned(), interrupt: true },
             by: "ada".to_owned(),
+            shown: None,
         },
         ControlOperation::Status,
         ControlOperation::Subscribe,

@@ -44,9 +44,9 @@ impl RunEventLoop<'_> {
                     Err(reason) => request.refuse(reason),
                 }
             }
-            ControlOperation::Answer { ask, answer, by } => {
+            ControlOperation::Answer { ask, answer, by, shown } => {
                 let Some(by) = request.authorize(by) else { return };
-                match self.answer_question(ask, answer, &by) {
+                match self.answer_question(ask, answer, &by, shown.as_deref()) {
                     Ok(()) => request.reply(ControlReplyBody::Done),
                     Err(reason) => request.refuse(reason),
                 }
@@ -120,6 +120,7 @@ impl RunEventLoop<'_> {
         id: &str,
         answer: &QuestionAnswer,
         by: &str,
+        shown: Option<&str>,
     ) -> Result<(), String> {
         // A late answer is told who was faster, even if the run is ending by now.
         let Some(open) = self.run.questions.get(id) else {
@@ -127,6 +128,10 @@ impl RunEventLoop<'_> {
         };
         if let Some(reason) = self.refusal_reason() {
             return Err(reason);
+        }
+        // The file or record that the person was shown is not the request of the agent.
+        if shown.is_some_and(|shown| shown != open.ask.shown_hash()) {
+            return Err(self.deny_changed_question(id));
         }
         let tool = &open.ask.tool;
         let description = match answer {
@@ -144,9 +149,28 @@ impl RunEventLoop<'_> {
                 (QuestionOutcome::Denied, Some(message.clone()))
             }
         };
-        let end = Some(self.question_outcome(how, Some(by), text.as_deref()));
-        self.close_question(id, end, "answered", &description, Some(answer));
+        let mut end = self.question_outcome(how, Some(by), text.as_deref());
+        if let QuestionAnswer::Allow { input: Some(input) } = answer {
+            let mut input = input.clone();
+            self.run.redactor.redact_json(&mut input);
+            // The answers to a question are its text already.
+            end.updated_input = end.text.is_none().then_some(input);
+        }
+        let description = match &end.updated_input {
+            Some(input) => format!("{description}: {input}"),
+            None => description,
+        };
+        self.close_question(id, Some(end), "answered", &description, Some(answer));
         Ok(())
+    }
+
+    /// Denies a question that was shown to a person in another form than the agent asked it.
+    fn deny_changed_question(&mut self, id: &str) -> String {
+        let message = "the request changed before it was answered, so it is denied; look again";
+        let denial = QuestionAnswer::Deny { message: message.to_owned(), interrupt: false };
+        let end = self.question_outcome(QuestionOutcome::Denied, Some("heeler"), Some(message));
+        self.close_question(id, Some(end), "denied", message, Some(&denial));
+        message.to_owned()
     }
 
     /// Closes a question: file, row, agent, subscribers. Without an answer nothing is sent to the
@@ -182,6 +206,7 @@ impl RunEventLoop<'_> {
             closing: how,
             answered_by: by.map(clean),
             text: text.map(clean),
+            updated_input: None,
             at: (self.run.now)(),
         }
     }

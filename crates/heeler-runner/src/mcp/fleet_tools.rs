@@ -48,7 +48,7 @@ struct AskHumanInput {
     options: Vec<String>,
 }
 
-pub(super) fn tools() -> Vec<Tool> {
+fn tools(may_start_jobs: bool) -> Vec<Tool> {
     let mut tools = vec![
         mark_read_only(define_tool::<ReportProgressInput>(
             REPORT_PROGRESS,
@@ -59,7 +59,10 @@ pub(super) fn tools() -> Vec<Tool> {
             "Ask a person and wait for the answer. Use it only when you cannot continue without it.",
         )),
     ];
-    tools.extend(worker_tools::tools());
+    // Without a right to start jobs there are no workers.
+    if may_start_jobs {
+        tools.extend(worker_tools::tools());
+    }
     tools.extend(task_tools::tools());
     tools
 }
@@ -70,6 +73,8 @@ pub(super) struct FleetTools {
     questions: mpsc::Sender<ToolQuestion>,
     workers: WorkerTools,
     tasks: TaskTools,
+    /// True if the agent may start jobs of other agents.
+    may_start_jobs: bool,
 }
 
 impl FleetTools {
@@ -77,9 +82,23 @@ impl FleetTools {
         notes: mpsc::Sender<ToolNote>,
         questions: mpsc::Sender<ToolQuestion>,
         client: AsyncFleetClient,
+        may_start_jobs: bool,
     ) -> FleetTools {
         let tasks = TaskTools::new(client.clone(), notes.clone());
-        FleetTools { notes, questions, workers: WorkerTools::new(client), tasks }
+        FleetTools { notes, questions, workers: WorkerTools::new(client), tasks, may_start_jobs }
+    }
+
+    pub(super) fn tools(&self) -> Vec<Tool> {
+        tools(self.may_start_jobs)
+    }
+
+    /// Returns the reason why a tool is not offered to this agent, if it exists at all.
+    pub(super) fn withheld_reason(&self, tool: &str) -> Option<&'static str> {
+        let is_worker_tool = worker_tools::tools().iter().any(|known| known.name == tool);
+        (is_worker_tool && !self.may_start_jobs).then_some(
+            "this agent may start no jobs: set `spawn.agents` in its config to the agents that it \
+             may start",
+        )
     }
 
     /// Calls a tool. `key` identifies the call, for tools that must not act twice.

@@ -41,6 +41,14 @@ pub(crate) struct ToolChannels {
     pub(crate) questions: mpsc::Receiver<ToolQuestion>,
 }
 
+/// Connection of the tools to the fleet.
+#[derive(Debug, Default)]
+pub(crate) struct FleetToolAccess {
+    pub(crate) client: Option<Arc<dyn FleetClient>>,
+    /// True if the agent may start jobs of other agents.
+    pub(crate) may_start_jobs: bool,
+}
+
 /// The injected servers of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct InjectedMcpServers {
@@ -50,13 +58,12 @@ pub(crate) struct InjectedMcpServers {
 impl InjectedMcpServers {
     /// Returns the servers of a run, and the receivers of their notes and questions.
     ///
-    /// The file sender exists only if there is a directory for files; `client` is the connection to
-    /// the fleet.
+    /// The file sender exists only if there is a directory for files.
     pub(crate) fn new(
         working_directory: &Utf8Path,
         send_files_to: Option<&Utf8Path>,
         secrets: &SecretRedactor,
-        client: Option<Arc<dyn FleetClient>>,
+        access: FleetToolAccess,
     ) -> (InjectedMcpServers, ToolChannels) {
         let (note_sender, notes) = mpsc::channel(NOTES_MAX);
         let (question_sender, questions) = mpsc::channel(NOTES_MAX);
@@ -66,7 +73,8 @@ impl InjectedMcpServers {
         let fleet = InjectedMcpServer::Fleet(FleetTools::new(
             note_sender,
             question_sender,
-            AsyncFleetClient::new(client),
+            AsyncFleetClient::new(access.client),
+            access.may_start_jobs,
         ));
         let channels = ToolChannels { notes, questions };
         (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, channels)
@@ -160,7 +168,7 @@ impl InjectedMcpServer {
     fn tools(&self) -> Vec<Tool> {
         match self {
             InjectedMcpServer::Files(_) => file_tools::tools(),
-            InjectedMcpServer::Fleet(_) => fleet_tools::tools(),
+            InjectedMcpServer::Fleet(fleet) => fleet.tools(),
         }
     }
 }
@@ -188,6 +196,11 @@ impl ServerHandler for InjectedMcpServer {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        if let InjectedMcpServer::Fleet(fleet) = self
+            && let Some(why) = fleet.withheld_reason(&call.name)
+        {
+            return Ok(CallToolResult::error(vec![ContentBlock::text(why)]).into());
+        }
         if self.get_tool(&call.name).is_none() {
             let text = format!("the server `{}` has no tool `{}`", self.name(), call.name);
             return Err(ErrorData::invalid_params(text, None));

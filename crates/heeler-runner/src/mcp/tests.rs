@@ -7,7 +7,7 @@ use heeler_model::run::QuestionAnswer;
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 
-use super::{InjectedMcpServers, ToolChannels, ToolNote, ToolQuestion};
+use super::{FleetToolAccess, InjectedMcpServers, ToolChannels, ToolNote, ToolQuestion};
 
 /// What no file may hold.
 pub(super) const SECRET: &str = "correct horse battery";
@@ -43,7 +43,8 @@ impl McpFixture {
 
     fn injected_with_all(&self) -> (InjectedMcpServers, ToolChannels) {
         let secrets = SecretRedactor::new(&[SECRET.to_owned()]);
-        InjectedMcpServers::new(&self.work(), Some(&self.sent()), &secrets, None)
+        let access = FleetToolAccess { client: None, may_start_jobs: true };
+        InjectedMcpServers::new(&self.work(), Some(&self.sent()), &secrets, access)
     }
 }
 
@@ -253,8 +254,12 @@ async fn an_unknown_method_an_unknown_tool_and_nonsense_are_refused() {
 #[tokio::test]
 async fn a_server_that_is_not_there_is_named() {
     let place = McpFixture::new();
-    let (injected, _notes) =
-        InjectedMcpServers::new(&place.work(), None, &SecretRedactor::new(&[]), None);
+    let (injected, _notes) = InjectedMcpServers::new(
+        &place.work(),
+        None,
+        &SecretRedactor::new(&[]),
+        FleetToolAccess::default(),
+    );
     let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let reply = injected.handle("heeler-files", message).await;
     expect![[r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"there is no server `heeler-files` in this run"}}"#]].assert_eq(&reply.to_string());
@@ -414,7 +419,31 @@ fn only_the_file_sender_may_take_long() {
     let both = place.injected().0;
     assert_eq!(both.names().collect::<Vec<_>>(), ["heeler-files", "heeler"]);
     assert!(super::has_long_running(&both));
-    let fleet = InjectedMcpServers::new(&place.work(), None, &SecretRedactor::new(&[]), None).0;
+    let fleet = InjectedMcpServers::new(
+        &place.work(),
+        None,
+        &SecretRedactor::new(&[]),
+        FleetToolAccess::default(),
+    )
+    .0;
     assert_eq!(fleet.names().collect::<Vec<_>>(), ["heeler"]);
     assert!(!super::has_long_running(&fleet));
+}
+
+#[tokio::test]
+async fn an_agent_that_may_start_no_jobs_has_no_tools_for_it() {
+    let place = McpFixture::new();
+    let (nothing, access) = (SecretRedactor::new(&[]), FleetToolAccess::default());
+    let (fleet, _channels) = InjectedMcpServers::new(&place.work(), None, &nothing, access);
+    let list = json!({ "method": "tools/list", "jsonrpc": "2.0", "id": 1 });
+    let listed = fleet.handle("heeler", list).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["report_progress", "ask_human", "add_tasks", "list_tasks", "finish_task"]);
+    let (said, failed) = said(
+        &fleet
+            .handle("heeler", call(2, "spawn_worker", json!({ "agent": "a", "task": "t" })))
+            .await,
+    );
+    assert!(failed && said.contains("`spawn.agents`"), "{said}");
 }

@@ -21,7 +21,7 @@ use crate::deadlines::RunDeadlines;
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
 use crate::files;
 use crate::line_reader::AgentLineReader;
-use crate::mcp::{InjectedMcpServers, McpHttpBridge, ToolChannels};
+use crate::mcp::{FleetToolAccess, InjectedMcpServers, McpHttpBridge, ToolChannels};
 use crate::output_log::JobOutputLog;
 use crate::process::ProcessTree;
 use crate::questions::RunQuestions;
@@ -68,9 +68,12 @@ pub(super) async fn prepare_run(
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
-    let fleet_client = host.fleet_client.clone();
+    let access = FleetToolAccess {
+        client: host.fleet_client.clone(),
+        may_start_jobs: host.brief.may_start_jobs,
+    };
     let (injected, channels) =
-        InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, fleet_client);
+        InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, access);
     let ToolChannels { notes, questions: tool_questions } = channels;
     let bridge = match spec.runtime {
         RuntimeType::Cli => {

@@ -72,6 +72,7 @@ fn command_fixture(script: &str) -> RunFixture {
         work: RuntimeLaunchSpec::Command { command: script.to_owned() },
         send_files_to: None,
         authority: RunAuthority::default(),
+        may_start_jobs: false,
     };
     RunFixture { folder, spec, brief, means: RunnerDependencies::default() }
 }

@@ -84,6 +84,8 @@ struct AnswerApprovalBody {
     /// Tool input that replaces the agent's.
     #[schema(value_type = Option<Object>)]
     updated_input: Option<Value>,
+    /// `inputHash` of the question as it was shown. A question that differs is not answered.
+    input_hash: Option<String>,
 }
 
 /// Answer an approval. The first answer counts, through any interface.
@@ -99,8 +101,8 @@ async fn answer(
 ) -> JsonResult<MessageReply> {
     // Commands take complete IDs, so a prefix is resolved here.
     let approval = app.read(move |records| Ok(records.reader()?.find_approval(&id)?.id)).await?;
-    let AnswerApprovalBody { approve, text, updated_input } = order;
-    let answer = ApprovalAnswer { approve, text, updated_input };
+    let AnswerApprovalBody { approve, text, updated_input, input_hash } = order;
+    let answer = ApprovalAnswer { approve, text, updated_input, input_hash };
     let by = caller.caller.name.clone();
     app.request_change(&caller, DaemonCommand::Approval { approval, answer, by }).await
 }

@@ -193,6 +193,7 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
         work: RuntimeLaunchSpec::Command { command: "exec sleep 600".to_owned() },
         send_files_to: None,
         authority: RunAuthority::default(),
+        may_start_jobs: false,
     };
     let stdin = runner.stdin.take().expect("it was asked for");
     serde_json::to_writer(stdin, &brief).expect("the runner reads its brief");

@@ -162,6 +162,7 @@ impl<'a> Place<'a> {
             work,
             send_files_to: None,
             authority: RunAuthority::default(),
+            may_start_jobs: false,
         };
         Run { dir, brief, log, job }
     }

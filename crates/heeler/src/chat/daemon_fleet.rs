@@ -182,12 +182,13 @@ impl ChatFleetClient for DaemonFleet {
         job: &JobId,
         ask: &str,
         answer: &QuestionAnswer,
+        shown: Option<String>,
     ) -> Result<(), String> {
         // The run itself takes the answer, so this works without a daemon.
         let by = self.context.caller_name();
         let sent = self.send_control(
             job,
-            ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by },
+            ControlOperation::Answer { ask: ask.to_owned(), answer: answer.clone(), by, shown },
         );
         sent.map_err(
             |(MessageDeliveryError::Refused(why) | MessageDeliveryError::Unconfirmed(why))| why,

@@ -10,7 +10,7 @@ use heeler_engine::DaemonCommand;
 use heeler_model::{
     APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
 };
-use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummary};
+use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummary, input_bytes};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -149,8 +149,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
         ApprovalsCommand::List(args) => list(&context, args),
         ApprovalsCommand::Show(args) => show(&context, args),
         ApprovalsCommand::Approve(ApproveArgs { ids, reason, json }) => {
-            let answer =
-                ApprovalAnswer { approve: true, text: reason.clone(), updated_input: None };
+            let text = reason.clone();
+            let answer = ApprovalAnswer { approve: true, text, ..ApprovalAnswer::default() };
             answer_all(&context, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
@@ -161,12 +161,12 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
                 None if !*json && std::io::stdin().is_terminal() => ask_reason()?,
                 reason => reason.clone(),
             };
-            let answer = ApprovalAnswer { approve: false, text, updated_input: None };
+            let answer = ApprovalAnswer { approve: false, text, ..ApprovalAnswer::default() };
             answer_all(&context, ids, ApprovalVerb::Reject, &answer, *json)
         }
         ApprovalsCommand::Reply(ReplyArgs { id, text, json }) => {
             let text = Some(read_reply(text)?);
-            let answer = ApprovalAnswer { approve: true, text, updated_input: None };
+            let answer = ApprovalAnswer { approve: true, text, ..ApprovalAnswer::default() };
             answer_all(&context, std::slice::from_ref(id), ApprovalVerb::Reply, &answer, *json)
         }
     }
@@ -236,7 +236,7 @@ fn print_list(found: &[ApprovalSummary]) -> CommandResult {
             status_word(approval.kind, approval.status).into(),
             output::one_line(from).into(),
             output::relative_time(approval.created_at, now).into(),
-            output::one_line(&approval.summary).into(),
+            output::one_line(&output::reveal_hidden(&approval.summary)).into(),
         ]);
     }
     Ok(lines.print()?)
@@ -279,11 +279,19 @@ fn print(approval: &Approval, now: Timestamp) -> CommandResult {
     output::print_field("Answered by", text(approval.responded_by.as_deref()))?;
     output::print_field("Answered", time(approval.responded_at))?;
     output::print_line("")?;
-    // The question is text of an agent, and must not control the terminal.
-    output::print_line(output::sanitize(&question_text(approval)))?;
+    // The question is text of an agent. A person must see all of what they approve.
+    output::print_line(output::reveal_hidden(&question_text(approval)))?;
+    if let Some(bytes) = input_bytes(approval) {
+        let bytes = output::pluralize(bytes as u64, "byte");
+        output::print_line(format!("({bytes} of input)"))?;
+    }
+    if let Some(input) = changed_input(approval) {
+        output::print_line("")?;
+        output::print_line(format!("Changed by the answer to: {}", output::reveal_hidden(&input)))?;
+    }
     if let Some(response) = &approval.response {
         output::print_line("")?;
-        output::print_line(format!("Answer: {}", output::sanitize(response)))?;
+        output::print_line(format!("Answer: {}", output::reveal_hidden(response)))?;
     }
     if approval.status == ApprovalStatus::Pending {
         output::print_note(&how_to_answer(approval))?;
@@ -291,15 +299,25 @@ fn print(approval: &Approval, now: Timestamp) -> CommandResult {
     Ok(())
 }
 
+/// Returns the input with which the answer replaced the agent's.
+fn changed_input(approval: &Approval) -> Option<String> {
+    let changed = &approval.detail.as_ref()?["updatedInput"];
+    (!changed.is_null()).then(|| changed.to_string())
+}
+
 /// Returns the question, shortened to `DETAIL_CHARS_MAX` characters.
 pub(crate) fn question_excerpt(approval: &Approval) -> String {
     let whole = question_text(approval);
-    match output::truncate_chars(&whole, DETAIL_CHARS_MAX) {
-        short if short.len() < whole.len() => {
-            format!("{short}\n(shortened; in full: heeler approvals show {})", approval.id)
-        }
-        all => all,
-    }
+    let Some((end, _)) = whole.char_indices().nth(DETAIL_CHARS_MAX) else {
+        return output::reveal_hidden(&whole);
+    };
+    let (short, rest) = whole.split_at(end);
+    format!(
+        "{}…\n({} not shown; in full: heeler approvals show {})",
+        output::reveal_hidden(short),
+        output::pluralize(rest.len() as u64, "byte"),
+        approval.id
+    )
 }
 
 /// Returns the full question.
@@ -423,13 +441,11 @@ fn answer_all(
     let mut answers = Vec::new();
     let mut failure = None;
     for approval in found {
+        let answer = ApprovalAnswer { input_hash: approval.shown_hash(), ..answer.clone() };
         let id = approval.id;
         // One request each: an approval that is refused must not prevent the others.
-        let command = DaemonCommand::Approval {
-            approval: id.clone(),
-            answer: answer.clone(),
-            by: context.caller_name(),
-        };
+        let command =
+            DaemonCommand::Approval { approval: id.clone(), answer, by: context.caller_name() };
         match daemon::request(context, &command) {
             Ok(answered) if json => {
                 let message = daemon::to_json(&answered)["message"].clone();

@@ -9,9 +9,8 @@ use heeler_engine::ControlClient;
 use heeler_model::job_row::{main_input_field, summarize_tool_input};
 use heeler_model::question::{allows_multiple, options, resolve_choice};
 use heeler_model::run::{AgentQuestion, ControlOperation, ControlReplyBody, QuestionAnswer};
-use heeler_model::{error_chain, is_terminal_control};
+use heeler_model::{error_chain, reveal_hidden};
 use serde_json::{Map, Value as Json};
-use unicode_width::UnicodeWidthChar as _;
 
 use super::keyboard::{KeyboardInput, KeyboardReader};
 use super::screen::WatchScreen;
@@ -32,6 +31,12 @@ const CONTINUATION_PREFIX: &str = "  │ ";
 
 /// Reason given to the agent after the end of input.
 const NO_ANSWER_MESSAGE: &str = "there is no one left to answer";
+
+/// A question as it was shown to the person who answers it.
+struct ShownQuestion {
+    id: String,
+    hash: String,
+}
 
 /// Queue of the agent's open questions.
 pub(crate) struct QuestionPrompter {
@@ -153,11 +158,11 @@ impl QuestionPrompter {
             }
         };
         let Some(answer) = answer else { return self.show_question(screen) };
-        let id = ask.id.clone();
+        let shown = ShownQuestion { id: ask.id.clone(), hash: ask.shown_hash() };
         // Removed before it is sent: a run that does not answer must not be asked about twice.
         self.waiting.pop_front();
         self.next();
-        self.send(folder, id, answer, screen)?;
+        self.send(folder, shown, answer, screen)?;
         self.show_question(screen)
     }
 
@@ -166,13 +171,15 @@ impl QuestionPrompter {
     fn send(
         &self,
         folder: &Utf8Path,
-        ask: String,
+        question: ShownQuestion,
         answer: QuestionAnswer,
         screen: &mut WatchScreen,
     ) -> CommandResult {
         let by = self.answered_by.clone();
-        let sent = ControlClient::connect_to_run(folder)
-            .and_then(|mut control| control.request(ControlOperation::Answer { ask, answer, by }));
+        let ShownQuestion { id: ask, hash } = question;
+        let op = ControlOperation::Answer { ask, answer, by, shown: Some(hash) };
+        let sent =
+            ControlClient::connect_to_run(folder).and_then(|mut control| control.request(op));
         match sent {
             Ok(ControlReplyBody::Refused { reason }) => {
                 screen.remark(&format!("answer refused: {reason}"))
@@ -195,7 +202,8 @@ impl QuestionPrompter {
             screen.line("".into())?;
             screen
                 .remark(&format!("denied, because {NO_ANSWER_MESSAGE}: {}", one_line(&ask.tool)))?;
-            self.send(folder, ask.id, deny(NO_ANSWER_MESSAGE), screen)?;
+            let shown = ShownQuestion { hash: ask.shown_hash(), id: ask.id };
+            self.send(folder, shown, deny(NO_ANSWER_MESSAGE), screen)?;
         }
         Ok(())
     }
@@ -318,23 +326,8 @@ fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
 /// Returns a text on one line with every character visible: characters that a terminal would hide,
 /// interpret or move are shown by their number.
 fn escape_invisible(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            ' ' => shown.push(c),
-            '\n' => shown.push_str("\\n"),
-            c if is_invisible(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-fn is_invisible(c: char) -> bool {
-    let is_blank =
-        // These are drawn as blanks in many fonts, although Unicode does not call them whitespace.
-        c.is_whitespace() || matches!(c, '\u{ad}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}');
-    is_blank || is_terminal_control(c) || c.width().is_none_or(|width| width == 0)
+    // A line must not pose as another, nor a tab as blanks.
+    reveal_hidden(text).replace('\n', "\\n").replace('\t', "\\u{9}")
 }
 
 /// Returns the first question without an answer; `None` for other requests.

@@ -10,7 +10,7 @@ use crate::chat_lines::session;
 use crate::chat_screen::{answered, leave};
 use crate::fleet::Fleet;
 use crate::pty::{ESC, Pty, SHIFT_TAB, TAB};
-use crate::trigger::{fleet, scripted, wait_for};
+use crate::trigger::{coordinator, fleet, scripted, wait_for};
 
 /// An agent that does as it is told; a long task until there is a file `go`.
 const CODER: &str = "{when: {prompt: talk}, do: [{run: 'until test -e talk; do sleep 0.02; done'}, \
@@ -29,7 +29,7 @@ pub(crate) fn crew(steps: &str) -> Fleet {
 
 fn crew_with(lead: &str, coder: &str) -> Fleet {
     let coder = format!("{}\ninstances: {{max_concurrent: 9}}", scripted(coder));
-    fleet(&[("lead", &scripted(lead)), ("coder", &coder)])
+    fleet(&[("lead", &coordinator(lead)), ("coder", &coder)])
 }
 
 /// Steps that set a worker of this name to work.
@@ -167,7 +167,7 @@ fn what_a_worker_asks_is_answered_where_the_person_is() {
     let asks = "{write: a.txt, text: hi, ask_permission: true}, {say: Written.}";
     let careful = format!("{}\napprovals: interactive", scripted(asks));
     let steps = format!("{}, {{say: Started.}}", spawn("ada", "write it"));
-    let fleet = fleet(&[("lead", &scripted(&steps)), ("coder", &careful)]);
+    let fleet = fleet(&[("lead", &coordinator(&steps)), ("coder", &careful)]);
     let pty = Pty::start(&fleet, &["chat", "lead", "--no-insights"]);
     pty.shows("lead");
     pty.type_in("begin\r");

@@ -118,6 +118,7 @@ fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
         work: RuntimeLaunchSpec::Script { steps: steps.to_vec() },
         send_files_to: None,
         authority: RunAuthority::default(),
+        may_start_jobs: false,
     };
     let mut runner = heeler().args(["runner", dir.as_str()]).stdin(Stdio::piped()).spawn().unwrap();
     // A runner that was refused may be gone already.

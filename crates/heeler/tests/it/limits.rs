@@ -44,10 +44,11 @@ fn statuses(fleet: &Fleet, agent: &str) -> Vec<JobStatus> {
 fn jobs_start_jobs_no_deeper_and_no_more_than_they_may() {
     let again = format!("{HEELER} trigger again --detach -q 2>&1");
     let again = format!(
-        "runtime: command\ncommand: '{again}'\ninstances: {{max_concurrent: 9}}\nspawn: {{max_depth: 2}}"
+        "runtime: command\ncommand: '{again}'\ninstances: {{max_concurrent: 9}}\nspawn: {{max_depth: 2, agents: [again]}}"
     );
     let many = format!("for i in 1 2 3 4; do {HEELER} trigger leaf -q --detach 2>&1; done; true");
-    let many = format!("runtime: command\ncommand: '{many}'\nspawn: {{max_jobs: 2}}");
+    let many =
+        format!("runtime: command\ncommand: '{many}'\nspawn: {{max_jobs: 2, agents: [leaf]}}");
     let leaf = "runtime: command\ncommand: 'true'\ninstances: {max_concurrent: 9}";
     let fleet = limited(&[("again", &again), ("many", &many), ("leaf", leaf)]);
     fleet.run(&["start", "-d"]).ok();
@@ -69,7 +70,8 @@ fn jobs_start_jobs_no_deeper_and_no_more_than_they_may() {
 #[test]
 fn an_agent_that_looks_like_another_run_acts_as_its_own() {
     // To whoever looks at arguments alone, `sh runner FOLDER` is the runner of that folder's run.
-    let thief = "runtime: command\ncommand: 'sh runner .heeler/runs/$(ls .heeler/runs | head -1)'";
+    let thief = "runtime: command\ncommand: 'sh runner .heeler/runs/$(ls .heeler/runs | head -1)'\n\
+                 spawn: {agents: [leaf]}";
     let leaf = "runtime: command\ncommand: 'true'";
     let fleet = limited(&[("victim", &slow()), ("thief", thief), ("leaf", leaf)]);
     fleet.write("runner", &format!("{HEELER} trigger leaf --detach -q\n"));
@@ -86,9 +88,12 @@ fn an_agent_that_looks_like_another_run_acts_as_its_own() {
 #[test]
 fn a_job_whose_run_holds_all_the_money_is_told_how_to_leave_some_for_those_it_starts() {
     let start = format!("{HEELER} trigger leaf --detach > said 2>&1; true");
-    let chief = |more: &str| format!("{}\n{more}", scripted(&format!("{{run: '{start}'}}")));
+    let chief = |more: &str| {
+        format!("{}\nspawn: {{agents: [leaf]}}\n{more}", scripted(&format!("{{run: '{start}'}}")))
+    };
     let limits = "budget: {day: 1, job: 1}";
-    let leaf = scripted("{say: Hi.}");
+    // An agent with a larger budget could not be started.
+    let leaf = format!("{}\nbudget: {{day: 1}}", scripted("{say: Hi.}"));
     let fleet = limited(&[("chief", &chief(limits)), ("leaf", &leaf)]);
     let config = fleet.read("heeler.yaml");
     fleet.write("heeler.yaml", &format!("budget: {{day: 1}}\n{config}"));

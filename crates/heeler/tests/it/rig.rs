@@ -115,6 +115,7 @@ impl Rig {
             work: RuntimeLaunchSpec::Claude(Box::new(claude)),
             send_files_to: None,
             authority: RunAuthority::default(),
+            may_start_jobs: false,
         };
         Plan { spec, brief }
     }
@@ -307,6 +308,7 @@ impl Live<'_> {
             ask: ask.id.clone(),
             answer,
             by: "the test".to_owned(),
+            shown: Some(ask.shown_hash()),
         });
     }
 

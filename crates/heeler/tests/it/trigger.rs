@@ -31,6 +31,11 @@ pub(crate) fn scripted(steps: &str) -> String {
     format!("runtime: scripted\nscript: [{steps}]")
 }
 
+/// A scripted agent that may start `coder`.
+pub(crate) fn coordinator(steps: &str) -> String {
+    format!("{}\nspawn: {{agents: [coder]}}", scripted(steps))
+}
+
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_MAX;

@@ -10,7 +10,7 @@ fn allow() -> QuestionAnswer {
 }
 
 fn answer(by: &str, answer: QuestionAnswer) -> ControlOperation {
-    ControlOperation::Answer { ask: "q1".to_owned(), answer, by: by.to_owned() }
+    ControlOperation::Answer { ask: "q1".to_owned(), answer, by: by.to_owned(), shown: None }
 }
 
 /// An agent that asks and then tells what it was answered.
@@ -135,7 +135,8 @@ fn a_question_with_a_name_that_is_no_file_name_is_asked_under_another() {
     let running = trial.start();
     let ask = wait_ask(&running);
     assert!(trial.dir().join(format!("asks/{}.json", ask.id)).exists());
-    let op = ControlOperation::Answer { ask: ask.id, answer: allow(), by: "ann".to_owned() };
+    let (shown, by) = (Some(ask.shown_hash()), "ann".to_owned());
+    let op = ControlOperation::Answer { ask: ask.id, answer: allow(), by, shown };
     assert_eq!(running.client().ask(op), ControlReplyBody::Done);
     running.finish();
     assert!(trial.said().contains(&"heard".to_owned()));
@@ -184,7 +185,8 @@ fn an_id_of_the_agents_with_a_secret_in_it_names_nothing() {
     assert!(Uuid::try_parse(&asks[0].id).is_ok(), "{asks:?}");
     assert!(trial.dir().join(format!("asks/{}.json", asks[0].id)).exists());
     let answer = QuestionAnswer::Allow { input: None };
-    let answer = ControlOperation::Answer { ask: asks[0].id.clone(), answer, by: "ann".to_owned() };
+    let (ask, by) = (asks[0].id.clone(), "ann".to_owned());
+    let answer = ControlOperation::Answer { ask, answer, by, shown: None };
     assert_eq!(running.client().ask(answer), ControlReplyBody::Done);
     running.finish();
     assert_eq!(trial.said()[0], "fine", "the agent gets its answer by its own id");

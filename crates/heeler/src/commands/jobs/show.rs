@@ -72,7 +72,7 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     };
     // A job may have only one recorded time, which would be printed twice.
     let asked = item.started_at.is_none_or(|at| at != item.asked_at);
-    let fields: [(&str, Option<SafeText>); 29] = [
+    let fields: [(&str, Option<SafeText>); 30] = [
         ("job", Some(item.id.as_str().into())),
         ("agent", Some(item.agent.as_str().into())),
         ("status", Some(status)),
@@ -104,6 +104,7 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
             "failed hooks",
             (!job.failed_hooks.is_empty()).then(|| hook_list(&job.failed_hooks).into()),
         ),
+        ("prompt by", text(&job.prompt_by)),
         ("prompt", job.prompt.as_deref().map(|prompt| prompt_excerpt(prompt, &item.id).into())),
     ];
     for (name, value) in fields {

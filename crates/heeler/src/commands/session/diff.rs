@@ -72,7 +72,9 @@ fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     let bytes = if args.secrets { &diff.bytes_with_secrets } else { &diff.bytes };
     // Programs read patches too, so other bytes of the files must stay unchanged.
     match std::io::stdout().is_terminal() {
-        true => output::print_line(String::from_utf8_lossy(bytes).trim_end())?,
+        true => {
+            output::print_line(output::reveal_hidden(String::from_utf8_lossy(bytes).trim_end()))?
+        }
         false => std::io::stdout().lock().write_all(bytes)?,
     }
     if diff.is_redacted && !args.secrets {

@@ -45,7 +45,7 @@ fn a_person_allows_changes_and_denies() {
         {"type":"tool_result","tool_use_id":"<tool0>","result":"File created successfully at: <rig>/work/allowed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
         {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool2>","input":{"file_path":"<rig>/work/changed.txt","content":"as it was"}}
         {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id3>)"}
-        {"type":"system","subtype":"answered","content":"the test allowed Write with a changed input (question <id3>)"}
+        {"type":"system","subtype":"answered","content":"the test allowed Write with a changed input: {\"file_path\":\"<rig>/work/changed.txt\",\"content\":\"as the person wa…"}
         {"type":"tool_result","tool_use_id":"<tool2>","result":"File created successfully at: <rig>/work/changed.txt (file state is current in your context — no need to Read …","success":true,"tool_name":"Write"}
         {"type":"tool_use","tool_name":"Write","tool_use_id":"<tool4>","input":{"file_path":"<rig>/work/denied.txt","content":"as it was"}}
         {"type":"system","subtype":"asked","content":"the agent wants to use Write (question <id5>)"}

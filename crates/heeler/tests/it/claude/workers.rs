@@ -35,7 +35,8 @@ fn claude_sets_workers_to_work_waits_for_them_talks_to_one_and_stops_one() {
     let lead = |runtime: &str| {
         let claude = claude();
         format!(
-            "runtime: {runtime}\nclaude_path: {claude}\nallowed_tools: [Read]\nsetting_sources: []"
+            "runtime: {runtime}\nclaude_path: {claude}\nallowed_tools: [Read]\nsetting_sources: []\n\
+             spawn: {{agents: [coder], elevate: [coder]}}"
         )
     };
     let coder = format!("{}\ninstances: {{max_concurrent: 9}}", scripted(CODER));

@@ -67,6 +67,8 @@ pub(super) struct ApprovalPrompt {
     answered_by: String,
     /// The current question, and the number that its answer must carry.
     open_question: Option<(ApprovalId, ApprovalKind, u64)>,
+    /// Hash of the current question as it was shown.
+    shown_hash: Option<String>,
     /// The question answered last; its answer may not be recorded yet.
     answered: Option<ApprovalId>,
 }
@@ -79,7 +81,7 @@ impl ApprovalPrompt {
         events: &SyncSender<JobWatchEvent>,
     ) -> ApprovalPrompt {
         let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, events.clone()));
-        ApprovalPrompt { keys, answered_by, open_question: None, answered: None }
+        ApprovalPrompt { keys, answered_by, open_question: None, shown_hash: None, answered: None }
     }
 
     /// Returns true if questions are answered at this terminal.
@@ -121,6 +123,7 @@ impl ApprovalPrompt {
         let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
         let (Some(keys), Some(next)) = (&self.keys, next) else { return false };
         self.open_question = Some((next.id.clone(), next.kind, keys.discard_typed()));
+        self.shown_hash = next.shown_hash();
         true
     }
 
@@ -146,7 +149,7 @@ impl ApprovalPrompt {
         self.answered = Some(id.clone());
         TypedLineOutcome::Answer(DaemonCommand::Approval {
             approval: id,
-            answer,
+            answer: ApprovalAnswer { input_hash: self.shown_hash.take(), ..answer },
             by: self.answered_by.clone(),
         })
     }
@@ -166,7 +169,11 @@ fn parse_answer(kind: ApprovalKind, line: &str) -> Option<ApprovalAnswer> {
     }
     let text = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     if kind.expects_text() {
-        return Some(ApprovalAnswer { approve: true, text: text(line), updated_input: None });
+        return Some(ApprovalAnswer {
+            approve: true,
+            text: text(line),
+            ..ApprovalAnswer::default()
+        });
     }
     // "yes, but only the tests" is a yes with a reason.
     let (word, rest) = line.split_once([' ', ',']).unwrap_or((line, ""));
@@ -175,5 +182,5 @@ fn parse_answer(kind: ApprovalKind, line: &str) -> Option<ApprovalAnswer> {
         "n" | "no" => false,
         _ => return None,
     };
-    Some(ApprovalAnswer { approve, text: text(rest), updated_input: None })
+    Some(ApprovalAnswer { approve, text: text(rest), ..ApprovalAnswer::default() })
 }

@@ -1,0 +1,320 @@
+//! Comparison of the rights of two agents: an agent must not gain rights by starting another one.
+//!
+//! The comparison is conservative: rules that differ in form count as different. Start at
+//! [`compare_rights`].
+
+use std::fmt;
+
+use serde_json::Value as Json;
+
+use crate::agent::AgentConfig;
+use crate::amount::UsdAmount;
+use crate::names::ApprovalMode;
+use crate::runtime::{PermissionMode, RuntimeConfig};
+
+/// Tools that only read; Claude runs them without asking in every permission mode.
+const READ_TOOLS: [&str; 9] = [
+    "Read",
+    "Glob",
+    "Grep",
+    "LS",
+    "NotebookRead",
+    "TodoRead",
+    "TodoWrite",
+    "BashOutput",
+    "ExitPlanMode",
+];
+/// Tools that Claude runs without asking in `acceptEdits`, besides those that only read.
+const EDIT_TOOLS: [&str; 4] = ["Edit", "MultiEdit", "Write", "NotebookEdit"];
+
+/// A right that one agent has and another lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RightDifference {
+    /// It runs commands or a script, without any permission check.
+    Unchecked { runtime: &'static str },
+    /// Its permission mode allows more.
+    Mode { has: PermissionMode, caller: PermissionMode },
+    /// Its actions need no person's approval.
+    Unapproved,
+    /// It may use these tools. Empty means all tools.
+    Tools { key: &'static str, names: Vec<String> },
+    /// It may use tools that the caller must not use.
+    DeniedTools { names: Vec<String> },
+    /// It has these MCP servers.
+    Servers { names: Vec<String> },
+    /// It receives these secret variables.
+    Secrets { names: Vec<String> },
+    /// It loads settings or plugins from these places, which may allow more.
+    Settings { names: Vec<String> },
+    /// A limit of the caller is missing or larger.
+    Limit { key: &'static str },
+    /// It runs with less isolation.
+    Isolation { key: &'static str },
+}
+
+impl fmt::Display for RightDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |names: &[String]| names.join(", ");
+        match self {
+            RightDifference::Unchecked { runtime } => {
+                write!(f, "runtime {runtime} has no permission checks")
+            }
+            RightDifference::Mode { has, caller } => {
+                write!(f, "permission_mode {has} instead of {caller}")
+            }
+            RightDifference::Unapproved => f.write_str("no `approvals: review`"),
+            RightDifference::Tools { key, names } if names.is_empty() => {
+                write!(f, "all tools (no `{key}`)")
+            }
+            RightDifference::Tools { key, names } => write!(f, "{key} {}", list(names)),
+            RightDifference::DeniedTools { names } => {
+                write!(f, "not in its denied_tools: {}", list(names))
+            }
+            RightDifference::Servers { names } => write!(f, "mcp_servers {}", list(names)),
+            RightDifference::Secrets { names } => write!(f, "secrets {}", list(names)),
+            RightDifference::Settings { names } => write!(f, "settings from {}", list(names)),
+            RightDifference::Limit { key } => write!(f, "a larger `{key}`, or none"),
+            RightDifference::Isolation { key } => write!(f, "not the same `{key}`"),
+        }
+    }
+}
+
+/// Returns the differences as one line for people.
+pub fn describe_differences(found: &[RightDifference]) -> String {
+    found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// Lists the rights that `target` has and `caller` lacks. An empty list means that the caller gains
+/// nothing by starting the target.
+///
+/// `budget.job` is not compared, because the budget of a job also limits the jobs that it starts.
+pub fn compare_rights(caller: &AgentConfig, target: &AgentConfig) -> Vec<RightDifference> {
+    let mut found = Vec::new();
+    // Nothing limits the actions of a process that Claude does not control.
+    if !runs_any_command(caller) {
+        compare_actions(caller, target, &mut found);
+    }
+    let secrets = target.secrets.iter().filter(|name| !caller.secrets.contains(name));
+    let names: Vec<String> = secrets.map(|name| name.as_str().to_owned()).collect();
+    if !names.is_empty() {
+        found.push(RightDifference::Secrets { names });
+    }
+    compare_limits(caller, target, &mut found);
+    compare_isolation(caller, target, &mut found);
+    found
+}
+
+/// Returns true if the agent may already run any command without asking.
+fn runs_any_command(agent: &AgentConfig) -> bool {
+    if !is_claude(agent) {
+        return true;
+    }
+    let lists_bash = |list: &Option<Vec<String>>| {
+        list.as_ref().is_none_or(|list| list.iter().any(|entry| is_whole_tool(entry, "Bash")))
+    };
+    agent.permission_mode == PermissionMode::BypassPermissions
+        && agent.approvals != ApprovalMode::Review
+        && lists_bash(&agent.allowed_tools)
+        && lists_bash(&agent.tools)
+        && !agent.denied_tools.iter().any(|entry| tool_name(entry) == "Bash")
+}
+
+fn is_claude(agent: &AgentConfig) -> bool {
+    matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli)
+}
+
+fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    match &target.runtime {
+        RuntimeConfig::Command(_) => {
+            return found.push(RightDifference::Unchecked { runtime: "command" });
+        }
+        RuntimeConfig::Scripted(_) => {
+            return found.push(RightDifference::Unchecked { runtime: "scripted" });
+        }
+        RuntimeConfig::Sdk | RuntimeConfig::Cli => {}
+    }
+    let (has, of_caller) = (target.permission_mode, caller.permission_mode);
+    if mode_rank(has) > mode_rank(of_caller) {
+        found.push(RightDifference::Mode { has, caller: of_caller });
+    }
+    if caller.approvals == ApprovalMode::Review && target.approvals != ApprovalMode::Review {
+        found.push(RightDifference::Unapproved);
+    }
+    compare_tools(caller, target, found);
+    let servers = target.mcp_servers.iter();
+    let more = servers.filter(|(name, server)| caller.mcp_servers.get(*name) != Some(*server));
+    let names: Vec<String> = more.map(|(name, _)| name.clone()).collect();
+    if !names.is_empty() {
+        found.push(RightDifference::Servers { names });
+    }
+    compare_settings(caller, target, found);
+}
+
+/// Orders permission modes by what runs without a person.
+fn mode_rank(mode: PermissionMode) -> u8 {
+    match mode {
+        PermissionMode::Plan => 0,
+        PermissionMode::DontAsk => 1,
+        PermissionMode::Default => 2,
+        PermissionMode::AcceptEdits => 3,
+        // Claude's own judgement also allows commands.
+        PermissionMode::Auto => 4,
+        PermissionMode::BypassPermissions => 5,
+    }
+}
+
+fn compare_tools(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    let has_no_more = |entry: &String| match &caller.allowed_tools {
+        Some(listed) => listed.iter().any(|own| covers(own, entry)),
+        // A listed tool runs without asking, so the caller must be able to do the same.
+        None => runs_unasked(caller.permission_mode, entry),
+    };
+    match (&caller.allowed_tools, &target.allowed_tools) {
+        (Some(_), None) => {
+            found.push(RightDifference::Tools { key: "allowed_tools", names: Vec::new() });
+        }
+        (_, Some(listed)) => push_more_tools("allowed_tools", listed, has_no_more, found),
+        (None, None) => {}
+    }
+    if let Some(own) = &caller.tools {
+        // Either list of the target limits its built-in tools.
+        let lists = [("tools", &target.tools), ("allowed_tools", &target.allowed_tools)];
+        let limit = lists.into_iter().find_map(|(key, list)| Some((key, list.as_ref()?)));
+        let is_known = |entry: &String| {
+            let is_own = own.iter().any(|tool| current_name(tool) == tool_name(entry));
+            entry.starts_with("mcp__") || is_own
+        };
+        match limit {
+            None => found.push(RightDifference::Tools { key: "tools", names: Vec::new() }),
+            Some((key, list)) => push_more_tools(key, list, is_known, found),
+        }
+    }
+    let names: Vec<String> =
+        caller.denied_tools.iter().filter(|entry| !is_denied(target, entry)).cloned().collect();
+    if !names.is_empty() {
+        found.push(RightDifference::DeniedTools { names });
+    }
+}
+
+fn push_more_tools(
+    key: &'static str,
+    listed: &[String],
+    is_known: impl Fn(&String) -> bool,
+    found: &mut Vec<RightDifference>,
+) {
+    let names: Vec<String> = listed.iter().filter(|entry| !is_known(entry)).cloned().collect();
+    if !names.is_empty() {
+        found.push(RightDifference::Tools { key, names });
+    }
+}
+
+/// Returns true if the agent cannot use what an entry of `denied_tools` names.
+fn is_denied(agent: &AgentConfig, entry: &str) -> bool {
+    let name = tool_name(entry);
+    let lacks = |list: &Option<Vec<String>>| {
+        let has = |own: &String| tool_name(own) == name || own.contains('*') || name.contains('*');
+        list.as_ref().is_some_and(|list| !list.iter().any(has))
+    };
+    let is_built_in = !name.starts_with("mcp__");
+    agent.denied_tools.iter().any(|own| covers(own, entry))
+        || lacks(&agent.allowed_tools)
+        || (is_built_in && lacks(&agent.tools))
+}
+
+/// Returns true if every call that `entry` allows is also allowed by `own`.
+fn covers(own: &str, entry: &str) -> bool {
+    if own.trim() == entry.trim() {
+        return true;
+    }
+    let name = tool_name(entry);
+    if !is_whole_tool(own, tool_name(own)) {
+        return false;
+    }
+    match tool_name(own) {
+        own if own == name => true,
+        // A server alone, or with `__*`, stands for all of its tools.
+        own if own.starts_with("mcp__") => {
+            let server = own.strip_suffix("__*").unwrap_or(own);
+            let is_server = !server.contains('*') && !server["mcp__".len()..].contains("__");
+            let rest = name.strip_prefix(server);
+            is_server && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("__"))
+        }
+        _ => false,
+    }
+}
+
+fn runs_unasked(mode: PermissionMode, entry: &str) -> bool {
+    let name = tool_name(entry);
+    match mode {
+        PermissionMode::BypassPermissions => true,
+        PermissionMode::AcceptEdits | PermissionMode::Auto => {
+            READ_TOOLS.contains(&name) || EDIT_TOOLS.contains(&name)
+        }
+        _ => READ_TOOLS.contains(&name),
+    }
+}
+
+/// Returns the tool that an entry such as `Bash(git *)` concerns.
+fn tool_name(entry: &str) -> &str {
+    let entry = entry.trim();
+    current_name(entry.split_once('(').map_or(entry, |(name, _)| name))
+}
+
+/// Returns the current name of a tool that was renamed.
+fn current_name(tool: &str) -> &str {
+    if tool == "Task" { "Agent" } else { tool }
+}
+
+fn is_whole_tool(entry: &str, tool: &str) -> bool {
+    let entry = entry.trim();
+    let input = entry.split_once('(').map(|(_, input)| input);
+    tool_name(entry) == tool && matches!(input, None | Some("*)" | ")"))
+}
+
+fn compare_settings(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    let own = caller.setting_sources.as_deref().unwrap_or_default();
+    // The default is the project alone, which belongs to the working directory.
+    let sources = target.setting_sources.iter().flatten().filter(|source| !own.contains(source));
+    let plugins = target.plugins.iter().filter(|plugin| !caller.plugins.contains(plugin));
+    let names = sources.map(ToString::to_string);
+    let names: Vec<String> =
+        names.chain(plugins.map(|plugin| format!("plugin {}", plugin.path))).collect();
+    if !names.is_empty() {
+        found.push(RightDifference::Settings { names });
+    }
+}
+
+fn compare_limits(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    let amount = |agent: &AgentConfig, of: fn(&crate::Budget) -> Option<UsdAmount>| {
+        agent.budget.as_ref().and_then(of).map(|amount| amount.micros())
+    };
+    let (day, total) = (|it: &crate::Budget| it.day, |it: &crate::Budget| it.total);
+    let turns = |agent: &AgentConfig| agent.max_turns.map(|turns| u64::from(turns.get()));
+    let seconds = |agent: &AgentConfig| agent.timeout.map(|time| time.get().as_secs());
+    let limits = [
+        ("budget.day", amount(caller, day), amount(target, day)),
+        ("budget.total", amount(caller, total), amount(target, total)),
+        ("max_turns", turns(caller), turns(target)),
+        ("timeout", seconds(caller), seconds(target)),
+    ];
+    for (key, own, other) in limits {
+        if own.is_some_and(|own| other.is_none_or(|other| other > own)) {
+            found.push(RightDifference::Limit { key });
+        }
+    }
+}
+
+/// Compares the isolation keys. Only equal settings count as equal isolation.
+fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    let is_in_container =
+        |agent: &AgentConfig| agent.docker.as_ref().is_some_and(|docker| docker.enabled);
+    if is_in_container(caller) && caller.docker != target.docker {
+        found.push(RightDifference::Isolation { key: "docker" });
+    }
+    let is_set = |sandbox: &Json| {
+        !matches!(sandbox, Json::Null | Json::Bool(false)) && sandbox["enabled"] != false
+    };
+    if caller.sandbox.as_ref().is_some_and(is_set) && caller.sandbox != target.sandbox {
+        found.push(RightDifference::Isolation { key: "sandbox" });
+    }
+}
