@@ -19,6 +19,7 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 use crate::process_env;
 use crate::text_file::{parent_dir, read_text};
+use crate::trust_file::TrustFile;
 
 /// Depth of folders in which workflows are searched.
 const WORKFLOW_DEPTH_MAX: usize = 8;
@@ -244,6 +245,8 @@ pub(crate) fn protected_paths(
     paths.extend(loaded.files.iter().cloned());
     paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
     paths.extend([context.state_dir.clone(), home.to_owned()]);
+    // With its own entry there, any fleet could run commands.
+    paths.extend(TrustFile::path(&context.env));
     // A link could be used as a second name of a protected file.
     let real: Vec<Utf8PathBuf> = paths.iter().filter_map(|path| canonicalize(path)).collect();
     paths.extend(real);
