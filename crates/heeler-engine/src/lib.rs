@@ -88,7 +88,7 @@ pub use session_operation::{
 };
 pub use sessions::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub use setup::DaemonSetup;
-pub use socket_folder::{SocketFolderError, ensure_socket_folder};
+pub use socket_folder::{SocketFolderError, ensure_socket_folder, known_socket_folders};
 pub use watchdog::RUNNER_SILENCE_MAX;
 pub use workflows::{WorkflowMode, WorkflowOperation, WorkflowRunRequest};
 

@@ -55,6 +55,33 @@ pub fn ensure_socket_folder(
     create_folder(short.unwrap_or_else(|| Utf8Path::new("/tmp").join(&name)))
 }
 
+/// Returns the directories in which sockets may be, most likely first. Nothing is created.
+///
+/// `owner` is another user whose directories count, too: root controls the fleets of others.
+/// `hint` names a further directory, for a daemon with another environment. It is not believed:
+/// it counts only if no other user can enter it.
+pub fn known_socket_folders(
+    runtime_dir: Option<&Utf8Path>,
+    temp_dirs: &[&Utf8Path],
+    owner: u32,
+    hint: Option<&Utf8Path>,
+) -> Vec<Utf8PathBuf> {
+    let name = format!("heeler-{}", rustix::process::geteuid().as_raw());
+    let mut folders: Vec<Utf8PathBuf> =
+        runtime_dir.map(|it| it.join("heeler")).into_iter().collect();
+    folders.extend(temp_dirs.iter().map(|parent| parent.join(&name)));
+    folders.push(Utf8Path::new("/tmp").join(&name));
+    folders.extend(hint.map(Utf8Path::to_owned));
+    let mut known: Vec<Utf8PathBuf> = Vec::new();
+    for folder in folders {
+        let is_private = is_private_folder_of(&folder, owner).unwrap_or(false);
+        if folder.is_absolute() && is_private && !known.contains(&folder) {
+            known.push(folder);
+        }
+    }
+    known
+}
+
 fn create_folder(folder: Utf8PathBuf) -> Result<Utf8PathBuf, SocketFolderError> {
     let failed = |source| SocketFolderError::Io { path: folder.clone(), source };
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -72,9 +99,13 @@ fn create_folder(folder: Utf8PathBuf) -> Result<Utf8PathBuf, SocketFolderError> 
 /// Returns true for a directory, not a link to one, that belongs to this user and that no other
 /// user can enter.
 fn is_private_folder(folder: &Utf8Path) -> io::Result<bool> {
+    is_private_folder_of(folder, rustix::process::geteuid().as_raw())
+}
+
+fn is_private_folder_of(folder: &Utf8Path, owner: u32) -> io::Result<bool> {
     let found = folder.symlink_metadata()?;
-    let own = rustix::process::geteuid().as_raw();
-    Ok(found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0)
+    let users = [owner, rustix::process::geteuid().as_raw()];
+    Ok(found.is_dir() && users.contains(&found.uid()) && found.mode() & 0o077 == 0)
 }
 
 #[cfg(test)]
@@ -134,6 +165,20 @@ mod tests {
             ensure_socket_folder(None, &[&tmp]),
             Err(SocketFolderError::NotOurs { .. })
         ));
+    }
+
+    #[test]
+    fn only_private_folders_are_known_and_a_hint_is_checked() {
+        let ((_a, runtime), (_b, open), (_c, hint)) = (temp(0o700), temp(0o755), temp(0o700));
+        let uid = rustix::process::geteuid().as_raw();
+        let made = ensure_socket_folder(Some(&runtime), &[]).unwrap();
+        let known = |hint: &Utf8Path| known_socket_folders(Some(&runtime), &[], uid, Some(hint));
+        assert_eq!(known(&hint).first(), Some(&made));
+        assert!(known(&hint).contains(&hint));
+        assert!(!known(&open).contains(&open), "others can enter it");
+        let link = runtime.join("link");
+        std::os::unix::fs::symlink(&hint, &link).unwrap();
+        assert!(!known(&link).contains(&link), "it may lead elsewhere next time");
     }
 
     #[test]

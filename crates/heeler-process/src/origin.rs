@@ -59,6 +59,14 @@ pub fn is_own_process_marked() -> bool {
     has_mark(std::process::id()).unwrap_or(false)
 }
 
+/// Returns true if an agent started this process, or if that cannot be ruled out. In a container
+/// whose first process carries the mark, only the ancestors tell.
+pub fn is_own_process_of_agent() -> bool {
+    const FIRST_PROCESS: u32 = 1;
+    let is_marked = is_own_process_marked() && has_mark(FIRST_PROCESS) != Some(true);
+    is_marked || topmost_runner(std::process::id(), &[], inspect_process) != Some(None)
+}
+
 fn has_mark(pid: u32) -> Option<bool> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     // The process name comes first; line breaks in it are escaped.

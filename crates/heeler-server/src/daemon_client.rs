@@ -1,6 +1,7 @@
 //! Blocking client of a daemon's socket. Start at [`DaemonClient::connect`].
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -22,6 +23,7 @@ use crate::extractors::IDEMPOTENCY_KEY_HEADER;
 use crate::internal::{
     COMMAND_PATH, CommandErrorBody, DaemonInfo, HELLO_PATH, LINK_PATH, LoginLink,
 };
+use crate::socket::StateIdentity;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// Time limit for connecting and the first reply.
@@ -52,6 +54,20 @@ pub enum DaemonClientError {
         /// Description of the unexpected reply.
         reason: String,
     },
+    /// The process at the other end does not prove that it serves the state directory.
+    #[error("the process that listens on {socket} is not the daemon of {state_dir}: {reason}")]
+    Unproven {
+        socket: Utf8PathBuf,
+        state_dir: Utf8PathBuf,
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// A daemon of an old release, which cannot prove anything.
+    #[error(
+        "the running daemon (process {pid}, release {version}) is too old to prove that it serves \
+         {state_dir}"
+    )]
+    Outdated { pid: u32, version: String, state_dir: Utf8PathBuf },
     /// The connection failed; the command may have been executed.
     #[error("cannot {attempt} the daemon at {socket}")]
     Io {
@@ -78,14 +94,21 @@ pub struct DaemonClient {
 }
 
 impl DaemonClient {
-    /// Connects to a daemon as the user of this process, and checks its protocol.
-    pub fn connect(socket: &Utf8Path) -> Result<DaemonClient, DaemonClientError> {
-        DaemonClient::connect_as(socket, None)
+    /// Connects to the daemon of a state directory as the user of this process.
+    pub fn connect(
+        socket: &Utf8Path,
+        state_dir: &Utf8Path,
+    ) -> Result<DaemonClient, DaemonClientError> {
+        DaemonClient::connect_as(socket, state_dir, None)
     }
 
-    /// Connects to a daemon with the capability of a run or hook, or with a token.
+    /// Connects to the daemon of a state directory, with the capability of a run or hook, or with a
+    /// token. Nothing but a question for its identity is sent before the process at the other end
+    /// has proved, by its user and by the directory's inode, that it serves this directory: a socket
+    /// may have been planted.
     pub fn connect_as(
         socket: &Utf8Path,
+        state_dir: &Utf8Path,
         secret: Option<&str>,
     ) -> Result<DaemonClient, DaemonClientError> {
         // A secret that is no header value is none of Heeler's.
@@ -103,6 +126,7 @@ impl DaemonClient {
             let stream = UnixStream::connect(socket).await.map_err(|source| {
                 DaemonClientError::NoDaemon { socket: socket.to_owned(), source }
             })?;
+            check_user(&stream, socket, state_dir)?;
             let (mut sender, task) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
                 .await
                 .map_err(|error| failed(io::Error::other(error)))?;
@@ -110,6 +134,7 @@ impl DaemonClient {
             connection.spawn(async move { drop(task.await) });
             let request = request(Method::GET, HELLO_PATH, Vec::new());
             let hello = send_request(socket, &mut sender, request).await?;
+            check_state(&hello, socket, state_dir)?;
             Ok((sender, hello))
         };
         let (sender, hello) = runtime.block_on(async {
@@ -180,6 +205,49 @@ impl DaemonClient {
         let exchange = send_request(&self.socket, &mut self.sender, request);
         self.runtime.block_on(exchange)
     }
+}
+
+/// Fails unless the kernel says that the process belongs to this user, to root, or, for root, to the
+/// owner of the state directory.
+fn check_user(
+    stream: &UnixStream,
+    socket: &Utf8Path,
+    state_dir: &Utf8Path,
+) -> Result<(), DaemonClientError> {
+    let unproven = |reason: String| DaemonClientError::Unproven {
+        socket: socket.to_owned(),
+        state_dir: state_dir.to_owned(),
+        reason,
+    };
+    let own = rustix::process::geteuid();
+    let mut users = vec![own.as_raw(), 0];
+    if own.is_root() {
+        users.extend(state_dir.metadata().map(|found| found.uid()));
+    }
+    let peer = stream.peer_cred().map_err(|error| unproven(error.to_string()))?.uid();
+    match users.contains(&peer) {
+        true => Ok(()),
+        false => Err(unproven(format!("it belongs to user {peer}"))),
+    }
+}
+
+/// Fails unless the daemon serves the state directory that is at this path now.
+fn check_state(
+    hello: &DaemonInfo,
+    socket: &Utf8Path,
+    state_dir: &Utf8Path,
+) -> Result<(), DaemonClientError> {
+    let state_dir = state_dir.to_owned();
+    let Some(served) = hello.state else {
+        let (pid, version) = (hello.pid, hello.version.clone());
+        return Err(DaemonClientError::Outdated { pid, version, state_dir });
+    };
+    let reason = match StateIdentity::of(&state_dir) {
+        Ok(own) if own == served => return Ok(()),
+        Ok(_) => "it serves another state directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(DaemonClientError::Unproven { socket: socket.to_owned(), state_dir, reason })
 }
 
 fn json(body: &impl Serialize) -> Vec<u8> {

@@ -9,7 +9,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use heeler_engine::{
-    Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
+    Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonMode,
+    IdempotencyKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,7 @@ use crate::caller::{KeyedCaller, RequestCaller};
 use crate::extractors::{BODY_BYTES_MAX, attach_request_key, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
+use crate::socket::StateIdentity;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 
 /// Identification of a daemon.
@@ -25,6 +27,18 @@ pub struct DaemonInfo {
     /// Process ID of the daemon.
     pub pid: u32,
     pub version: String,
+    /// State directory that it serves. Daemons of release 0.1.0 do not tell it.
+    #[serde(default)]
+    pub state: Option<StateIdentity>,
+    /// Lifetime of the daemon.
+    #[serde(default)]
+    pub mode: Option<DaemonMode>,
+    /// Fingerprint of its config and environment.
+    #[serde(default)]
+    pub surroundings: Option<u64>,
+    /// Address of its dashboard and API, if they are served.
+    #[serde(default)]
+    pub url: Option<String>,
 }
 
 /// Error reply, as [`crate::DaemonClient`] reads it.
@@ -62,7 +76,7 @@ async fn with_protocol(mut response: Response) -> Response {
 }
 
 async fn hello(State(app): State<SharedServerState>) -> Json<DaemonInfo> {
-    Json(DaemonInfo { pid: std::process::id(), version: app.version.clone() })
+    Json(app.daemon_info.clone())
 }
 
 async fn command(

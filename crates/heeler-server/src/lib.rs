@@ -42,7 +42,7 @@ pub use query_context::query_context;
 pub use reply_redaction::ReplyRedactor;
 pub use serve::{ConnectionCounter, DaemonListeners, serve};
 pub use server_state::{ServerState, SharedServerState};
-pub use socket::{bind, socket_name};
+pub use socket::{StateIdentity, bind, socket_name, socket_path};
 pub use tcp_table::{PortHolder, port_holder};
 pub use telemetry::start_telemetry;
 

@@ -16,6 +16,7 @@ use crate::access::AccessControl;
 use crate::caller::{KeyedCaller, RequestCaller};
 use crate::encoded_json::{EncodedJson, EncodedJsonResult};
 use crate::expensive_reads::{ExaminationResult, ExpensiveReadKind, ExpensiveReads};
+use crate::internal::DaemonInfo;
 use crate::live_streams::LiveStreams;
 use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;
@@ -43,6 +44,8 @@ pub struct ServerState {
     pub reply_redactor: Arc<ReplyRedactor>,
     /// Version of the daemon.
     pub version: String,
+    /// Answer to a client that asks which daemon this is.
+    pub daemon_info: DaemonInfo,
     /// Clock; replaced in tests.
     pub clock: fn() -> Timestamp,
 }

@@ -1,10 +1,11 @@
 //! Unix socket of a daemon.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of the state directory's hash in the socket name. The name is as long as that of a run's
@@ -12,6 +13,27 @@ use sha2::{Digest as _, Sha256};
 const HASH_BYTES: usize = 5;
 
 const SOCKET_MODE: u32 = 0o600;
+
+/// Identity of a state directory on this machine, by which a daemon proves which one it serves. A
+/// path would not do: a link, or a directory that was replaced, has the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateIdentity {
+    device: u64,
+    inode: u64,
+}
+
+impl StateIdentity {
+    pub fn of(state_dir: &Utf8Path) -> io::Result<StateIdentity> {
+        let found = state_dir.metadata()?;
+        Ok(StateIdentity { device: found.dev(), inode: found.ino() })
+    }
+}
+
+/// Returns the path of a state directory's socket in a directory of sockets.
+pub fn socket_path(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<Utf8PathBuf> {
+    // Different paths of one directory must give the same socket.
+    Ok(sockets.join(socket_name(&state_dir.canonicalize_utf8()?)))
+}
 
 /// Returns the socket name for a state directory, given as a canonical path.
 pub fn socket_name(state_dir: &Utf8Path) -> String {
@@ -26,8 +48,7 @@ pub fn socket_name(state_dir: &Utf8Path) -> String {
 /// Only the holder of the state directory's lock may call this: the socket file of a dead daemon is
 /// removed.
 pub fn bind(sockets: &Utf8Path, state_dir: &Utf8Path) -> io::Result<(UnixListener, Utf8PathBuf)> {
-    // Different paths of one directory must give the same socket.
-    let path = sockets.join(socket_name(&state_dir.canonicalize_utf8()?));
+    let path = socket_path(sockets, state_dir)?;
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -28,8 +28,8 @@ use crate::internal::{COMMAND_PATH, HELLO_PATH};
 use crate::query_context;
 use crate::serve::CONNECTIONS_MAX;
 use crate::{
-    AccessControl, ConnectionCounter, DaemonClient, DaemonClientError, DaemonListeners,
-    LiveStreams, PROTOCOL, ServerState, SharedServerState, WebEndpoint, bind, serve,
+    AccessControl, ConnectionCounter, DaemonClient, DaemonClientError, DaemonInfo, DaemonListeners,
+    LiveStreams, PROTOCOL, ServerState, SharedServerState, StateIdentity, WebEndpoint, bind, serve,
 };
 
 /// Daemon with an empty store.
@@ -68,6 +68,14 @@ pub(crate) fn app(
         metrics: Arc::default(),
         expensive_reads: Arc::default(),
         reply_redactor: Arc::default(),
+        daemon_info: DaemonInfo {
+            pid: std::process::id(),
+            version: version.clone(),
+            state: StateIdentity::of(folder).ok(),
+            mode: None,
+            surroundings: None,
+            url: None,
+        },
         version,
         clock: now,
     })
@@ -124,7 +132,7 @@ impl SocketServerFixture {
     }
 
     fn client(&self) -> DaemonClient {
-        DaemonClient::connect(&self.socket).unwrap()
+        DaemonClient::connect(&self.socket, self.socket.parent().unwrap()).unwrap()
     }
 
     /// Sends raw bytes and returns head and body of the reply.
@@ -381,11 +389,11 @@ fn one_connection_too_many_waits_until_another_is_closed() {
 fn nobody_answers_where_no_daemon_is() {
     let temp = tempfile::tempdir().unwrap();
     let folder = Utf8Path::from_path(temp.path()).unwrap();
-    let nowhere = DaemonClient::connect(&folder.join("none.sock"));
+    let nowhere = DaemonClient::connect(&folder.join("none.sock"), folder);
     assert!(matches!(nowhere, Err(DaemonClientError::NoDaemon { .. })), "{nowhere:?}");
     let (dead, socket) = bind(folder, folder).unwrap();
     drop(dead);
-    let refused = DaemonClient::connect(&socket);
+    let refused = DaemonClient::connect(&socket, folder);
     assert!(matches!(refused, Err(DaemonClientError::NoDaemon { .. })), "{refused:?}");
 }
 
@@ -415,11 +423,43 @@ fn what_speaks_otherwise_is_no_daemon() {
             assert!(stream.read(&mut head).unwrap() > 0);
             stream.write_all(reply.as_bytes()).unwrap();
         });
-        let error = DaemonClient::connect(&socket).unwrap_err();
+        let error = DaemonClient::connect(&socket, folder).unwrap_err();
         assert!(matches!(error, DaemonClientError::Protocol { .. }), "{error:?}");
         assert!(error.to_string().contains(reason), "{error}");
         stranger.join().unwrap();
     }
+}
+
+#[test]
+fn a_daemon_that_serves_another_state_directory_is_sent_nothing() {
+    let rig = SocketServerFixture::new(|command, _| panic!("it was sent {command:?}"));
+    let other = tempfile::tempdir().unwrap();
+    let other = Utf8Path::from_path(other.path()).unwrap();
+    let error = DaemonClient::connect(&rig.socket, other).unwrap_err();
+    assert!(matches!(error, DaemonClientError::Unproven { .. }), "{error:?}");
+    assert!(error.to_string().contains("another state directory"), "{error}");
+}
+
+#[test]
+fn a_daemon_that_proves_nothing_is_sent_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Utf8Path::from_path(temp.path()).unwrap();
+    let (listener, socket) = bind(folder, folder).unwrap();
+    let old = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 1024];
+        assert!(stream.read(&mut head).unwrap() > 0);
+        let body = r#"{"pid":7,"version":"0.1.0"}"#;
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\nheeler-protocol: 2\r\ncontent-length: {length}");
+        stream.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).unwrap();
+        let mut more = Vec::new();
+        stream.read_to_end(&mut more).unwrap();
+        more
+    });
+    let error = DaemonClient::connect(&socket, folder).unwrap_err();
+    assert!(matches!(error, DaemonClientError::Outdated { pid: 7, .. }), "{error:?}");
+    assert!(old.join().unwrap().is_empty());
 }
 
 #[test]

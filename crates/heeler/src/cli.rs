@@ -4,6 +4,7 @@
 
 use clap::{ArgMatches, Parser, Subcommand};
 
+use crate::command_effect::{self, CommandEffect};
 use crate::commands;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
@@ -18,7 +19,7 @@ use crate::logging::LogOutputFormat;
     arg_required_else_help = true,
     subcommand_required = true,
     after_help = "Start with `heeler init`, or run any command in a herdctl project: its state is adopted in place.\n\
-        Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 70 internal error, 130 interrupted."
+        Exit codes: 0 ok, 1 failed, 2 usage or config, 3 no daemon, 4 not found, 5 refused, 6 not trusted, 70 internal error, 130 interrupted."
 )]
 pub(crate) struct CliArgs {
     #[command(flatten)]
@@ -29,8 +30,9 @@ pub(crate) struct CliArgs {
 
 impl CliArgs {
     /// Runs the command that was typed.
-    pub(crate) fn run(self) -> CommandResult {
+    pub(crate) fn run(self, effect: CommandEffect) -> CommandResult {
         let global = &self.global;
+        command_effect::require_trust(global, effect)?;
         match self.command {
             CliCommand::Start(args) => commands::start::run(global, &args),
             CliCommand::Stop(args) => commands::stop::run(global, &args),
@@ -56,6 +58,7 @@ impl CliArgs {
             CliCommand::Sessions(args) => commands::session::list::run(global, &args),
             CliCommand::Search(args) => commands::search::run(global, &args),
             CliCommand::Init(args) => commands::init::run(&args),
+            CliCommand::Trust(args) => commands::trust::run(global, &args),
             CliCommand::Config { command } => commands::config::run(global, &command),
             CliCommand::Import(args) => commands::import::run(global, &args),
             CliCommand::Doctor(args) => commands::doctor::run(global, &args),
@@ -171,6 +174,9 @@ pub(crate) enum CliCommand {
     Search(commands::search::SearchArgs),
     /// Create a fleet that works at once, or add an agent to one
     Init(commands::init::InitArgs),
+    /// Show what a fleet would run, and agree to it
+    #[command(after_help = commands::trust::ABOUT)]
+    Trust(commands::trust::TrustArgs),
     /// Check, show or edit the configuration
     Config {
         #[command(subcommand)]

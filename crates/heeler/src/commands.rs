@@ -31,4 +31,5 @@ pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod token;
 pub(crate) mod trigger;
+pub(crate) mod trust;
 pub(crate) mod workflow;

@@ -1,8 +1,9 @@
 //! Client side of the fleet's daemon: commands find it, start it in the background and send
 //! requests.
 //!
-//! The state's lock tells whether a daemon runs; `daemon.json` only names its socket. Commands that
-//! change something use [`request`]; commands that make no sense without a daemon use
+//! The state's lock tells whether a daemon runs. `daemon.json` is not believed; what matters is
+//! asked of the daemon itself, which proves that it serves the state directory. Commands that change
+//! something use [`request`]; commands that make no sense without a daemon use
 //! [`connect_required`].
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
+use crate::daemon_address::connect_to_daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
@@ -64,8 +66,8 @@ pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonCl
     let Some(file) = read_daemon_file(context)? else { return Ok(None) };
     // In an agent or a hook, this process acts for it.
     let capability = context.env.get(CAPABILITY_VARIABLE).map(String::as_str);
-    match DaemonClient::connect_as(&file.socket, capability) {
-        Ok(client) => Ok(Some(client)),
+    match connect_to_daemon(&context.dir()?, &context.env, &file, capability) {
+        Ok(client) => Ok(client),
         // No command was sent yet, so the daemon has ended or is ending.
         Err(
             DaemonClientError::NoDaemon { .. }
@@ -87,10 +89,15 @@ pub(crate) fn read_daemon_file(context: &CommandContext) -> CommandResult<Option
 
 /// Returns true if a permanent daemon runs.
 pub(crate) fn is_permanent(context: &CommandContext) -> CommandResult<bool> {
-    // The file may be left over from a daemon that was killed, so the connection decides.
-    let is_permanent =
-        read_daemon_file(context)?.is_some_and(|file| file.mode == DaemonMode::Permanent);
-    Ok(is_permanent && connect(context)?.is_some())
+    Ok(connect_with_mode(context, DaemonMode::Permanent)?.is_some())
+}
+
+/// Connects to the fleet's daemon if it has this mode. The file is not asked: agents can write it.
+fn connect_with_mode(
+    context: &CommandContext,
+    mode: DaemonMode,
+) -> CommandResult<Option<DaemonClient>> {
+    Ok(connect(context)?.filter(|client| client.daemon_info().mode == Some(mode)))
 }
 
 /// Connects to the fleet's daemon, or fails if none runs.
@@ -213,22 +220,29 @@ fn starts_a_run(command: &DaemonCommand) -> bool {
 /// Stops a temporary daemon if the config or the environment has changed since its start: users who
 /// never start a daemon expect their current ones to apply. Its jobs continue.
 fn replace_outdated(context: &CommandContext) -> CommandResult {
-    let Some(file) = read_daemon_file(context)?.filter(|file| file.mode == DaemonMode::UntilIdle)
-    else {
-        return Ok(());
-    };
     // A permanent daemon keeps its environment: `heeler reload` and `restart` exist for it.
-    match file.surroundings == Some(environment_hash(context)?) {
+    let Some(client) = connect_with_mode(context, DaemonMode::UntilIdle)? else { return Ok(()) };
+    match client.daemon_info().surroundings == Some(environment_hash(context)?) {
         true => Ok(()),
         false => stop_idle_daemon(context),
     }
 }
 
+/// Returns true if a daemon runs that this command would use as it is.
+pub(crate) fn is_current(context: &CommandContext) -> CommandResult<bool> {
+    let Some(client) = connect(context)? else { return Ok(false) };
+    let info = client.daemon_info();
+    let is_kept =
+        info.mode == Some(DaemonMode::Permanent) || context.env.contains_key("HEELER_RUN");
+    Ok(is_kept || info.surroundings == Some(environment_hash(context)?))
+}
+
 /// Variables that differ between terminals and have no effect on an agent.
-const IGNORED_VARIABLES: [&str; 13] = [
+const IGNORED_VARIABLES: [&str; 14] = [
     "_",
     "COLUMNS",
     "HEELER_LOG",
+    "HEELER_TRUST",
     "LINES",
     "OLDPWD",
     "PWD",
@@ -362,7 +376,8 @@ pub(crate) fn launch(context: &CommandContext, mode: DaemonMode) -> CommandResul
 /// Converts a failure that a background daemon reported.
 fn background_failure(code: u8, message: String, hint: Option<String>) -> CommandFailure {
     // The daemon may be of another release with other codes; an unknown one is a plain failure.
-    let known = [FailureCode::Usage, FailureCode::NotFound, FailureCode::Refused];
+    let known =
+        [FailureCode::Usage, FailureCode::NotFound, FailureCode::Refused, FailureCode::Untrusted];
     let code = known.into_iter().find(|known| *known as u8 == code).unwrap_or(FailureCode::Failed);
     let hint =
         hint.or_else(|| (code == FailureCode::Usage).then(|| "heeler config validate".to_owned()));
@@ -381,11 +396,8 @@ pub(crate) fn start_permanent(context: &CommandContext) -> CommandResult<u32> {
                 return Err(background_failure(code, message, hint));
             }
             DaemonReadiness::Held { holder } => {
-                let is_daemon = connect(context)?.is_some();
-                // Without a file, the holder is a command, or a daemon that is starting or ending.
-                let is_passing = read_daemon_file(context)?
-                    .is_none_or(|file| file.mode == DaemonMode::UntilIdle);
-                if is_daemon && !is_passing || Instant::now() >= deadline {
+                // Otherwise the holder is a command, or a daemon that is starting or ending.
+                if is_permanent(context)? || Instant::now() >= deadline {
                     return Err(already_running(context, &holder));
                 }
                 std::thread::sleep(POLL_INTERVAL);
@@ -403,18 +415,13 @@ pub(crate) fn already_running(context: &CommandContext, holder: &str) -> Command
 
 /// Stops a temporary daemon; its jobs continue.
 pub(crate) fn stop_idle_daemon(context: &CommandContext) -> CommandResult {
-    let Some(file) = read_daemon_file(context)?.filter(|file| file.mode == DaemonMode::UntilIdle)
-    else {
+    let Some(mut client) = connect_with_mode(context, DaemonMode::UntilIdle)? else {
         return Ok(());
     };
-    let Some(mut client) = connect(context)? else { return Ok(()) };
-    // Another daemon has replaced the temporary one between the two reads, and must not be stopped.
-    if client.daemon_info().pid != file.pid {
-        return Ok(());
-    }
+    let pid = client.daemon_info().pid;
     // A daemon that is already ending has done what is wanted.
     match client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), Some(ANSWER_WAIT)) {
-        Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(context, file.pid),
+        Ok(_) | Err(DaemonClientError::Ending) => wait_for_exit(context, pid),
         Err(error) => Err(error.into()),
     }
 }

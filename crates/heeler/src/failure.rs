@@ -27,6 +27,8 @@ pub(crate) enum FailureCode {
     NotFound = 4,
     /// Refused: busy, locked or not allowed.
     Refused = 5,
+    /// A person has not agreed to what the fleet would run.
+    Untrusted = 6,
     /// The run's files are permanently damaged; used only between the runner and the daemon.
     Unusable = 65,
     /// Internal error: a bug in Heeler.
@@ -43,6 +45,7 @@ impl FailureCode {
             FailureCode::NoDaemon => "no_daemon",
             FailureCode::NotFound => "not_found",
             FailureCode::Refused => "refused",
+            FailureCode::Untrusted => "untrusted",
             FailureCode::Unusable => "unusable",
             FailureCode::Bug => "bug",
             FailureCode::Interrupted => "interrupted",
@@ -236,6 +239,14 @@ impl From<DaemonClientError> for CommandFailure {
             DaemonClientError::Refused(refused) => refused.into(),
             error @ (DaemonClientError::NoDaemon { .. } | DaemonClientError::Ending) => {
                 CommandFailure::new(FailureCode::NoDaemon, error).hint("heeler start")
+            }
+            error @ DaemonClientError::Unproven { .. } => {
+                CommandFailure::new(FailureCode::Refused, error).hint("heeler doctor")
+            }
+            DaemonClientError::Outdated { pid, .. } => {
+                // Its jobs continue, and the next daemon takes them over.
+                CommandFailure::new(FailureCode::Refused, error)
+                    .hint(format!("kill {pid}, which keeps its jobs; then repeat the command"))
             }
             // The daemon is most likely of another release.
             error @ DaemonClientError::Protocol { .. } => {

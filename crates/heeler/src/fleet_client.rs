@@ -6,6 +6,7 @@
 
 mod last_message;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ use heeler_store::DaemonFile;
 use heeler_store::session_lineage::lineage_jobs;
 use heeler_store::{StateDir, StoreReader};
 use heeler_transcript::untrusted_file;
+
+use crate::daemon_address::connect_to_daemon;
 
 /// Time to wait for a daemon that does not answer: it may be restarting.
 const DAEMON_WAIT: Duration = Duration::from_secs(30);
@@ -150,10 +153,15 @@ impl DaemonFleetClient {
     fn connect(&self) -> Result<Option<DaemonClient>, String> {
         let file = DaemonFile::read(&self.dir()?).map_err(|error| error_chain(&error))?;
         let Some(file) = file else { return Ok(None) };
-        match DaemonClient::connect_as(&file.socket, self.capability.as_deref()) {
-            Ok(client) => Ok(Some(client)),
+        // A runner has hardly any environment; the file leads to the folder of sockets.
+        match connect_to_daemon(&self.dir()?, &BTreeMap::new(), &file, self.capability.as_deref()) {
+            Ok(client) => Ok(client),
             // Waiting would not help: this daemon speaks another version.
-            Err(error @ DaemonClientError::Protocol { .. }) => Err(error_chain(&error)),
+            Err(
+                error @ (DaemonClientError::Protocol { .. }
+                | DaemonClientError::Unproven { .. }
+                | DaemonClientError::Outdated { .. }),
+            ) => Err(error_chain(&error)),
             Err(_) => Ok(None),
         }
     }

@@ -8,16 +8,20 @@
 //! - `process_env`: clock, environment and paths of this process.
 //! - `context`: the fleet of a command; `fleet_config`, `state_store` and `state_reader` read its
 //!   config and open its state; `daemon` sends requests to its daemon.
+//! - `trust`, `command_effect`: whether a person has agreed to what a fleet runs, and which commands
+//!   need that.
 //! - `job_watch`, `chat`: a watched job and a conversation on the terminal.
 //! - `output`, `display_rows`, `failure`: printed texts, transcript rows, errors with exit codes.
 
 mod adopt;
 mod chat;
 mod cli;
+mod command_effect;
 mod commands;
 mod completion;
 mod context;
 mod daemon;
+mod daemon_address;
 mod display_rows;
 mod failure;
 mod fleet_client;
@@ -35,6 +39,8 @@ mod state_reader;
 mod state_store;
 mod text_file;
 mod time_argument;
+mod trust;
+mod trust_file;
 mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -43,6 +49,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::CliArgs;
+use crate::command_effect::CommandEffect;
 use crate::failure::{CommandFailure, FailureCode};
 
 /// Runs the program.
@@ -63,7 +70,8 @@ pub fn main() -> ExitCode {
     }
     let json = cli::wants_json(&given, &cli.command);
     // A panic needs its own exit code. Nothing of the command is used after it.
-    match catch_unwind(AssertUnwindSafe(|| cli.run())) {
+    let effect = CommandEffect::of(&given);
+    match catch_unwind(AssertUnwindSafe(|| cli.run(effect))) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => report(&failure, json),
         // The panic's own message is on stderr already.

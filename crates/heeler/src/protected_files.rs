@@ -10,6 +10,7 @@ use heeler_engine::ProtectedFiles;
 use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::CommandResult;
 use crate::text_file::parent_dir;
+use crate::trust_file::TrustFile;
 
 /// Returns the fleet's protected files, under every name they have: the config, config files that
 /// would be found before it, the `.env` next to it, workflows, hook scripts, plugins, state and
@@ -32,6 +33,8 @@ pub(crate) fn protected_files(
     paths.extend(loaded.files.iter().cloned());
     paths.extend(loaded.fleets.first().map(|fleet| fleet.workflows.folder.clone()));
     paths.extend(hook_files(loaded));
+    // With its own entry there, any fleet could run commands.
+    paths.extend(TrustFile::path(&context.env));
     paths.extend(launched_files(loaded));
     Ok(ProtectedFiles {
         unwritable: with_real_names(paths),

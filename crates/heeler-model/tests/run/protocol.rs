@@ -146,6 +146,8 @@ fn briefs() {
         allowed_tools: Some(vec!["Read".to_owned(), "mcp__files__*".to_owned()]),
         denied_tools: vec!["WebFetch".to_owned()],
         protected: vec!["/srv/demo/heeler.yaml".into()],
+        unreadable: vec!["/srv/demo/.env".into()],
+        review: true,
         system_prompt: Some("You are careful.".to_owned()),
         model: Some("sonnet".to_owned()),
         setting_sources: vec!["project".to_owned()],

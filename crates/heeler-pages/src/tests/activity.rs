@@ -35,6 +35,8 @@ fn asked(kind: ApprovalKind, text: &str, detail: Value) -> ApprovalDetails {
         },
         response: Some(text.to_owned()),
         detail: Some(detail),
+        input_hash: Some(text.to_owned()),
+        input_bytes: Some(7),
         artifact: Some(text.to_owned()),
         default_answer: Some(text.to_owned()),
         delivered_at: None,

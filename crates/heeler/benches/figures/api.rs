@@ -128,6 +128,7 @@ fn daemon(folder: &Utf8Path, make: impl FnOnce(&StateDir)) -> Server {
     make(&dir);
     let process = Command::new(env!("CARGO_BIN_EXE_heeler"))
         .arg("start")
+        .env("HEELER_TRUST", "all")
         .current_dir(folder)
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -34,6 +34,7 @@ pub(crate) struct Daemon {
     process: Child,
     /// Where it listens.
     pub(crate) socket: Utf8PathBuf,
+    state_dir: Utf8PathBuf,
 }
 
 /// Which of the two.
@@ -93,6 +94,7 @@ impl<'a> Scene<'a> {
         heeler.current_dir(&self.root).env("HEELER_HOME", self.root.join("home"));
         heeler.env("HEELER_STATE_DIR", &self.state).env("TMPDIR", self.sockets());
         heeler.env("XDG_RUNTIME_DIR", self.sockets()).env("HEELER_NO_WEB", "1");
+        heeler.env("HEELER_TRUST", "all");
         heeler
     }
 
@@ -130,7 +132,7 @@ impl<'a> Scene<'a> {
             }
             Side::Node => node_socket,
         };
-        Daemon { process, socket }
+        Daemon { process, socket, state_dir: self.dir().root().to_owned() }
     }
 
     /// Returns when each agent started that did, in order.
@@ -155,7 +157,7 @@ impl<'a> Scene<'a> {
 impl Daemon {
     /// Connects to ours.
     pub(crate) fn client(&self) -> DaemonClient {
-        DaemonClient::connect(&self.socket).expect("the daemon answers")
+        DaemonClient::connect(&self.socket, &self.state_dir).expect("the daemon answers")
     }
 
     /// Returns the time that its threads were at work, which the kernel tells in hundredths of a

@@ -14,6 +14,7 @@ use crate::output;
 use crate::process_env::working_directory;
 use crate::schema;
 use crate::text_file;
+use crate::trust;
 
 /// Arguments of `init`.
 #[derive(Args)]
@@ -68,20 +69,56 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
     // A folder may have a name that no fleet can have.
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
     let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
-    schema::write_schemas(&folder.join(".heeler"))?;
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
+    let first_text = templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT));
+    let found = find_foreign_content(&folder, &first_text);
+    schema::write_schemas(&folder.join(".heeler"))?;
     // An interrupted `init` may have written it already.
     if !first_agent.exists() {
-        let schema = format!("../.heeler/{}", schema::AGENT);
-        write_new(&first_agent, &templates::first_agent_file(&schema))?;
+        write_new(&first_agent, &first_text)?;
     }
     let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
     // Written last, so that an interrupted `init` can be repeated.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
+    record_trust(&folder, found.as_deref())?;
     let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
     output::print_line(format!("\nNext: {enter}heeler trigger greeter"))?;
     Ok(output::print_line("Then: heeler start     # start the daemon: schedules, queue, recovery")?)
+}
+
+/// Names of files that decide what a fleet runs, in a folder that has no config yet.
+const FOREIGN_CONTENT: [&str; 6] =
+    [".env", ".claude", ".mcp.json", "workflows", ".heeler/heeler.db", ".heeler/daemon.json"];
+
+/// Returns something that was in the folder before `init` and would take part in what the fleet
+/// runs. It may be a stranger's.
+fn find_foreign_content(folder: &Utf8Path, first_agent: &str) -> Option<Utf8PathBuf> {
+    let first_path = folder.join(templates::FIRST_AGENT_PATH);
+    let agents = text_file::parent_dir(&first_path).read_dir_utf8().into_iter().flatten().flatten();
+    // An interrupted `init` may have written the first agent.
+    let is_ours = |path: &Utf8Path| {
+        path == first_path && text_file::read_text(path).is_ok_and(|text| text == first_agent)
+    };
+    let agents = agents.map(|entry| entry.into_path()).filter(|path| !is_ours(path));
+    let others = FOREIGN_CONTENT.map(|name| folder.join(name));
+    // A link counts even if it leads nowhere yet.
+    let others = others.into_iter().filter(|path| path.symlink_metadata().is_ok());
+    agents.chain(others).next()
+}
+
+/// Records that the user trusts the fleet that was just made, unless something was there before.
+fn record_trust(folder: &Utf8Path, found: Option<&Utf8Path>) -> CommandResult {
+    let config = folder.join("heeler.yaml");
+    let why = match found {
+        Some(path) => format!("{path} was there before"),
+        None => match trust::record_own_fleet(&config) {
+            Ok(()) => return Ok(()),
+            // The fleet is made; only a question is left to be answered.
+            Err(failure) => format!("{:#}", failure.error),
+        },
+    };
+    Ok(output::print_note(&format!("{why}, so heeler asks before it runs the fleet"))?)
 }
 
 fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {

@@ -37,13 +37,10 @@ pub(crate) struct OpenArgs {
 pub(crate) fn run(global: &GlobalArgs, args: &OpenArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
     let mut client = daemon::connect_required(&context)?;
-    // A temporary daemon may end between the two calls.
-    let file =
-        daemon::read_daemon_file(&context)?.filter(|file| file.pid == client.daemon_info().pid);
-    let file = file.ok_or_else(|| daemon::no_daemon(&context))?;
     // Checked before a link is made: a link that leads nowhere would stay valid.
-    if file.url.is_none() {
-        return Err(not_served(file.mode));
+    let info = client.daemon_info();
+    if info.url.is_none() {
+        return Err(not_served(info.mode.unwrap_or(DaemonMode::Permanent)));
     }
     let url = client.create_login_link()?.url;
     if args.json {

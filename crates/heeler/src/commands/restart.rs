@@ -11,12 +11,13 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::global_args::GlobalArgs;
 use crate::output;
+use crate::trust;
 
 /// Help footer of `restart`.
 pub(crate) const ABOUT: &str = "Jobs keep running, and the new daemon takes them over: use this to upgrade. The new daemon runs in
 the background with the environment of this command. If systemd started the daemon, restart it with
 `systemctl --user restart heeler`, which keeps jobs too.
-Exit codes: 0 restarted, 2 invalid config (nothing was stopped), 3 no daemon runs.";
+Exit codes: 0 restarted, 2 invalid config or 6 not trusted (nothing was stopped), 3 no daemon runs.";
 
 /// Arguments of `restart`.
 #[derive(Args)]
@@ -38,7 +39,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
     };
     // The daemon may have been started with another config than the one found from here.
     context.config = Some(status.config);
-    // Check the config before stopping: an invalid one would prevent the new start.
+    // Check both before stopping: an invalid or untrusted config would prevent the new start.
+    trust::require(&context)?;
     fleet_config::print_workflow_faults(&context, &fleet_config::load(&context)?)?;
     // Waits until the state lock is free, which the new daemon needs.
     stop::stop(&context, client, StopMode::KeepJobs, true)?;

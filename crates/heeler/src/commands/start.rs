@@ -25,7 +25,8 @@ use heeler_engine::{
 use heeler_model::error_chain;
 use heeler_query::FleetReader;
 use heeler_server::{
-    AccessControl, ConnectionCounter, LiveStreams, ServerMetrics, ServerState, WebEndpoint, bind,
+    AccessControl, ConnectionCounter, DaemonInfo, LiveStreams, ServerMetrics, ServerState,
+    StateIdentity, WebEndpoint, bind,
 };
 use heeler_store::DaemonFile;
 use heeler_store::StoreOpenError;
@@ -42,6 +43,7 @@ use crate::open_file_limit;
 use crate::output;
 use crate::process_env;
 use crate::text_file;
+use crate::trust;
 
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
@@ -60,7 +62,7 @@ schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.m
 containers.
 
 Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
-taken, or the state directory was moved or removed while the daemon ran.";
+taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust).";
 
 /// Time to wait for another process that writes the state; most need only a moment.
 const STATE_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -145,6 +147,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         return run_in_background(global, args);
     }
     let context = CommandContext::find(global)?.allow_new_state();
+    trust::require(&context)?;
     // Check the config first: an invalid one must not end a daemon that works.
     let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
@@ -167,6 +170,7 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         // The background process has fixed arguments, so the option goes by its environment.
         context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
+    trust::require(&context)?;
     // Show config faults here: the background process has no terminal.
     fleet_config::print_workflow_faults(
         &context,
@@ -178,8 +182,8 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         DaemonMode::UntilIdle => daemon::connect_or_start(&context)?.daemon_info().pid,
     };
     let log = context.dir()?.logs().join(DAEMON_LOG);
-    // The daemon chooses the port, so only its file tells the address.
-    let url = daemon::read_daemon_file(&context)?.and_then(|file| file.url);
+    // The daemon chooses the port, so only it can tell the address.
+    let url = daemon::connect(&context)?.and_then(|client| client.daemon_info().url.clone());
     if args.json {
         return Ok(output::print_json(&json!({ "pid": pid, "log": log, "url": url }))?);
     }
@@ -246,7 +250,10 @@ struct PreparedDaemonSetup {
 
 impl PreparedDaemonSetup {
     fn new(context: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
-        let setup = fleet_config::daemon_setup(context, fleet_config::load(context)?)?;
+        let loaded = fleet_config::load(context)?;
+        // The one way to a daemon, however it is started.
+        trust::check(context, &loaded)?;
+        let setup = fleet_config::daemon_setup(context, loaded)?;
         // Each reload reads the same config file with the environment of the daemon's start.
         let again = context.clone();
         let load = Box::new(move || {
@@ -254,6 +261,7 @@ impl PreparedDaemonSetup {
             let loaded = fleet_config::try_load(&again, file, &text_file::read_text);
             let loaded = loaded.map_err(|failure| failure.text())?;
             let loaded = loaded.map_err(|faults| fleet_config::faults_text(file, &faults))?;
+            trust::check(&again, &loaded).map_err(|failure| failure.text())?;
             fleet_config::daemon_setup(&again, loaded).map_err(|failure| failure.text())
         });
         Ok(PreparedDaemonSetup { setup, load })
@@ -350,6 +358,7 @@ impl OpenDaemon {
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),
+            daemon_info: daemon_info(&file, dir.root())?,
             clock: process_env::now,
         });
         // The socket must accept connections before the file names it to clients.
@@ -386,6 +395,18 @@ impl OpenDaemon {
         }
         Ok(())
     }
+}
+
+/// Returns what the daemon tells clients about itself; they do not believe its file.
+fn daemon_info(file: &DaemonFile, state_dir: &Utf8Path) -> std::io::Result<DaemonInfo> {
+    Ok(DaemonInfo {
+        pid: file.pid,
+        version: VERSION.to_owned(),
+        state: Some(StateIdentity::of(state_dir)?),
+        mode: Some(file.mode),
+        surroundings: file.surroundings,
+        url: file.url.clone(),
+    })
 }
 
 /// Returns the failure for a state directory that vanished.

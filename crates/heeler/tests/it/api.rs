@@ -133,7 +133,7 @@ impl Served {
     fn stop(mut self) {
         // One that has said nothing for a while was hung up on.
         let socket = DaemonFile::read(&self.herd.dir()).unwrap().unwrap().socket;
-        let mut client = DaemonClient::connect(&socket).unwrap();
+        let mut client = DaemonClient::connect(&socket, self.herd.dir().root()).unwrap();
         client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
         assert!(!self.life.ended(), "it ended by itself");
     }

@@ -90,8 +90,11 @@ fn a_daemon_killed_while_it_stops_leaves_what_the_next_one_starts_by() {
             drop(client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None));
         });
         wait_for("a daemon that stops", || {
-            let mut other =
-                DaemonClient::connect(&DaemonFile::read(&herd.dir()).ok()??.socket).ok()?;
+            let mut other = DaemonClient::connect(
+                &DaemonFile::read(&herd.dir()).ok()??.socket,
+                herd.dir().root(),
+            )
+            .ok()?;
             let status = other.send_command(&DaemonCommand::Status, None).ok()?;
             matches!(status, heeler_engine::CommandReply::Status(status) if status.stopping)
                 .then_some(())

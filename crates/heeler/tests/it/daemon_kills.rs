@@ -169,7 +169,8 @@ impl Herd {
             let file = StateDir::open(&self.fleet.state_dir()).ok();
             let file = file.and_then(|dir| DaemonFile::read(&dir).ok().flatten());
             let own = file.filter(|file| file.pid == life.child.id());
-            match own.map(|file| DaemonClient::connect(&file.socket)) {
+            let state_dir = self.fleet.state_dir();
+            match own.map(|file| DaemonClient::connect(&file.socket, &state_dir)) {
                 Some(Ok(client)) => Some(Some(client)),
                 _ => has_ended.then_some(None),
             }

@@ -124,6 +124,8 @@ impl Fleet {
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         // Tests run side by side: those of the dashboard serve it, on a port of their own.
         command.env("HEELER_NO_WEB", "1");
+        // The tests of trust remove it.
+        command.env("HEELER_TRUST", "all");
         command
     }
 

@@ -172,7 +172,7 @@ fn proof_a_reader_that_reconnects_sees_every_row_once() {
     let written: Vec<&str> = log.lines().collect();
     assert!(written.len() as u64 >= rounds * ROWS_PER_ROUND, "{} rows, {context}", written.len());
     assert!(seen.rows == written, "what was seen is not what was written, {context}");
-    let mut client = DaemonClient::connect(&socket(&herd)).unwrap();
+    let mut client = DaemonClient::connect(&socket(&herd), herd.dir().root()).unwrap();
     client.send_command(&DaemonCommand::Stop(StopMode::KeepJobs), None).unwrap();
     life.ended();
 }

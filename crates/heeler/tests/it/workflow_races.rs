@@ -103,7 +103,7 @@ fn all_at_once(
     let socket = DaemonFile::read(&herd.dir()).unwrap().unwrap().socket;
     let together = Arc::new(Barrier::new(AT_ONCE));
     let asking = |number| {
-        let mut client = DaemonClient::connect(&socket).unwrap();
+        let mut client = DaemonClient::connect(&socket, herd.dir().root()).unwrap();
         let (command, together) = (command(number), Arc::clone(&together));
         thread::spawn(move || {
             together.wait();

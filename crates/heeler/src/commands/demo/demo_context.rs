@@ -57,6 +57,8 @@ impl DemoContext {
         command.args(args).current_dir(self.folder.join(folder));
         // Use the demo's own fleet and home, not the user's settings.
         command.env_remove("HEELER_STATE_DIR").env("HEELER_HOME", self.folder.join("home"));
+        // The demo wrote everything in it.
+        command.env("HEELER_TRUST", &self.folder);
         command
     }
 

@@ -12,6 +12,7 @@ use crate::failure::CommandResult;
 use crate::fleet_config;
 use crate::process_env;
 use crate::text_file;
+use crate::trust;
 
 /// Time for the daemon to report its faults.
 const FAULTS_WAIT: Duration = Duration::from_secs(2);
@@ -55,8 +56,13 @@ impl StatusSnapshot {
             None => (None, None),
         };
         let faulty = loaded.as_ref().map(|loaded| loaded.faulty_files.clone()).unwrap_or_default();
+        let change = loaded.as_ref().and_then(|loaded| trust::describe_change(context, loaded));
         let wanted = FleetStatusQuery { agent: agent.map(str::to_owned), daemon };
-        let fleet = context.open_records_with(loaded)?.fleet(&wanted, process_env::now())?;
+        let mut fleet = context.open_records_with(loaded)?.fleet(&wanted, process_env::now())?;
+        if let Some(shown) = &mut fleet.daemon {
+            shown.url = writer.daemon.as_ref().and_then(|daemon| daemon.url.clone());
+            shown.faults.extend(change);
+        }
         Ok(StatusSnapshot { fleet, writer, config_faults, faulty_workflows: faulty, budgets })
     }
 }

@@ -7,7 +7,7 @@ use heeler_store::DaemonFile;
 
 use crate::context::CommandContext;
 use crate::daemon;
-use crate::failure::CommandResult;
+use crate::failure::{CommandResult, FailureCode};
 
 /// Process that writes a fleet's state, and its daemon file if it is a daemon that answers.
 #[derive(Default)]
@@ -32,12 +32,19 @@ impl StateWriterInfo {
             return Ok((writer, None));
         }
         let file = daemon::read_daemon_file(context)?;
-        let client = daemon::connect(context)?;
-        let (Some(file), Some(client)) = (file, client) else { return Ok((writer, None)) };
+        let client = match daemon::connect(context) {
+            // The state can be shown without a daemon that proves to be the fleet's.
+            Err(failure) if failure.code == FailureCode::Refused => None,
+            client => client?,
+        };
+        let (Some(mut file), Some(client)) = (file, client) else { return Ok((writer, None)) };
         // The daemon was replaced between the two calls, so file and client do not fit together.
         if client.daemon_info().pid != file.pid {
             return Ok((writer, None));
         }
+        // An agent can write the file, so the daemon itself tells what leads people somewhere.
+        let info = client.daemon_info();
+        (file.mode, file.url) = (info.mode.unwrap_or(file.mode), info.url.clone());
         writer.daemon = Some(file);
         Ok((writer, Some(client)))
     }
