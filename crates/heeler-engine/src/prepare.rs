@@ -126,6 +126,13 @@ pub enum PrepareError {
     Environment(#[from] AgentEnvironmentError),
 }
 
+impl PrepareContext<'_> {
+    /// Returns the secrets of all agents.
+    fn all_secrets(&self) -> impl Iterator<Item = String> {
+        self.agents.iter().flat_map(|agent| environment::secrets(agent, self.env))
+    }
+}
+
 /// Resolves a job request for an agent.
 pub fn prepare_request(
     agent: &AgentConfig,
@@ -135,11 +142,10 @@ pub fn prepare_request(
     // An agent never runs with less isolation than its config asks for.
     refuse_isolation(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
-    let prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
-    let prompt = match &wanted.prompt_by {
-        Some(author) if reads_marks(agent) => author.mark(&prompt),
-        _ => prompt,
-    };
+    let mut prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
+    if let Some(author) = wanted.prompt_by.as_ref().filter(|_| reads_marks(agent)) {
+        prompt = author.mark(&prompt);
+    }
     let directory = around.directory.unwrap_or(&agent.working_directory);
     let cannot_work = |path: &Utf8Path, source| {
         let (agent, path) = (agent.name.to_string(), path.to_owned());
@@ -151,8 +157,7 @@ pub fn prepare_request(
         environment::select_environment(agent, around.env)?;
     // External messages may contain secrets of any agent of the fleet.
     if wanted.take_in {
-        let all = around.agents.iter().flat_map(|it| environment::secrets(it, around.env));
-        secrets.extend(all);
+        secrets.extend(around.all_secrets());
         secrets.sort();
         secrets.dedup();
     }
@@ -167,13 +172,10 @@ pub fn prepare_request(
             env.extend(more.iter().cloned());
         }
     }
-    refuse_bypass_as_root(agent, &env, around.is_root)?;
-    let mut work = runtime::runtime_work(agent, &env)?;
-    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
-        let RunProtection { protected, unreadable } =
-            protect_run(around.protected, agent, around.agents, &working_directory);
-        (claude.protected, claude.unreadable) = (protected, unreadable);
-    }
+    let work = resolve_work(agent, &env, around, &working_directory)?;
+    // The daemon adds its lock when it starts the run.
+    let authority =
+        RunAuthority { allow_new_privileges: agent.allow_new_privileges, daemon_lock: None };
     Ok(ResolvedJobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
@@ -193,10 +195,7 @@ pub fn prepare_request(
         max_concurrent: agent.max_concurrent,
         fleet_max_concurrent: around.max_concurrent,
         limits: run_limits(agent, schedule, wanted),
-        attendance: match wanted.attended || agent.approvals != ApprovalMode::Autonomous {
-            true => QuestionPolicy::Person { timeout_ms: ANSWER_WAIT_MS },
-            false => QuestionPolicy::Nobody,
-        },
+        attendance: question_policy(agent, wanted),
         sync_each_row: around.durability == LogDurability::Event,
         keep_output: wanted.phase.is_some(),
         brief: AgentLaunchSpec {
@@ -207,13 +206,34 @@ pub fn prepare_request(
             shared_secrets,
             work,
             send_files_to: None,
-            authority: RunAuthority {
-                allow_new_privileges: agent.allow_new_privileges,
-                ..RunAuthority::default()
-            },
+            authority,
             may_start_jobs: agent.spawn.allows_jobs(),
         },
     })
+}
+
+fn question_policy(agent: &AgentConfig, wanted: &JobRequest) -> QuestionPolicy {
+    match wanted.attended || agent.approvals != ApprovalMode::Autonomous {
+        true => QuestionPolicy::Person { timeout_ms: ANSWER_WAIT_MS },
+        false => QuestionPolicy::Nobody,
+    }
+}
+
+/// Returns the agent's work, with the files that its tools must not touch.
+fn resolve_work(
+    agent: &AgentConfig,
+    env: &IndexMap<String, String>,
+    around: &PrepareContext<'_>,
+    working_directory: &Utf8Path,
+) -> Result<RuntimeLaunchSpec, PrepareError> {
+    refuse_bypass_as_root(agent, env, around.is_root)?;
+    let mut work = runtime::runtime_work(agent, env)?;
+    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
+        let RunProtection { protected, unreadable } =
+            protect_run(around.protected, agent, around.agents, working_directory);
+        (claude.protected, claude.unreadable) = (protected, unreadable);
+    }
+    Ok(work)
 }
 
 fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {

@@ -68,10 +68,8 @@ pub(super) async fn prepare_run(
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
     let redactor = host.redactor().clone();
-    let access = FleetToolAccess {
-        client: host.fleet_client.clone(),
-        may_start_jobs: host.brief.may_start_jobs,
-    };
+    let (client, may_start_jobs) = (host.fleet_client.clone(), host.brief.may_start_jobs);
+    let access = FleetToolAccess { client, may_start_jobs };
     let (injected, channels) =
         InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, access);
     let ToolChannels { notes, questions: tool_questions } = channels;

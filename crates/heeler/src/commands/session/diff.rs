@@ -73,7 +73,7 @@ fn print(args: &SessionDiffArgs, mut diff: SessionDiff) -> CommandResult {
     // Programs read patches too, so other bytes of the files must stay unchanged.
     match std::io::stdout().is_terminal() {
         true => {
-            output::print_line(output::reveal_hidden(String::from_utf8_lossy(bytes).trim_end()))?
+            output::print_line(output::reveal_hidden(String::from_utf8_lossy(bytes).trim_end()))?;
         }
         false => std::io::stdout().lock().write_all(bytes)?,
     }
