@@ -19,7 +19,8 @@ pub const HEELER_PROGRAM_PREFIX: &str = "heeler";
 /// Facts about a process that sent a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessOrigin {
-    /// True if it carries the mark of agents: it can gain no privileges, but this process could.
+    /// True if it carries the mark of agents: it can gain no privileges, this process could, and no
+    /// other sandbox is known to be the reason.
     pub is_marked: bool,
     /// Run directory of its topmost runner. An agent can start a process that looks like another
     /// run's runner, but only below its own.
@@ -36,7 +37,7 @@ impl ProcessOrigin {
         let started = start_time(pid)?;
         let own = own_ancestors();
         let runner_dir = topmost_runner(pid, &own, inspect_process)?;
-        let is_marked = has_mark(pid)? && !is_own_process_marked();
+        let is_marked = !is_own_process_marked() && has_agent_mark(pid, &own, inspect_mark)?;
         let is_heeler = is_heeler_program(pid, user);
         // The PID may have been reused while the files above were read.
         (start_time(pid)? == started).then_some(ProcessOrigin { is_marked, runner_dir, is_heeler })
@@ -72,6 +73,43 @@ fn has_mark(pid: u32) -> Option<bool> {
     // The process name comes first; line breaks in it are escaped.
     let mark = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:"))?;
     Some(mark.trim() != "0")
+}
+
+/// Returns true if the mark of a process may be that of an agent. A browser sets the same mark for
+/// processes of its own, and is itself unmarked: such a mark begins below an ordinary process. The
+/// mark of an agent begins below its runner or, once that is dead, below the process that adopted
+/// the agent. Only an ancestor of the runner can adopt it, so one of `adopters`, this process and its
+/// ancestors, or the first process.
+fn has_agent_mark(
+    pid: u32,
+    adopters: &[u32],
+    look: impl Fn(u32) -> Option<MarkInspection>,
+) -> Option<bool> {
+    let mut is_marked = false;
+    let mut pid = pid;
+    for _ in 0..ANCESTORS_MAX {
+        if matches!(pid, 0 | 1) || adopters.contains(&pid) {
+            return Some(is_marked);
+        }
+        let found = look(pid)?;
+        if !found.is_marked {
+            return Some(is_marked && found.is_runner);
+        }
+        (is_marked, pid) = (true, found.parent);
+    }
+    None
+}
+
+struct MarkInspection {
+    is_marked: bool,
+    is_runner: bool,
+    parent: u32,
+}
+
+fn inspect_mark(pid: u32) -> Option<MarkInspection> {
+    let is_marked = has_mark(pid)?;
+    let (runner_dir, parent) = inspect_process(pid)?;
+    Some(MarkInspection { is_marked, is_runner: runner_dir.is_some(), parent })
 }
 
 /// Returns the run directory of the topmost runner among a process and its ancestors, up to the
@@ -174,6 +212,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test needs a process of another program")]
     fn a_forwarder_is_no_person() {
         let mut sleep = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let user = rustix::process::geteuid().as_raw();
@@ -188,6 +227,37 @@ mod tests {
         sleep.kill().unwrap();
         sleep.wait().unwrap();
         assert_eq!(ProcessOrigin::inspect(sleep.id(), user), None);
+    }
+
+    #[test]
+    fn the_mark_of_a_browser_is_not_that_of_an_agent() {
+        // 7 is the daemon and 6 its parent; 30 is a browser, 10 a runner.
+        let look = |pid| {
+            let (is_marked, is_runner, parent) = match pid {
+                10 => (false, true, 7),
+                11 => (true, false, 10),
+                12 => (true, false, 11),
+                // Agents that outlived their runners.
+                20 => (true, false, 1),
+                21 => (true, false, 6),
+                22 => (true, false, 7),
+                30 => (false, false, 6),
+                31 => (true, false, 30),
+                32 => (true, false, 31),
+                40 => (false, false, 1),
+                50 => (true, false, 50),
+                _ => return None,
+            };
+            Some(MarkInspection { is_marked, is_runner, parent })
+        };
+        let has_mark = |pid| has_agent_mark(pid, &[7, 6], look);
+        for agent in [11, 12, 20, 21, 22] {
+            assert_eq!(has_mark(agent), Some(true), "{agent}");
+        }
+        for person in [30, 31, 32, 40] {
+            assert_eq!(has_mark(person), Some(false), "{person}");
+        }
+        assert_eq!((has_mark(50), has_mark(60)), (None, None));
     }
 
     #[test]

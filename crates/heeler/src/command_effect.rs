@@ -6,7 +6,7 @@ use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
-use crate::trust;
+use crate::trust::{self, UnlistedFleet};
 
 /// Effect of a command on a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl CommandEffect {
 }
 
 /// Before a command that may start a daemon: makes sure that a person has agreed to what the daemon
-/// would run. A daemon that runs already has been agreed to.
+/// would run. A daemon that runs already has been agreed to, but scripts may have changed since.
 pub(crate) fn require_trust(global: &GlobalArgs, effect: CommandEffect) -> CommandResult {
     if effect != CommandEffect::Runs {
         return Ok(());
@@ -148,10 +148,14 @@ pub(crate) fn require_trust(global: &GlobalArgs, effect: CommandEffect) -> Comma
     // The command itself reports why there is no fleet, and what it ignores.
     let quiet = GlobalArgs { quiet: true, ..global.clone() };
     let Ok(context) = CommandContext::find(&quiet) else { return Ok(()) };
-    if context.config.is_none() || daemon::is_current(&context)? {
+    if context.config.is_none() {
         return Ok(());
     }
-    trust::require(&context)
+    let without_entry = match daemon::is_current(&context)? {
+        true => UnlistedFleet::Allow,
+        false => UnlistedFleet::Ask,
+    };
+    trust::require(&context, without_entry)
 }
 
 #[cfg(test)]

@@ -41,9 +41,17 @@ enum TrustState {
     },
 }
 
+/// What a command does with a fleet that is not in the list of trusted fleets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnlistedFleet {
+    Ask,
+    /// Its daemon runs, so it was trusted in another way: by the environment of the daemon.
+    Allow,
+}
+
 /// Makes sure that a person has agreed to what the fleet would run: asks at a terminal, and fails
 /// otherwise.
-pub(crate) fn require(context: &CommandContext) -> CommandResult {
+pub(crate) fn require(context: &CommandContext, unlisted: UnlistedFleet) -> CommandResult {
     let fleet = FleetKey::of(context)?;
     // Most fleets are trusted as a whole, and need not be loaded for this.
     if fleet.is_trusted_whole(context)? {
@@ -52,8 +60,10 @@ pub(crate) fn require(context: &CommandContext) -> CommandResult {
     let loaded = fleet_config::load(context)?;
     let shown = ShownFleet::new(context, &loaded)?;
     let state = fleet.state(context, &shown.content)?;
-    if matches!(state, TrustState::Trusted) {
-        return Ok(());
+    match state {
+        TrustState::Trusted => return Ok(()),
+        TrustState::Unknown if unlisted == UnlistedFleet::Allow => return Ok(()),
+        TrustState::Unknown | TrustState::Changed { .. } => {}
     }
     if !is_person_at_terminal() {
         return Err(fleet.refusal(&state));

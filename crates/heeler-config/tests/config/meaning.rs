@@ -358,18 +358,18 @@ hooks:
     );
 }
 
-#[test]
-fn hooks_are_read_with_their_defaults() {
-    let agent = agent(
-        "\
+const HOOKS: &str = "\
 hooks:
   after_run:
     - {type: shell, command: 'notify.sh', timeout: 1500}
     - {type: webhook, url: 'https://example.com/x', timeout: 5s, on_events: [failed]}
   on_error:
     - {type: slack, channel_id: C1}
-",
-    );
+";
+
+#[test]
+fn hooks_are_read_with_their_defaults() {
+    let agent = agent(HOOKS);
     expect![[r#"
         AgentHooks {
             after_run: [

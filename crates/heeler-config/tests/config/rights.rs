@@ -41,42 +41,41 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
     }
 }
 
+/// Configs of a caller and of a target with more rights.
+const GAINS: &[(&str, &str)] = &[
+    ("", "permission_mode: bypassPermissions"),
+    ("permission_mode: plan", ""),
+    ("permission_mode: dontAsk", "permission_mode: default"),
+    ("", "permission_mode: auto"),
+    ("", "allowed_tools: [Read, Bash]"),
+    ("permission_mode: default", "permission_mode: default; allowed_tools: [Write]"),
+    ("allowed_tools: [Read]", ""),
+    ("allowed_tools: [Read, 'Bash(git *)']", "allowed_tools: [Read, Bash, 'Bash(rm *)']"),
+    ("allowed_tools: [mcp__x__get]", "allowed_tools: [mcp__x, mcp__xy__get]"),
+    ("allowed_tools: [mcp__x]", "allowed_tools: [mcp__xy__get]"),
+    ("tools: [Read]", ""),
+    ("tools: [Read]", "tools: [Read, Bash]"),
+    ("denied_tools: [Bash, 'Read(/etc)']", "denied_tools: ['Bash(rm *)']"),
+    ("denied_tools: [Bash]; permission_mode: bypassPermissions", "runtime: command; command: x"),
+    ("permission_mode: bypassPermissions; approvals: review", "runtime: command; command: x"),
+    ("", "runtime: command; command: x"),
+    ("", "runtime: scripted; script: [{say: x}]"),
+    ("approvals: review", ""),
+    ("", "mcp_servers: {x: {command: y}}"),
+    ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: z}}"),
+    ("", "secrets: [TOKEN]"),
+    ("runtime: command; command: x", "runtime: command; command: x; secrets: [TOKEN]"),
+    ("", "setting_sources: [user]"),
+    ("budget: {day: 1, total: 5}", "budget: {day: 2}"),
+    ("max_turns: 3; timeout: 10m", "timeout: 1h"),
+    ("docker: {enabled: true}", ""),
+    ("sandbox: {enabled: true}", "sandbox: false"),
+];
+
 #[test]
 fn every_right_that_an_agent_would_gain_is_told() {
-    let pairs = [
-        ("", "permission_mode: bypassPermissions"),
-        ("permission_mode: plan", ""),
-        ("permission_mode: dontAsk", "permission_mode: default"),
-        ("", "permission_mode: auto"),
-        ("", "allowed_tools: [Read, Bash]"),
-        ("permission_mode: default", "permission_mode: default; allowed_tools: [Write]"),
-        ("allowed_tools: [Read]", ""),
-        ("allowed_tools: [Read, 'Bash(git *)']", "allowed_tools: [Read, Bash, 'Bash(rm *)']"),
-        ("allowed_tools: [mcp__x__get]", "allowed_tools: [mcp__x, mcp__xy__get]"),
-        ("allowed_tools: [mcp__x]", "allowed_tools: [mcp__xy__get]"),
-        ("tools: [Read]", ""),
-        ("tools: [Read]", "tools: [Read, Bash]"),
-        ("denied_tools: [Bash, 'Read(/etc)']", "denied_tools: ['Bash(rm *)']"),
-        (
-            "denied_tools: [Bash]; permission_mode: bypassPermissions",
-            "runtime: command; command: x",
-        ),
-        ("permission_mode: bypassPermissions; approvals: review", "runtime: command; command: x"),
-        ("", "runtime: command; command: x"),
-        ("", "runtime: scripted; script: [{say: x}]"),
-        ("approvals: review", ""),
-        ("", "mcp_servers: {x: {command: y}}"),
-        ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: z}}"),
-        ("", "secrets: [TOKEN]"),
-        ("runtime: command; command: x", "runtime: command; command: x; secrets: [TOKEN]"),
-        ("", "setting_sources: [user]"),
-        ("budget: {day: 1, total: 5}", "budget: {day: 2}"),
-        ("max_turns: 3; timeout: 10m", "timeout: 1h"),
-        ("docker: {enabled: true}", ""),
-        ("sandbox: {enabled: true}", "sandbox: false"),
-    ];
     let told: Vec<String> =
-        pairs.iter().map(|(from, to)| format!("{from} -> {to}\n    {}", gains(from, to))).collect();
+        GAINS.iter().map(|(from, to)| format!("{from} -> {to}\n    {}", gains(from, to))).collect();
     expect![[r#"
          -> permission_mode: bypassPermissions
             permission_mode bypassPermissions instead of acceptEdits

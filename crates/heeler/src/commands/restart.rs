@@ -11,7 +11,7 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::global_args::GlobalArgs;
 use crate::output;
-use crate::trust;
+use crate::trust::{self, UnlistedFleet};
 
 /// Help footer of `restart`.
 pub(crate) const ABOUT: &str = "Jobs keep running, and the new daemon takes them over: use this to upgrade. The new daemon runs in
@@ -40,7 +40,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
     // The daemon may have been started with another config than the one found from here.
     context.config = Some(status.config);
     // Check both before stopping: an invalid or untrusted config would prevent the new start.
-    trust::require(&context)?;
+    trust::require(&context, UnlistedFleet::Ask)?;
     fleet_config::print_workflow_faults(&context, &fleet_config::load(&context)?)?;
     // Waits until the state lock is free, which the new daemon needs.
     stop::stop(&context, client, StopMode::KeepJobs, true)?;

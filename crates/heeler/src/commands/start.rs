@@ -43,7 +43,7 @@ use crate::open_file_limit;
 use crate::output;
 use crate::process_env;
 use crate::text_file;
-use crate::trust;
+use crate::trust::{self, UnlistedFleet};
 
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
@@ -147,7 +147,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         return run_in_background(global, args);
     }
     let context = CommandContext::find(global)?.allow_new_state();
-    trust::require(&context)?;
+    trust::require(&context, UnlistedFleet::Ask)?;
     // Check the config first: an invalid one must not end a daemon that works.
     let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
@@ -170,7 +170,7 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         // The background process has fixed arguments, so the option goes by its environment.
         context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
-    trust::require(&context)?;
+    trust::require(&context, UnlistedFleet::Ask)?;
     // Show config faults here: the background process has no terminal.
     fleet_config::print_workflow_faults(
         &context,

@@ -525,7 +525,7 @@ mod tests {
                 call("1", json!({"command": long})),
                 json!({"type": "tool_result", "tool_use_id": "1", "success": true, "duration_ms": 1}),
             ],
-            &[&format!("  ✓ Bash {}…  1ms", "x".repeat(39))],
+            &[&format!("  ✓ Bash \\u{{1b}}[2J{}…  1ms", "x".repeat(30))],
         );
     }
 }

@@ -321,7 +321,7 @@ mod tests {
             Some(40),
             expect![[r#"
                 42 you 10:00:01 not in context
-                  Go.
+                  Go.\u{202e}
             "#]],
         );
     }
