@@ -19,10 +19,9 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::daemon_info::DaemonInfo;
 use crate::extractors::IDEMPOTENCY_KEY_HEADER;
-use crate::internal::{
-    COMMAND_PATH, CommandErrorBody, DaemonInfo, HELLO_PATH, LINK_PATH, LoginLink,
-};
+use crate::internal::{COMMAND_PATH, CommandErrorBody, HELLO_PATH, LINK_PATH, LoginLink};
 use crate::socket::StateIdentity;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
 

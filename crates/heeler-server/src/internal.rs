@@ -9,37 +9,16 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use heeler_engine::{
-    Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, DaemonMode,
-    IdempotencyKey,
+    Caller, CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, IdempotencyKey,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::caller::{KeyedCaller, RequestCaller};
+use crate::daemon_info::DaemonInfo;
 use crate::extractors::{BODY_BYTES_MAX, attach_request_key, read_bytes};
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
-use crate::socket::StateIdentity;
 use crate::{PROTOCOL, PROTOCOL_HEADER};
-
-/// Identification of a daemon.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DaemonInfo {
-    /// Process ID of the daemon.
-    pub pid: u32,
-    pub version: String,
-    /// State directory that it serves. Daemons of release 0.1.0 do not tell it.
-    #[serde(default)]
-    pub state: Option<StateIdentity>,
-    /// Lifetime of the daemon.
-    #[serde(default)]
-    pub mode: Option<DaemonMode>,
-    /// Fingerprint of its config and environment.
-    #[serde(default)]
-    pub surroundings: Option<u64>,
-    /// Address of its dashboard and API, if they are served.
-    #[serde(default)]
-    pub url: Option<String>,
-}
 
 /// Error reply, as [`crate::DaemonClient`] reads it.
 #[derive(Debug, Serialize, Deserialize)]

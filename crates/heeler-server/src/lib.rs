@@ -10,6 +10,7 @@ mod api;
 mod caller;
 mod connection_limiter;
 mod daemon_client;
+mod daemon_info;
 mod dashboard;
 mod encoded_json;
 mod expensive_reads;
@@ -34,8 +35,9 @@ pub use access::{
     hash_password,
 };
 pub use daemon_client::{DaemonClient, DaemonClientError};
+pub use daemon_info::DaemonInfo;
 pub use expensive_reads::ExpensiveReads;
-pub use internal::{DaemonInfo, LoginLink};
+pub use internal::LoginLink;
 pub use live_streams::LiveStreams;
 pub use metrics::ServerMetrics;
 pub use query_context::query_context;

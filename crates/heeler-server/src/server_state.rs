@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::caller::{KeyedCaller, RequestCaller};
+use crate::daemon_info::DaemonInfo;
 use crate::encoded_json::{EncodedJson, EncodedJsonResult};
 use crate::expensive_reads::{ExaminationResult, ExpensiveReadKind, ExpensiveReads};
-use crate::internal::DaemonInfo;
 use crate::live_streams::LiveStreams;
 use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;

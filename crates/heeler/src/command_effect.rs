@@ -2,6 +2,8 @@
 
 use clap::ArgMatches;
 
+use tracing::subscriber::NoSubscriber;
+
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
@@ -147,7 +149,9 @@ pub(crate) fn require_trust(global: &GlobalArgs, effect: CommandEffect) -> Comma
     }
     // The command itself reports why there is no fleet, and what it ignores.
     let quiet = GlobalArgs { quiet: true, ..global.clone() };
-    let Ok(context) = CommandContext::find(&quiet) else { return Ok(()) };
+    let found =
+        tracing::subscriber::with_default(NoSubscriber::new(), || CommandContext::find(&quiet));
+    let Ok(context) = found else { return Ok(()) };
     if context.config.is_none() {
         return Ok(());
     }

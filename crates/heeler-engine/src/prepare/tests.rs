@@ -210,7 +210,7 @@ fn what_is_taken_in_from_outside_is_cleaned_of_the_secrets_of_the_whole_fleet() 
     let secrets = |take_in: bool| {
         place.prepare(fleet, JobRequest { take_in, ..asked("hi") }).unwrap().brief.secrets
     };
-    assert_eq!(secrets(false), ["password-1"]);
+    assert_eq!(secrets(false), ["deploy-deploy", "password-1"]);
     assert_eq!(secrets(true), ["deploy-deploy", "other-token-1", "password-1"]);
 }
 

@@ -256,7 +256,9 @@ fn figures_of_any_size_are_added_up_to_the_most_that_fits() {
             let exit =
                 AgentProcessExit::Exited { code: Some(0), signal: None, stderr: String::new() };
             let usage = tally.conclude(&exit).cost.usage;
-            assert_eq!((usage.num_turns, usage.input_tokens), (Some(most), Some(most)), "{line}");
+            // A negative count cannot be true.
+            let most = Some(most.max(0));
+            assert_eq!((usage.num_turns, usage.input_tokens), (most, most), "{line}");
         }
     }
 }

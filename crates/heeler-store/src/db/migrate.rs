@@ -20,7 +20,6 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("access", include_str!("../../migrations/006_access.sql")),
     ("requests", include_str!("../../migrations/007_requests.sql")),
     ("run_keys", include_str!("../../migrations/008_run_keys.sql")),
-    ("capabilities", include_str!("../../migrations/009_capabilities.sql")),
 ];
 
 /// The schema version of this build.

@@ -24,8 +24,7 @@ fn released_migrations_are_never_edited() {
         workflows f8dd475352e4d163
         access 1cae617738503274
         requests 6cf967832869dfca
-        run_keys 90c904695a93c27a
-        capabilities 34ebf52f63b08ec2"#]]
+        run_keys 65fcac0ba6ab7b66"#]]
     .assert_eq(&hashes.join("\n"));
 }
 

@@ -21,6 +21,7 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::job_watch;
 use crate::output;
 use crate::process_env;
+use crate::trust;
 
 /// Number of times that the demo kills a writer.
 const KILLS: u32 = 20;
@@ -123,6 +124,8 @@ impl DemoContext {
         ))?;
         self.kill_writers()?;
 
+        // The user explores a fleet of this program's own, and need not agree to it.
+        trust::record_own_fleet(&self.folder.join("fleet/heeler.yaml"))?;
         print_heading("Yours to explore:")?;
         print_text(self.next_steps())
     }

@@ -258,7 +258,7 @@ fn a_run_cannot_steer_itself() {
     let heeler = env!("CARGO_BIN_EXE_heeler");
     // A beginning of its own id will do.
     let command = format!(
-        "{heeler} jobs cancel --now job- 2>&1; env -i HOME=$HOME {heeler} jobs cancel --now job- 2>&1; echo still here"
+        "{heeler} jobs cancel --now job- 2>&1; env -i HOME=$HOME HEELER_TRUST=all {heeler} jobs cancel --now job- 2>&1; echo still here"
     );
     let fleet = fleet(&[("self", &format!("runtime: command\ncommand: '{command}'"))]);
     let said = fleet.run(&["trigger", "self"]).ok();

@@ -126,12 +126,11 @@ fn of_fifty_answers_to_a_gate_one_counts_and_the_next_phase_runs_once() {
     let by = row.responded_by.unwrap();
     let at = row.responded_at.unwrap();
     let mut counted = 0;
-    for (number, told) in told.into_iter().enumerate() {
+    // The record names the user of the process, whatever the request says.
+    assert_eq!(by, heeler_process::login_name(rustix::process::geteuid().as_raw()));
+    for told in told {
         match told {
-            Ok(_) => {
-                assert_eq!(by, format!("person {number}"));
-                counted += 1;
-            }
+            Ok(_) => counted += 1,
             Err(DaemonClientError::Refused(refused)) => {
                 assert_eq!(refused.kind, DaemonCommandErrorKind::NotAllowed);
                 let who = format!("approved by {by} at {}", heeler_model::iso_millis(at));

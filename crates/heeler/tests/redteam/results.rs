@@ -29,10 +29,11 @@ forge() {
 die() { kill -9 "$runner"; sleep 600; }
 "#;
 
-/// A fleet whose agent `evil` runs an attack, and may spend one dollar a day.
+/// A fleet whose agent `evil` runs an attack, and may spend one dollar a day. It may kill its runner:
+/// with the mark of agents, the kernel would prevent that.
 fn hostile(attack: &str) -> Fleet {
     let evil = "runtime: scripted\nscript: [{run: 'sh attack.sh'}, {cost: 0.25}, {say: Done.}]\n\
-        budget: {day: 1.00, job: 1.00}";
+        budget: {day: 1.00, job: 1.00}\nallow_new_privileges: true";
     let honest = "runtime: scripted\nscript: [{cost: 0.25}, {say: Hello.}]\nbudget: {day: 1.00}";
     let fleet = fleet(&[("evil", evil), ("honest", honest)]);
     fleet.write("attack.sh", &format!("{FIND_RUNNER}{attack}"));
@@ -182,7 +183,14 @@ fn an_agent_cannot_reduce_spending_by_a_negative_cost() {
     let fleet = hostile("");
     let claude = r#"#!/bin/sh
 for word; do [ "$before" = --session-id ] && session=$word; before=$word; done
-while read -r line; do case $line in *'"type":"user"'*) break ;; esac; done
+while read -r line; do
+  case $line in
+    *'"type":"user"'*) break ;;
+    *'"subtype":"initialize"'*)
+      id=$(printf '%s' "$line" | sed 's/.*"request_id":"\([^"]*\)".*/\1/')
+      printf '{"type":"control_response","response":{"subtype":"success","request_id":"%s","response":{}}}\n' "$id" ;;
+  esac
+done
 printf '{"type":"system","subtype":"init","session_id":"%s"}\n' "$session"
 printf '{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":"Hi."}]},"session_id":"%s"}\n' "$session"
 printf '{"type":"result","subtype":"success","is_error":false,"result":"Hi.","total_cost_usd":-5.0,"num_turns":1,"usage":{"output_tokens":-9},"session_id":"%s"}\n' "$session"

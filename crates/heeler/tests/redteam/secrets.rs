@@ -69,7 +69,7 @@ fn an_agent_cannot_bring_the_values_of_env_files_into_its_log() {
     assert!(rows.contains("SETTING='[secret]'"), "{rows}");
     assert!(rows.contains("mode: production"), "a plain word stays: {rows}");
     assert_eq!(hits(&address, &reader, "text=41xR9"), 0);
-    assert_eq!(hits(&address, &reader, "text=mode"), 1);
+    assert!(hits(&address, &reader, "text=mode") > 0);
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn a_daemon_does_not_load_content_that_nobody_has_seen() {
         "{}",
         refused.stderr
     );
-    assert_eq!(triggered.code, Some(0), "the old content is trusted: {}", triggered.stderr);
+    assert_eq!(triggered.code, Some(UNTRUSTED), "{}", triggered.stderr);
     let told = status.stdout + status.stderr.as_str();
     assert!(told.contains("heeler trust"), "{told}");
     assert!(!has_run);

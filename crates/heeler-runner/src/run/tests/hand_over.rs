@@ -234,12 +234,13 @@ fn what_a_person_said_in_a_session_that_we_left_unused_stays() {
 }
 
 #[test]
-fn a_runner_that_dies_after_the_new_session_was_used_has_it_paid_for_and_resumable() {
+fn a_runner_that_dies_after_the_new_session_was_used_leaves_it_resumable() {
     let scene = HandoverFixture::new(AGENT);
     let died = crashes::runner(&scene.trial, AGENT, RunnerFaultPoint::LogsSynced).wait().unwrap();
     assert_eq!(died.signal(), Some(9));
     let result = settle_run(&scene.trial.dir(), &scene.trial.spec.home, now).unwrap();
-    assert_eq!((result.end, result.cost.usd), (RunEnd::Finished, Some(0.75)));
+    // Rows are no proof of the cost: the reservation counts.
+    assert_eq!((result.end, result.cost.usd), (RunEnd::Interrupted, None));
     let session = result.session.unwrap();
     assert_eq!((session.resumable, session.messages), (true, 8));
     assert_eq!(scene.trial.said(), ["I go on."]);
