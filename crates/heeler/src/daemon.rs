@@ -19,6 +19,8 @@ use heeler_server::replies::DaemonReply;
 use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::{DaemonFile, STOPPED_AT, StoreReader};
 use heeler_transcript::LockFile;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -431,11 +433,17 @@ pub(crate) fn wait_for_exit(context: &CommandContext, pid: u32) -> CommandResult
     let deadline = Instant::now() + EXIT_WAIT;
     // The lock tells more than the process ID, which the kernel may reuse.
     let lock = context.dir()?.lock();
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     loop {
         let held = LockFile::probe(&lock).map_err(anyhow::Error::from)?;
         let holder = held.and_then(|state| state.holder);
         // The next daemon may hold the lock already.
         if holder.is_none_or(|holder| holder.pid != pid) {
+            // The process ends a moment after it has released the lock.
+            if let Some(process) = &process {
+                let _ended = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&LAST_MOMENT));
+            }
             return Ok(());
         }
         if Instant::now() >= deadline {
@@ -447,6 +455,9 @@ pub(crate) fn wait_for_exit(context: &CommandContext, pid: u32) -> CommandResult
         std::thread::sleep(POLL_INTERVAL);
     }
 }
+
+/// Longest wait for the end of a process that has released its lock.
+const LAST_MOMENT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// Returns the failure for an answer that does not fit the command.
 pub(crate) fn unexpected(answer: &CommandReply) -> CommandFailure {

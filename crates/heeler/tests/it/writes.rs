@@ -305,7 +305,7 @@ fn the_demo_runs_as_the_readme_says() {
     let (_, explore) = text.split_once("Yours to explore:\n").unwrap();
     assert_eq!(explore.lines().count(), 7, "{explore}");
     let mut explored = Command::new("sh");
-    explored.arg("-ec").arg(explore).env("HOME", fleet.file("")).stdin(Stdio::null());
+    explored.arg("-ec").arg(explore).env("HOME", fleet.file("home")).stdin(Stdio::null());
     let explored = explored.output().unwrap();
     assert!(explored.status.success(), "{explored:?}");
     let left = fleet.command(&["session", "list", "--json"]).current_dir(project).output().unwrap();

@@ -305,6 +305,9 @@ impl WorkflowWatcher<'_> {
             // The list holds shortened questions only.
             let whole = self.reader.approval(&approval.id)?;
             let here = self.prompt.is_interactive();
+            if let Some(whole) = &whole {
+                self.prompt.record_shown(whole);
+            }
             for line in approval_prompt::question_lines(whole.as_ref().unwrap_or(approval), here) {
                 self.line(line)?;
             }

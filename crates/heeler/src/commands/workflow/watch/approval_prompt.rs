@@ -1,6 +1,7 @@
 //! Questions during `workflow watch`: printed with the commands that answer them, or answered at
 //! the terminal. Start at [`ApprovalPrompt`].
 
+use std::collections::HashMap;
 use std::sync::mpsc::SyncSender;
 
 use anstyle::{AnsiColor, Style};
@@ -67,8 +68,8 @@ pub(super) struct ApprovalPrompt {
     answered_by: String,
     /// The current question, and the number that its answer must carry.
     open_question: Option<(ApprovalId, ApprovalKind, u64)>,
-    /// Hash of the current question as it was shown.
-    shown_hash: Option<String>,
+    /// Hashes of the questions that were shown.
+    shown_hashes: HashMap<ApprovalId, Option<String>>,
     /// The question answered last; its answer may not be recorded yet.
     answered: Option<ApprovalId>,
 }
@@ -81,7 +82,8 @@ impl ApprovalPrompt {
         events: &SyncSender<JobWatchEvent>,
     ) -> ApprovalPrompt {
         let keys = keyboard.map(|keyboard| KeyboardReader::start(keyboard, events.clone()));
-        ApprovalPrompt { keys, answered_by, open_question: None, shown_hash: None, answered: None }
+        let shown_hashes = HashMap::new();
+        ApprovalPrompt { keys, answered_by, open_question: None, shown_hashes, answered: None }
     }
 
     /// Returns true if questions are answered at this terminal.
@@ -110,6 +112,11 @@ impl ApprovalPrompt {
         self.open_question.as_ref().map(|(_, kind, _)| prompt(*kind))
     }
 
+    /// Records a question as it was shown, in full: its answer counts only for this content.
+    pub(super) fn record_shown(&mut self, approval: &Approval) {
+        self.shown_hashes.insert(approval.id.clone(), approval.shown_hash());
+    }
+
     /// Moves to the next question; returns true if there is a new one to show.
     pub(super) fn next(&mut self, pending: &[Approval]) -> bool {
         if let Some((id, ..)) = &self.open_question {
@@ -123,7 +130,6 @@ impl ApprovalPrompt {
         let next = pending.iter().find(|it| Some(&it.id) != self.answered.as_ref());
         let (Some(keys), Some(next)) = (&self.keys, next) else { return false };
         self.open_question = Some((next.id.clone(), next.kind, keys.discard_typed()));
-        self.shown_hash = next.shown_hash();
         true
     }
 
@@ -147,9 +153,10 @@ impl ApprovalPrompt {
         self.open_question = None;
         // Set before the request is sent, which happens in another thread.
         self.answered = Some(id.clone());
+        let input_hash = self.shown_hashes.get(&id).cloned().flatten();
         TypedLineOutcome::Answer(DaemonCommand::Approval {
             approval: id,
-            answer: ApprovalAnswer { input_hash: self.shown_hash.take(), ..answer },
+            answer: ApprovalAnswer { input_hash, ..answer },
             by: self.answered_by.clone(),
         })
     }
