@@ -242,10 +242,10 @@ mod tests {
     }
 
     #[test]
-    fn what_steers_a_terminal_is_gone_and_what_hides_is_told() {
+    fn text_that_steers_a_terminal_or_hides_is_made_visible() {
         assert_eq!(
             sanitize("\x1b[31mred\x1b[0m\x1b]0;title\x07\u{9b}2J\u{202e}\tx\r\ny"),
-            "red2J    x\ny"
+            "red\\u{1b}]0;title\\u{7}\\u{9b}2J\\u{202e}    x\ny"
         );
         assert_eq!(one_line(" a\n\tb "), "a b");
         assert_eq!(reveal_hidden("a\u{200b}b\x1b[m\n"), "a\\u{200b}b\\u{1b}[m\n");

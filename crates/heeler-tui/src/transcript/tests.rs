@@ -193,7 +193,7 @@ fn what_is_said_makes_way_for_its_entry_and_is_bounded() {
     transcript.append_stream("Hel");
     transcript.append_stream("lo\x1b[31");
     transcript.push_entry(&said("aside"), SMALL);
-    assert_eq!(seen(&mut transcript, 5), "aside  ● Hello");
+    assert_eq!(seen(&mut transcript, 5), "aside  ● Hello\\u{1b}[31");
     transcript.push_entry(
         &ConversationEntry::new(EntryRole::Assistant, "Hello!", Timestamp::UNIX_EPOCH),
         SMALL,
