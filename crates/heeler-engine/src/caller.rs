@@ -1,8 +1,8 @@
-//! Identity behind a request: a person, a run, a hook, or nobody.
+//! Identity behind a request: a person, a run, a hook, or an unknown process.
 //!
 //! Processes of runs and hooks identify themselves by a capability. A person is recognized by the
-//! kernel's facts about the process that connected, or by a token. Whoever is neither has no
-//! authority. An agent that makes another service start the process (a service manager, cron, a
+//! kernel's facts about the process that connected, or by a token. A caller without one of these has
+//! no authority. An agent that makes another service start the process (a service manager, cron, a
 //! container engine) evades the facts. Start at [`PeerIdentity::caller`].
 
 use camino::Utf8Path;
@@ -18,7 +18,7 @@ pub enum Caller {
     Run(RunId),
     /// A process of a command hook, by the run that executes it.
     Hook(RunId),
-    /// Nobody: a process of an agent without a capability, another program without a token, or a
+    /// A process of an agent without a capability, another program without a token, or a
     /// process that cannot be inspected. It may change nothing.
     Unknown,
 }

@@ -3,7 +3,7 @@
 //! Clients connect before they are authenticated. So one address must not take all connections, and
 //! all together must not use up the file descriptors that the daemon needs. At a limit, the
 //! connection that has been idle for longest is closed in favour of the new one, so that idle
-//! connections keep nobody out. Start at [`ConnectionLimiter`].
+//! connections cannot lock out other clients. Start at [`ConnectionLimiter`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -58,7 +58,7 @@ pub enum DaemonClientError {
     Unproven {
         socket: Utf8PathBuf,
         state_dir: Utf8PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong proof.
         reason: String,
     },
     /// A daemon of an old release, which cannot prove anything.

@@ -30,7 +30,7 @@ use crate::trust_file::{self, TrustFile, TrustScope, TrustedFleet};
 /// Variable of a command that names trusted folders, or is `all`.
 const TRUST_VARIABLE: &str = "HEELER_TRUST";
 
-/// Whether a fleet is trusted.
+/// Trust in a fleet.
 enum TrustState {
     Trusted,
     /// No person has agreed to it.
@@ -41,7 +41,7 @@ enum TrustState {
     },
 }
 
-/// What a command does with a fleet that is not in the list of trusted fleets.
+/// Reaction of a command to a fleet that is not in the list of trusted fleets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnlistedFleet {
     Ask,
@@ -263,7 +263,7 @@ fn real_config_path(config: &Utf8Path) -> CommandResult<Utf8PathBuf> {
     Ok(folder.join(config.file_name().unwrap_or_default()))
 }
 
-/// What a fleet would run, collected once: what is shown is what is recorded.
+/// The commands of a fleet. They are collected once, so that the record equals the display.
 struct ShownFleet {
     content: ExecutableContent,
     lines: Vec<String>,

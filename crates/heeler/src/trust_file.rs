@@ -42,7 +42,7 @@ pub(crate) struct TrustedFleet {
     pub(crate) scope: TrustScope,
 }
 
-/// What of a fleet is trusted.
+/// Part of a fleet that is trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum TrustScope {

@@ -5,7 +5,7 @@ use heeler_config::{compare_rights, describe_differences};
 
 use crate::{agent, check, load_files};
 
-/// What the second agent has and the first lacks.
+/// Returns the rights that the second agent has and the first lacks.
 fn gains(caller: &str, target: &str) -> String {
     let keys = |keys: &str| keys.replace("; ", "\n");
     describe_differences(&compare_rights(&agent(&keys(caller)), &agent(&keys(target))))

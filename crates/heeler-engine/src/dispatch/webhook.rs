@@ -90,8 +90,8 @@ impl DispatchTransaction<'_, '_> {
         Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits }))
     }
 
-    /// Answers a signed call that was accepted before. Most senders do not sign the delivery ID, so
-    /// whoever captured a call could otherwise repeat it under a new one.
+    /// Answers a signed call that was accepted before. Most senders do not sign the delivery ID: an
+    /// attacker who has captured a call could otherwise repeat it under a new ID.
     fn find_replayed_call(
         &mut self,
         key: &ScheduleKey,

@@ -1,4 +1,4 @@
-//! What a fleet would run, for a person who decides whether to trust it. Start at
+//! Summary of the commands of a fleet, for a person who decides if the fleet is trusted. Start at
 //! [`summary_lines`].
 
 use camino::Utf8Path;
