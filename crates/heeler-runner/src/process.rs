@@ -36,6 +36,7 @@ use heeler_model::redact::SecretRedactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use thiserror::Error;
 
@@ -51,6 +52,7 @@ use non_linux::AgentConfinement;
 
 pub(crate) use agent_process::AgentProcess;
 use agent_process::ChildExitRegistry;
+use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
 use marker::MARKER;
@@ -212,11 +214,14 @@ impl ProcessTree {
         for fd in context.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
-        let group = self.cgroup.as_ref().map(RunCgroup::open_procs_file).transpose();
+        let group = self.cgroup.as_ref().map(RunCgroup::open_entry).transpose();
         // It is read before the fork: the child compares it with its parent at that time.
+        let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC)
+            .map_err(|error| failed("create a pipe for")(error.into()))?;
         let prepared = PreExecSetup {
             parent: rustix::process::getpid(),
             group: group.map_err(failed("open the control group of"))?,
+            pid_report,
             oom_score: oom_score(),
             inherited,
             confinement: (!self.allows_new_privileges).then(AgentConfinement::prepare),
@@ -224,7 +229,7 @@ impl ProcessTree {
         let oom_score = prepared.oom_score.clone();
         let mut command = build_command(launch, context, self.run, args);
         prepared.attach(&mut command);
-        let started = AgentProcess::start(&mut command, &self.children);
+        let started = AgentProcess::start(&mut command, reported_pid, &self.children);
         if let Ok(agent) = &started {
             // The agent itself cannot do this before exec: the files of `/proc` belong to root for a
             // copy of this process, which is hidden. A failure costs only the order in which the
@@ -329,7 +334,9 @@ fn build_command(
 /// may be allocated after it.
 struct PreExecSetup {
     parent: Pid,
-    group: Option<OwnedFd>,
+    group: Option<CgroupEntry>,
+    /// Pipe into which the process that becomes the agent writes its PID.
+    pid_report: OwnedFd,
     oom_score: String,
     inherited: Vec<OwnedFd>,
     /// `None` if the agent may gain privileges.
@@ -347,17 +354,23 @@ impl PreExecSetup {
 
     /// Runs in the child, between fork and exec.
     fn apply(&mut self) -> io::Result<()> {
+        if let Some(group) = &self.group {
+            // A move into a cgroup waits for all processors, and only one process of the machine can
+            // be moved at a time. A process that is created there waits for nothing.
+            if os::continue_in_cgroup(&group.folder).is_err() {
+                // Without the cgroup the marker and descent remain, so an agent is not refused for
+                // that.
+                let _joined = rustix::io::write(&group.procs_file, b"0");
+            }
+        }
+        let pid = rustix::process::getpid().as_raw_nonzero().get();
+        rustix::io::write(&self.pid_report, &pid.to_ne_bytes())?;
         // The agent leads a process group of its own, which `end_group` relies on.
         rustix::process::setsid()?;
         os::end_with_parent()?;
         // A parent that died before the line above no longer triggers the signal.
         if rustix::process::getppid() != Some(self.parent) {
             return Err(Errno::SRCH.into());
-        }
-        if let Some(group) = &self.group {
-            // Without the cgroup the marker and descent remain, so an agent is not refused for
-            // that.
-            let _joined = rustix::io::write(group, b"0");
         }
         // A failure costs only the order in which the kernel kills processes when memory runs out.
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;

@@ -5,7 +5,9 @@
 //! [`AgentProcess`].
 
 use std::collections::HashMap;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,12 +35,15 @@ pub(crate) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts an agent; one that cannot be watched is ended again.
+    /// Starts an agent; one that cannot be watched is ended again. The process that becomes the agent
+    /// writes its PID into the pipe `reported_pid`, because it may be a copy of the one that `command`
+    /// starts.
     pub(crate) fn start(
         command: &mut Command,
+        reported_pid: OwnedFd,
         children: &Arc<ChildExitRegistry>,
     ) -> io::Result<AgentProcess> {
-        let (mut child, handle) = children.spawn(command)?;
+        let (mut child, pid, handle) = children.spawn(command, reported_pid)?;
         let mut pipes = || -> io::Result<_> {
             Ok((
                 child.stdin.take().map(ChildStdin::from_std).transpose()?,
@@ -51,7 +56,6 @@ impl AgentProcess {
         let (stdin, stdout, stderr, child_ended) = pipes().inspect_err(|_| {
             let _killed = handle.signal(Signal::KILL);
         })?;
-        let pid = Pid::from_child(&child);
         let children = Arc::clone(children);
         Ok(AgentProcess { pid, stdin, stdout, stderr, handle, children, child_ended })
     }
@@ -89,21 +93,25 @@ pub(crate) struct ChildExitRegistry(Mutex<HashMap<Pid, Option<ExitStatus>>>);
 
 impl ChildExitRegistry {
     /// Starts a child; its status is kept even if it ends at once.
-    fn spawn(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
+    fn spawn(
+        &self,
+        command: &mut Command,
+        reported_pid: OwnedFd,
+    ) -> io::Result<(Child, Pid, ProcessHandle)> {
         // The lock is held across the start, so `reap` cannot drop the status of a child it does
         // not know.
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
+        let child = command.spawn()?;
         // The child is not reaped while the lock is held, so the PID is still its own.
+        let pid = read_pid(reported_pid)?;
         match ProcessHandle::open(pid) {
             Ok(handle) => {
                 agents.insert(pid, None);
-                Ok((child, handle))
+                Ok((child, pid, handle))
             }
             Err(error) => {
-                child.kill()?;
-                child.wait()?;
+                rustix::process::kill_process(pid, Signal::KILL)?;
+                rustix::process::waitpid(Some(pid), WaitOptions::empty())?;
                 Err(error.into())
             }
         }
@@ -131,4 +139,11 @@ impl ChildExitRegistry {
         let agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *agents.get(&pid)?
     }
+}
+
+/// Reads the PID that the new agent wrote before it executed its program.
+fn read_pid(pipe: OwnedFd) -> io::Result<Pid> {
+    let mut bytes = [0; size_of::<i32>()];
+    File::from(pipe).read_exact(&mut bytes)?;
+    Pid::from_raw(i32::from_ne_bytes(bytes)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -59,6 +59,15 @@ pub(crate) struct RunCgroup {
     path: Utf8PathBuf,
 }
 
+/// Open files of a cgroup by which a process joins it.
+#[derive(Debug)]
+pub(crate) struct CgroupEntry {
+    /// Directory of the cgroup, in which the kernel can create a process.
+    pub(super) folder: OwnedFd,
+    /// File into which a process writes `0` to move itself.
+    pub(super) procs_file: OwnedFd,
+}
+
 impl RunCgroup {
     /// Creates a run's cgroup below the cgroup of this process.
     pub(crate) fn create(run: RunId) -> Result<RunCgroup, CgroupCreateError> {
@@ -106,18 +115,21 @@ impl RunCgroup {
         &self.path
     }
 
-    /// Opens the file into which a process writes `0` to join. A cgroup that was removed at the end
-    /// of an earlier agent is created again.
-    pub(crate) fn open_procs_file(&self) -> io::Result<OwnedFd> {
-        let mut options = OpenOptions::new();
-        let path = self.path.join(PROCESSES);
-        match options.write(true).open(&path) {
+    /// Opens the cgroup for a process that is to join it. A cgroup that was removed at the end of an
+    /// earlier agent is created again.
+    pub(crate) fn open_entry(&self) -> io::Result<CgroupEntry> {
+        match self.try_open_entry() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 std::fs::create_dir(&self.path)?;
-                Ok(options.open(&path)?.into())
+                self.try_open_entry()
             }
-            result => Ok(result?.into()),
+            result => result,
         }
+    }
+
+    fn try_open_entry(&self) -> io::Result<CgroupEntry> {
+        let procs_file = OpenOptions::new().write(true).open(self.path.join(PROCESSES))?;
+        Ok(CgroupEntry { folder: File::open(&self.path)?.into(), procs_file: procs_file.into() })
     }
 
     /// Returns true if this process is in the cgroup.

@@ -1,13 +1,20 @@
 //! Linux-only process facilities: process handles, adoption of orphans, in-memory files.
 
 use std::io::{self, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
+
+/// Number of fields of `struct clone_args`, each of 64 bits, and the indexes of the used ones.
+const CLONE_ARGUMENTS: usize = 11;
+const CLONE_FLAGS: usize = 0;
+const CLONE_CGROUP: usize = 10;
+const CLONE_PARENT: u64 = 0x8000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Handle of a process that stays valid when its PID is reused.
 #[derive(Debug)]
@@ -33,6 +40,27 @@ impl ProcessHandle {
 /// Makes this process the parent of its descendants' orphans.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Continues in a copy of this process that the kernel creates within a cgroup, and ends this
+/// process. The copy has the same parent. For use after a fork: allocates nothing.
+///
+/// Fails on kernels before 5.7 and where a system call filter forbids it, as in many containers.
+#[expect(unsafe_code, reason = "no library offers this system call")]
+pub(super) fn continue_in_cgroup(folder: &OwnedFd) -> io::Result<()> {
+    // `struct clone_args` of the kernel. The exit signal stays zero: with the same parent it is that
+    // of this process.
+    let mut arguments = [0_u64; CLONE_ARGUMENTS];
+    arguments[CLONE_FLAGS] = CLONE_INTO_CGROUP | CLONE_PARENT;
+    arguments[CLONE_CGROUP] = u64::try_from(folder.as_raw_fd()).map_err(io::Error::other)?;
+    // SAFETY: the arguments are valid for this call. Without `CLONE_VM` the copy has its own memory,
+    // and this process has one thread, because it was just forked itself.
+    match unsafe { libc::syscall(libc::SYS_clone3, arguments.as_ptr(), size_of_val(&arguments)) } {
+        0 => Ok(()),
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: the call only ends this process; handlers of the runner's exit are not run.
+        _ => unsafe { libc::_exit(0) },
+    }
 }
 
 /// Makes the kernel send SIGTERM to this process when the thread that started it ends. For use

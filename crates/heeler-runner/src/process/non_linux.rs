@@ -35,6 +35,10 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
+pub(super) fn continue_in_cgroup(_: &OwnedFd) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 pub(super) fn end_with_parent() -> io::Result<()> {
     Ok(())
 }

@@ -429,6 +429,32 @@ async fn a_second_agent_of_a_run_gets_its_control_group_again() {
     }
 }
 
+/// A kernel or a container may refuse to create processes in a control group.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test prepares the command itself")]
+async fn an_agent_that_cannot_be_created_in_its_control_group_joins_it() {
+    let Ok(cgroup) = RunCgroup::create(run_id()) else { return };
+    let mut entry = cgroup.open_entry().unwrap();
+    entry.folder = std::fs::File::open("/").unwrap().into();
+    let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let setup = PreExecSetup {
+        parent: rustix::process::getpid(),
+        group: Some(entry),
+        pid_report,
+        oom_score: oom_score(),
+        inherited: Vec::new(),
+        confinement: None,
+    };
+    let mut command = Command::new("sleep");
+    command.arg("1000");
+    setup.attach(&mut command);
+    let mut agent = AgentProcess::start(&mut command, reported_pid, &Arc::default()).unwrap();
+    assert_eq!(cgroup.processes(), [agent.pid]);
+    cgroup.kill().unwrap();
+    agent.wait().await;
+    cgroup.remove_when_empty();
+}
+
 #[tokio::test]
 async fn processes_of_other_runs_are_left_alone() {
     let tree = ProcessTree::claim(run_id());
