@@ -49,7 +49,6 @@ impl CliArgs {
             CliCommand::Password { command } => commands::password::run(global, &command),
             CliCommand::Trigger(args) => commands::trigger::run(global, &args),
             CliCommand::Cancel(args) => commands::cancel::run(global, &args),
-            CliCommand::Runner(args) => commands::runner::run(&args),
             CliCommand::Status(args) => commands::status::run(global, &args),
             CliCommand::Jobs(args) => commands::jobs::run(global, &args),
             CliCommand::Job(args) => commands::jobs::run_job(global, &args),
@@ -65,8 +64,6 @@ impl CliArgs {
             CliCommand::Backup(args) => commands::backup::run(global, &args),
             CliCommand::Restore(args) => commands::backup::restore(global, &args),
             CliCommand::Demo(args) => commands::demo::run(&args),
-            CliCommand::Play(args) => commands::play::run(args),
-            CliCommand::Snapshot(args) => commands::snapshot::run(&args),
             CliCommand::Completions(args) => commands::completions::run(&args),
             CliCommand::Man(args) => commands::completions::man(&args),
             CliCommand::Version(args) => commands::completions::version(&args),
@@ -97,9 +94,6 @@ pub(crate) enum CliCommand {
     /// Cancel running jobs (same as `jobs cancel`)
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::JobCancelArgs),
-    /// Supervise one run in a prepared folder (internal: started by the daemon)
-    #[command(hide = true)]
-    Runner(commands::runner::RunnerArgs),
     /// Show the fleet: running jobs, upcoming jobs and failures
     #[command(after_help = commands::status::ABOUT)]
     Status(commands::status::StatusArgs),
@@ -193,12 +187,6 @@ pub(crate) enum CliCommand {
     /// Try Heeler in a folder of its own
     #[command(after_help = commands::demo::ABOUT)]
     Demo(commands::demo::DemoArgs),
-    /// Act as a scripted agent (internal: started by a run)
-    #[command(hide = true)]
-    Play(commands::play::PlayArgs),
-    /// Take a snapshot of this folder (internal: started by a run)
-    #[command(hide = true)]
-    Snapshot(commands::snapshot::SnapshotArgs),
     /// Print a shell's completion script
     #[command(
         after_help = "Example for bash:\n  source <(heeler completions bash)\n\nAgent names, job IDs and session IDs are completed too."

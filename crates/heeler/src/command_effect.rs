@@ -65,9 +65,8 @@ const RUNNING: [&str; 36] = [
     "workflow watch",
 ];
 
-/// Commands that run nothing of a fleet. `demo`, `runner`, `play` and `snapshot` run what they are
-/// given, which no fleet in the working directory decides.
-const READING: [&str; 50] = [
+/// Commands that run nothing of a fleet. `demo` runs its own.
+const READING: [&str; 47] = [
     "agent list",
     "agent show",
     "approvals list",
@@ -93,10 +92,8 @@ const READING: [&str; 50] = [
     "man",
     "open",
     "password list",
-    "play",
     "reload",
     "restore",
-    "runner",
     "schedule list",
     "schedule show",
     "search",
@@ -105,7 +102,6 @@ const READING: [&str; 50] = [
     "session list",
     "session show",
     "sessions",
-    "snapshot",
     "status",
     "stop",
     "token list",

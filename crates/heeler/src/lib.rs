@@ -1,8 +1,8 @@
 //! The `heeler` program: commands, wiring, exit codes, config files and the environment.
 //!
 //! Logic that a library should own does not belong here. `cli` has the tree of commands and calls
-//! the one that was typed; each command is a module of `commands`. The other modules are below them,
-//! and none needs a command:
+//! the one that was typed; `internal_command` has those that Heeler starts itself. Each command is a
+//! module of `commands`. The other modules are below them, and none needs a command:
 //!
 //! - `global_args`, `shared_args`: arguments of every command, and of several.
 //! - `process_env`: clock, environment and paths of this process.
@@ -27,6 +27,7 @@ mod failure;
 mod fleet_client;
 mod fleet_config;
 mod global_args;
+mod internal_command;
 mod job_watch;
 mod logging;
 mod open_file_limit;
@@ -50,28 +51,40 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::cli::CliArgs;
 use crate::command_effect::CommandEffect;
-use crate::failure::{CommandFailure, FailureCode};
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::internal_command::InternalCommand;
+use crate::logging::LogOutputFormat;
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    // Completion must come first: it takes over the process before any argument is checked.
+    let arguments = arguments();
+    if let Some(command) = InternalCommand::from_arguments(&arguments) {
+        start_logging(LogOutputFormat::Remarks, 0, false);
+        return run_guarded(|| command.run(), false);
+    }
+    // Completion must come before any other command: it takes over the process before any argument is checked.
     clap_complete::CompleteEnv::with_factory(CliArgs::command).complete();
-    let given = command().get_matches_from(arguments());
+    let given = command().get_matches_from(arguments);
     let cli = CliArgs::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
-    logging::start(
-        cli.command.log_form(),
-        cli.global.verbose,
-        cli.global.quiet,
-        process_env::environment().get("HEELER_LOG").map(String::as_str),
-    );
+    start_logging(cli.command.log_form(), cli.global.verbose, cli.global.quiet);
     // Notes are printed by many modules, so the flag is global.
     if cli.global.quiet {
         output::set_quiet();
     }
     let json = cli::wants_json(&given, &cli.command);
-    // A panic needs its own exit code. Nothing of the command is used after it.
     let effect = CommandEffect::of(&given);
-    match catch_unwind(AssertUnwindSafe(|| cli.run(effect))) {
+    run_guarded(|| cli.run(effect), json)
+}
+
+fn start_logging(form: LogOutputFormat, verbose: u8, quiet: bool) {
+    let environment = process_env::environment();
+    logging::start(form, verbose, quiet, environment.get("HEELER_LOG").map(String::as_str));
+}
+
+/// Runs a command and returns its exit code; a panic has its own.
+fn run_guarded(command: impl FnOnce() -> CommandResult, json: bool) -> ExitCode {
+    // Nothing of the command is used after a panic.
+    match catch_unwind(AssertUnwindSafe(command)) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(failure)) => report(&failure, json),
         // The panic's own message is on stderr already.
