@@ -5,6 +5,7 @@
 //! ([`ControlClient::subscribe`]), not both.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use heeler_model::run::{
     ControlEvent, ControlOperation, ControlReply, ControlReplyBody, ControlRequest, PROTOCOL,
     PROTOCOL_MIN, RunStartRecord, file, is_readable_protocol,
 };
+use heeler_process::SocketPeerProcess;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -47,6 +49,12 @@ pub enum ControlError {
         #[source]
         source: io::Error,
     },
+    /// Another process than the run's runner listens on the socket.
+    #[error(
+        "{socket} is not served by the runner of {folder}: an agent may have changed {}; nothing was sent",
+        file::STARTED
+    )]
+    Imposter { socket: Utf8PathBuf, folder: Utf8PathBuf },
     /// The connection failed.
     #[error("cannot {attempt} the run at {socket}")]
     Io {
@@ -89,13 +97,16 @@ impl ControlClient {
     /// Connects to the run of a run directory.
     pub fn connect_to_run(folder: &Utf8Path) -> Result<ControlClient, ControlError> {
         let started = read_started_file(folder)?;
-        ControlClient::connect(&started.socket, started.protocol)
+        ControlClient::connect(&started.socket, folder, started.protocol)
     }
 
-    /// Connects to a socket after checking the protocol version.
-    fn connect(socket: &Utf8Path, protocol: u32) -> Result<ControlClient, ControlError> {
+    fn connect(
+        socket: &Utf8Path,
+        folder: &Utf8Path,
+        protocol: u32,
+    ) -> Result<ControlClient, ControlError> {
         // The version is checked with each reply, because the socket itself has none.
-        let stream = connect_to_socket(socket, SocketFlags::CLOEXEC, REPLY_WAIT)?;
+        let stream = connect_to_socket(socket, folder, SocketFlags::CLOEXEC, REPLY_WAIT)?;
         let (socket, stream) = (socket.to_owned(), BufReader::new(stream));
         let (last_request_id, reply_timeout) = (0, REPLY_WAIT);
         let mut control =
@@ -166,10 +177,13 @@ impl ControlClient {
     }
 }
 
-/// Connects to a control socket. A runner that hangs accepts nothing: once its backlog is full, the
-/// attempt fails with [`ControlError::Io`] after `wait`, or at once if the socket does not block.
+/// Connects to the control socket of the run in `folder`. Agents can change the record that names the
+/// socket, so the kernel is asked who listens there. A runner that hangs accepts nothing: once its
+/// backlog is full, the attempt fails with [`ControlError::Io`] after `wait`, or at once if the
+/// socket does not block.
 pub fn connect_to_socket(
     socket: &Utf8Path,
+    folder: &Utf8Path,
     flags: SocketFlags,
     wait: Duration,
 ) -> Result<UnixStream, ControlError> {
@@ -183,12 +197,20 @@ pub fn connect_to_socket(
     });
     let socket = socket.to_owned();
     match connected {
-        Ok(stream) => Ok(UnixStream::from(stream)),
+        Ok(stream) if is_runner(&stream, folder) => Ok(UnixStream::from(stream)),
+        Ok(_) => Err(ControlError::Imposter { socket, folder: folder.to_owned() }),
         Err(error @ Errno::AGAIN) => {
             Err(ControlError::Io { attempt: "reach", socket, source: error.into() })
         }
         Err(error) => Err(ControlError::Gone { socket, source: error.into() }),
     }
+}
+
+/// Returns true if the runner of a run listens at the other end of a socket.
+fn is_runner(stream: &OwnedFd, folder: &Utf8Path) -> bool {
+    // Tests run runners in their own process, and this process does not deceive itself.
+    SocketPeerProcess::of(stream)
+        .is_ok_and(|peer| peer.pid == std::process::id() || peer.is_runner_of(folder))
 }
 
 /// Returns the line of a request.
@@ -301,7 +323,7 @@ mod tests {
             "{\"protocol\":1,\"id\":7,\"reply\":\"done\"}\n",
             "{\"protocol\":1,\"id\":1,\"reply\":\"refused\",\"reason\":\"no\"}\n",
         ]);
-        let mut control = ControlClient::connect(&socket, PROTOCOL).unwrap();
+        let mut control = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL).unwrap();
         let reply =
             control.request(ControlOperation::Cancel { now: true, by: "me".to_owned() }).unwrap();
         assert_eq!(reply, ControlReplyBody::Refused { reason: "no".to_owned() });
@@ -319,7 +341,10 @@ mod tests {
             "{\"event\":\"delta\",\"text\":\"a\"}\n{\"event\":\"of the future\"}\nnot json\n",
             "{\"event\":\"row\",\"at\":3,\"row\":{}}\n{\"event\":\"delta\",\"te",
         ]);
-        let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
+        let happenings = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL)
+            .unwrap()
+            .subscribe()
+            .unwrap();
         let told: Vec<ControlEvent> = happenings.map(Result::unwrap).collect();
         let row = ControlEvent::Row {
             at: 3,
@@ -340,7 +365,10 @@ mod tests {
             // The runner sends nothing more and does not close the connection.
             stream.read_line(&mut String::new()).unwrap()
         });
-        let happenings = ControlClient::connect(&socket, PROTOCOL).unwrap().subscribe().unwrap();
+        let happenings = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL)
+            .unwrap()
+            .subscribe()
+            .unwrap();
         let hang_up = happenings.closer().unwrap();
         let listening = std::thread::spawn(move || happenings.count());
         hang_up.close();
@@ -355,7 +383,7 @@ mod tests {
             ("{\"protocol\":0,\"id\":1,\"reply\":\"done\"}\n", 0),
         ] {
             let (_temp, socket, _heard) = runner(Vec::leak(vec![line]));
-            let error = ControlClient::connect(&socket, PROTOCOL)
+            let error = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL)
                 .unwrap()
                 .request(ControlOperation::Status)
                 .unwrap_err();
@@ -375,7 +403,7 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
         });
-        let mut control = ControlClient::connect(&socket, PROTOCOL).unwrap();
+        let mut control = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL).unwrap();
         let error = control.request(ControlOperation::Status).unwrap_err();
         let ControlError::Io { source, .. } = error else { panic!("{error}") };
         assert_eq!(source.kind(), io::ErrorKind::InvalidData);
@@ -403,10 +431,10 @@ mod tests {
         ));
         std::fs::write(folder.join("started.json"), "{").unwrap();
         assert!(matches!(ControlClient::connect_to_run(folder), Err(ControlError::Unreadable(_))));
-        let error = ControlClient::connect(&folder.join("none"), PROTOCOL).unwrap_err();
+        let error = ControlClient::connect(&folder.join("none"), folder, PROTOCOL).unwrap_err();
         assert!(matches!(error, ControlError::Gone { .. }));
         let (_temp, socket, _heard) = runner(&[]);
-        let error = ControlClient::connect(&socket, PROTOCOL)
+        let error = ControlClient::connect(&socket, Utf8Path::new("/"), PROTOCOL)
             .unwrap()
             .request(ControlOperation::Status)
             .unwrap_err();

@@ -7,7 +7,7 @@
 
 use camino::Utf8Path;
 use heeler_model::RunId;
-use heeler_process::ProcessOrigin;
+use heeler_process::{ProcessOrigin, SocketPeerProcess};
 
 /// Identity behind a request to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +46,11 @@ impl PeerIdentity {
     pub const UNTRUSTED: PeerIdentity =
         PeerIdentity { standing: PeerStanding::Untrusted, runner: None };
 
+    /// Inspects the process at the other end of a unix socket.
+    pub fn of_socket_peer(peer: &SocketPeerProcess) -> PeerIdentity {
+        peer.inspect().map_or(PeerIdentity::UNTRUSTED, |origin| PeerIdentity::from_origin(&origin))
+    }
+
     /// Inspects a process of a user. Must be called as early as possible, because the PID of a
     /// process that has ended may be reused.
     pub fn of_process(pid: u32, user: u32) -> PeerIdentity {
@@ -81,15 +86,25 @@ impl PeerIdentity {
         }
     }
 
-    /// Returns the caller behind a request with a valid capability. A process below the runner of
-    /// one run cannot use the capability of another.
+    /// Returns the caller behind a request with a valid capability. The capability of a run counts
+    /// only below its runner: a process that outlived its own may have found that of another run.
+    /// Hooks have a runner only while an agent runs them.
     pub fn caller_with_capability(self, holder: Caller) -> Caller {
         match (holder, self.runner) {
-            (Caller::Run(run) | Caller::Hook(run), Some(runner)) if run != runner => {
-                Caller::Unknown
-            }
+            (Caller::Run(run), runner) if runner != Some(run) => Caller::Unknown,
+            (Caller::Hook(run), Some(runner)) if run != runner => Caller::Unknown,
             _ => holder,
         }
+    }
+
+    /// Returns true if the process belongs to an agent or cannot be inspected.
+    pub fn is_untrusted(self) -> bool {
+        self.standing == PeerStanding::Untrusted
+    }
+
+    /// Returns the run of the process's topmost runner.
+    pub fn runner(self) -> Option<RunId> {
+        self.runner
     }
 
     /// Returns the less trusted of two processes that share a connection.
@@ -114,7 +129,14 @@ mod tests {
 
     fn peer(is_marked: bool, runner: Option<RunId>, is_heeler: bool) -> PeerIdentity {
         let runner_dir = runner.map(|run| format!("/f/.heeler/runs/{run}").into());
-        PeerIdentity::from_origin(&ProcessOrigin { is_marked, runner_dir, is_heeler })
+        let (runner_pid, is_own_descendant) = (runner.map(|_| 1), false);
+        PeerIdentity::from_origin(&ProcessOrigin {
+            is_marked,
+            runner_dir,
+            runner_pid,
+            is_own_descendant,
+            is_heeler,
+        })
     }
 
     #[test]
@@ -145,8 +167,8 @@ mod tests {
     fn a_capability_counts_only_below_its_own_runner() {
         let of = |peer: PeerIdentity| peer.caller_with_capability(Caller::Run(run(1)));
         assert_eq!(of(peer(true, Some(run(1)), true)), Caller::Run(run(1)));
-        assert_eq!(of(peer(true, None, true)), Caller::Run(run(1)));
-        assert_eq!(of(peer(false, None, true)), Caller::Run(run(1)), "never more than the run");
+        assert_eq!(of(peer(true, None, true)), Caller::Unknown, "it outlived its runner");
+        assert_eq!(of(peer(false, None, true)), Caller::Unknown);
         assert_eq!(of(peer(true, Some(run(2)), true)), Caller::Unknown);
         let hook = peer(true, Some(run(2)), true).caller_with_capability(Caller::Hook(run(1)));
         assert_eq!(hook, Caller::Unknown);

@@ -11,7 +11,6 @@ use heeler_model::fleet::CancelRequest;
 use heeler_model::run::{RunEnd, RunResult, file};
 use heeler_model::{ExitReason, RunId};
 use heeler_store::{DatabaseError, EffectRecord, StateDatabase, StoreTransaction, is_run_alive};
-use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use thiserror::Error;
@@ -83,15 +82,9 @@ pub(crate) fn apply_request(
 /// Failure to kill a runner.
 #[derive(Debug, Error)]
 pub(crate) enum RunnerKillError {
-    /// No process holds the run's lock.
+    /// The run has no runner.
     #[error("no process works on {0} any more")]
     Gone(camino::Utf8PathBuf),
-    /// The lock holder is unknown.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// The lock holder is not a runner of this run.
-    #[error("{holder} holds {folder} but is not its runner; it was not killed")]
-    NotARunner { folder: camino::Utf8PathBuf, holder: String },
     /// The operating system refused.
     #[error("cannot kill process {pid}")]
     Kill {
@@ -108,33 +101,18 @@ pub(crate) fn has_run_ended(folder: &Utf8Path) -> bool {
 }
 
 /// Kills an unresponsive runner and returns its process ID. Recovery treats the run like any other
-/// dead run.
+/// dead run. The lock file is not read: the agent can write into it, or replace it.
 pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, RunnerKillError> {
-    let lock = folder.join(file::LOCK);
-    let held = LockFile::probe(&lock)?.ok_or_else(|| RunnerKillError::Gone(folder.to_owned()))?;
-    let stranger =
-        |holder: String| RunnerKillError::NotARunner { folder: folder.to_owned(), holder };
-    let holder = held.holder.ok_or_else(|| stranger("an unknown process".to_owned()))?;
-    let failed = |source: rustix::io::Errno| RunnerKillError::Kill {
-        pid: holder.pid,
-        source: source.into(),
-    };
-    let pid =
-        Pid::from_raw(holder.pid.cast_signed()).ok_or_else(|| failed(rustix::io::Errno::SRCH))?;
-    // A descriptor refers to this process, even if its id is reused later.
-    let process = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    // Check after opening: if the process ID was reused in between, no signal is sent. Only runners
-    // have the directory of a run among their arguments.
-    if !is_runner(holder.pid, folder) {
-        return Err(stranger(holder.to_string()));
+    let gone = || RunnerKillError::Gone(folder.to_owned());
+    let pid = heeler_process::find_runner(folder).ok_or_else(gone)?;
+    let failed = |source: rustix::io::Errno| RunnerKillError::Kill { pid, source: source.into() };
+    let process = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH);
+    // A descriptor refers to this process, even if its ID is reused later.
+    let process = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())).map_err(failed)?;
+    // Searched again after the descriptor is open: if the ID was reused before, no signal is sent.
+    if heeler_process::find_runner(folder) != Some(pid) {
+        return Err(gone());
     }
     pidfd_send_signal(process, Signal::KILL).map_err(failed)?;
-    Ok(holder.pid)
-}
-
-fn is_runner(pid: u32, folder: &Utf8Path) -> bool {
-    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/cmdline")) else { return false };
-    let arguments: Vec<&str> = line.split('\0').collect();
-    let names_run = |argument: &&str| Utf8Path::new(argument).file_name() == folder.file_name();
-    arguments.get(1) == Some(&"runner") && arguments[2..].iter().any(names_run)
+    Ok(pid)
 }

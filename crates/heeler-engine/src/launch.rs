@@ -5,7 +5,9 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -90,13 +92,14 @@ pub(crate) fn start_runner(
     input: &RunnerInput,
 ) -> Result<Child, LaunchError> {
     let log = open_log(&folder.join("runner.log"))?;
-    let mut child = spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
+    let (mut child, input_end) =
+        spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
     fault::reach(FaultPoint::RunnerUntold);
     fault::run_before_fault(FaultPoint::RunnerLate, || {
         // The tests need a runner that has its brief but has done nothing.
         let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
     });
-    match write_stdin(&mut child, "runner", input) {
+    match write_input(input_end, "runner", input) {
         Ok(()) => {
             fault::reach(FaultPoint::RunnerLate);
             Ok(child)
@@ -124,9 +127,12 @@ pub(crate) fn settle_run(
 pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf], input: &SettleInput) {
     let args: Vec<&str> =
         ["runner", "--settle"].into_iter().chain(folders.iter().map(|it| it.as_str())).collect();
-    let Ok(mut child) = spawn_program(fleet, &args, Stdio::null(), Stdio::null()) else { return };
+    let Ok((mut child, input_end)) = spawn_program(fleet, &args, Stdio::null(), Stdio::null())
+    else {
+        return;
+    };
     // A process that ended already is noticed below.
-    let _told = write_stdin(&mut child, "runner --settle", input);
+    let _told = write_input(input_end, "runner --settle", input);
     let deadline = Instant::now() + SETTLE_WAIT;
     while let Ok(None) = child.try_wait() {
         if Instant::now() >= deadline {
@@ -155,12 +161,12 @@ fn run_settle_command(
     let path = folder.join("runner.log");
     let log = open_log(&path)?;
     let args = ["runner", what, folder.as_str()];
-    let mut child = spawn_program(fleet, &args, Stdio::null(), log)?;
+    let (mut child, input_end) = spawn_program(fleet, &args, Stdio::null(), log)?;
     // A settling process gets no brief: it knows only its key and what is on disk.
     match input {
         // A process that ended already is noticed below.
-        Some(input) => drop(write_stdin(&mut child, "runner", input)),
-        None => drop(child.stdin.take()),
+        Some(input) => drop(write_input(input_end, "runner", input)),
+        None => drop(input_end),
     }
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
         what,
@@ -202,8 +208,7 @@ pub fn launch_daemon(
 ) -> Result<StartingDaemon, LaunchError> {
     let log = open_log(&fleet.dir.logs().join("heeler.log"))?;
     let fleet = EngineContext { env: env.to_vec(), ..fleet.clone() };
-    let mut child = spawn_program(&fleet, args, Stdio::piped(), log)?;
-    drop(child.stdin.take());
+    let (mut child, _) = spawn_program(&fleet, args, Stdio::piped(), log)?;
     let told = child.stdout.take().map(BufReader::new).expect("its output is a pipe");
     Ok(StartingDaemon { stdout: told, child })
 }
@@ -230,40 +235,47 @@ impl StartingDaemon {
     }
 }
 
-fn write_stdin(child: &mut Child, command: &str, what: &impl Serialize) -> Result<(), LaunchError> {
-    // The input is closed at the end of this function, which ends the document for the reader.
-    let mut input = child.stdin.take().expect("its input is a pipe");
+/// Passes a document to a new process. Closing the input ends the document for the reader.
+fn write_input(
+    mut input_end: UnixStream,
+    command: &str,
+    what: &impl Serialize,
+) -> Result<(), LaunchError> {
     let document = serde_json::to_vec(what).expect("the input is JSON");
-    input
+    input_end
         .write_all(&document)
         .map_err(|source| LaunchError::Tell { command: command.to_owned(), source })
 }
 
-/// Starts this program with its own environment. Every process of this module is started here.
+/// Starts this program with its own environment, and returns the other end of its standard input.
+/// Every process of this module is started here.
 #[expect(clippy::disallowed_methods, reason = "the engine's one function that starts a process")]
 fn spawn_program(
     fleet: &EngineContext,
     args: &[&str],
     out: Stdio,
     log: impl Into<Stdio>,
-) -> Result<Child, LaunchError> {
+) -> Result<(Child, UnixStream), LaunchError> {
     let failed = |source| LaunchError::Start {
         program: fleet.program.clone(),
         command: args[0].to_owned(),
         source,
     };
+    // A socket and not a pipe: other processes of the same user can open the pipe of a process that
+    // has not hidden itself yet, and read its secrets.
+    let (input_end, stdin) = UnixStream::pair().map_err(failed)?;
     // The environment is cleared, which also drops the marker of a run that this process may belong
     // to: processes started for another run must not end with that run.
-    Command::new(&fleet.program)
+    let child = Command::new(&fleet.program)
         .args(args)
         .env_clear()
         .envs(fleet.env.iter().map(|(name, value)| (name, value)))
         .current_dir("/")
-        .stdin(Stdio::piped())
+        .stdin(OwnedFd::from(stdin))
         .stdout(out)
         .stderr(log)
-        .spawn()
-        .map_err(failed)
+        .spawn();
+    Ok((child.map_err(failed)?, input_end))
 }
 
 fn open_log(path: &Utf8Path) -> Result<File, LaunchError> {

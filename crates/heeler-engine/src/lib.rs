@@ -76,6 +76,7 @@ pub use file_watcher::{
 pub use fleet::{EngineContext, StateOpenError};
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
+pub use heeler_store::WRITER_LOCK_FILE;
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use prepare::{
     PrepareContext, PrepareError, ProtectedFiles, SANDBOX_VARIABLE, prepare_request,

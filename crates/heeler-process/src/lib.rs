@@ -6,11 +6,14 @@
 mod lock_holder;
 mod origin;
 mod protection;
+mod socket_peer;
 mod user_name;
 
 pub use lock_holder::flock_holder;
 pub use origin::{
-    HEELER_PROGRAM_PREFIX, ProcessOrigin, is_own_process_marked, is_own_process_of_agent,
+    HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, is_own_process_marked,
+    is_own_process_of_agent,
 };
 pub use protection::hide_own_memory;
+pub use socket_peer::SocketPeerProcess;
 pub use user_name::login_name;

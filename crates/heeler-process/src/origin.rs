@@ -25,6 +25,10 @@ pub struct ProcessOrigin {
     /// Run directory of its topmost runner. An agent can start a process that looks like another
     /// run's runner, but only below its own.
     pub runner_dir: Option<Utf8PathBuf>,
+    /// PID of that runner.
+    pub runner_pid: Option<u32>,
+    /// True if it descends from this process. Every descendant of a runner belongs to its agent.
+    pub is_own_descendant: bool,
     /// True if it executes Heeler. A forwarder of connections does not.
     pub is_heeler: bool,
 }
@@ -36,11 +40,15 @@ impl ProcessOrigin {
     pub fn inspect(pid: u32, user: u32) -> Option<ProcessOrigin> {
         let started = start_time(pid)?;
         let own = own_ancestors();
-        let runner_dir = topmost_runner(pid, &own, inspect_process)?;
+        let lineage = Lineage::trace(pid, &own, inspect_process)?;
         let is_marked = !is_own_process_marked() && has_agent_mark(pid, &own, inspect_mark)?;
         let is_heeler = is_heeler_program(pid, user);
         // The PID may have been reused while the files above were read.
-        (start_time(pid)? == started).then_some(ProcessOrigin { is_marked, runner_dir, is_heeler })
+        let is_own_descendant = pid != own[0] && lineage.end == own[0];
+        let (runner_pid, runner_dir) = lineage.runner.unzip();
+        let origin =
+            ProcessOrigin { is_marked, runner_dir, runner_pid, is_own_descendant, is_heeler };
+        (start_time(pid)? == started).then_some(origin)
     }
 
     /// Returns true if nothing ties the process to an agent.
@@ -65,7 +73,8 @@ pub fn is_own_process_marked() -> bool {
 pub fn is_own_process_of_agent() -> bool {
     const FIRST_PROCESS: u32 = 1;
     let is_marked = is_own_process_marked() && has_mark(FIRST_PROCESS) != Some(true);
-    is_marked || topmost_runner(std::process::id(), &[], inspect_process) != Some(None)
+    let lineage = Lineage::trace(std::process::id(), &[], inspect_process);
+    is_marked || lineage.is_none_or(|lineage| lineage.runner.is_some())
 }
 
 fn has_mark(pid: u32) -> Option<bool> {
@@ -79,7 +88,7 @@ fn has_mark(pid: u32) -> Option<bool> {
 /// processes of its own, and is itself unmarked: such a mark begins below an ordinary process. The
 /// mark of an agent begins below its runner or, once that is dead, below the process that adopted
 /// the agent. Only an ancestor of the runner can adopt it, so one of `adopters`, this process and its
-/// ancestors, or the first process.
+/// ancestors, the first process, or, after a restart of the daemon, another manager of services.
 fn has_agent_mark(
     pid: u32,
     adopters: &[u32],
@@ -93,45 +102,90 @@ fn has_agent_mark(
         }
         let found = look(pid)?;
         if !found.is_marked {
-            return Some(is_marked && found.is_runner);
+            return Some(is_marked && (found.is_runner || found.adopts_orphans));
         }
         (is_marked, pid) = (true, found.parent);
     }
     None
 }
 
+/// Programs that adopt orphans of the services and containers that they manage. The kernel does not
+/// show which processes do.
+const ORPHAN_ADOPTERS: [&str; 12] = [
+    "catatonit",
+    "conmon",
+    "containerd-shim",
+    "docker-init",
+    "dumb-init",
+    "init",
+    "podman",
+    "runit",
+    "s6-svscan",
+    "supervisord",
+    "systemd",
+    "tini",
+];
+
 struct MarkInspection {
     is_marked: bool,
     is_runner: bool,
+    adopts_orphans: bool,
     parent: u32,
 }
 
 fn inspect_mark(pid: u32) -> Option<MarkInspection> {
     let is_marked = has_mark(pid)?;
     let (runner_dir, parent) = inspect_process(pid)?;
-    Some(MarkInspection { is_marked, is_runner: runner_dir.is_some(), parent })
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let adopts_orphans = ORPHAN_ADOPTERS.contains(&name.trim_end());
+    Some(MarkInspection { is_marked, is_runner: runner_dir.is_some(), adopts_orphans, parent })
 }
 
-/// Returns the run directory of the topmost runner among a process and its ancestors, up to the
-/// first one in `known`. Returns the outer `None` if one of them cannot be inspected, because it may
-/// belong to an agent.
-fn topmost_runner(
-    pid: u32,
-    known: &[u32],
-    look: impl Fn(u32) -> Option<(Option<Utf8PathBuf>, u32)>,
-) -> Option<Option<Utf8PathBuf>> {
-    let (mut pid, mut found) = (pid, None);
-    for _ in 0..ANCESTORS_MAX {
-        // The first process adopts orphans and tells nothing.
-        if matches!(pid, 0 | 1) || known.contains(&pid) {
-            return Some(found);
+/// A process and its ancestors, up to the first known one.
+#[derive(Debug, PartialEq, Eq)]
+struct Lineage {
+    /// The topmost runner: its PID and its run directory.
+    runner: Option<(u32, Utf8PathBuf)>,
+    /// The known process at its end, or the first process.
+    end: u32,
+}
+
+impl Lineage {
+    /// Traces a process up to the first one in `known`. Returns `None` if one of its ancestors cannot
+    /// be inspected, because it may belong to an agent.
+    fn trace(
+        pid: u32,
+        known: &[u32],
+        look: impl Fn(u32) -> Option<(Option<Utf8PathBuf>, u32)>,
+    ) -> Option<Lineage> {
+        let (mut pid, mut runner) = (pid, None);
+        for _ in 0..ANCESTORS_MAX {
+            // The first process adopts orphans and tells nothing.
+            if matches!(pid, 0 | 1) || known.contains(&pid) {
+                return Some(Lineage { runner, end: pid });
+            }
+            let (dir, parent) = look(pid)?;
+            // A runner further up replaces one below it, which an agent may have faked.
+            runner = dir.map(|dir| (pid, dir)).or(runner);
+            pid = parent;
         }
-        let (runner, parent) = look(pid)?;
-        // A runner further up replaces one below it, which an agent may have faked.
-        found = runner.or(found);
-        pid = parent;
+        None
     }
-    None
+}
+
+/// Returns the runner of a run: a process that is started as one, outside of all agents.
+pub fn find_runner(run_dir: &Utf8Path) -> Option<u32> {
+    let user = rustix::process::geteuid().as_raw();
+    let entries = std::fs::read_dir("/proc").ok()?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        executed_run(&String::from_utf8_lossy(&line)) == run_dir.file_name()
+    })
+    .find(|&pid| {
+        ProcessOrigin::inspect(pid, user)
+            .is_some_and(|origin| origin.runner_pid == Some(pid) && !origin.is_marked)
+    })
 }
 
 /// Returns this process and its ancestors.
@@ -152,6 +206,15 @@ fn inspect_process(pid: u32) -> Option<(Option<Utf8PathBuf>, u32)> {
     let line = String::from_utf8_lossy(&line);
     // Read the parent last: this fails if the process has ended in the meantime.
     Some((runner_dir(&line), parent_pid(pid)?))
+}
+
+/// Returns the name of the run that a command line executes. A runner that settles runs, or ends
+/// their processes, executes none.
+fn executed_run(line: &str) -> Option<&str> {
+    let [_, "runner", dir] = line.trim_end_matches('\0').split('\0').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    Utf8Path::new(dir).file_name()
 }
 
 /// Returns the run directory in the command line of a runner.
@@ -231,10 +294,13 @@ mod tests {
 
     #[test]
     fn the_mark_of_a_browser_is_not_that_of_an_agent() {
-        // 7 is the daemon and 6 its parent; 30 is a browser, 10 a runner.
+        // 7 is the daemon and 6 its parent; 30 is a browser, 10 a runner, 60 a service manager.
         let look = |pid| {
+            let adopts_orphans = pid == 60;
             let (is_marked, is_runner, parent) = match pid {
                 10 => (false, true, 7),
+                60 => (false, false, 1),
+                61 => (true, false, 60),
                 11 => (true, false, 10),
                 12 => (true, false, 11),
                 // Agents that outlived their runners.
@@ -248,16 +314,16 @@ mod tests {
                 50 => (true, false, 50),
                 _ => return None,
             };
-            Some(MarkInspection { is_marked, is_runner, parent })
+            Some(MarkInspection { is_marked, is_runner, adopts_orphans, parent })
         };
         let has_mark = |pid| has_agent_mark(pid, &[7, 6], look);
-        for agent in [11, 12, 20, 21, 22] {
+        for agent in [11, 12, 20, 21, 22, 61] {
             assert_eq!(has_mark(agent), Some(true), "{agent}");
         }
-        for person in [30, 31, 32, 40] {
+        for person in [30, 31, 32, 40, 60] {
             assert_eq!(has_mark(person), Some(false), "{person}");
         }
-        assert_eq!((has_mark(50), has_mark(60)), (None, None));
+        assert_eq!((has_mark(50), has_mark(70)), (None, None));
     }
 
     #[test]
@@ -274,11 +340,19 @@ mod tests {
             30 => Some((None, 30)),
             _ => None,
         };
-        let of = |pid, known: &[u32]| topmost_runner(pid, known, look);
-        assert_eq!(of(20, &[7, 6]), Some(Some(dir(1))), "what it made itself does not count");
-        assert_eq!(of(10, &[7, 6]), Some(Some(dir(1))));
-        assert_eq!(of(20, &[99]), Some(Some(dir(9))), "to the daemon of the outer fleet");
-        assert_eq!((of(5, &[7, 6]), of(8, &[7, 6]), of(30, &[7, 6])), (Some(None), None, None));
+        let of = |pid, known: &[u32]| {
+            Lineage::trace(pid, known, look).map(|lineage| (lineage.runner, lineage.end))
+        };
+        let runner = |pid, number| Some((pid, dir(number)));
+        assert_eq!(
+            of(20, &[7, 6]),
+            Some((runner(10, 1), 7)),
+            "what it made itself does not count, and it descends from this process"
+        );
+        assert_eq!(of(10, &[7, 6]), Some((runner(10, 1), 7)));
+        assert_eq!(of(20, &[99]), Some((runner(6, 9), 1)), "to the daemon of the outer fleet");
+        assert_eq!((of(5, &[7, 6]), of(8, &[7, 6])), (Some((None, 1)), None));
+        assert_eq!(of(30, &[7, 6]), None);
     }
 
     #[test]
@@ -286,6 +360,9 @@ mod tests {
         let of = |line: &str| runner_dir(line).map(Utf8PathBuf::into_string);
         assert_eq!(of("heeler\0runner\0/f/.heeler/runs/1\0").as_deref(), Some("/f/.heeler/runs/1"));
         assert_eq!(of("x\0runner\0--settle\0/s/runs/1\0").as_deref(), Some("/s/runs/1"));
+        assert_eq!(executed_run("heeler\0runner\0/s/runs/1\0"), Some("1"));
+        assert_eq!(executed_run("heeler\0runner\0--settle\0/s/runs/1\0"), None);
+        assert_eq!(executed_run("heeler\0runner\0--end\0/s/runs/1\0"), None);
         assert_eq!((of("heeler\0start\0/s/runs/1\0"), of("heeler\0runner\0/s\0")), (None, None));
     }
 

@@ -8,7 +8,8 @@ use axum::body::Bytes;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError};
+use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError, WRITER_LOCK_FILE};
+use heeler_process::SocketPeerProcess;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -125,7 +126,7 @@ impl DaemonClient {
             let stream = UnixStream::connect(socket).await.map_err(|source| {
                 DaemonClientError::NoDaemon { socket: socket.to_owned(), source }
             })?;
-            check_user(&stream, socket, state_dir)?;
+            check_process(&stream, socket, state_dir)?;
             let (mut sender, task) = http1::handshake::<_, Full<Bytes>>(TokioIo::new(stream))
                 .await
                 .map_err(|error| failed(io::Error::other(error)))?;
@@ -207,8 +208,9 @@ impl DaemonClient {
 }
 
 /// Fails unless the kernel says that the process belongs to this user, to root, or, for root, to the
-/// owner of the state directory.
-fn check_user(
+/// owner of the state directory; that it holds the lock of the state directory; and that no agent
+/// started it. An agent can replace the socket and the lock file by its own.
+fn check_process(
     stream: &UnixStream,
     socket: &Utf8Path,
     state_dir: &Utf8Path,
@@ -223,10 +225,25 @@ fn check_user(
     if own.is_root() {
         users.extend(state_dir.metadata().map(|found| found.uid()));
     }
-    let peer = stream.peer_cred().map_err(|error| unproven(error.to_string()))?.uid();
-    match users.contains(&peer) {
-        true => Ok(()),
-        false => Err(unproven(format!("it belongs to user {peer}"))),
+    let peer = SocketPeerProcess::of(stream).map_err(|error| unproven(error.to_string()))?;
+    if !users.contains(&peer.user) {
+        return Err(unproven(format!("it belongs to user {}", peer.user)));
+    }
+    // Tests serve from their own process, and this process does not deceive itself.
+    if peer.pid == std::process::id() {
+        return Ok(());
+    }
+    let origin = peer.inspect();
+    if !origin.is_some_and(|origin| origin.is_free_of_agents()) {
+        return Err(unproven(format!("process {} may be an agent's", peer.pid)));
+    }
+    match heeler_process::flock_holder(&state_dir.join(WRITER_LOCK_FILE)) {
+        Some(holder) if holder != peer.pid => Err(unproven(format!(
+            "process {holder} is the daemon, and process {} is not",
+            peer.pid
+        ))),
+        // The kernel does not name a holder in another container.
+        _ => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@
 //! the daemon's side and at [`DaemonClient`] for the other.
 
 mod access;
+mod agent_connections;
 mod api;
 mod caller;
 mod connection_limiter;

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::Request;
 use axum::middleware::from_fn_with_state;
 use heeler_engine::PeerIdentity;
-use heeler_process::login_name;
+use heeler_process::{SocketPeerProcess, login_name};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::agent_connections::{AgentConnectionLimiter, AgentConnectionPermit};
 use crate::caller::{SocketPeer, TcpPeer};
 use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::live_streams::WriteTimeoutStream;
@@ -28,7 +29,7 @@ use crate::reply_redaction::redact_reply;
 use crate::server_state::SharedServerState;
 use crate::{access, api, dashboard, internal, metrics, webhooks};
 
-/// Most connections on the unix socket; further ones wait.
+/// Most connections of people on the unix socket; further ones wait.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 
 /// Size limit of a request head, approximately, and of the buffered part of a body.
@@ -57,12 +58,18 @@ pub struct ConnectionCounter {
     /// A connection that has not arrived yet is already counted.
     is_expected: Arc<AtomicBool>,
     permits: Arc<Semaphore>,
+    agents: AgentConnectionLimiter,
 }
 
 impl Default for ConnectionCounter {
     fn default() -> ConnectionCounter {
         let permit = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        ConnectionCounter { open: Arc::default(), is_expected: Arc::default(), permits: permit }
+        ConnectionCounter {
+            open: Arc::default(),
+            is_expected: Arc::default(),
+            permits: permit,
+            agents: AgentConnectionLimiter::default(),
+        }
     }
 }
 
@@ -72,9 +79,22 @@ impl ConnectionCounter {
         Arc::clone(&self.open)
     }
 
-    /// Waits until one more connection is allowed.
+    /// Waits until one more connection of a person is allowed.
     async fn acquire_permit(&self) -> OwnedSemaphorePermit {
         Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
+    }
+
+    /// Counts an accepted connection; returns `None` if an agent has too many.
+    fn admit(&self, peer: PeerIdentity) -> Option<CountedConnection> {
+        let permit = match peer.is_untrusted() {
+            true => Some(self.agents.try_admit(peer.runner())?),
+            false => None,
+        };
+        // An expected connection is counted already.
+        if !self.is_expected.swap(false, Ordering::SeqCst) {
+            self.open.fetch_add(1, Ordering::SeqCst);
+        }
+        Some(CountedConnection { open: self.open(), agent_permit: permit })
     }
 
     /// Creates a counter that already counts one expected connection, so that a daemon started for
@@ -93,20 +113,13 @@ impl ConnectionCounter {
             self.open.fetch_sub(1, Ordering::SeqCst);
         }
     }
-
-    /// Counts an accepted connection until the result is dropped.
-    fn count(&self, permit: OwnedSemaphorePermit) -> CountedConnection {
-        // An expected connection is counted already.
-        if !self.is_expected.swap(false, Ordering::SeqCst) {
-            self.open.fetch_add(1, Ordering::SeqCst);
-        }
-        CountedConnection { open: self.open(), _permit: permit }
-    }
 }
 
+/// Open connection, counted until it is dropped.
 struct CountedConnection {
     open: Arc<AtomicUsize>,
-    _permit: OwnedSemaphorePermit,
+    /// `None` for the connection of a person.
+    agent_permit: Option<AgentConnectionPermit>,
 }
 
 impl Drop for CountedConnection {
@@ -148,15 +161,20 @@ pub async fn serve(
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accept_socket(&socket, connections) => accepted.map(AcceptedConnection::Socket),
+            accepted = accept_socket(&socket, &own_name) => accepted.map(AcceptedConnection::Socket),
             accepted = accept_web(web.as_ref()) => accepted.map(AcceptedConnection::Web),
         };
         let ended = ended.clone();
         match accepted {
-            Ok(AcceptedConnection::Socket((stream, counted))) => {
-                let peer = inspect_peer(&stream, &own_name);
-                let router = on_socket.clone();
+            Ok(AcceptedConnection::Socket((stream, peer))) => {
+                // An agent that has reached its limit is disconnected.
+                let Some(counted) = connections.admit(peer.identity) else { continue };
+                let (router, connections) = (on_socket.clone(), connections.clone());
                 open.spawn(async move {
+                    let _permit = match &counted.agent_permit {
+                        Some(_) => None,
+                        None => Some(connections.acquire_permit().await),
+                    };
                     serve_connection(stream, router, peer, None, ended).await;
                     drop(counted);
                 });
@@ -197,25 +215,23 @@ pub async fn serve(
 
 /// Accepted connection of an allowed client.
 enum AcceptedConnection {
-    Socket((UnixStream, CountedConnection)),
+    Socket((UnixStream, SocketPeer)),
     Web(TcpStream),
 }
 
 /// Accepts the next connection of the same user or root.
 async fn accept_socket(
     listener: &UnixListener,
-    connections: &ConnectionCounter,
-) -> io::Result<(UnixStream, CountedConnection)> {
+    own_name: &str,
+) -> io::Result<(UnixStream, SocketPeer)> {
     loop {
-        // Acquired before the accept, so that connections beyond the limit wait in the kernel.
-        let permit = connections.acquire_permit().await;
         let (stream, _) = listener.accept().await?;
-        let counted = connections.count(permit);
-        let peer = stream.peer_cred()?.uid();
-        if is_allowed_user(peer, rustix::process::geteuid().as_raw()) {
-            return Ok((stream, counted));
+        // A process that has ended since cannot be asked who it was.
+        let Ok(peer) = SocketPeerProcess::of(&stream) else { continue };
+        if is_allowed_user(peer.user, rustix::process::geteuid().as_raw()) {
+            return Ok((stream, inspect_peer(&peer, own_name)));
         }
-        tracing::warn!("user {peer} may not connect to this daemon");
+        tracing::warn!("user {} may not connect to this daemon", peer.user);
     }
 }
 
@@ -229,20 +245,14 @@ async fn accept_web(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Identifies the process that connected. At once, because the PID of a process that has ended may
-/// be reused.
-fn inspect_peer(stream: &UnixStream, own_name: &str) -> SocketPeer {
-    let peer = stream.peer_cred().ok();
+/// Identifies the process that connected. At once, because it can be identified only while it lives.
+fn inspect_peer(peer: &SocketPeerProcess, own_name: &str) -> SocketPeer {
     // `accept_socket` admits only the same user and root.
-    let user_name = match peer.as_ref().is_some_and(|peer| peer.uid() == 0) {
+    let user_name = match peer.user == 0 {
         true => login_name(0),
         false => own_name.to_owned(),
     };
-    let identity = peer.and_then(|peer| Some((peer.pid()?, peer.uid())));
-    let identity = identity.map_or(PeerIdentity::UNTRUSTED, |(pid, user)| {
-        PeerIdentity::of_process(pid.cast_unsigned(), user)
-    });
-    SocketPeer { user_name, identity }
+    SocketPeer { user_name, identity: PeerIdentity::of_socket_peer(peer) }
 }
 
 /// Returns the routes of the unix socket: the internal interface and the API.
@@ -329,9 +339,10 @@ mod tests {
             ConnectionCounter::with_expected_connection(),
         );
         let open = |connections: &ConnectionCounter| connections.open().load(Ordering::SeqCst);
-        let counted = come.count(come.acquire_permit().await);
+        let admit = || come.admit(PeerIdentity::UNTRUSTED).unwrap();
+        let counted = admit();
         assert_eq!(open(&come), 1, "it is the one that was expected");
-        let second = come.count(come.acquire_permit().await);
+        let second = admit();
         assert_eq!(open(&come), 2);
         drop((counted, second));
         assert_eq!((open(&come), open(&late)), (0, 1));

@@ -10,20 +10,22 @@ mod signature;
 mod tests;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use heeler_config::webhook::{PING_EVENT, WebhookPayload};
 use heeler_engine::{
-    Caller, CommandReply, DaemonCommand, DaemonSetup, WEBHOOK_BYTES_MAX, WebhookCall,
+    Caller, CommandReply, DaemonCommand, DaemonSetup, PeerIdentity, WEBHOOK_BYTES_MAX, WebhookCall,
     WebhookEndpoint, WebhookSecret,
 };
 use serde_json::{Value, json};
@@ -31,7 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::body_limits::{BodyLimiter, too_many_problem};
 use crate::access::identify_peer;
-use crate::caller::{AccessScope, RequestCaller, TcpPeer};
+use crate::caller::{AccessScope, RequestCaller, SocketPeer, TcpPeer};
 use crate::connection_limiter::client_network;
 use crate::extractors::{PathParams, read_bytes};
 use crate::problem::ProblemDetails;
@@ -278,12 +280,13 @@ struct WebhookSender {
 }
 
 impl WebhookSender {
-    fn new(known: OptionalCaller, peer: Option<&Extension<TcpPeer>>) -> WebhookSender {
+    fn new(known: OptionalCaller, peer: &WebhookPeer) -> WebhookSender {
         // A token that may only read counts as no authentication.
         let known = known.filter(|Extension(caller)| caller.scope >= AccessScope::Operate);
-        // Without an address it is the unix socket.
-        let address =
-            peer.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |Extension(peer)| peer.address.ip());
+        let address = match peer {
+            WebhookPeer::Tcp(peer) => peer.address.ip(),
+            WebhookPeer::Socket(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+        };
         WebhookSender {
             known_caller: known.map(|Extension(caller)| caller.engine_caller),
             network: client_network(address),
@@ -293,11 +296,32 @@ impl WebhookSender {
 
 /// Returns the caller for the dispatcher. A signer got the secret from a person, but an agent on
 /// this machine may have found it.
-async fn resolve_caller(origin: Option<Caller>, peer: Option<Extension<TcpPeer>>) -> Caller {
+async fn resolve_caller(origin: Option<Caller>, peer: WebhookPeer) -> Caller {
     match (origin, peer) {
         (Some(origin), _) => origin,
-        (None, Some(Extension(peer))) => identify_peer(peer).await,
-        (None, None) => Caller::Person,
+        (None, WebhookPeer::Tcp(peer)) => identify_peer(peer).await,
+        (None, WebhookPeer::Socket(peer)) => peer.caller_with_token(),
+    }
+}
+
+/// Other end of the connection of a call.
+enum WebhookPeer {
+    Tcp(TcpPeer),
+    /// The unix socket.
+    Socket(PeerIdentity),
+}
+
+impl<S: Sync> FromRequestParts<S> for WebhookPeer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<WebhookPeer, Infallible> {
+        let socket = parts.extensions.get::<SocketPeer>();
+        Ok(match parts.extensions.get::<TcpPeer>() {
+            Some(peer) => WebhookPeer::Tcp(*peer),
+            None => WebhookPeer::Socket(
+                socket.map_or(PeerIdentity::UNTRUSTED, |socket| socket.identity),
+            ),
+        })
     }
 }
 
@@ -334,12 +358,12 @@ async fn webhook(
     State(app): State<SharedServerState>,
     Extension(permits): Extension<WebhookLimits>,
     known: OptionalCaller,
-    peer: Option<Extension<TcpPeer>>,
+    peer: WebhookPeer,
     PathParams((agent, schedule)): PathParams<(String, String)>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let sender = WebhookSender::new(known, peer.as_ref());
+    let sender = WebhookSender::new(known, &peer);
     let target = WebhookTarget::Schedule { agent: &agent, schedule: &schedule };
     let received =
         WebhookHttpRequest::read(&app, &permits, target, sender, (headers, body)).await?;
@@ -421,11 +445,11 @@ async fn github(
     State(app): State<SharedServerState>,
     Extension(permits): Extension<WebhookLimits>,
     known: OptionalCaller,
-    peer: Option<Extension<TcpPeer>>,
+    peer: WebhookPeer,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
-    let sender = WebhookSender::new(known, peer.as_ref());
+    let sender = WebhookSender::new(known, &peer);
     let target = WebhookTarget::GithubEvent;
     let received =
         WebhookHttpRequest::read(&app, &permits, target, sender, (headers, body)).await?;

@@ -14,6 +14,9 @@ use thiserror::Error;
 pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
 
+/// Lock file of the process that writes the state: the daemon.
+pub const WRITER_LOCK_FILE: &str = "heeler.lock";
+
 /// All other entries of Heeler, and the parents of [`FOLDERS`]. None of them may be a symbolic
 /// link.
 const STATE_ENTRIES: [&str; 18] = [
@@ -22,7 +25,7 @@ const STATE_ENTRIES: [&str; 18] = [
     "heeler.db-shm",
     "heeler.db-journal",
     "heeler.db.rebuilt",
-    "heeler.lock",
+    WRITER_LOCK_FILE,
     "restore.lock",
     "rebuild.json",
     "state.yaml",
@@ -172,7 +175,7 @@ impl StateDir {
 
     /// Returns the writer's lock file.
     pub fn lock(&self) -> Utf8PathBuf {
-        self.root.join("heeler.lock")
+        self.root.join(WRITER_LOCK_FILE)
     }
 
     /// Returns the lock file that a restore holds.

@@ -63,7 +63,7 @@ pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use idle_session::{UNKNOWN_AGENT, idle_session};
-pub use layout::{StateDir, StateDirError};
+pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};
 pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
 pub use reader::StoreReader;
 pub use restore::{RestoreError, RestoreReport, restore_from_file};

@@ -159,6 +159,7 @@ impl ExecutorContext {
         self.control.send(ControlExchange {
             lane: ControlLane::Answer,
             socket: started.socket,
+            folder: delivery.folder.clone(),
             protocol: started.protocol,
             op: ControlOperation::Answer { ask, answer, by, shown },
             timeout: REPLY_WAIT,

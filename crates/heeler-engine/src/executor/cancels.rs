@@ -71,6 +71,7 @@ impl ExecutorContext {
         self.control.send(ControlExchange {
             lane: ControlLane::Cancel,
             socket: started.socket,
+            folder: attempt.folder.clone(),
             protocol: started.protocol,
             op: ControlOperation::Cancel { now: attempt.now, by: attempt.by.clone() },
             // A forced cancel has a short limit, because the runner is killed after it.
@@ -94,7 +95,21 @@ impl ExecutorContext {
 }
 
 impl CancelAttempt {
-    /// Kills a runner that does not reply to an immediate cancellation.
+    /// Returns true if a runner must be killed instead of asked again: it does not reply to an
+    /// immediate cancellation, or it cannot be reached. An agent can replace or remove its runner's
+    /// start file and socket.
+    fn requires_kill(&self, error: &ControlError) -> bool {
+        match error {
+            ControlError::Imposter { .. } => true,
+            // The run is starting, or is ending on its own; neither takes long.
+            ControlError::NotStarted { .. } | ControlError::Gone { .. } => {
+                self.wait >= CANCEL_RETRY_DELAY_MAX
+            }
+            _ => self.now,
+        }
+    }
+
+    /// Decides what follows from an attempt, and kills a runner that must be killed.
     fn judge(&self, outcome: Result<ControlReplyBody, ControlError>) -> CancelProgress {
         let run = self.run;
         match outcome {
@@ -104,10 +119,8 @@ impl CancelAttempt {
                 return CancelProgress::Finished;
             }
             Ok(_) => return CancelProgress::Finished,
-            // The run is starting, or is ending on its own.
-            Err(ControlError::NotStarted { .. } | ControlError::Gone { .. }) => {}
-            Err(error) if self.now => {
-                tracing::warn!(%run, reason = error_chain(&error), "a runner does not reply and is killed");
+            Err(error) if self.requires_kill(&error) => {
+                tracing::warn!(%run, reason = error_chain(&error), "a runner cannot be asked to end and is killed");
                 match cancel::kill_runner(&self.folder) {
                     // A runner that is gone needs no signal. Its end is noticed by the watcher.
                     Ok(_) | Err(RunnerKillError::Gone(_)) => return CancelProgress::Finished,

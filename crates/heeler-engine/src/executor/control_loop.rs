@@ -50,6 +50,8 @@ type ExchangeCallback = Box<dyn FnOnce(Result<ControlReplyBody, ControlError>) +
 pub(super) struct ControlExchange {
     pub(super) lane: ControlLane,
     pub(super) socket: Utf8PathBuf,
+    /// Directory of the run.
+    pub(super) folder: Utf8PathBuf,
     /// Protocol version of the runner.
     pub(super) protocol: u32,
     pub(super) op: ControlOperation,
@@ -259,6 +261,7 @@ impl ControlConnections {
 struct ActiveExchange {
     lane: ControlLane,
     socket: Utf8PathBuf,
+    folder: Utf8PathBuf,
     /// `None` while the backlog of the runner is full.
     stream: Option<UnixStream>,
     outgoing: Vec<u8>,
@@ -272,10 +275,11 @@ struct ActiveExchange {
 
 impl ActiveExchange {
     fn new(exchange: ControlExchange) -> ActiveExchange {
-        let ControlExchange { lane, socket, protocol, op, timeout, done } = exchange;
+        let ControlExchange { lane, socket, folder, protocol, op, timeout, done } = exchange;
         ActiveExchange {
             lane,
             socket,
+            folder,
             stream: None,
             outgoing: request_line(protocol, REQUEST_ID, op),
             sent: 0,
@@ -303,7 +307,7 @@ impl ActiveExchange {
     fn exchange_bytes(&mut self) -> Result<Option<ControlReplyBody>, ControlError> {
         if self.stream.is_none() {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            match connect_to_socket(&self.socket, flags, self.timeout) {
+            match connect_to_socket(&self.socket, &self.folder, flags, self.timeout) {
                 Ok(stream) => self.stream = Some(stream),
                 // The backlog is full. The deadline ends this if the runner never accepts.
                 Err(ControlError::Io { .. }) => return Ok(None),

@@ -48,13 +48,15 @@ impl EffectExecutor {
 
 impl ExecutorContext {
     fn send_to_run(&self, run: RunId, text: String, message: OutgoingMessage) {
-        let started = match read_started_file(&self.fleet.dir.run(run)) {
+        let folder = self.fleet.dir.run(run);
+        let started = match read_started_file(&folder) {
             Ok(started) => started,
             Err(error) => return message.conclude(Err(error)),
         };
         self.control.send(ControlExchange {
             lane: ControlLane::Message,
             socket: started.socket,
+            folder,
             protocol: started.protocol,
             op: ControlOperation::Message { text },
             timeout: REPLY_WAIT,

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, RuntimeConfig};
+use heeler_store::WRITER_LOCK_FILE;
 
 /// Files in a directory from which Claude takes instructions, settings and servers.
 const INSTRUCTION_NAMES: [&str; 5] =
@@ -29,7 +30,7 @@ const STATE_NAMES: [&str; 18] = [
     "heeler.db",
     "heeler.db-shm",
     "heeler.db-wal",
-    "heeler.lock",
+    WRITER_LOCK_FILE,
     "hooks",
     "jobs",
     "logs",

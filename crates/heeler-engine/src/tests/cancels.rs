@@ -90,12 +90,31 @@ fn a_job_that_is_to_be_cancelled_is_not_started_once_more() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the test needs a process that looks like a runner")]
 fn only_the_runner_of_the_run_is_killed() {
     let place = EngineFixture::new("success");
-    let folder = place.root.clone();
-    assert!(matches!(kill_runner(&folder), Err(RunnerKillError::Gone(_))));
+    let folder = place.root.join("runs/run-of-this-test");
+    std::fs::create_dir_all(&folder).unwrap();
+    // The holder of the lock is not the runner: an agent can hold it, or write into it.
     let holder = LockHolder::this_process("runner job-2026-11-15-aaaaaa", clock());
     let _held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
-    let error = kill_runner(&folder).unwrap_err();
-    assert!(matches!(error, RunnerKillError::NotARunner { .. }), "{error}");
+    assert!(matches!(kill_runner(&folder), Err(RunnerKillError::Gone(_))));
+    std::fs::create_dir(place.root.join("bin")).unwrap();
+    std::fs::write(place.root.join("bin/runner"), "read line").unwrap();
+    let start = |args: &[&str]| {
+        let mut command = std::process::Command::new("sh");
+        command.arg("runner").args(args).current_dir(place.root.join("bin"));
+        command.stdin(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let mut settling = start(&["--settle", folder.as_str()]);
+    let mut other = start(&[place.root.join("runs/another-run").as_str()]);
+    assert!(matches!(kill_runner(&folder), Err(RunnerKillError::Gone(_))));
+    let mut runner = start(&[folder.as_str()]);
+    assert_eq!(kill_runner(&folder).unwrap(), runner.id());
+    assert!(!runner.wait().unwrap().success());
+    for process in [&mut settling, &mut other] {
+        assert_eq!(process.try_wait().unwrap(), None, "it was not killed");
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
 }

@@ -5,7 +5,7 @@
 //! [`ControlPeerVerifier`].
 
 use camino::Utf8PathBuf;
-use heeler_process::ProcessOrigin;
+use heeler_process::SocketPeerProcess;
 use tokio::net::UnixStream;
 
 /// Identity of a client.
@@ -29,28 +29,26 @@ pub(crate) struct ControlPeerVerifier {
 impl ControlPeerVerifier {
     /// Identifies the process that connected. Reads a few files of `/proc`.
     pub(crate) fn identify(&self, stream: &UnixStream) -> ControlPeer {
-        let Ok(peer) = stream.peer_cred() else { return ControlPeer::Stranger };
-        let Some(pid) = peer.pid().map(i32::cast_unsigned) else { return ControlPeer::Stranger };
+        let Ok(peer) = SocketPeerProcess::of(stream) else { return ControlPeer::Stranger };
         let own_user = rustix::process::geteuid().as_raw();
-        if peer.uid() != own_user && peer.uid() != 0 {
+        if peer.user != own_user && peer.user != 0 {
             return ControlPeer::Stranger;
         }
         // Unit tests run a runner in the process of its client.
-        if cfg!(test) && pid == std::process::id() {
+        if cfg!(test) && peer.pid == std::process::id() {
             return ControlPeer::Daemon;
         }
-        let Some(origin) = ProcessOrigin::inspect(pid, peer.uid()) else {
-            return ControlPeer::Stranger;
-        };
-        if !origin.is_free_of_agents() {
+        let Some(origin) = peer.inspect() else { return ControlPeer::Stranger };
+        // Every child of a runner belongs to its agent, whatever marks it has.
+        if origin.is_own_descendant || !origin.is_free_of_agents() {
             return ControlPeer::Stranger;
         }
         let lock = self.daemon_lock.as_deref();
-        if lock.and_then(heeler_process::flock_holder) == Some(pid) {
+        if lock.and_then(heeler_process::flock_holder) == Some(peer.pid) {
             return ControlPeer::Daemon;
         }
         match origin.is_person() {
-            true => ControlPeer::Person { name: heeler_process::login_name(peer.uid()) },
+            true => ControlPeer::Person { name: heeler_process::login_name(peer.user) },
             false => ControlPeer::Stranger,
         }
     }

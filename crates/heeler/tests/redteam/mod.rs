@@ -23,5 +23,6 @@ mod delegation;
 mod protection;
 mod results;
 mod secrets;
+mod sockets;
 mod trust;
 mod web;

@@ -44,6 +44,7 @@ impl LoopFixture {
         self.control.as_ref().unwrap().queue().send(ControlExchange {
             lane,
             socket: socket.to_owned(),
+            folder: "/".into(),
             protocol: PROTOCOL,
             op: ControlOperation::Status,
             timeout,
