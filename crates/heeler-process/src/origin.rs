@@ -166,21 +166,21 @@ pub(crate) fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
 }
 
 /// Facts in the file `stat` of a process.
-pub(crate) struct ProcessStat {
+pub(crate) struct ProcessForkFacts {
     pub(crate) parent: u32,
     /// Time of the fork, in ticks since boot.
     pub(crate) start_ticks: u64,
 }
 
-pub(crate) fn parse_stat(stat: &str) -> Option<ProcessStat> {
+pub(crate) fn parse_stat(stat: &str) -> Option<ProcessForkFacts> {
     // The process name comes first, in parentheses, and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(1);
     let parent = fields.next()?.parse().ok()?;
-    Some(ProcessStat { parent, start_ticks: fields.nth(17)?.parse().ok()? })
+    Some(ProcessForkFacts { parent, start_ticks: fields.nth(17)?.parse().ok()? })
 }
 
-fn read_stat(pid: u32) -> Option<ProcessStat> {
+fn read_stat(pid: u32) -> Option<ProcessForkFacts> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
