@@ -180,7 +180,7 @@ impl RepositoryClone<'_> {
         let holder = LockHolder::this_process("clone", now);
         LockFile::acquire(path, &holder, OTHER_TIME_MAX).map_err(|source| match source {
             LockError::Held { .. } => CheckoutError::Busy { path: self.path.to_owned(), source },
-            LockError::Io { .. } => {
+            LockError::Io { .. } | LockError::Forbidden { .. } => {
                 let (path, repo) = (self.path.to_owned(), self.repo.address().to_owned());
                 CheckoutError::Lock { path, repo, source }
             }

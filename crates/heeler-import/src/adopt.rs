@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_store::staging::{DraftDatabase, finish_rebuild, refuse_foreign_rebuild, state_files};
-use heeler_store::{StateDatabase, StateDir, StateDirError, doctor};
-use heeler_transcript::{LockError, LockFile, LockHolder, resolve_inside};
+use heeler_store::{StateDatabase, StateDir, StateDirError, acquire_writer_lock, doctor};
+use heeler_transcript::{LockError, LockHolder, resolve_inside};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -81,7 +81,7 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, 
     let dir = StateDir::open(root)?;
     let holder = LockHolder::this_process("adopt", now);
     let hold = |path: &Utf8Path| {
-        LockFile::acquire(path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
+        acquire_writer_lock(&dir, path, &holder, LOCK_WAIT).map_err(|error| lock_error(&dir, error))
     };
     // From here on no other process can become the writer.
     let _lock = hold(&dir.lock())?;

@@ -125,9 +125,15 @@ fn own_secrets(agent: &AgentConfig, around: &BTreeMap<String, String>) -> Vec<St
     secrets
 }
 
-/// Lists the values of variables that are named like secrets, if they are long enough.
+/// Lists the values of variables that are named like secrets, and the passwords of addresses in other
+/// variables, if they are long enough.
 pub fn named_secrets<'e>(env: impl Iterator<Item = (&'e String, &'e String)>) -> Vec<String> {
-    env.filter(|(name, value)| is_secret(name, value)).map(|(_, value)| value.clone()).collect()
+    env.flat_map(|(name, value)| match is_secret(name, value) {
+        true => vec![value.clone()],
+        // A program may print the password without the address, as a driver of a database does.
+        false => url_secrets(value),
+    })
+    .collect()
 }
 
 fn is_secret(name: &str, value: &str) -> bool {

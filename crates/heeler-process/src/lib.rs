@@ -3,17 +3,16 @@
 //! The daemon and the runners use these facts to decide who sent a request. Nothing here trusts what
 //! a process says about itself. Start at [`ProcessOrigin`].
 
+mod agent_descent;
 mod lock_holder;
 mod origin;
 mod protection;
 mod socket_peer;
 mod user_name;
 
+pub use agent_descent::{AgentDescent, is_own_process_marked};
 pub use lock_holder::flock_holder;
-pub use origin::{
-    HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, is_own_process_marked,
-    is_own_process_of_agent,
-};
+pub use origin::{HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, is_own_process_of_agent};
 pub use protection::hide_own_memory;
 pub use socket_peer::SocketPeerProcess;
 pub use user_name::login_name;

@@ -9,9 +9,11 @@ use std::path::Path;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
+use crate::agent_descent::{AgentDescent, is_own_process_marked};
+
 /// Maximum number of ancestors to inspect. A process with more counts as one that cannot be
 /// inspected.
-const ANCESTORS_MAX: usize = 256;
+pub(crate) const ANCESTORS_MAX: usize = 256;
 
 /// Beginning of the file name of Heeler's programs. Wrappers may put a dot before it.
 pub const HEELER_PROGRAM_PREFIX: &str = "heeler";
@@ -62,23 +64,19 @@ impl ProcessOrigin {
     }
 }
 
-/// Returns true if this process carries the mark of agents itself: it runs in a container without
-/// new privileges, or in an agent. The mark then tells nothing about other processes.
-pub fn is_own_process_marked() -> bool {
-    has_mark(std::process::id()).unwrap_or(false)
-}
-
-/// Returns true if an agent started this process, or if that cannot be ruled out. In a container
-/// whose first process carries the mark, only the ancestors tell.
+/// Returns true if an agent started this process, or if that cannot be ruled out.
 pub fn is_own_process_of_agent() -> bool {
-    const FIRST_PROCESS: u32 = 1;
-    let is_marked = is_own_process_marked() && has_mark(FIRST_PROCESS) != Some(true);
     let lineage = Lineage::trace(std::process::id(), &[], inspect_process);
-    is_marked || lineage.is_none_or(|lineage| lineage.runner.is_some())
+    AgentDescent::of_own_process().is_some()
+        || lineage.is_none_or(|lineage| lineage.runner.is_some())
 }
 
 fn has_mark(pid: u32) -> Option<bool> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    parse_mark(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// Finds the mark in the content of the file `status` of a process.
+pub(crate) fn parse_mark(status: &str) -> Option<bool> {
     // The process name comes first; line breaks in it are escaped.
     let mark = status.lines().find_map(|line| line.strip_prefix("NoNewPrivs:"))?;
     Some(mark.trim() != "0")
@@ -218,7 +216,7 @@ fn executed_run(line: &str) -> Option<&str> {
 }
 
 /// Returns the run directory in the command line of a runner.
-fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
+pub(crate) fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
     // The first argument is the program's path, which says nothing.
     let mut arguments = line.split('\0').skip(1);
     if arguments.next() != Some("runner") {
@@ -230,20 +228,32 @@ fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
     arguments.map(Utf8Path::new).find(is_run).map(Utf8Path::to_owned)
 }
 
-fn stat_fields(pid: u32) -> Option<Vec<String>> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// Facts in the file `stat` of a process.
+pub(crate) struct ProcessForkFacts {
+    pub(crate) parent: u32,
+    /// Time of the fork, in ticks since boot.
+    pub(crate) start_ticks: u64,
+}
+
+pub(crate) fn parse_stat(stat: &str) -> Option<ProcessForkFacts> {
     // The process name comes first, in parentheses, and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
-    Some(rest.split_whitespace().map(str::to_owned).collect())
+    let mut fields = rest.split_whitespace().skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    Some(ProcessForkFacts { parent, start_ticks: fields.nth(17)?.parse().ok()? })
+}
+
+fn read_stat(pid: u32) -> Option<ProcessForkFacts> {
+    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
 fn parent_pid(pid: u32) -> Option<u32> {
-    stat_fields(pid)?.get(1)?.parse().ok()
+    Some(read_stat(pid)?.parent)
 }
 
 /// Returns the time of the fork, in ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
-    stat_fields(pid)?.get(19)?.parse().ok()
+    Some(read_stat(pid)?.start_ticks)
 }
 
 fn is_heeler_program(pid: u32, user: u32) -> bool {

@@ -40,6 +40,8 @@ pub(crate) struct RunTranscriptWriter {
     job_rows: u64,
     /// Rows that this run wrote to the job transcript.
     job_hasher: TranscriptHasher,
+    /// Rows that this run wrote to the transcript of its present session.
+    session_hasher: TranscriptHasher,
     /// Reason that rows were skipped because no transcript can hold them.
     skipped_reason: Option<String>,
 }
@@ -70,6 +72,7 @@ impl RunTranscriptWriter {
         Ok(RunTranscriptWriter {
             job_rows: job.count_rows()?,
             job_hasher: TranscriptHasher::new(job.end()),
+            session_hasher: TranscriptHasher::new(session.end()),
             session,
             job,
             redactor: redactor.clone(),
@@ -97,6 +100,7 @@ impl RunTranscriptWriter {
     /// old one.
     pub(crate) fn change_session(&mut self, session: TranscriptSink) {
         debug_assert!(self.is_flushed(), "rows of the old session wait");
+        self.session_hasher = TranscriptHasher::new(session.end());
         self.session = session;
     }
 
@@ -108,6 +112,11 @@ impl RunTranscriptWriter {
     /// Returns the part of the job transcript that this run wrote.
     pub(crate) fn job_segment(&self) -> TranscriptHashRecord {
         self.job_hasher.segment()
+    }
+
+    /// Returns the part of the session transcript that this run wrote.
+    pub(crate) fn session_segment(&self) -> TranscriptHashRecord {
+        self.session_hasher.segment()
     }
 
     /// Returns the number of rows in the session transcript.
@@ -183,6 +192,7 @@ impl RunTranscriptWriter {
         let Some(PendingTranscriptRow { log, line }) = self.pending.pop_front() else { return };
         if log == RunTranscriptKind::Session {
             fault::point(RunnerFaultPoint::SessionRow);
+            self.session_hasher.add_line(&line);
             return;
         }
         // A row is published only when it is written, so that no displayed row can be lost.

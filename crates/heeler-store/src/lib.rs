@@ -33,6 +33,7 @@ mod transaction;
 mod view_publisher;
 pub mod view_records;
 mod views;
+mod writer_lock;
 
 pub use archive::{ArchiveError, ArchiveManifest, ArchiveReport, ManifestFile, backup_to_file};
 pub use backup::{BackupError, list_backups as backups, take_daily_backup as backup_daily};
@@ -78,6 +79,7 @@ pub use views::{
     HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, render_view,
     sha256_hex,
 };
+pub use writer_lock::acquire_writer_lock;
 
 /// Schema version of the database that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = db::migrate::SCHEMA_VERSION;

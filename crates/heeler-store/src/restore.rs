@@ -26,6 +26,7 @@ use crate::backup::{self, BackupError, copy_content};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, views, workflows};
 use crate::layout::{StateDir, StateDirError, free_bytes};
 use crate::staging::{self, StagingError};
+use crate::writer_lock::acquire_writer_lock;
 use heeler_transcript::untrusted_file;
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
@@ -104,7 +105,8 @@ pub fn restore_from_file(
     let dir = &StateDir::create(dir.root())?;
     // Held to the end: it excludes other restores, and no writer accepts the new epoch before it is
     // free.
-    let _lock = LockFile::acquire(
+    let _lock = acquire_writer_lock(
+        dir,
         &dir.restore_lock(),
         &LockHolder::this_process("restore", now),
         LOCK_WAIT,
@@ -156,7 +158,7 @@ fn finish_rebuild(dir: &StateDir, now: Timestamp) -> Result<(), RestoreError> {
 }
 
 fn lock_state(dir: &StateDir, now: Timestamp) -> Result<LockFile, LockError> {
-    LockFile::acquire(&dir.lock(), &LockHolder::this_process("restore", now), LOCK_WAIT)
+    acquire_writer_lock(dir, &dir.lock(), &LockHolder::this_process("restore", now), LOCK_WAIT)
 }
 
 /// Closes the archived database, makes it durable, and lets `put` give it its final name.

@@ -19,6 +19,7 @@ use crate::staging::database_placement::finish_rebuild;
 use crate::store_writer::{StoreWriteError, StoreWriter};
 use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
+use crate::writer_lock::acquire_writer_lock;
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
 /// Longest wait for the state lock, which another process may probe for an instant.
@@ -80,9 +81,13 @@ impl Store {
         command: &str,
         now: Timestamp,
     ) -> Result<OpenedStore, StoreOpenError> {
-        let lock =
-            LockFile::acquire(&dir.lock(), &LockHolder::this_process(command, now), LOCK_WAIT)
-                .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
+        let lock = acquire_writer_lock(
+            dir,
+            &dir.lock(),
+            &LockHolder::this_process(command, now),
+            LOCK_WAIT,
+        )
+        .map_err(|source| StoreOpenError::Lock { dir: dir.root().to_owned(), source })?;
         // A restore may be replacing the database at this moment.
         refuse_while_restoring(dir)?;
         // Before the database is opened: the rebuild replaces the file.

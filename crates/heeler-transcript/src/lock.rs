@@ -61,6 +61,9 @@ pub enum LockError {
         /// The holder, if the file names it.
         holder: Option<LockHolder>,
     },
+    /// This process may not hold it.
+    #[error("{path} is refused to this process: {reason}")]
+    Forbidden { path: Utf8PathBuf, reason: String },
     /// The file could not be used.
     #[error("cannot {attempt} the lock file {path}")]
     Io {

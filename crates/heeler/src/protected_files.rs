@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{Hook, HookAction, LoadedConfig, McpTransport, hook_programs};
+use heeler_config::{Hook, HookAction, LoadedConfig, McpTransport, RuntimeConfig, hook_programs};
 use heeler_engine::ProtectedFiles;
 
 use crate::context::{CONFIG_NAMES, CommandContext};
@@ -76,13 +76,17 @@ fn is_executable(path: &Utf8Path) -> bool {
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns what is started beside an agent, without its rules: Claude itself, its plugins and its
-/// MCP servers.
+/// Returns what is started without the rules of an agent: Claude itself, its plugins and MCP servers,
+/// and the programs and scripts of agents that are commands.
 fn launched_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
     let mut found = Vec::new();
     for agent in &loaded.agents {
         found.extend(agent.claude_path.iter().map(|path| path.as_path().to_owned()));
         found.extend(agent.plugins.iter().map(|plugin| plugin.path.clone()));
+        if let RuntimeConfig::Command(command) = &agent.runtime {
+            let programs = hook_programs(command).into_iter();
+            found.extend(programs.map(|it| agent.working_directory.join(it.path)));
+        }
         for server in agent.mcp_servers.values() {
             if let McpTransport::Stdio { command, args, .. } = &server.transport {
                 let words = [command].into_iter().chain(args);

@@ -6,6 +6,7 @@ use heeler_engine::DaemonMode;
 use heeler_store::{
     DaemonFile, DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader,
 };
+use heeler_transcript::LockError;
 use jiff::Timestamp;
 
 use crate::context::CommandContext;
@@ -67,7 +68,8 @@ impl CommandContext {
                 let file = DaemonFile::read(dir).ok().flatten();
                 file.is_some_and(|file| file.mode == DaemonMode::UntilIdle)
             };
-            let is_held = matches!(&error, StoreOpenError::Lock { .. });
+            let is_held =
+                matches!(&error, StoreOpenError::Lock { source: LockError::Held { .. }, .. });
             // No sleep is needed between the attempts: opening waits for the lock by itself.
             if !is_held || Instant::now() >= deadline || !is_passing() {
                 return Err(error.into());

@@ -44,6 +44,8 @@ pub(crate) struct DispatcherState {
     pub(crate) gate_expires_at: Option<Timestamp>,
     /// Redacts all secrets of the fleet, regardless of which agent holds them.
     pub(crate) redactor: Arc<SecretRedactor>,
+    /// Spending that was removed from the database, for the status.
+    pub(crate) spending_faults: Vec<String>,
     /// True if this state may differ from the database.
     pub(crate) is_stale: bool,
 }
@@ -57,6 +59,7 @@ impl DispatcherState {
     ) -> Result<DispatcherState, DatabaseError> {
         let mut state = DispatcherState {
             fleet: FleetState::new(Arc::new(fleet_rules(&setup)), now),
+            spending_faults: Vec::new(),
             overrides: HashMap::new(),
             workflow_records: HashMap::new(),
             gate_expires_at: db.next_gate_expiry()?,
@@ -127,6 +130,10 @@ impl DispatcherState {
                     missing_usd = missing,
                     "spending was removed from the database"
                 );
+                self.spending_faults.push(format!(
+                    "${missing:.2} that {agent} has spent was removed from the database; the budgets \
+                     count it: heeler doctor"
+                ));
             }
             self.fleet.load_spending(&account.agent, account.today, account.total);
         }

@@ -11,6 +11,11 @@ use crate::command::{
     ScheduleOverride, WaitingJob,
 };
 
+/// Fault of a daemon that carries the mark of agents itself.
+const UNMARKED_AGENTS: &str = "this daemon can gain no privileges (no_new_privs), so the mark of agents \
+    tells it nothing: an agent that outlives its runner can pass for a person; run it in a container \
+    without no-new-privileges";
+
 impl Dispatcher {
     pub(super) fn status(&self) -> DaemonStatus {
         let board = self.state();
@@ -30,6 +35,10 @@ impl Dispatcher {
         let failed = self.deferred.failed_commit.as_ref().and_then(|failed| failed.why.clone());
         let mut faults: Vec<String> =
             self.deferred.faults.values().cloned().chain(failed).collect();
+        faults.extend(board.spending_faults.iter().cloned());
+        if heeler_process::is_own_process_marked() {
+            faults.push(UNMARKED_AGENTS.to_owned());
+        }
         faults.sort();
         DaemonStatus {
             pid: std::process::id(),

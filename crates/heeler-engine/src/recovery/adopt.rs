@@ -1,13 +1,17 @@
 //! Adopts runs that have a directory but no row, as after a restore or a rebuild of the database.
 //!
 //! Each gets its row, and its job and session if they are missing. The job's record tells whether
-//! the run is already counted. Its result is committed like any other. Start at [`adopt_runs`].
+//! the run is already counted. After a restore or a rebuild, its result is committed like any other.
+//! At other times no row is missing unless somebody removed it or made the directory, so the result
+//! does not count. Start at [`adopt_runs`].
 
 use std::collections::HashSet;
 use std::fs::DirEntry;
 use std::io;
 
-use heeler_model::run::{RunResult, RunSpec, RunStartRecord, check_run_result, file};
+use heeler_model::run::{
+    ResultPublicKey, RunResult, RunSpec, RunStartRecord, check_run_result, file,
+};
 use heeler_model::{Job, JobTransition, RunId, Session, SessionStatus, UsageTotals, error_chain};
 use heeler_store::{DatabaseError, RunRecord, StateDir, Store, StoreTransaction, is_run_alive};
 use jiff::Timestamp;
@@ -32,6 +36,16 @@ struct UnrecordedRun {
     now: Timestamp,
     result: Option<RunResult>,
     is_alive: bool,
+    cause: MissingRowCause,
+}
+
+/// Reason that a run has no row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MissingRowCause {
+    /// The database was restored, rebuilt or created.
+    Restored,
+    /// Unknown: an agent may have removed the row, or made the directory.
+    Unknown,
 }
 
 /// Creates rows for runs that have none.
@@ -48,7 +62,8 @@ pub(super) fn adopt_runs(
     if is_compared && compare == RunFolderCheck::WhenDue {
         return Ok(());
     }
-    for found in find_unrecorded_runs(fleet, recovered)? {
+    let cause = if is_compared { MissingRowCause::Unknown } else { MissingRowCause::Restored };
+    for found in find_unrecorded_runs(fleet, cause, recovered)? {
         let run = found.spec.run;
         // Each run has its own transaction, so one refused run does not block the others.
         let done = store.write(move |tx| record_run(tx, &found)).map_err(RecoveryError::Write);
@@ -67,6 +82,7 @@ pub(super) fn adopt_runs(
 /// Lists runs without a row, those of each job by attempt, independent of clock changes.
 fn find_unrecorded_runs(
     fleet: &EngineContext,
+    cause: MissingRowCause,
     recovered: &mut RecoveryReport,
 ) -> Result<Vec<UnrecordedRun>, RecoveryError> {
     let known: HashSet<RunId> = read(fleet, |reader| reader.run_ids())?.into_iter().collect();
@@ -103,6 +119,7 @@ fn find_unrecorded_runs(
             now: (fleet.now)(),
             result: result.filter(|it| check_run_result(it, run, &spec.job).is_ok()),
             is_alive: is_run_alive(&folder),
+            cause,
             spec,
         });
     }
@@ -128,6 +145,11 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
     match tx.job(&spec.job)? {
         None => tx.insert_job(&job_from_spec(found))?,
         Some(job) if found.is_counted_in(&job) => is_counted = true,
+        // Nobody can vouch for the run, so it does not change how the job ended.
+        Some(job) if job.head.status.is_final() && found.cause == MissingRowCause::Unknown => {
+            tracing::warn!(run = %spec.run, job = %spec.job, "a run of unknown origin does not count");
+            is_counted = true;
+        }
         Some(mut job) => {
             job.apply(JobTransition::Adopt);
             recount_figures(tx, &mut job)?;
@@ -151,10 +173,12 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
         finished_at: result.as_ref().map(|result| result.finished_at),
         committed: is_counted,
         version: 1,
-        result_key: None,
+        result_key: found.result_key(),
     })?;
     match result {
-        Some(result) if is_counted => tx.set_run_result(spec.run, result),
+        Some(result) if is_counted && found.cause == MissingRowCause::Restored => {
+            tx.set_run_result(spec.run, result)
+        }
         _ => Ok(()),
     }
 }
@@ -162,6 +186,15 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
 impl UnrecordedRun {
     fn at(&self) -> Timestamp {
         self.started_at.unwrap_or(self.now)
+    }
+
+    /// Returns the key with which the run's result must be signed. The key of its runner is lost. A key
+    /// that nobody has makes the daemon settle the run without its result.
+    fn result_key(&self) -> Option<ResultPublicKey> {
+        match self.cause {
+            MissingRowCause::Restored => None,
+            MissingRowCause::Unknown => Some(run_start::random_result_key().public_key()),
+        }
     }
 
     /// Returns true if the job's record already includes this run: the record came from the job's

@@ -8,14 +8,12 @@ use std::io;
 
 use camino::Utf8Path;
 use heeler_control::RunFileReadError;
+use heeler_model::ExitReason;
 use heeler_model::run::{ResultPublicKey, RunResult, check_run_result, file};
 use heeler_store::RunRecord;
 use heeler_transcript::{set_file_aside, untrusted_file};
 
 use crate::fault::{self, FaultPoint};
-
-/// Added to the name of a result that an earlier process settled.
-const SUPERSEDED_SUFFIX: &str = "superseded";
 
 /// Reads the result of a run; `None` if it has none that counts. A file that does not count is set
 /// aside, so that the run can be settled.
@@ -41,10 +39,10 @@ pub(super) fn read_result(
     if !is_signed {
         return match result {
             // An earlier daemon died before it committed what it had settled. Settling again gives
-            // the same result.
-            Ok(result) if result.settled.is_some() => {
+            // the same result. No settled run is successful, so another process wrote one that is.
+            Ok(result) if result.settled.is_some() && result.exit_reason != ExitReason::Success => {
                 tracing::info!(run = %run.id, "a run is settled again");
-                set_aside(folder, SUPERSEDED_SUFFIX).map(|()| None)
+                set_aside(folder, file::SUPERSEDED_SUFFIX).map(|()| None)
             }
             _ => refuse(folder, run, "its runner did not sign it"),
         };

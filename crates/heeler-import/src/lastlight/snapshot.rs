@@ -255,6 +255,32 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test makes a database of another system")]
+    fn a_small_file_with_a_huge_value_is_refused_before_the_value_is_read() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(temp.path()).unwrap();
+        let original = root.join("a.db");
+        let conn = Connection::open(&original).unwrap();
+        conn.execute_batch("CREATE TABLE t (id, value)").unwrap();
+        // A value at the limit is read; the row of a longer one is an error.
+        let insert = "INSERT INTO t VALUES (1, zeroblob(?1))";
+        conn.execute(insert, [VALUE_BYTES_MAX - 64]).unwrap();
+        let read = || {
+            let copy = DatabaseSnapshot::take(&original, root).unwrap();
+            let count: rusqlite::Result<usize> = copy.conn.query_row(
+                "SELECT value FROM t WHERE length(value) > 0 ORDER BY rowid DESC",
+                [],
+                |row| Ok(row.get_ref(0)?.as_blob().unwrap().len()),
+            );
+            count
+        };
+        assert_eq!(read().unwrap(), (VALUE_BYTES_MAX - 64) as usize);
+        conn.execute(insert, [VALUE_BYTES_MAX + 1]).unwrap();
+        let error = read().unwrap_err().to_string();
+        assert!(error.contains("too big"), "{error}");
+    }
+
+    #[test]
     fn a_write_to_the_log_changes_the_fingerprint() {
         let temp = tempfile::tempdir().unwrap();
         let database = Utf8Path::from_path(temp.path()).unwrap().join("a.db");

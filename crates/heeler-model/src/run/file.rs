@@ -18,6 +18,8 @@ pub const STARTED: &str = "started.json";
 pub const RESULT: &str = "result.json";
 /// Added to the name of a result that was not believed.
 pub const REFUSED_SUFFIX: &str = "refused";
+/// Added to the name of a result that an earlier process settled.
+pub const SUPERSEDED_SUFFIX: &str = "superseded";
 
 /// Largest file of a run that is read, in bytes.
 pub const BYTES_MAX: u64 = 1 << 20;

@@ -222,7 +222,7 @@ pub struct RunRecovery {
     pub spent_usd_min: Option<f64>,
 }
 
-/// Part of a job transcript that belongs to one run, at the end of that run.
+/// Part of a transcript that belongs to one run, at the end of that run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TranscriptHashRecord {
     /// Offset of the first byte.
@@ -261,6 +261,9 @@ pub struct RunResult {
     /// Part of the job transcript that the run wrote. Older runners omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transcript: Option<TranscriptHashRecord>,
+    /// Part of the session transcript that the run wrote. Older runners and settling omit it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_transcript: Option<TranscriptHashRecord>,
 }
 
 impl RunResult {
@@ -290,6 +293,7 @@ impl RunResult {
             settled: None,
             output: None,
             transcript: None,
+            session_transcript: None,
         }
     }
 

@@ -280,6 +280,7 @@ fn result() -> RunResult {
         settled: None,
         output: None,
         transcript: None,
+        session_transcript: None,
     }
 }
 

@@ -106,6 +106,7 @@ impl RunFolderFixture {
             settled: None,
             output: None,
             transcript: None,
+            session_transcript: None,
         }
     }
 }

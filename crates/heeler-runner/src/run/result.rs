@@ -106,6 +106,7 @@ impl RunExecutor<'_> {
         });
         result.exit_code = exit_code;
         result.transcript = Some(run.journal.job_segment());
+        result.session_transcript = Some(run.journal.session_segment());
         result
     }
 
@@ -148,6 +149,7 @@ impl RunExecutor<'_> {
             settled: None,
             output: output.filter(|_| self.spec.keep_output),
             transcript: None,
+            session_transcript: None,
         }
     }
 

@@ -40,6 +40,11 @@ sql! {
     TRANSCRIPT_PARTS_OF_JOB = "SELECT job_id, json_extract(result, '$.transcript') FROM runs \
         WHERE job_id = ?1 AND committed = 1 AND status IN ('finished', 'interrupted') \
         ORDER BY attempt";
+    SESSION_PARTS = "SELECT sessions.log_path, json_extract(runs.result, '$.session_transcript') \
+        FROM runs JOIN sessions \
+        ON sessions.agent_session_id = json_extract(runs.result, '$.session.id') \
+        WHERE runs.committed = 1 AND runs.status = 'finished' AND sessions.log_path IS NOT NULL \
+        ORDER BY sessions.log_path, runs.created_at";
     IMPOSSIBLE_RUNS = "SELECT id FROM runs WHERE finished_at < started_at OR spent < 0 ORDER BY id";
     IMPOSSIBLE_JOBS = "SELECT id FROM executions WHERE finished_at < started_at \
         OR cost_usd < 0 OR duration_ms < 0 OR input_tokens < 0 OR output_tokens < 0 ORDER BY id";
@@ -213,6 +218,20 @@ pub(crate) fn transcript_parts_of(
     job: &JobId,
 ) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
     query_all(conn, TRANSCRIPT_PARTS_OF_JOB, [job.as_str()], "list a job's runs", read_part)
+}
+
+/// Lists the parts of session transcripts that committed runs vouch for, with the paths of the
+/// transcripts.
+pub(crate) fn session_parts(
+    conn: &Connection,
+) -> Result<Vec<(String, TranscriptHashRecord)>, DatabaseError> {
+    let read = |row: &Row<'_>| {
+        let mut columns = ColumnReader::new("runs", row);
+        let (log, part) = (columns.get()?, columns.get::<Option<String>>()?);
+        Ok(part.and_then(|part| serde_json::from_str(&part).ok()).map(|part| (log, part)))
+    };
+    let parts = query_all(conn, SESSION_PARTS, [], "list the sessions of runs", read)?;
+    Ok(parts.into_iter().flatten().collect())
 }
 
 /// Lists runs with times or amounts that cannot be true.

@@ -18,6 +18,7 @@ use crate::layout::{StateDir, StateDirError};
 use crate::staging::{
     DraftDatabase, RecordTarget, StagingError, finish_rebuild, has_unfinished_rebuild,
 };
+use crate::writer_lock::acquire_writer_lock;
 
 /// Rows that exist only in the database, not in views or transcripts: first schema version that
 /// has them, table, and name for users.
@@ -84,7 +85,7 @@ impl DatabaseRebuild {
         let dir = StateDir::open(root)?;
         let holder = LockHolder::this_process("doctor --rebuild", now);
         let hold = |path: &Utf8Path| {
-            LockFile::acquire(path, &holder, LOCK_WAIT).map_err(RebuildBeginError::Locked)
+            acquire_writer_lock(&dir, path, &holder, LOCK_WAIT).map_err(RebuildBeginError::Locked)
         };
         let locks = [hold(&dir.lock())?, hold(&dir.restore_lock())?];
         // Folders are created only under the locks.

@@ -16,7 +16,8 @@ use crate::staging::finish_rebuild;
 use crate::store::Store;
 use crate::transaction::StoreTransaction;
 use crate::views::PublishedView;
-use heeler_transcript::{LockFile, LockHolder};
+use crate::writer_lock::acquire_writer_lock;
+use heeler_transcript::LockHolder;
 
 /// Error recorded for an orphaned job.
 const INTERRUPTED: &str = "interrupted: no process was working on this job";
@@ -137,7 +138,7 @@ impl RepairExecutor<'_> {
     fn finish_rebuild(&mut self) -> Result<String, String> {
         let dir = StateDir::open(self.root).map_err(|error| error_chain(&error))?;
         let holder = LockHolder::this_process("doctor --fix", self.now);
-        let _lock = LockFile::acquire(&dir.lock(), &holder, LOCK_WAIT)
+        let _lock = acquire_writer_lock(&dir, &dir.lock(), &holder, LOCK_WAIT)
             .map_err(|error| error_chain(&error))?;
         finish_rebuild(&dir).map_err(|error| error_chain(&error))?;
         Ok("completed the rebuild".to_owned())

@@ -58,10 +58,19 @@ fn try_examine(
                  the file",
             ));
         }
+        if has(&format!("{}.{}", file::RESULT, file::SUPERSEDED_SUFFIX)) {
+            let problem = "has a settled result without a valid signature, which was not used: a daemon \
+                died before it recorded it, or an agent wrote it";
+            let finding = Finding { severity: FindingSeverity::Note, ..warn(problem, "") };
+            findings.push(finding);
+        }
         // The state was restored, or the daemon died before it recorded the run.
         if db.run(id)?.is_none() {
             let remedy = match can_be_adopted(dir, id) {
-                true => "nothing is lost: `heeler doctor --fix` adopts it",
+                true => {
+                    "`heeler doctor --fix` adopts it; its result counts only after a restore or rebuild \
+                     of the database, because an agent may have made it"
+                }
                 false => "its spec.json cannot be used, so it cannot be adopted: move it elsewhere",
             };
             findings.push(warn("has no record in the database", remedy));

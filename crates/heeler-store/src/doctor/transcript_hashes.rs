@@ -1,6 +1,7 @@
-//! Doctor check that the transcripts of ended jobs are as their runs left them.
+//! Doctor check that the transcripts of jobs and sessions are as their ended runs left them.
 //!
-//! The signed result of each run has a hash of the rows that the run wrote.
+//! The signed result of each run has a hash of the rows that the run wrote to either. Rows that none
+//! wrote are found in the transcripts of jobs only: commands add rows to sessions too.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,7 +9,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use camino::Utf8Path;
 use heeler_model::JobId;
 use heeler_model::run::TranscriptHashRecord;
-use heeler_transcript::untrusted_file;
+use heeler_transcript::{resolve_inside, untrusted_file};
 use sha2::{Digest as _, Sha256};
 
 use super::finding::{Finding, FindingArea, FindingSeverity};
@@ -45,6 +46,30 @@ pub(crate) fn examine(
                 problem,
             );
             findings.push(finding.with_remedy(REMEDY));
+        }
+    }
+    examine_sessions(dir, db, findings)
+}
+
+/// Reports session transcripts with rows that were changed or removed.
+fn examine_sessions(
+    dir: &StateDir,
+    db: &StateDatabase,
+    findings: &mut Vec<Finding>,
+) -> Result<(), DatabaseError> {
+    let parts = runs::session_parts(&db.conn)?;
+    for parts in parts.chunk_by(|(log, _), (next, _)| log == next) {
+        let [(log, _), ..] = parts else { continue };
+        // A path in the database may lead anywhere if somebody changed it.
+        let Ok(log) = resolve_inside(dir.root(), log) else { continue };
+        // A transcript that does not exist, or cannot be read, has its own finding.
+        let Ok(mut file) = untrusted_file::open(&log) else { continue };
+        let mut is_changed = |part: &TranscriptHashRecord| {
+            hash_part(&mut file, part).is_ok_and(|hash| hash.as_ref() != Some(&part.sha256))
+        };
+        if parts.iter().any(|(_, part)| is_changed(part)) {
+            let (error, area) = (FindingSeverity::Error, FindingArea::Transcripts);
+            findings.push(Finding::new(error, area, log.as_str(), CHANGED).with_remedy(REMEDY));
         }
     }
     Ok(())

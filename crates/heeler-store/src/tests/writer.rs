@@ -172,6 +172,7 @@ fn how_a_run_ended_is_kept_whole() {
         settled: None,
         output: None,
         transcript: None,
+        session_transcript: None,
     };
     let written = result.clone();
     commit(&store, move |tx| tx.set_run_result(id, &written));

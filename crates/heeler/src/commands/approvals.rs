@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use clap::{Args, Subcommand};
 use heeler_engine::DaemonCommand;
 use heeler_model::{
-    APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind, ApprovalStatus, question,
+    APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
+    ApprovalStatus, question,
 };
 use heeler_query::approvals::{ApprovalDetails, ApprovalListQuery, ApprovalSummary, input_bytes};
 use jiff::Timestamp;
@@ -226,7 +227,7 @@ fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
 
 fn print_list(found: &[ApprovalSummary]) -> CommandResult {
     let now = process_env::now();
-    let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "QUESTION"];
+    let headings = ["ID", "KIND", "STATUS", "FROM", "ASKED", "BYTES", "QUESTION"];
     let mut lines = OutputTable::new(&headings, &["FROM", "QUESTION"]).keep_column("QUESTION");
     for approval in found {
         let from = approval.requested_by.as_deref().unwrap_or(&approval.workflow_run_id);
@@ -236,10 +237,20 @@ fn print_list(found: &[ApprovalSummary]) -> CommandResult {
             status_word(approval.kind, approval.status).into(),
             output::one_line(from).into(),
             output::relative_time(approval.created_at, now).into(),
+            question_length(&approval.summary).into(),
             output::one_line(&output::reveal_hidden(&approval.summary)).into(),
         ]);
     }
     Ok(lines.print()?)
+}
+
+/// Returns the length of a question in a list, because a terminal shows only its beginning. The record
+/// of a longer question is cut for lists.
+fn question_length(summary: &str) -> String {
+    // The cut may fall some bytes earlier, at the end of a character.
+    const CHARACTER_BYTES_MAX: usize = 4;
+    let is_cut = summary.len() + CHARACTER_BYTES_MAX > APPROVAL_SUMMARY_BYTES_MAX;
+    format!("{}{}", summary.len(), if is_cut { "+" } else { "" })
 }
 
 /// Returns the word for a status: an approval that expects text is "answered" rather than

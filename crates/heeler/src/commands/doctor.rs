@@ -28,6 +28,10 @@ const SETTLE_WAIT: Duration = Duration::from_secs(5);
 const UNGROUPED: &str = "no control group: if a runner is killed, processes that its agent started with an \
                    empty environment may keep running";
 
+/// Consequence of a container without new privileges.
+const UNMARKED: &str = "no mark of agents: this process can gain no privileges (no_new_privs), and neither can a \
+                   daemon that is started here; an agent that outlives its runner can pass for a person";
+
 /// Arguments of `doctor`.
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
@@ -90,10 +94,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     progress.end();
     // This is a property of the machine, which no repair of the state can change.
     let ungrouped = heeler_runner::control_group_unavailable_reason();
+    let is_unmarked = heeler_process::is_own_process_marked();
     match args.json {
         true => {
             let mut document = to_json(&findings, &fixed, &settled);
             document["noControlGroup"] = ungrouped.into();
+            document["noAgentMark"] = is_unmarked.into();
             output::print_json(&document)?;
         }
         false => {
@@ -104,6 +110,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
             print(&context, &findings, &fixed)?;
             if let Some(why) = ungrouped {
                 output::print_line(format!("{UNGROUPED} ({why})"))?;
+            }
+            if is_unmarked {
+                output::print_line(UNMARKED)?;
             }
         }
     }

@@ -409,7 +409,6 @@ fn daemon_info(file: &DaemonFile, state_dir: &Utf8Path) -> std::io::Result<Daemo
     })
 }
 
-/// Returns the failure for a state directory that vanished.
 /// Keeps the token file if the config asks for it, and otherwise revokes the token of an earlier
 /// version.
 fn prepare_token_file(daemon: &Daemon) -> Result<(), ApiTokenError> {
@@ -426,6 +425,7 @@ fn prepare_token_file(daemon: &Daemon) -> Result<(), ApiTokenError> {
     Ok(())
 }
 
+/// Returns the failure for a state directory that vanished.
 fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
     let message = format!(
         "the state directory {root} was removed, moved or replaced while this daemon used it; \
@@ -446,10 +446,18 @@ fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
         DaemonOpenError::Config(text) => {
             DaemonStartFailure::Failed(CommandFailure::message(FailureCode::Usage, text))
         }
+        // Nothing is damaged, so the hint at `doctor` would mislead.
+        DaemonOpenError::Open(StateOpenError::Store(error)) if is_forbidden(&error) => {
+            DaemonStartFailure::Failed(CommandFailure::new(FailureCode::Refused, error))
+        }
         error => DaemonStartFailure::Failed(
             CommandFailure::new(FailureCode::Failed, error).hint("heeler doctor"),
         ),
     }
+}
+
+fn is_forbidden(error: &StoreOpenError) -> bool {
+    matches!(error, StoreOpenError::Lock { source: LockError::Forbidden { .. }, .. })
 }
 
 /// Describes the process that writes the state.

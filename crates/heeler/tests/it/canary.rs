@@ -18,6 +18,7 @@ use serde_json::json;
 
 use crate::fleet::Fleet;
 use crate::rig::Rig;
+use crate::web::{Served, bearer, send};
 
 /// How many runs go on at once.
 const WORKERS: u64 = 2;
@@ -40,7 +41,10 @@ struct Canary {
 
 impl Canary {
     fn new(random: &mut Rng) -> Canary {
-        let secret = secret(random);
+        Canary::of(secret(random))
+    }
+
+    fn of(secret: String) -> Canary {
         let json = quoted(&secret);
         let percent: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
         let every: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -300,5 +304,93 @@ fn a_secret_of_claudes_reaches_no_file_of_ours_and_no_argument() {
         let files = files(rig.path("").as_std_path(), &own);
         assert!(files.iter().any(|file| file.ends_with("result.json")), "{files:?}");
         files.iter().for_each(|file| check_file(&search, file));
+    }
+}
+
+/// Every reply of the API that is not a stream, with the ID of the job and of the session.
+fn read_paths(job: &str, session: &str) -> Vec<String> {
+    let description: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/openapi.json")).unwrap();
+    let paths = description["paths"].as_object().unwrap().iter();
+    let is_read = |path: &&String| !path.ends_with("/stream");
+    let read = paths.filter(|(_, methods)| methods.get("get").is_some()).map(|(path, _)| path);
+    let filled = read.filter(is_read).map(|path| {
+        let path = path.replace("/jobs/{id}", &format!("/jobs/{job}"));
+        let path = path.replace("/sessions/{id}", &format!("/sessions/{session}"));
+        path.replace("{agent}", "thief").replace("/search", "/search?text=leak")
+    });
+    // The fleet has no schedule, workflow or question.
+    filled.filter(|path| !path.contains('{')).collect()
+}
+
+/// Secrets that no list declares: a value of `.env`, the password of an address, and a token.
+#[test]
+fn no_secret_is_in_a_reply_a_diff_an_export_or_a_search_for_any_scope() {
+    let served = Served(Fleet::empty());
+    let random = || std::iter::repeat_with(fastrand::alphanumeric).take(24).collect::<String>();
+    let (value, password) = (random(), random());
+    served.0.write(".env", &format!("SETTING={value}\n"));
+    let config = format!(
+        "web: {{port: auto}}\nagents:\n  - name: thief\n    runtime: scripted\n    \
+         working_directory: work\n    env: {{DB: 'postgres://app:{password}@db.example/x'}}\n    \
+         script: [{{run: 'cat ../forms; cp ../forms leaked'}}, {{say: 'a leak'}}]\n"
+    );
+    served.0.write("heeler.yaml", &config);
+    served.0.write("work/first", "x\n");
+    for args in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "first"]] {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
+        assert!(git.current_dir(served.0.file("work")).status().unwrap().success());
+    }
+    let address = served.start();
+    let tokens = ["read", "operate", "admin"].map(|scope| {
+        let token = served.run(&["token", "create", scope, "--scope", scope]).ok();
+        token.trim().to_owned()
+    });
+    let mut canaries: Vec<Canary> = [value, password].map(Canary::of).into();
+    // The daemon has only the hash of a token, so it recognizes a token by its form alone.
+    canaries.extend(tokens.iter().map(|token| {
+        let (forms, needles) = (vec![token.clone()], vec![token.clone()]);
+        Canary { forms, needles, secret: token.clone() }
+    }));
+    let forms: Vec<&str> =
+        canaries.iter().flat_map(|canary| &canary.forms).map(String::as_str).collect();
+    served.0.write("forms", &format!("a leak\n{}\n", forms.join("\n")));
+    served.run(&["trigger", "thief", "-q"]).ok();
+    let search = search(&canaries);
+    let check = |what: &str, text: &str| {
+        assert!(search.find(text).is_none(), "a secret in {what}: {text}");
+    };
+    let job = served.0.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
+    let session = served.0.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let session = session.as_str().unwrap();
+    for token in &tokens {
+        let get = |path: &str| send(&address, &format!("GET {path}"), &[&bearer(token)], "");
+        for path in read_paths(&job, session) {
+            let (code, _, reply) = get(&path);
+            assert!(matches!(code, 200 | 403), "{path}: {code} {reply}");
+            check(&path, &reply);
+        }
+        // Neither a secret nor a part of it is found where it was removed.
+        for canary in &canaries {
+            let (code, _, found) = get(&format!("/api/v1/search?text={}", &canary.secret[..20]));
+            let found: serde_json::Value = serde_json::from_str(&found).unwrap();
+            assert_eq!((code, found["hits"].as_array().map(Vec::len)), (200, Some(0)), "{found}");
+        }
+    }
+    let (_, _, diff) =
+        send(&address, &format!("GET /api/v1/sessions/{session}/diff"), &[&bearer(&tokens[0])], "");
+    assert!(diff.contains("a leak") && diff.contains("[secret]"), "it was let out: {diff}");
+    for args in [
+        &["session", "diff", session][..],
+        &["session", "export", session, "-q", "-o", "-"],
+        &["session", "show", session],
+        &["jobs", "logs", &job],
+        &["search", "leak"],
+        &["config", "show"],
+        &["config", "show", "--json"],
+    ] {
+        let told = served.run(args);
+        check(&args.join(" "), &format!("{}{}", told.stdout, told.stderr));
     }
 }

@@ -57,6 +57,22 @@ impl Fleet {
         fleet
     }
 
+    /// An empty folder of the same user, with the program in `bin`.
+    pub(crate) fn another(&self) -> Fleet {
+        let fleet = Fleet { folder: tempfile::tempdir().unwrap(), user: self.user };
+        fleet.give(fleet.path());
+        fleet.copy_program();
+        fleet
+    }
+
+    /// Makes a command run as the fleet's user.
+    pub(crate) fn as_user(&self, mut command: Command) -> Command {
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
     /// Puts the program where a user without privileges can reach it.
     fn copy_program(&self) {
         let (program, copy) = (Path::new(env!("CARGO_BIN_EXE_heeler")), self.file("bin/heeler"));
@@ -73,6 +89,11 @@ impl Fleet {
             Some(_) => self.file("bin/heeler"),
             None => PathBuf::from(env!("CARGO_BIN_EXE_heeler")),
         }
+    }
+
+    /// User that runs the program.
+    pub(crate) fn user(&self) -> u32 {
+        self.user.unwrap_or_else(|| rustix::process::geteuid().as_raw())
     }
 
     /// Makes the fleet's user the owner of a file.
@@ -113,10 +134,7 @@ impl Fleet {
 
     /// The program, in this folder, with nothing of the user's environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(self.program());
-        if let Some(user) = self.user {
-            command.uid(user).gid(user);
-        }
+        let mut command = self.as_user(Command::new(self.program()));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         command.env_clear().env("HOME", self.path().join("home")).env("TZ", "UTC");
         // Kept drafts of edits go with the test.

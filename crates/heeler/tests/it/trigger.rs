@@ -18,12 +18,7 @@ use crate::processes::signal_if;
 /// A fleet of these agents, each with its keys.
 pub(crate) fn fleet(agents: &[(&str, &str)]) -> Fleet {
     let fleet = Fleet::empty();
-    let list = |(name, keys): &(&str, &str)| {
-        let keys = keys.trim().replace('\n', "\n    ");
-        format!("  - name: {name}\n    {keys}\n")
-    };
-    fleet
-        .write("heeler.yaml", &format!("agents:\n{}", agents.iter().map(list).collect::<String>()));
+    fleet.configure(agents);
     fleet
 }
 
@@ -57,6 +52,23 @@ pub(crate) fn rest_after_look(look: Duration) {
 }
 
 impl Fleet {
+    /// Another fleet of the same user, with these agents.
+    pub(crate) fn another_with(&self, agents: &[(&str, &str)]) -> Fleet {
+        let fleet = self.another();
+        fleet.configure(agents);
+        fleet
+    }
+
+    /// Writes a config with these agents, each with its keys.
+    pub(crate) fn configure(&self, agents: &[(&str, &str)]) {
+        let list = |(name, keys): &(&str, &str)| {
+            let keys = keys.trim().replace('\n', "\n    ");
+            format!("  - name: {name}\n    {keys}\n")
+        };
+        let list: String = agents.iter().map(list).collect();
+        self.write("heeler.yaml", &format!("agents:\n{list}"));
+    }
+
     pub(crate) fn jobs(&self) -> Vec<Job> {
         let Ok(dir) = StateDir::open(&self.state_dir()) else { return Vec::new() };
         let Ok(reader) = StoreReader::open(&dir) else { return Vec::new() };

@@ -3,6 +3,11 @@
 //!
 //! Each file has the attacks on one part of the wall. An attack is a script that a real agent
 //! process runs. The test passes if the attack achieves nothing.
+//!
+//! Attacks in the list of an `attacks!` run as two users. The others run once, as the user of the
+//! tests. These are: attacks on Claude's permission system and by senders on the network, which do
+//! not depend on the user; tests of single commands without an agent (`trust`); the environment of
+//! the daemon, which root can always read; and `bypassPermissions` of root.
 
 /// Runs each attack twice: in a fleet of the user of the tests (root, in CI), and in one of a user
 /// without privileges. An attack is a function of a fleet.
@@ -26,3 +31,4 @@ mod secrets;
 mod sockets;
 mod trust;
 mod web;
+mod writer;

@@ -18,7 +18,7 @@ const FORGED: &str = "forged by the agent";
 const SECRET: &str = "dotenv-secret-4711";
 
 /// Files that decide what runs, or record it.
-const CONTROL_FILES: [&str; 13] = [
+const CONTROL_FILES: [&str; 15] = [
     "heeler.yaml",
     "heeler.yml",
     "agents/victim.yaml",
@@ -27,6 +27,8 @@ const CONTROL_FILES: [&str; 13] = [
     ".heeler/new-file",
     "workflows/release.yaml",
     "notify.sh",
+    "build/build.sh",
+    "build/check.py",
     "CLAUDE.md",
     ".claude/settings.json",
     ".git/hooks/pre-commit",
@@ -49,7 +51,15 @@ fn claude_fleet(runtime: &str, keys: &Json) -> Fleet {
     }
     fleet.write("agents/victim.yaml", &agent.to_string());
     fleet.write("agents/other.yaml", "{name: other, working_directory: ../other}");
-    fleet.write("heeler.yaml", "agents: [{path: agents/victim.yaml}, {path: agents/other.yaml}]\n");
+    let builder = "{name: builder, runtime: command, working_directory: build, \
+                   command: './build.sh && python3 check.py'}";
+    fleet.write(
+        "heeler.yaml",
+        &format!(
+            "agents: [{{path: agents/victim.yaml}}, {{path: agents/other.yaml}}, {builder}]\n"
+        ),
+    );
+    fleet.write("build/build.sh", "#!/bin/sh\n");
     fleet.write("notify.sh", "#!/bin/sh\n");
     set_executable(&fleet, "notify.sh");
     fleet.write(".env", &format!("DEPLOY_KEY={SECRET}\n"));
@@ -165,22 +175,21 @@ fn an_agent_cannot_read_the_secrets_of_its_fleet_with_its_tools() {
 }
 
 /// A fleet with an agent that runs a command in `work`, and this hook after it.
-fn hooked_fleet(hook: &str, command: &str) -> Fleet {
-    let fleet = Fleet::new();
+fn hooked_fleet(like: &Fleet, hook: &str, command: &str) -> Fleet {
+    let fleet = like.another();
     let agent = json!({
         "name": "victim", "runtime": "command", "command": command, "working_directory": "work",
         "hooks": {"after_run": [{"type": "shell", "command": hook}]},
     });
     fleet.write("heeler.yaml", &json!({"agents": [agent]}).to_string());
-    std::fs::create_dir_all(fleet.file("work")).unwrap();
+    fleet.write("work/readme", "");
     fleet
 }
 
-#[test]
-fn an_agent_cannot_run_its_own_script_as_a_hook() {
+fn an_agent_cannot_run_its_own_script_as_a_hook(like: &Fleet) {
     let plant = "echo 'touch planted' > notify.sh; chmod +x notify.sh";
     for hook in ["./notify.sh", "true && sh ./notify.sh", "sh notify.sh"] {
-        let fleet = hooked_fleet(hook, plant);
+        let fleet = hooked_fleet(like, hook, plant);
         fleet.write("notify.sh", "#!/bin/sh\ntouch genuine\n");
         set_executable(&fleet, "notify.sh");
         fleet.run(&["trigger", "victim"]).ok();
@@ -189,10 +198,9 @@ fn an_agent_cannot_run_its_own_script_as_a_hook() {
     }
 }
 
-#[test]
-fn an_agent_cannot_supply_a_hook_program_that_the_config_lacks() {
+fn an_agent_cannot_supply_a_hook_program_that_the_config_lacks(like: &Fleet) {
     let plant = "printf '#!/bin/sh\\ntouch planted\\n' > notify.sh; chmod +x notify.sh";
-    let fleet = hooked_fleet("./notify.sh", plant);
+    let fleet = hooked_fleet(like, "./notify.sh", plant);
     fleet.run(&["trigger", "victim"]).ok();
     let log = || std::fs::read_to_string(fleet.file(".heeler/logs/heeler.log")).ok();
     wait("the refusal", || log().filter(|log| log.contains("is not beside the config")));
@@ -267,3 +275,8 @@ fn a_review_without_a_person_is_a_denial() {
     rig.run(plan);
     assert!(!file.exists());
 }
+
+attacks![
+    an_agent_cannot_run_its_own_script_as_a_hook,
+    an_agent_cannot_supply_a_hook_program_that_the_config_lacks,
+];

@@ -11,7 +11,7 @@ use heeler_model::{ExitReason, Job, JobStatus};
 use heeler_store::{RunRecord, StateDir, StoreReader};
 
 use crate::fleet::{Fleet, Ran};
-use crate::trigger::{fleet, wait_for};
+use crate::trigger::wait_for;
 
 /// What a run of the hostile agent reserves, in millionths of a dollar.
 const RESERVED: i64 = 1_000_000;
@@ -31,11 +31,11 @@ die() { kill -9 "$runner"; sleep 600; }
 
 /// A fleet whose agent `evil` runs an attack, and may spend one dollar a day. It may kill its runner:
 /// with the mark of agents, the kernel would prevent that.
-fn hostile(attack: &str) -> Fleet {
+fn hostile(like: &Fleet, attack: &str) -> Fleet {
     let evil = "runtime: scripted\nscript: [{run: 'sh attack.sh'}, {cost: 0.25}, {say: Done.}]\n\
         budget: {day: 1.00, job: 1.00}\nallow_new_privileges: true";
     let honest = "runtime: scripted\nscript: [{cost: 0.25}, {say: Hello.}]\nbudget: {day: 1.00}";
-    let fleet = fleet(&[("evil", evil), ("honest", honest)]);
+    let fleet = like.another_with(&[("evil", evil), ("honest", honest)]);
     fleet.write("attack.sh", &format!("{FIND_RUNNER}{attack}"));
     fleet
 }
@@ -93,9 +93,8 @@ fn gains_nothing(fleet: &Fleet, job: &Job) {
     assert!(all_said.contains("budget"), "{all_said}");
 }
 
-#[test]
-fn an_agent_cannot_forge_its_result_and_kill_its_runner() {
-    let fleet = hostile("forge 0.0 2026-11-17T09:00:01Z null; die");
+fn an_agent_cannot_forge_its_result_and_kill_its_runner(like: &Fleet) {
+    let fleet = hostile(like, "forge 0.0 2026-11-17T09:00:01Z null; die");
     let job = run_agent(&fleet, "evil");
     assert!(job.error.as_ref().unwrap().contains("was refused"), "{:?}", job.error);
     gains_nothing(&fleet, &job);
@@ -105,8 +104,7 @@ fn an_agent_cannot_forge_its_result_and_kill_its_runner() {
     assert!(log.contains("a result was refused"), "{log}");
 }
 
-#[test]
-fn an_agent_cannot_forge_an_impossible_result() {
+fn an_agent_cannot_forge_an_impossible_result(like: &Fleet) {
     for forged in [
         // It ended before it started; it brings money back; it says that settling wrote it.
         "forge 0.0 2026-11-17T08:00:00Z null",
@@ -114,15 +112,17 @@ fn an_agent_cannot_forge_an_impossible_result() {
         r#"forge 0.0 2026-11-17T09:00:01Z '{"processes_ended":0,"rows_completed":0}'"#,
         r#"forge 0.0 2026-11-17T09:00:01Z null ',"signature":"00"'"#,
     ] {
-        let fleet = hostile(&format!("{forged}; die"));
+        let fleet = hostile(like, &format!("{forged}; die"));
         let job = run_agent(&fleet, "evil");
         gains_nothing(&fleet, &job);
+        let said = doctor(&fleet);
+        assert!(said.contains("has a result that was refused"), "{forged}: {said}");
     }
 }
 
-#[test]
-fn an_agent_cannot_use_the_signed_result_of_another_run() {
-    let fleet = hostile("cp -f .heeler/runs/$(cat other)/result.json \"$dir/result.json\"; die");
+fn an_agent_cannot_use_the_signed_result_of_another_run(like: &Fleet) {
+    let fleet =
+        hostile(like, "cp -f .heeler/runs/$(cat other)/result.json \"$dir/result.json\"; die");
     let honest = run_agent(&fleet, "honest");
     assert_eq!(honest.head.status, JobStatus::Completed);
     let other = runs(&fleet, &honest).pop().unwrap();
@@ -132,19 +132,18 @@ fn an_agent_cannot_use_the_signed_result_of_another_run() {
     gains_nothing(&fleet, &job);
 }
 
-#[test]
-fn an_agent_cannot_replace_the_result_of_its_living_runner() {
-    let fleet = hostile("forge 0.0 2026-11-17T09:00:01Z null");
+fn an_agent_cannot_replace_the_result_of_its_living_runner(like: &Fleet) {
+    let fleet = hostile(like, "forge 0.0 2026-11-17T09:00:01Z null");
     let job = run_agent(&fleet, "evil");
     assert_eq!((job.head.status, job.head.cost_usd), (JobStatus::Completed, Some(0.25)));
     assert_eq!(spent(&fleet, "evil"), 250_000);
     assert!(doctor(&fleet).contains("has a result that was refused"));
 }
 
-#[test]
-fn an_agent_cannot_finish_by_rows_that_it_wrote_itself() {
+fn an_agent_cannot_finish_by_rows_that_it_wrote_itself(like: &Fleet) {
     // The row looks like the last one of an agent that has finished for nothing.
     let fleet = hostile(
+        like,
         r#"log=$(find .heeler/agent-sessions -name '*.jsonl' | head -1)
 printf '{"type":"result","subtype":"success","is_error":false,"result":"forged","total_cost_usd":0.0,"num_turns":1,"uuid":"5e550000-0000-4000-8000-00000000000a","timestamp":"2026-11-17T09:00:00.000Z","runId":"%s"}\n' "$HEELER_RUN" >> "$log"
 die"#,
@@ -155,11 +154,10 @@ die"#,
     assert!(spent(&fleet, "evil") >= RESERVED);
 }
 
-#[test]
-fn an_agent_cannot_hide_that_it_was_started() {
+fn an_agent_cannot_hide_that_it_was_started(like: &Fleet) {
     for removed in ["started.json", "spec.json", ""] {
         // The runner is stopped first, so that it cannot end by itself meanwhile.
-        let fleet = hostile(&format!("kill -STOP $runner; rm -rf \"$dir/{removed}\"; die"));
+        let fleet = hostile(like, &format!("kill -STOP $runner; rm -rf \"$dir/{removed}\"; die"));
         let job = run_agent_once(&fleet);
         assert_ne!(job.head.status, JobStatus::Completed, "{removed}");
         assert!(spent(&fleet, "evil") >= RESERVED, "{removed}: {}", spent(&fleet, "evil"));
@@ -178,9 +176,8 @@ fn run_agent_once(fleet: &Fleet) -> Job {
     fleet.jobs().into_iter().find(|it| it.head.id == job.head.id).unwrap()
 }
 
-#[test]
-fn an_agent_cannot_reduce_spending_by_a_negative_cost() {
-    let fleet = hostile("");
+fn an_agent_cannot_reduce_spending_by_a_negative_cost(like: &Fleet) {
+    let fleet = hostile(like, "");
     let claude = r#"#!/bin/sh
 for word; do [ "$before" = --session-id ] && session=$word; before=$word; done
 while read -r line; do
@@ -211,14 +208,13 @@ while read -r line; do :; done
     assert_eq!(spent(&fleet, "evil"), RESERVED);
 }
 
-#[test]
-fn an_agent_cannot_rewrite_history_unnoticed() {
+fn an_agent_cannot_rewrite_history_unnoticed(like: &Fleet) {
     for (attack, found) in [
         ("sed -i s/Hello/Bye.../ \"$log\"", "was changed after its run had ended"),
         ("sed -i '$d' \"$log\"", "was changed after its run had ended"),
         ("echo '{\"type\":\"system\"}' >> \"$log\"", "has rows that none of its runs wrote"),
     ] {
-        let fleet = hostile(&format!("log=.heeler/jobs/$(cat other).jsonl; {attack}"));
+        let fleet = hostile(like, &format!("log=.heeler/jobs/$(cat other).jsonl; {attack}"));
         let honest = run_agent(&fleet, "honest");
         fleet.write("other", honest.head.id.as_str());
         let sound = doctor(&fleet);
@@ -229,9 +225,60 @@ fn an_agent_cannot_rewrite_history_unnoticed() {
     }
 }
 
-#[test]
-fn an_agent_cannot_reset_its_budget_in_the_database() {
-    let fleet = hostile("die");
+fn an_agent_cannot_rewrite_the_session_of_another_unnoticed(like: &Fleet) {
+    let found = "was changed after its run had ended";
+    for attack in ["sed -i s/Hello/Bye../ \"$log\"", "sed -i '$d' \"$log\""] {
+        let fleet = hostile(like, &format!("log=$(cat other); {attack}"));
+        let honest = run_agent(&fleet, "honest");
+        let session = honest.head.session_id.unwrap();
+        let session = reader(&fleet).session_by_agent_id(&session).unwrap().unwrap();
+        let log = fleet.state_dir().join(session.log_path.unwrap());
+        fleet.write("other", log.as_str());
+        let sound = doctor(&fleet);
+        assert!(!sound.contains(found), "{sound}");
+        run_agent(&fleet, "evil");
+        let said = doctor(&fleet);
+        assert!(said.contains(log.as_str()) && said.contains(found), "{said}");
+    }
+}
+
+/// The directory of a run that no daemon started says that the failed job went well.
+const PLANT_RUN: &str = r#"
+run=$HEELER_RUN
+HEELER_RUN=$(printf %s "$run" | sed 's/.$/0/')
+[ "$run" = "$HEELER_RUN" ] && HEELER_RUN=$(printf %s "$run" | sed 's/.$/1/')
+cp -r "$dir" "$dir.copy"; dir=.heeler/runs/$HEELER_RUN; mv ".heeler/runs/$run.copy" "$dir"
+sed -i "s/$run/$HEELER_RUN/" "$dir/spec.json" "$dir/started.json"
+forge 0.0 2036-11-17T09:00:01Z null
+touch planted
+"#;
+
+fn an_agent_cannot_make_a_failed_job_completed_by_a_run_of_its_making(like: &Fleet) {
+    let fleet = hostile(like, &format!("{PLANT_RUN} die"));
+    let job = run_agent(&fleet, "evil");
+    assert_eq!(job.head.status, JobStatus::Failed);
+    assert!(fleet.file("planted").exists());
+    drop(fleet.run(&["stop", "--force"]));
+    assert!(doctor(&fleet).contains("has no record in the database"));
+    drop(fleet.run(&["doctor", "--fix"]));
+    let after = fleet.jobs().into_iter().find(|it| it.head.id == job.head.id).unwrap();
+    assert_eq!(after, job);
+}
+
+fn an_agent_cannot_bring_a_removed_job_back_as_completed(like: &Fleet) {
+    let fleet = hostile(like, &format!("{PLANT_RUN} die"));
+    let job = run_agent(&fleet, "evil");
+    drop(fleet.run(&["stop", "--force"]));
+    let tables = "DELETE FROM runs; DELETE FROM spending; DELETE FROM executions;";
+    change_database(&fleet, &format!("PRAGMA foreign_keys = OFF; {tables}"));
+    drop(fleet.run(&["doctor", "--fix"]));
+    let after = fleet.jobs().into_iter().find(|it| it.head.id == job.head.id).unwrap();
+    assert_eq!(after.head.status, JobStatus::Failed, "{after:#?}");
+    assert_ne!(after.head.summary.as_deref(), Some("forged"));
+}
+
+fn an_agent_cannot_reset_its_budget_in_the_database(like: &Fleet) {
+    let fleet = hostile(like, "die");
     run_agent(&fleet, "evil");
     assert_eq!(spent(&fleet, "evil"), RESERVED);
     drop(fleet.run(&["stop"]));
@@ -244,11 +291,14 @@ fn an_agent_cannot_reset_its_budget_in_the_database() {
     assert!(!fleet.file("ran-again").exists());
     let all_said = format!("{}{}", again.stdout, again.stderr);
     assert!(all_said.contains("budget"), "{all_said}");
+    drop(fleet.run(&["start", "--detach"]));
+    let shown = fleet.run(&["status"]).stdout;
+    drop(fleet.run(&["stop", "--force"]));
+    assert!(shown.contains("$1.00 that evil has spent was removed from the database"), "{shown}");
 }
 
-#[test]
-fn an_agent_cannot_make_a_failed_job_completed_unnoticed() {
-    let fleet = hostile("die");
+fn an_agent_cannot_make_a_failed_job_completed_unnoticed(like: &Fleet) {
+    let fleet = hostile(like, "die");
     let job = run_agent(&fleet, "evil");
     drop(fleet.run(&["stop"]));
     change_database(&fleet, "UPDATE executions SET status = 'completed', cost_usd = -3.0");
@@ -267,9 +317,8 @@ fn change_database(fleet: &Fleet, sql: &str) {
     });
 }
 
-#[test]
-fn an_agent_cannot_remove_its_records_unnoticed() {
-    let fleet = hostile("die");
+fn an_agent_cannot_remove_its_records_unnoticed(like: &Fleet) {
+    let fleet = hostile(like, "die");
     let job = run_agent(&fleet, "evil");
     let run = runs(&fleet, &job).pop().unwrap();
     drop(fleet.run(&["stop"]));
@@ -281,9 +330,9 @@ fn an_agent_cannot_remove_its_records_unnoticed() {
     assert!(said.contains("belongs to no job or session"), "{said}");
 }
 
-#[test]
-fn an_agent_cannot_continue_the_session_of_another_by_its_death() {
+fn an_agent_cannot_continue_the_session_of_another_by_its_death(like: &Fleet) {
     let fleet = hostile(
+        like,
         r#"own=$(sed -n 's/.*"session": "\([^"]*\)".*/\1/p' "$dir/started.json")
 sed -i "s/$own/$(cat other)/g" "$dir/started.json"; die"#,
     );
@@ -297,9 +346,9 @@ sed -i "s/$own/$(cat other)/g" "$dir/started.json"; die"#,
     assert_eq!((after.agent, after.job_count), (before.agent, before.job_count));
 }
 
-#[test]
-fn an_agent_cannot_keep_its_run_from_being_settled() {
+fn an_agent_cannot_keep_its_run_from_being_settled(like: &Fleet) {
     let fleet = hostile(
+        like,
         r#"for n in '' -2 -3 -4 -5 -6 -7 -8; do mkdir -p "$dir/result.json.refused$n/x"; done
 mkdir -p "$dir/result.json/x"; die"#,
     );
@@ -307,9 +356,8 @@ mkdir -p "$dir/result.json/x"; die"#,
     gains_nothing(&fleet, &job);
 }
 
-#[test]
-fn an_agent_cannot_escape_its_cancel_by_a_forged_result() {
-    let fleet = hostile("forge 0.0 2026-11-17T09:00:01Z null; touch forged; sleep 600");
+fn an_agent_cannot_escape_its_cancel_by_a_forged_result(like: &Fleet) {
+    let fleet = hostile(like, "forge 0.0 2026-11-17T09:00:01Z null; touch forged; sleep 600");
     drop(fleet.run(&["trigger", "evil", "--detach"]));
     wait_for("the forged result", || fleet.file("forged").exists().then_some(()));
     let job = fleet.jobs().remove(0);
@@ -318,9 +366,9 @@ fn an_agent_cannot_escape_its_cancel_by_a_forged_result() {
     assert_eq!(job.head.status, JobStatus::Cancelled, "{job:#?}");
 }
 
-#[test]
-fn an_agent_cannot_find_the_key_of_its_runner() {
+fn an_agent_cannot_find_the_key_of_its_runner(like: &Fleet) {
     let fleet = hostile(
+        like,
         r#"{ tr '\0' '\n' < /proc/$runner/cmdline; tr '\0' '\n' < /proc/$runner/environ || true
 env; cat /proc/self/environ; timeout 1 cat /proc/$runner/fd/0 || true
 find .heeler -type f -size -2000k -exec cat {} +; } > found 2>&1 || true"#,
@@ -342,15 +390,13 @@ find .heeler -type f -size -2000k -exec cat {} +; } > found 2>&1 || true"#,
 }
 
 /// The daemon dies between the refusal of a forged result and the record of the run's end.
-#[test]
-fn a_forged_result_is_not_believed_by_the_next_daemon() {
+fn a_forged_result_is_not_believed_by_the_next_daemon(like: &Fleet) {
     for point in [FaultPoint::ResultRefused, FaultPoint::RunSettled, FaultPoint::RunEnded] {
-        let fleet = hostile("forge 0.0 2026-11-17T09:00:01Z null; die");
+        let fleet = hostile(like, "forge 0.0 2026-11-17T09:00:01Z null; die");
         let mut daemon = fleet.start(&["start", "--fault", point.name()]);
-        wait_for("the daemon", || {
-            let triggered = fleet.run(&["trigger", "evil", "--detach"]);
-            (triggered.code == Some(0)).then_some(())
-        });
+        // Without it, the command would start a daemon of its own.
+        wait_for("the daemon", || fleet.file(".heeler/daemon.json").exists().then_some(()));
+        fleet.run(&["trigger", "evil", "--detach"]).ok();
         wait_for(point.name(), || daemon.try_wait().unwrap());
         drop(fleet.run(&["start", "-d"]));
         let job = wait_for("the job's end", || {
@@ -360,3 +406,25 @@ fn a_forged_result_is_not_believed_by_the_next_daemon() {
         drop(fleet.run(&["stop", "--force"]));
     }
 }
+
+attacks![
+    an_agent_cannot_forge_its_result_and_kill_its_runner,
+    an_agent_cannot_forge_an_impossible_result,
+    an_agent_cannot_use_the_signed_result_of_another_run,
+    an_agent_cannot_replace_the_result_of_its_living_runner,
+    an_agent_cannot_finish_by_rows_that_it_wrote_itself,
+    an_agent_cannot_hide_that_it_was_started,
+    an_agent_cannot_reduce_spending_by_a_negative_cost,
+    an_agent_cannot_rewrite_history_unnoticed,
+    an_agent_cannot_rewrite_the_session_of_another_unnoticed,
+    an_agent_cannot_make_a_failed_job_completed_by_a_run_of_its_making,
+    an_agent_cannot_bring_a_removed_job_back_as_completed,
+    an_agent_cannot_reset_its_budget_in_the_database,
+    an_agent_cannot_make_a_failed_job_completed_unnoticed,
+    an_agent_cannot_remove_its_records_unnoticed,
+    an_agent_cannot_continue_the_session_of_another_by_its_death,
+    an_agent_cannot_keep_its_run_from_being_settled,
+    an_agent_cannot_escape_its_cancel_by_a_forged_result,
+    an_agent_cannot_find_the_key_of_its_runner,
+    a_forged_result_is_not_believed_by_the_next_daemon,
+];

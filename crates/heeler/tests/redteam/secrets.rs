@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::Value as Json;
 
 use crate::fleet::Fleet;
+use crate::pty::Pty;
 use crate::web::{Served, bearer, send};
 
 /// A value of `.env` that nothing but the file tells to be a secret.
@@ -14,8 +15,8 @@ const SETTING: &str = "q7Zk-setting-41xR9";
 const SIGNING: &str = "hook/Signing+91aB==";
 
 /// A fleet whose only agent runs a shell script, beside a `.env` with secrets.
-fn fleet_with_script(script: &str) -> Fleet {
-    let fleet = Fleet::empty();
+fn fleet_with_script(like: &Fleet, script: &str) -> Fleet {
+    let fleet = like.another();
     fleet.write(
         "heeler.yaml",
         "web: {port: auto}\nagents:\n  - name: thief\n    runtime: command\n    \
@@ -57,9 +58,9 @@ fn hits(address: &str, token: &str, query: &str) -> usize {
     found["hits"].as_array().unwrap().len()
 }
 
-#[test]
-fn an_agent_cannot_bring_the_values_of_env_files_into_its_log() {
-    let served = Served(fleet_with_script("cat .env; base64 .env; echo 'mode: production'\n"));
+fn an_agent_cannot_bring_the_values_of_env_files_into_its_log(like: &Fleet) {
+    let served =
+        Served(fleet_with_script(like, "cat .env; base64 .env; echo 'mode: production'\n"));
     let (address, reader) = attack(&served);
     for secret in [SETTING, SIGNING] {
         assert_nowhere(&served.0, secret);
@@ -72,9 +73,9 @@ fn an_agent_cannot_bring_the_values_of_env_files_into_its_log() {
     assert!(hits(&address, &reader, "text=mode") > 0);
 }
 
-#[test]
-fn an_agent_finds_no_token_on_disk() {
+fn an_agent_finds_no_token_on_disk(like: &Fleet) {
     let served = Served(fleet_with_script(
+        like,
         "grep -rlaE 'heeler_[0-9a-f]{64}' . > found; ls .heeler > files\n",
     ));
     attack(&served);
@@ -82,9 +83,8 @@ fn an_agent_finds_no_token_on_disk() {
     assert!(!served.0.read("files").contains("api-token"));
 }
 
-#[test]
-fn an_agent_cannot_hand_a_token_to_whoever_may_read() {
-    let served = Served(fleet_with_script("cat admin-token; printf 'url %s\\n' \"$DB\"\n"));
+fn an_agent_cannot_hand_a_token_to_whoever_may_read(like: &Fleet) {
+    let served = Served(fleet_with_script(like, "cat admin-token; printf 'url %s\\n' \"$DB\"\n"));
     let address = served.start();
     let admin = served.run(&["token", "create", "boss", "--scope", "admin"]).ok();
     let reader = served.run(&["token", "create", "viewer", "--scope", "read"]).ok();
@@ -100,9 +100,8 @@ fn an_agent_cannot_hand_a_token_to_whoever_may_read() {
     assert_eq!(hits(&address, &reader, "text=app:"), 1, "the rest of the address stays");
 }
 
-#[test]
-fn a_token_in_an_old_transcript_is_neither_found_nor_shown() {
-    let served = Served(fleet_with_script("echo marker\n"));
+fn a_token_in_an_old_transcript_is_neither_found_nor_shown(like: &Fleet) {
+    let served = Served(fleet_with_script(like, "echo marker\n"));
     let (address, reader) = attack(&served);
     let job = served.0.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
     // As a version without this protection wrote it.
@@ -123,11 +122,11 @@ fn a_token_in_an_old_transcript_is_neither_found_nor_shown() {
     assert!(!served.run(&["search", "marker"]).ok().contains(SETTING));
 }
 
-#[test]
-fn a_diff_shows_no_secret_to_whoever_may_read() {
+fn a_diff_shows_no_secret_to_whoever_may_read(like: &Fleet) {
     let script = "printf 'a\\n' > plain; cp ../.env settings; cp ../admin-token stolen; \
-                  echo 'DB=postgres://app:dbpass@db.example/x' >> settings\n";
-    let served = Served(fleet_with_script(script));
+                  echo 'DB=postgres://app:dbpass@db.example/x' >> settings; \
+                  printf '\\033]0;hidden\\n' > escape\n";
+    let served = Served(fleet_with_script(like, script));
     let config =
         served.0.read("heeler.yaml").replace("runtime:", "working_directory: work\n    runtime:");
     // Only agents with sessions have snapshots.
@@ -138,7 +137,8 @@ fn a_diff_shows_no_secret_to_whoever_may_read() {
     for args in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "first"]] {
         let mut git = Command::new("git");
         git.args(["-c", "user.name=t", "-c", "user.email=t@localhost"]).args(args);
-        assert!(git.current_dir(served.0.file("work")).status().unwrap().success());
+        git.current_dir(served.0.file("work")).env("HOME", served.0.path());
+        assert!(served.0.as_user(git).status().unwrap().success());
     }
     let token = format!("heeler_{}", "cd".repeat(32));
     served.0.write("admin-token", &token);
@@ -159,13 +159,18 @@ fn a_diff_shows_no_secret_to_whoever_may_read() {
     let told = served.run(&["session", "diff", session]);
     assert!(told.stderr.contains("secrets were removed from the patch"), "{}", told.stderr);
     assert!(!told.stdout.contains(SETTING));
+    // A terminal gets no control character of a file.
+    let mut terminal = Pty::start(&served.0, &["-c", "heeler.yaml", "session", "diff", session]);
+    let (code, screen) = terminal.ended();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("\\u{1b}]0;hidden"), "{screen}");
+    assert!(!terminal.bytes().windows(3).any(|bytes| bytes == b"\x1b]0"));
     let whole = served.run(&["session", "diff", session, "--secrets"]);
     assert!(whole.stdout.contains(SETTING) && whole.stderr.is_empty(), "{}", whole.stderr);
 }
 
-#[test]
-fn the_password_of_an_address_in_the_config_is_shown_to_nobody() {
-    let served = Served(fleet_with_script("true\n"));
+fn the_password_of_an_address_in_the_config_is_shown_to_nobody(like: &Fleet) {
+    let served = Served(fleet_with_script(like, "true\n"));
     let (address, reader) = attack(&served);
     let by_command = served.run(&["config", "show"]).ok();
     for shown in [by_command, get(&address, &reader, "/api/v1/config")] {
@@ -188,3 +193,12 @@ fn the_token_file_of_an_earlier_version_works_no_longer() {
     let log = served.0.read(".heeler/logs/heeler.log");
     assert!(log.contains("heeler token create"), "{log}");
 }
+
+attacks![
+    an_agent_cannot_bring_the_values_of_env_files_into_its_log,
+    an_agent_finds_no_token_on_disk,
+    an_agent_cannot_hand_a_token_to_whoever_may_read,
+    a_token_in_an_old_transcript_is_neither_found_nor_shown,
+    a_diff_shows_no_secret_to_whoever_may_read,
+    the_password_of_an_address_in_the_config_is_shown_to_nobody,
+];
