@@ -298,7 +298,14 @@ fn record_session_end(
             {
                 Ok(())
             }
-            Some(session) => release_session(tx, session, run, at),
+            Some(mut session) => {
+                // Its agent may have added to the native session; nobody knows how much. An
+                // outdated position would make these messages look external.
+                if result.end == RunEnd::Interrupted {
+                    session.own = None;
+                }
+                release_session(tx, session, run, at)
+            }
             None => Ok(()),
         };
     };

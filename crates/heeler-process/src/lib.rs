@@ -8,7 +8,7 @@ mod origin;
 mod protection;
 mod user_name;
 
-pub use lock_holder::flock_holder;
+pub use lock_holder::{flock_descriptor_holders, flock_holder};
 pub use origin::{
     HEELER_PROGRAM_PREFIX, ProcessOrigin, is_own_process_marked, is_own_process_of_agent,
 };
