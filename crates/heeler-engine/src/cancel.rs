@@ -132,9 +132,41 @@ pub(crate) fn kill_runner(folder: &Utf8Path) -> Result<u32, RunnerKillError> {
     Ok(holder.pid)
 }
 
+/// Returns the process that holds the lock of a run, if it is the run's runner.
+pub(crate) fn runner_pid(folder: &Utf8Path) -> Option<u32> {
+    let holder = LockFile::probe(&folder.join(file::LOCK)).ok()??.holder?;
+    is_runner(holder.pid, folder).then_some(holder.pid)
+}
+
 fn is_runner(pid: u32, folder: &Utf8Path) -> bool {
-    let Ok(line) = std::fs::read_to_string(format!("/proc/{pid}/cmdline")) else { return false };
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    line.is_ok_and(|line| is_runner_command(&line, folder))
+}
+
+/// Returns true for the arguments of a run's runner. A process that settles runs names their
+/// directories too, and must not be killed in the middle of that.
+fn is_runner_command(line: &str, folder: &Utf8Path) -> bool {
     let arguments: Vec<&str> = line.split('\0').collect();
+    let Some(rest) = arguments.get(2..).filter(|_| arguments[1] == "runner") else { return false };
     let names_run = |argument: &&str| Utf8Path::new(argument).file_name() == folder.file_name();
-    arguments.get(1) == Some(&"runner") && arguments[2..].iter().any(names_run)
+    rest.iter().any(names_run) && !rest.iter().any(|it| matches!(*it, "--settle" | "--end"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_runner_of_a_run_is_its_runner() {
+        let folder = Utf8Path::new("/state/runs/0198-a");
+        let is = |arguments: &[&str]| is_runner_command(&arguments.join("\0"), folder);
+        assert!(is(&["heeler", "runner", "/state/runs/0198-a", ""]));
+        assert!(is(&["heeler", "runner", "runs/0198-a/"]));
+        assert!(!is(&["heeler", "runner", "--settle", "/state/runs/0198-a"]));
+        assert!(!is(&["heeler", "runner", "/state/runs/0198-a", "--settle"]));
+        assert!(!is(&["heeler", "runner", "--end", "/state/runs/0198-a"]));
+        assert!(!is(&["heeler", "runner", "/state/runs/0198-b"]));
+        assert!(!is(&["heeler", "show", "/state/runs/0198-a"]));
+        assert!(!is(&["heeler"]) && !is(&[""]));
+    }
 }

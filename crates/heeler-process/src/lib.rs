@@ -3,11 +3,13 @@
 //! The daemon and the runners use these facts to decide who sent a request. Nothing here trusts what
 //! a process says about itself. Start at [`ProcessOrigin`].
 
+mod activity;
 mod lock_holder;
 mod origin;
 mod protection;
 mod user_name;
 
+pub use activity::process_activity;
 pub use lock_holder::{flock_descriptor_holders, flock_holder};
 pub use origin::{
     HEELER_PROGRAM_PREFIX, ProcessOrigin, is_own_process_marked, is_own_process_of_agent,
