@@ -3,6 +3,7 @@
 //! A crash may interrupt it anywhere, so the order matters: database row, directory, spec, runner.
 //! Start at [`plan_run_start`], [`record_run_start`] and [`launch_run`].
 
+use std::io;
 use std::process::Child;
 
 use camino::Utf8PathBuf;
@@ -77,6 +78,18 @@ pub enum RunStartError {
     /// The runner cannot be started.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+}
+
+impl RunStartError {
+    /// Returns true if there is no space for the files of the run.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let source = match self {
+            RunStartError::Disk(error) => &error.source,
+            RunStartError::Launch(LaunchError::Log { source, .. }) => source,
+            _ => return false,
+        };
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
 }
 
 /// A run that is recorded.
