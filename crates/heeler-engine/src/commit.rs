@@ -11,7 +11,9 @@ use heeler_model::{
     AgentSessionId, AgentStatus, ExitReason, Job, JobHead, JobId, JobStatus, JobTransition, RunId,
     Session, SessionEvent, SessionMode, SessionStatus,
 };
-use heeler_store::{DatabaseError, JobFilter, RunRecord, Store, StoreTransaction, StoreWriteError};
+use heeler_store::{
+    DatabaseError, EffectRecord, JobFilter, RunRecord, Store, StoreTransaction, StoreWriteError,
+};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use thiserror::Error;
@@ -76,6 +78,8 @@ pub(crate) fn commit(
                 // Without a dispatcher nothing runs the job again, so every result finishes it.
                 let ended = record_result(tx, &root, *rows, RerunDecision::Finish, &settlement)?;
                 let at = ended.result.finished_at;
+                // The config is not known here, so the next daemon selects the hooks.
+                tx.add_effect(&EffectRecord::job_end(&ended.job, at))?;
                 approvals::record_closed_questions(tx, &ended.job, run, &asks.closed, at)?;
                 Ok(CommittedRun { job: ended.job.head.id, status: ended.job.head.status, end })
             }
@@ -298,7 +302,14 @@ fn record_session_end(
             {
                 Ok(())
             }
-            Some(session) => release_session(tx, session, run, at),
+            Some(mut session) => {
+                // Its agent may have added to the native session; nobody knows how much. An
+                // outdated position would make these messages look external.
+                if result.end == RunEnd::Interrupted {
+                    session.own = None;
+                }
+                release_session(tx, session, run, at)
+            }
             None => Ok(()),
         };
     };

@@ -13,6 +13,7 @@ mod command_routing;
 mod commands;
 mod commit;
 mod deferred_work;
+mod disk_space;
 mod dispatcher;
 mod dispatcher_state;
 mod event;
@@ -217,7 +218,8 @@ impl Dispatcher {
         let idle = (self.mode == DaemonMode::UntilIdle && board.fleet.runs().is_empty())
             .then_some(IDLE_CHECK_INTERVAL);
         let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
-        let all = [until_due, again, stop, idle, unsettled];
+        let space = self.deferred.full_disk.as_ref().map(|full| until(full.check_at));
+        let all = [until_due, again, stop, idle, unsettled, space];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -242,6 +244,7 @@ impl Dispatcher {
             DispatchInput::RunEnded(gone) => {
                 // The run has a result now, so its earlier fault is over.
                 self.deferred.faults.remove(&gone.result.run);
+                self.hold_starts_on_full_disk(&gone.result);
                 Some((DispatchEvent::RunEnded(gone), None))
             }
             DispatchInput::HookOutcome(outcome) => {
@@ -280,7 +283,10 @@ impl Dispatcher {
     /// Starts to prepare the queued jobs that may start now.
     fn admit_jobs(&mut self) {
         // Nothing starts while its start could not be recorded.
-        if self.deferred.stop.is_some() || self.deferred.failed_commit.is_some() {
+        if self.deferred.stop.is_some()
+            || self.deferred.failed_commit.is_some()
+            || !self.has_space_for_runs()
+        {
             return;
         }
         let now = (self.fleet.now)();

@@ -18,7 +18,9 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file};
+use heeler_model::run::{
+    ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file,
+};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
@@ -201,9 +203,13 @@ impl EffectExecutor {
                 }
                 Err(error) => {
                     tracing::warn!(%run, reason = error_chain(&error), "a runner was not started");
-                    let why = error_chain(&error);
+                    let class = match error.is_disk_full() {
+                        true => ErrorClass::Disk,
+                        false => ErrorClass::NotStarted,
+                    };
+                    let failed = FailedLaunch { why: error_chain(&error), class };
                     // The runner may have started and ended, so its folder is still looked at.
-                    shared.report_run_exit(run, Some(&why));
+                    shared.report_run_exit(run, Some(&failed));
                 }
             }
         });
@@ -413,7 +419,7 @@ impl ExecutorContext {
 
     /// Determines the result of a run and sends it to the dispatcher. `not_started` is the reason
     /// for which the runner could not be started, if known.
-    fn report_run_exit(self: &Arc<Self>, run: RunId, not_started: Option<&str>) {
+    fn report_run_exit(self: &Arc<Self>, run: RunId, not_started: Option<&FailedLaunch>) {
         self.report_settled_run_exit(run, not_started, None);
     }
 
@@ -431,7 +437,7 @@ impl ExecutorContext {
     fn report_settled_run_exit(
         self: &Arc<Self>,
         run: RunId,
-        not_started: Option<&str>,
+        not_started: Option<&FailedLaunch>,
         settled_with: Option<&ResultPublicKey>,
     ) {
         let outcome = self.load_run_exit(run, not_started, settled_with);
@@ -456,7 +462,7 @@ impl ExecutorContext {
     fn load_run_exit(
         &self,
         id: RunId,
-        not_started: Option<&str>,
+        not_started: Option<&FailedLaunch>,
         settled_with: Option<&ResultPublicKey>,
     ) -> Result<Option<RunExit>, String> {
         let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
@@ -466,7 +472,7 @@ impl ExecutorContext {
         let agent = reader.job(&run.job_id).map_err(|error| error_chain(&error))?;
         drop(reader);
         let mut result = match not_started {
-            Some(why) => self.unstarted_result(&run, why),
+            Some(failed) => self.unstarted_result(&run, failed),
             None => match recovery::load_run_outcome(&self.fleet, &run, settled_with)
                 .map_err(|error| error_chain(&error))?
             {
@@ -491,12 +497,22 @@ impl ExecutorContext {
 
     /// Returns the result of a run with a runner that could not be started or received no brief.
     /// The runner may still have left a result of its own.
-    fn unstarted_result(&self, run: &RunRecord, why: &str) -> RunResult {
+    fn unstarted_result(&self, run: &RunRecord, failed: &FailedLaunch) -> RunResult {
         match recovery::load_run_outcome(&self.fleet, run, None) {
             Ok(Some(result)) if result.end != RunEnd::NeverStarted => result,
-            _ => recovery::unstarted_result(run, (self.fleet.now)(), why),
+            _ => {
+                let mut result = recovery::unstarted_result(run, (self.fleet.now)(), &failed.why);
+                result.error.iter_mut().for_each(|error| error.class = failed.class);
+                result
+            }
         }
     }
+}
+
+/// Failure to start a runner.
+struct FailedLaunch {
+    why: String,
+    class: ErrorClass,
 }
 
 /// Returns true if a person can answer the questions of the run.

@@ -239,6 +239,7 @@ pub(crate) fn load_run_outcome(
         }
         Ok(Some(mut result)) => {
             run_results::mention_refused_result(&folder, &mut result);
+            run_results::mention_kill(&folder, &mut result);
             Ok(Some(result))
         }
         found => found,

@@ -3,6 +3,7 @@
 //! A crash may interrupt it anywhere, so the order matters: database row, directory, spec, runner.
 //! Start at [`plan_run_start`], [`record_run_start`] and [`launch_run`].
 
+use std::io;
 use std::process::Child;
 
 use camino::Utf8PathBuf;
@@ -79,6 +80,18 @@ pub enum RunStartError {
     Launch(#[from] LaunchError),
 }
 
+impl RunStartError {
+    /// Returns true if there is no space for the files of the run.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let source = match self {
+            RunStartError::Disk(error) => &error.source,
+            RunStartError::Launch(LaunchError::Log { source, .. }) => source,
+            _ => return false,
+        };
+        matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+}
+
 /// A run that is recorded.
 #[derive(Debug, Clone)]
 pub(crate) struct StartedRun {
@@ -119,6 +132,7 @@ pub(crate) fn plan_run_start(
     session.take_in = request.take_in;
     session.log = session_log(db, dir, request, session.start.id())?;
     check_session_free(request, &session.start, known.as_ref())?;
+    check_last_run_committed(db, &session.start)?;
     check_first_job(db, request, &session.start)?;
     Ok(RunStartPlan { session, known, secret: AccessSecret::new()? })
 }
@@ -214,6 +228,28 @@ fn check_session_free(
             let session = known.map_or(id.to_string(), |session| session.id.to_string());
             Err(RunStartError::SessionBusy { session, holder, job })
         }
+        None => Ok(()),
+    }
+}
+
+/// Refuses a session with a run that has no committed result. Its lock is free as soon as the run's
+/// processes are dead, but only the result says how far the native session goes: the messages of
+/// that run would look like external messages.
+fn check_last_run_committed(db: &StateDatabase, start: &SessionStart) -> Result<(), RunStartError> {
+    let (SessionStart::Resume { id } | SessionStart::Continue { source: id, .. }) = start else {
+        return Ok(());
+    };
+    // A run marks its session as active in the commit that starts it, so most starts read one row.
+    let active = |session: &Session| session.status == SessionStatus::Active;
+    let Some(session) = db.session_by_agent_id(id)?.filter(active) else { return Ok(()) };
+    // An imported session may be active without a run.
+    let user = db.running_jobs()?.into_iter().find(|head| head.session_id.as_ref() == Some(id));
+    match user {
+        Some(head) => Err(RunStartError::SessionBusy {
+            session: session.id.to_string(),
+            holder: format!("the result of job {} is not recorded yet", head.id),
+            job: Some(head.id),
+        }),
         None => Ok(()),
     }
 }

@@ -2,9 +2,11 @@
 
 mod access;
 mod cancels;
+mod clock;
 mod commit_failures;
 mod daemon;
 mod executor_limits;
+mod full_disk;
 mod jobs;
 mod recovery;
 mod run_without_daemon;

@@ -1,10 +1,13 @@
 //! Detects runners that are alive but do not reply: stopped, hung, or past their limits.
 //!
 //! A thread polls each runner. A runner that is silent for too long is killed by its process
-//! descriptor; recovery treats the run like any other dead run. Start at [`RunnerWatchdog::start`].
+//! descriptor; recovery treats the run like any other dead run. A runner that is only slow, because
+//! the machine is busy, is left alone. Start at [`RunnerWatchdog::start`].
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -14,6 +17,8 @@ use std::time::{Duration, Instant};
 use camino::Utf8Path;
 use heeler_model::run::{ControlOperation, RunSpec, file};
 use heeler_model::{RunId, error_chain};
+use heeler_process::process_activity;
+use heeler_transcript::untrusted_file;
 
 use crate::cancel::{self, RunnerKillError};
 use crate::fleet::EngineContext;
@@ -21,6 +26,9 @@ use heeler_control::{ControlClient, ControlError};
 
 /// Time after which a runner that does not reply counts as hung.
 pub const RUNNER_SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// File in the directory of a run whose runner the daemon killed.
+pub(crate) const KILLED_NOTE: &str = "killed-by-daemon";
 
 /// Time beyond its own limit after which a run is killed. A run ends itself at its limit,
 /// gracefully first.
@@ -31,6 +39,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// Number of polls within the allowed silence.
 const CHECKS_PER_SILENCE: u32 = 6;
+
+/// A runner that executes but does not reply is killed after this many times the allowed silence: it
+/// may be slow, but it may also be in an endless loop.
+const ACTIVE_SILENCE_FACTOR: u32 = 20;
 
 /// Minimum number of consecutive missed replies: one slow reply does not mean that a runner hangs.
 const MISSES_MIN: u32 = 3;
@@ -48,8 +60,48 @@ struct RunnerHealth {
     since: Instant,
     answered_at: Instant,
     misses: u32,
+    /// Progress of its process at the last missed reply.
+    activity: Option<u64>,
+    /// Time at which progress was last seen.
+    active_at: Instant,
     /// Time after which the run is overdue, if it has a time limit.
     deadline: Option<Instant>,
+}
+
+impl RunnerHealth {
+    fn new(now: Instant, limit: Option<Duration>) -> RunnerHealth {
+        RunnerHealth {
+            since: now,
+            answered_at: now,
+            misses: 0,
+            activity: None,
+            active_at: now,
+            deadline: limit.map(|limit| now + limit + OVERTIME),
+        }
+    }
+
+    fn record_reply(&mut self, now: Instant) {
+        (self.answered_at, self.misses, self.activity) = (now, 0, None);
+    }
+
+    /// Records a missed reply, and the progress of the process.
+    fn record_miss(&mut self, activity: Option<u64>, now: Instant) {
+        self.misses += 1;
+        // The first observation is no progress yet.
+        if self.activity.is_some() && activity.is_some() && activity != self.activity {
+            self.active_at = now;
+        }
+        self.activity = activity;
+    }
+
+    /// Returns true if the runner neither replies nor makes progress, or makes progress without a
+    /// reply for far too long.
+    fn is_hung(&self, silence_max: Duration, now: Instant) -> bool {
+        let silence = now.saturating_duration_since(self.answered_at);
+        let idle = now.saturating_duration_since(self.answered_at.max(self.active_at));
+        self.misses >= MISSES_MIN
+            && (idle >= silence_max || silence >= silence_max * ACTIVE_SILENCE_FACTOR)
+    }
 }
 
 impl RunnerWatchdog {
@@ -108,26 +160,21 @@ fn check_runners(
         }
         let now = Instant::now();
         // The time is counted from here, because a runner of an earlier daemon was not observed.
-        let known = known.entry(run).or_insert_with(|| RunnerHealth {
-            since: now,
-            answered_at: now,
-            misses: 0,
-            deadline: time_limit(&folder).map(|limit| now + limit + OVERTIME),
-        });
+        let known = known.entry(run).or_insert_with(|| RunnerHealth::new(now, time_limit(&folder)));
         let why = match ping_runner(&folder) {
             Ok(()) => {
-                (known.answered_at, known.misses) = (Instant::now(), 0);
+                known.record_reply(Instant::now());
                 None
             }
             Err(error) => {
-                known.misses += 1;
+                let activity = heeler_process::find_runner(&folder).and_then(process_activity);
+                known.record_miss(activity, Instant::now());
                 Some(error_chain(&error))
             }
         };
         let is_late = known.deadline.is_some_and(|late| late < now);
         if let Some(why) = &why
-            && known.misses >= MISSES_MIN
-            && known.answered_at.elapsed() >= unheard_max
+            && known.is_hung(unheard_max, Instant::now())
         {
             let seconds = known.answered_at.elapsed().as_secs();
             kill_mute_runner(run, &folder, &format!("it has not answered for {seconds} s: {why}"));
@@ -156,11 +203,58 @@ fn time_limit(folder: &Utf8Path) -> Option<Duration> {
 }
 
 fn kill_mute_runner(run: RunId, folder: &Utf8Path, why: &str) {
+    // Without the note the job would only say that its runner died. A missing note costs nothing
+    // else.
+    let _noted = untrusted_file::open_with(
+        OpenOptions::new().write(true).create(true).mode(0o600),
+        &folder.join(KILLED_NOTE),
+    );
     match cancel::kill_runner(folder) {
         Ok(pid) => tracing::warn!(%run, pid, why, "a runner was killed"),
         Err(RunnerKillError::Gone(_)) => {}
         Err(error) => {
             tracing::error!(%run, why, reason = error_chain(&error), "a runner cannot be killed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SILENCE: Duration = Duration::from_secs(30);
+
+    /// Observes a runner that does not reply, every five seconds; returns the time of its death.
+    fn killed_after(activity: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        let start = Instant::now();
+        let mut health = RunnerHealth::new(start, None);
+        (1..300).map(|check| check * 5).find(|&seconds| {
+            let now = start + Duration::from_secs(seconds);
+            health.record_miss(activity(seconds), now);
+            health.is_hung(SILENCE, now)
+        })
+    }
+
+    #[test]
+    fn a_runner_that_is_stopped_or_gone_is_killed_and_a_slow_one_is_not() {
+        assert_eq!(killed_after(|_| Some(7)), Some(30));
+        assert_eq!(killed_after(|_| None), Some(30));
+        // It gets a little time on a busy machine, and then none.
+        assert_eq!(killed_after(|seconds| Some(seconds.min(60))), Some(90));
+        // It executes for ten minutes without a reply.
+        assert_eq!(killed_after(Some), Some(600));
+    }
+
+    #[test]
+    fn a_reply_begins_the_silence_anew() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut health = RunnerHealth::new(start, None);
+        (1..=4).for_each(|check| health.record_miss(Some(1), at(check * 5)));
+        health.record_reply(at(25));
+        (6..=10).for_each(|check| health.record_miss(Some(2), at(check * 5)));
+        assert!(!health.is_hung(SILENCE, at(50)));
+        health.record_miss(Some(2), at(55));
+        assert!(health.is_hung(SILENCE, at(55)));
     }
 }

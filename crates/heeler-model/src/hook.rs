@@ -23,6 +23,10 @@ pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Effect kind of hooks.
 pub const HOOK_EFFECT_KIND: &str = "hook";
 
+/// Effect kind of job ends with hooks that are not selected yet: a process without a config recorded
+/// the end.
+pub const JOB_END_EFFECT_KIND: &str = "job_end";
+
 /// Payload of a hook's effect.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HookEffectPayload {

@@ -20,6 +20,8 @@ pub const STARTS_MAX: u32 = 8;
 /// Delay before the next run if a run failed to start, for example for lack of resources. Doubles
 /// each time.
 pub const START_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Delay before a run that had no space for its files starts again.
+pub const NO_SPACE_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Upper bound of [`START_RETRY_DELAY`].
 pub const START_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Delay before the next attempt if another run holds the session. Doubles each time. The job
@@ -81,6 +83,7 @@ impl RunHistory {
     /// Adds a run of the job, in order. `restarts` is not counted here: the job record has it.
     pub fn add_run(&mut self, result: &RunResult) {
         match result.end {
+            RunEnd::NeverStarted if is_disk_full(result) => {}
             RunEnd::NeverStarted => self.failed_starts += 1,
             RunEnd::SessionBusy => self.session_waits += 1,
             RunEnd::Interrupted | RunEnd::Finished => {
@@ -141,9 +144,14 @@ pub fn decide_rerun(
             anew(exponential_delay(SESSION_WAIT, history.session_waits).min(SESSION_WAIT_MAX))
         }
         // The run that ends now is not in the history yet.
-        RunEnd::NeverStarted if history.failed_starts + 1 < STARTS_MAX => anew(
-            exponential_delay(START_RETRY_DELAY, history.failed_starts).min(START_RETRY_DELAY_MAX),
-        ),
+        RunEnd::NeverStarted if !is_disk_full(result) && history.failed_starts + 1 < STARTS_MAX => {
+            anew(
+                exponential_delay(START_RETRY_DELAY, history.failed_starts)
+                    .min(START_RETRY_DELAY_MAX),
+            )
+        }
+        // A full disk is no fault of the job, which waits for space as long as it takes.
+        RunEnd::NeverStarted if is_disk_full(result) => anew(NO_SPACE_RETRY_DELAY),
         RunEnd::SessionBusy | RunEnd::NeverStarted => RerunDecision::Finish,
         RunEnd::Interrupted => decide_interrupted(result, history, policy, now),
         RunEnd::Finished => match &result.error {
@@ -151,6 +159,12 @@ pub fn decide_rerun(
             None => RerunDecision::Finish,
         },
     }
+}
+
+/// Returns true if a run did not start because there was no space for its files.
+pub fn is_disk_full(result: &RunResult) -> bool {
+    let is_disk = |error: &RunError| error.class == ErrorClass::Disk;
+    result.end == RunEnd::NeverStarted && result.error.as_ref().is_some_and(is_disk)
 }
 
 fn decide_interrupted(

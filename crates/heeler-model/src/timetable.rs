@@ -21,6 +21,9 @@ use rule::DueTimeRule;
 
 /// A due time is missed if it could not be acted on for this long: no daemon was running.
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
+/// A due time that could not be acted on for this long is also missed if a later one has come since.
+/// Otherwise a daemon that was stopped or suspended for a minute would start all of them at once.
+pub const SUPERSEDED_AFTER: Duration = Duration::from_secs(5);
 /// A clock that is behind the cursor by more than this was set back.
 pub const CLOCK_SET_BACK_MIN: Duration = Duration::from_secs(60);
 /// Upper bound when counting due times of a cron expression. A longer span counts as this many.
@@ -144,10 +147,8 @@ impl ScheduleTimetable {
         // A small step back is normal for a synchronized clock, and its due times are not decided
         // again.
         let set_back = mark.through > saturating_add(now, CLOCK_SET_BACK_MIN);
-        let from =
-            // The cursor moves back too, or the schedule would stay silent until the clock catches
-            // up.
-            if set_back { DueTimeCursor { through: round_to_millis(now), ..mark } } else { mark };
+        // The cursor moves back too, or the schedule would stay silent until the clock catches up.
+        let from = if set_back { self.cursor_after_set_back(mark, now) } else { mark };
         let mut verdict = DueTimeDecision {
             starts: Vec::new(),
             skips: Vec::new(),
@@ -167,6 +168,23 @@ impl ScheduleTimetable {
             self.start_or_skip(due, busy, &mut verdict);
         }
         verdict
+    }
+
+    /// Returns the cursor of a schedule after the clock was set back. An interval gets a new grid, one
+    /// period from now: the due times of the old grid have jobs already or begin later. The times of
+    /// a cron expression are fixed, so those that have no job yet follow.
+    fn cursor_after_set_back(&self, mark: DueTimeCursor, now: Timestamp) -> DueTimeCursor {
+        let through = round_to_millis(now);
+        let DueTimeRule::Every(period) = self.rule else {
+            return DueTimeCursor { through, ..mark };
+        };
+        let apart = through.as_millisecond() - mark.anchor.as_millisecond();
+        // The same grid would give the same due times.
+        let anchor = match apart.rem_euclid(period) {
+            0 => saturating_add(through, TICK),
+            _ => through,
+        };
+        DueTimeCursor { anchor, through: anchor }
     }
 
     /// Returns the unrecorded due times until now as a skip, for a disabled schedule.
@@ -201,7 +219,8 @@ impl ScheduleTimetable {
         now: Timestamp,
     ) -> (Option<MissedSpan>, Vec<Timestamp>) {
         let limit = saturating_sub(now, MISSED_AFTER);
-        let mut timely = Vec::new();
+        let superseded = saturating_sub(now, SUPERSEDED_AFTER);
+        let (mut timely, mut late) = (Vec::new(), None);
         // Everything up to here was missed for certain; only the rest needs to be looked at.
         let mut after = self
             .rule
@@ -212,10 +231,16 @@ impl ScheduleTimetable {
         while let Some(due) = self.rule.next_after(mark.anchor, after).filter(|&due| due <= last) {
             // A due time that had to wait for earlier ones was not missed.
             ready = ready.max(self.time_with_jitter(due));
-            if ready >= limit {
+            if ready >= superseded {
                 timely.push(due);
+            } else if ready >= limit {
+                late = Some(due);
             }
             after = due;
+        }
+        // A due time that is late still starts if no other has followed it.
+        if timely.is_empty() {
+            timely.extend(late);
         }
         let end = match timely.first() {
             Some(&first) => {

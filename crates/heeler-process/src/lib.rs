@@ -3,6 +3,7 @@
 //! The daemon and the runners use these facts to decide who sent a request. Nothing here trusts what
 //! a process says about itself. Start at [`ProcessOrigin`].
 
+mod activity;
 mod agent_descent;
 mod lock_holder;
 mod origin;
@@ -10,8 +11,9 @@ mod protection;
 mod socket_peer;
 mod user_name;
 
+pub use activity::process_activity;
 pub use agent_descent::{AgentDescent, is_own_process_marked};
-pub use lock_holder::flock_holder;
+pub use lock_holder::{flock_descriptor_holders, flock_holder};
 pub use origin::{HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, is_own_process_of_agent};
 pub use protection::hide_own_memory;
 pub use socket_peer::SocketPeerProcess;

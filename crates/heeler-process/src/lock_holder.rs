@@ -1,4 +1,4 @@
-//! Holder of a lock file, according to the kernel. Start at [`flock_holder`].
+//! Holders of a lock file, according to the kernel. Start at [`flock_holder`].
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -13,6 +13,35 @@ pub fn flock_holder(path: &Utf8Path) -> Option<u32> {
     // Links are not followed, because the lock guards this path and not the target of a link.
     let inode = std::fs::symlink_metadata(path).ok()?.ino();
     find_holder(&std::fs::read_to_string(LOCKS_FILE).ok()?, inode)
+}
+
+/// Returns every process that has a descriptor through which an exclusive `flock` of a file is held:
+/// the process that took the lock, and those that inherited it. A process that only opened the file
+/// is not among them. Processes of other users are not found.
+pub fn flock_descriptor_holders(path: &Utf8Path) -> Vec<u32> {
+    let Ok(file) = std::fs::symlink_metadata(path) else { return Vec::new() };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| holds_flock(*pid, (file.dev(), file.ino()))).collect()
+}
+
+fn holds_flock(pid: u32, file: (u64, u64)) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    descriptors.into_iter().any(|descriptor| {
+        let is_file = std::fs::metadata(descriptor.path())
+            .is_ok_and(|found| (found.dev(), found.ino()) == file);
+        is_file && descriptor.file_name().to_str().is_some_and(|number| has_flock(pid, number))
+    })
+}
+
+/// Returns true if the kernel shows an exclusive `flock` of the open file behind a descriptor.
+fn has_flock(pid: u32, descriptor: &str) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}"));
+    let is_lock = |line: &str| {
+        let mut fields = line.strip_prefix("lock:").unwrap_or_default().split_whitespace().skip(1);
+        fields.next() == Some("FLOCK") && fields.nth(1) == Some("WRITE")
+    };
+    info.is_ok_and(|info| info.lines().any(is_lock))
 }
 
 /// Finds the holder of an inode's lock. Devices are not compared: some file systems show another
@@ -54,7 +83,10 @@ mod tests {
         assert_eq!(flock_holder(&path), None);
         file.lock().unwrap();
         assert_eq!(flock_holder(&path), Some(std::process::id()));
+        assert_eq!(flock_descriptor_holders(&path), [std::process::id()]);
         drop(file);
         assert_eq!(flock_holder(&path), None);
+        let _reader = std::fs::File::open(&path).unwrap();
+        assert_eq!(flock_descriptor_holders(&path), [0; 0]);
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn run_with(
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }
     let started_at = (host.now)();
-    let holder = LockHolder::this_process(&format!("runner {}", spec.job), started_at);
+    let holder = LockHolder::this_process(&session::runner_command(&spec), started_at);
     let _lock = LockFile::acquire(&dir.join(file::LOCK), &holder, RUN_LOCK_WAIT)
         .map_err(|source| RunnerError::Locked { dir: dir.to_owned(), source })?;
     fault::point(RunnerFaultPoint::RunLocked);

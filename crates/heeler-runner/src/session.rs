@@ -53,8 +53,13 @@ pub(crate) fn lock_session(
     if !locks.is_dir() {
         create_folder(&OsDisk, &locks)?;
     }
-    let holder = LockHolder::this_process(&format!("runner {}", spec.job), now);
+    let holder = LockHolder::this_process(&runner_command(spec), now);
     Ok(LockFile::acquire(&locks.join(session.as_str()), &holder, SESSION_LOCK_WAIT)?)
+}
+
+/// Returns the command that a run's locks name as their holder.
+pub(crate) fn runner_command(spec: &RunSpec) -> String {
+    format!("runner {}", spec.job)
 }
 
 /// Returns the directory of session locks. Refuses a link or a directory of another user: it could

@@ -26,7 +26,7 @@ use crate::native_session;
 use crate::process::{
     LiveRunSet, RunCgroup, RunProcessScanner, TerminationReport, is_runner_alive,
 };
-use crate::session;
+use crate::session::{self, runner_command};
 use crate::transcript_segment::hash_transcript;
 use report::SettledRunReport;
 
@@ -195,13 +195,13 @@ impl<'d> DeadRunClaim<'d> {
         }
         let started = files::read_started(dir, &spec)?;
         // The processes end first: a live agent could still add to its session.
-        let ended = end_processes(&spec, started.as_ref(), census);
+        let mut ended = end_processes(&spec, started.as_ref(), census);
         let result = match &started {
             None => never_started_result(&spec, &ended, now()),
             Some(started) => {
                 // It is held until the rows are complete, so that no other run adds to the session
                 // meanwhile.
-                let _session = lock_session(dir, &spec, started, &ended, &holder)?;
+                let _session = lock_session(dir, &spec, started, &mut ended, &holder)?;
                 let account = complete_job_log(&spec, started)?;
                 remove_socket(&spec, started);
                 if !account.resumable {
@@ -265,11 +265,12 @@ pub fn end_leftover_processes(
 
 /// Acquires the session's lock, so that its transcript does not grow meanwhile. If no process of
 /// the run is left and another run holds the session, the lock is not needed: rows name their run.
+/// An agent of this run that still holds the lock is ended first.
 fn lock_session(
     dir: &Utf8Path,
     spec: &RunSpec,
     started: &RunStartRecord,
-    ended: &TerminationReport,
+    ended: &mut TerminationReport,
     holder: &LockHolder,
 ) -> Result<Option<LockFile>, RunSettleError> {
     let path = session::locks_folder(&spec.home)?.join(started.session.as_str());
@@ -277,13 +278,44 @@ fn lock_session(
     if !path.exists() {
         return Ok(None);
     }
+    let held_by = match LockFile::acquire(&path, holder, LOCK_WAIT) {
+        Err(LockError::Held { holder, .. }) => holder,
+        result => return Ok(Some(result?)),
+    };
+    let is_own = |by: &LockHolder| by.pid == started.pid && by.command == runner_command(spec);
+    if !held_by.is_some_and(|by| is_own(&by)) {
+        return match ended.survivors.is_empty() {
+            true => Ok(None),
+            false => {
+                Err(RunSettleError::Alive { dir: dir.to_owned(), left: ended.survivors.clone() })
+            }
+        };
+    }
+    // The runner took the lock, so only its agent can have it: a process without the marker that may
+    // still add to the native session.
+    end_lock_holders(spec, started, path.clone(), ended);
     match LockFile::acquire(&path, holder, LOCK_WAIT) {
-        Err(LockError::Held { .. }) if ended.survivors.is_empty() => Ok(None),
         Err(LockError::Held { .. }) => {
-            Err(RunSettleError::Alive { dir: dir.to_owned(), left: ended.survivors.clone() })
+            let mut left = ended.survivors.clone();
+            left.push(format!("the agent of job {} has the lock {path}", spec.job));
+            Err(RunSettleError::Alive { dir: dir.to_owned(), left })
         }
         result => Ok(Some(result?)),
     }
+}
+
+/// Ends the processes that inherited the lock of the run's session, and adds them to the report.
+fn end_lock_holders(
+    spec: &RunSpec,
+    started: &RunStartRecord,
+    lock: Utf8PathBuf,
+    ended: &mut TerminationReport,
+) {
+    let cgroup = RunCgroup::find(spec.run, started.cgroup.as_deref());
+    let scanner = RunProcessScanner::for_dead_run(spec.run, cgroup).with_lock_holders(lock);
+    let TerminationReport { processes, survivors } = scanner.kill_all();
+    ended.processes += processes;
+    ended.survivors = survivors;
 }
 
 /// Appends the rows that the job transcript lacks compared to the session transcript, and returns

@@ -224,9 +224,11 @@ impl StateDatabase {
         let conn = connect(path, path.as_str(), flags)?;
         // The log is truncated after a checkpoint, because a reader without a running writer must
         // first read all of it.
-        let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-                       PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000; \
-                       PRAGMA journal_size_limit = 4194304";
+        // Undo data of savepoints stays in memory: a temporary file could not be created while the
+        // file system has no inodes, and would be a copy of records outside of the state directory.
+        let pragmas = "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = WAL; \
+                       PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+                       PRAGMA wal_autocheckpoint = 1000; PRAGMA journal_size_limit = 4194304";
         run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
         Ok(StateDatabase { conn })
     }

@@ -20,6 +20,8 @@ pub(crate) struct DeferredWork {
     /// Runs that could not be settled, with the time of the next attempt.
     pub(super) unsettled: Vec<(Instant, RunId)>,
     pub(super) faults: HashMap<RunId, String>,
+    /// Set while there is no space for the files of new runs.
+    pub(super) full_disk: Option<FullDisk>,
     /// Next time to move files of old jobs to the trash.
     pub(super) retention_at: Option<Instant>,
     /// The last schedule that had its old due times pruned.
@@ -39,6 +41,13 @@ pub(super) struct StopProgress {
     /// Number of jobs that were cancelled.
     pub(super) cancelled_count: usize,
     pub(super) replies: Vec<ReplyCallback>,
+}
+
+/// State of a disk without space for the files of new runs. Changes of existing files may succeed.
+pub(super) struct FullDisk {
+    /// Time of the next check.
+    pub(super) check_at: Instant,
+    pub(super) why: String,
 }
 
 /// A commit that failed, with the work to repeat.

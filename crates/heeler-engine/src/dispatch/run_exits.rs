@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::fleet::{FleetChange, FleetEvent, RunEndFacts};
+use heeler_model::hook::JOB_END_EFFECT_KIND;
 use heeler_model::rerun::RerunDecision;
 use heeler_model::{Job, JobStatus};
 use heeler_store::DatabaseError;
@@ -18,6 +19,9 @@ use crate::commit::{self, EndedRunRows};
 use crate::dispatch_input::RunExit;
 use crate::hooks::{self, JobEnd};
 use crate::logs;
+
+/// Most pending effects that are searched for job ends. Further ones follow at the next start.
+const JOB_ENDS_MAX: usize = 10_000;
 
 impl DispatchTransaction<'_, '_> {
     /// Records the result of a run.
@@ -77,6 +81,20 @@ impl DispatchTransaction<'_, '_> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Finishes the jobs whose end a process without a config recorded, such as `doctor --fix`.
+    pub(super) fn finish_recorded_ends(&mut self) -> Result<(), DatabaseError> {
+        let pending = self.tx.pending_effects(JOB_ENDS_MAX)?;
+        for effect in pending.into_iter().filter(|it| it.kind == JOB_END_EFFECT_KIND) {
+            let job = effect.key.parse().ok().map(|id| self.tx.job(&id)).transpose()?.flatten();
+            // A job that was resumed since has another end.
+            if let Some(job) = job.filter(|job| job.head.status.is_final()) {
+                self.finish_job(&job, None)?;
+            }
+            self.tx.finish_effect(&effect.id, self.now)?;
+        }
+        Ok(())
     }
 
     /// Finishes a job: updates its schedule and records its hooks.

@@ -190,6 +190,7 @@ impl DispatchTransaction<'_, '_> {
         self.state.replace_setup(setup);
         self.step(FleetEvent::RulesReplaced(rules))?;
         self.sync_schedules()?;
+        self.finish_recorded_ends()?;
         self.fail_broken_workflow_runs()
     }
 

@@ -33,8 +33,9 @@ impl Dispatcher {
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
         let failed = self.deferred.failed_commit.as_ref().and_then(|failed| failed.why.clone());
+        let full = self.deferred.full_disk.as_ref().map(|full| full.why.clone());
         let mut faults: Vec<String> =
-            self.deferred.faults.values().cloned().chain(failed).collect();
+            self.deferred.faults.values().cloned().chain(failed).chain(full).collect();
         faults.extend(board.spending_faults.iter().cloned());
         if heeler_process::is_own_process_marked() {
             faults.push(UNMARKED_AGENTS.to_owned());

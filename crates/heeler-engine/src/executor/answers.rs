@@ -85,16 +85,33 @@ impl ExecutorContext {
         // A question is answered once, so only a repeated delivery finds another one, and that has
         // no caller.
         let Some(claim) = self.limits.answers.claim(id.clone()) else { return };
+        self.read_and_deliver(StoredAnswer { id, spoken, reply, wait: ANSWER_RETRY_DELAY, claim });
+    }
+
+    /// Reads a stored answer and delivers it. If it cannot be read, it is read again later.
+    fn read_and_deliver(self: &Arc<Self>, mut stored: StoredAnswer) {
         let shared = Arc::clone(self);
         self.deliverers.submit(move || {
-            let approval = StoreReader::open(&shared.fleet.dir)
-                .map_err(|error| error_chain(&error))
-                .and_then(|reader| reader.approval(&id).map_err(|error| error_chain(&error)));
+            let approval =
+                StoreReader::open(&shared.fleet.dir).map_err(|error| error_chain(&error)).and_then(
+                    |reader| reader.approval(&stored.id).map_err(|error| error_chain(&error)),
+                );
             match approval {
-                Ok(Some(approval)) => shared.deliver_to_run(approval, spoken, reply, claim),
-                Ok(None) => {}
+                Ok(Some(approval)) => {
+                    let StoredAnswer { spoken, reply, claim, .. } = stored;
+                    shared.deliver_to_run(approval, spoken, reply, claim);
+                }
+                // A restore has removed the question, and its run with it.
+                Ok(None) => stored.answer_caller(),
                 Err(why) => {
-                    tracing::error!(approval = %id, why, "an answer is not delivered to its run yet");
+                    let approval = &stored.id;
+                    tracing::error!(%approval, why, "an answer is not delivered to its run yet");
+                    // The caller does not wait for retries: the answer is recorded.
+                    stored.answer_caller();
+                    let wait = stored.wait;
+                    stored.wait = (wait * 2).min(ANSWER_RETRY_DELAY_MAX);
+                    let again = Arc::clone(&shared);
+                    shared.control.submit_after(wait, move || again.read_and_deliver(stored));
                 }
             }
         });
@@ -191,6 +208,26 @@ impl ExecutorContext {
             let (shared, wait) = (Arc::clone(self), delivery.wait);
             delivery.wait = (wait * 2).min(ANSWER_RETRY_DELAY_MAX);
             self.control.submit_after(wait, move || shared.attempt_delivery(delivery));
+        }
+    }
+}
+
+/// An answer on record, to be read and delivered.
+struct StoredAnswer {
+    id: ApprovalId,
+    /// The unredacted answer.
+    spoken: Option<ApprovalAnswer>,
+    /// Caller that waits for the outcome of the first attempt, with its reply.
+    reply: Option<(ReplyCallback, CommandReply)>,
+    /// Delay before the next attempt.
+    wait: Duration,
+    claim: KeyClaim<ApprovalId>,
+}
+
+impl StoredAnswer {
+    fn answer_caller(&mut self) {
+        if let Some((reply, answer)) = self.reply.take() {
+            reply(Ok(answer));
         }
     }
 }

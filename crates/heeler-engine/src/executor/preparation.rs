@@ -145,19 +145,39 @@ impl ExecutorContext {
         session: &SessionId,
         reply: ReplyCallback,
     ) -> ReplyCallback {
-        let (shared, session) = (Arc::clone(self), session.clone());
-        while !shared.lock_moving_sessions().insert(session.clone()) {
-            std::thread::sleep(MOVE_RECHECK_DELAY);
-        }
+        let lock = SessionFilesLock::acquire(self, session);
         // The lock ends with the reply, also if the reply is a refusal.
         Box::new(move |answer| {
-            shared.lock_moving_sessions().remove(&session);
+            drop(lock);
             reply(answer);
         })
     }
 
     fn lock_moving_sessions(&self) -> MutexGuard<'_, HashSet<SessionId>> {
         self.move_locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lock of a session's files against moves, until it is dropped. A reply that is never sent, because
+/// the dispatcher has ended, releases it too.
+struct SessionFilesLock {
+    shared: Arc<ExecutorContext>,
+    session: SessionId,
+}
+
+impl SessionFilesLock {
+    /// Waits until no other thread moves the files.
+    fn acquire(shared: &Arc<ExecutorContext>, session: &SessionId) -> SessionFilesLock {
+        while !shared.lock_moving_sessions().insert(session.clone()) {
+            std::thread::sleep(MOVE_RECHECK_DELAY);
+        }
+        SessionFilesLock { shared: Arc::clone(shared), session: session.clone() }
+    }
+}
+
+impl Drop for SessionFilesLock {
+    fn drop(&mut self) {
+        self.shared.lock_moving_sessions().remove(&self.session);
     }
 }
 

@@ -14,8 +14,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{ConfigDuration, HookPermissions, RuntimeType};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits, RunResult, RunSpec,
-    RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, file,
+    AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits,
+    RunResult, RunSpec, RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
 use heeler_transcript::{
@@ -140,8 +140,9 @@ impl ShellHookRun<'_> {
             self.wait_for_other_daemon(&folder)?;
             if let Some(result) = self.settled_result(&folder)?
                 // An interrupted run does not count, because the command may not have done its
-                // work.
+                // work. Neither does one that was killed.
                 && result.end == RunEnd::Finished
+                && !is_killed(&result)
             {
                 return Ok(Some((folder, result)));
             }
@@ -362,7 +363,12 @@ fn check_result(
         (RunEnd::Finished, _) => {
             let why = result.error.as_ref().map_or("the command failed", |it| it.message.as_str());
             let said = last_stderr_line(folder).map(|said| format!(": {said}")).unwrap_or_default();
-            Err(HookExecutionError::Permanent(format!("{why}{said}")))
+            let message = format!("{why}{said}");
+            Err(match is_killed(result) {
+                // A signal is no verdict of the command: it may have done any part of its work.
+                true => HookExecutionError::transient(message),
+                false => HookExecutionError::Permanent(message),
+            })
         }
         // It may have done all, some or none of its work. Hooks run at least once, so it is
         // repeated.
@@ -370,6 +376,11 @@ fn check_result(
             Err(interrupted_error())
         }
     }
+}
+
+/// Returns true if a signal that Heeler did not send ended the command.
+fn is_killed(result: &RunResult) -> bool {
+    result.error.as_ref().is_some_and(|error| error.class == ErrorClass::AgentDied)
 }
 
 fn interrupted_error() -> HookExecutionError {

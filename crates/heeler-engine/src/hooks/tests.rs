@@ -516,3 +516,25 @@ fn hooks_that_the_config_has_no_more_are_passed_over_and_say_so() {
     worker.stop();
     assert_eq!(server.asked().len(), 1);
 }
+
+/// `heeler doctor --fix` settles runs without a config.
+#[test]
+fn the_hooks_of_an_end_that_was_recorded_without_a_daemon_are_done_by_the_next() {
+    let place = EngineFixture::new("success");
+    let job = place.conducted(&place.request()).job;
+    let server = HookTestServer::start(&["204 No Content"]);
+    let config = format!(
+        "agents:\n  - name: coder\n    runtime: command\n    command: 'true'\n    hooks:\n      \
+         after_run:\n        - {{type: webhook, url: '{}/in'}}\n",
+        server.url()
+    );
+    let running = place.daemon(DaemonMode::Permanent, &config);
+    place.wait_until(|| place.reader().pending_effects(9).unwrap().is_empty());
+    running.stop(StopMode::Wait { timeout: None });
+    let [asked] = &server.asked()[..] else { panic!("it is called once") };
+    assert!(asked.header("x-heeler-event").unwrap().starts_with(job.as_str()));
+    // The next daemon has nothing to do.
+    place.daemon(DaemonMode::Permanent, &config).stop(StopMode::Wait { timeout: None });
+    assert_eq!(place.reader().pending_effects(9).unwrap(), []);
+    assert_eq!(server.asked().len(), 1);
+}

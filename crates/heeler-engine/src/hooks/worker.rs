@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use camino::Utf8Path;
 use heeler_config::{AgentConfig, Hook};
 use heeler_model::error_chain;
 use heeler_model::hook::{HOOK_EFFECT_KIND, HookEffectPayload};
@@ -464,7 +465,8 @@ impl HookThread {
         // A panic must not end the thread before the outcome is reported.
         let done = catch_unwind(AssertUnwindSafe(|| execute_hook(hook, &order.context, &around)));
         fault::reach(FaultPoint::HookDone);
-        let is_last = effect.attempts + 1 >= ATTEMPTS_MAX;
+        // A hook waits for space as long as it takes.
+        let is_last = effect.attempts + 1 >= ATTEMPTS_MAX && !is_disk_full(fleet.dir.root());
         let stops = !hook.continue_on_error;
         match done
             .unwrap_or_else(|_| Err(HookExecutionError::Permanent("internal error".to_owned())))
@@ -486,6 +488,13 @@ impl HookThread {
             }
         }
     }
+}
+
+/// Returns true if a disk has no space for another block or another file.
+fn is_disk_full(path: &Utf8Path) -> bool {
+    rustix::fs::statvfs(path.as_std_path())
+        // Some file systems have no limit of files, and report a total of 0.
+        .is_ok_and(|stat| stat.f_bavail == 0 || (stat.f_files > 0 && stat.f_favail == 0))
 }
 
 /// Finds the hook of an effect in the current config, which may have changed.

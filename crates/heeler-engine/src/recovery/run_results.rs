@@ -14,6 +14,7 @@ use heeler_store::RunRecord;
 use heeler_transcript::{set_file_aside, untrusted_file};
 
 use crate::fault::{self, FaultPoint};
+use crate::watchdog::KILLED_NOTE;
 
 /// Reads the result of a run; `None` if it has none that counts. A file that does not count is set
 /// aside, so that the run can be settled.
@@ -104,5 +105,17 @@ pub(super) fn mention_refused_result(folder: &Utf8Path, result: &mut RunResult) 
     }
     if let Some(error) = &mut result.error {
         error.message.push_str("; a result that its runner had not signed was refused");
+    }
+}
+
+/// Adds to the error of a settled run that the daemon killed its runner, so that its job shows it.
+pub(super) fn mention_kill(folder: &Utf8Path, result: &mut RunResult) {
+    if result.settled.is_none() || folder.join(KILLED_NOTE).symlink_metadata().is_err() {
+        return;
+    }
+    if let Some(error) = &mut result.error {
+        error
+            .message
+            .push_str("; the daemon had killed it, because it did not reply or end in time");
     }
 }

@@ -370,21 +370,33 @@ fn restore_files(
     moving: &SessionMoveLocks,
 ) -> Result<(), String> {
     let Ok(entries) = dir.trash().join("sessions").read_dir_utf8() else { return Ok(()) };
+    let mut failed = None;
     for entry in entries.flatten() {
         let Ok(id) = entry.file_name().parse::<SessionId>() else { continue };
-        let Some(session) = reader.session(&id).map_err(|error| error_chain(&error))? else {
-            continue;
-        };
         // The restore that holds the session moves its files itself.
         if moving.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
             continue;
         }
-        let trash = session_trash_folder(dir, &id).map_err(|error| error_chain(&error))?;
-        restore_session_files(dir, home, &session, &trash).map_err(|error| error_chain(&error))?;
-        // Files that could not be moved because their place is taken stay in the trash.
-        remove(&trash.join(TOMBSTONE)).map_err(|error| error_chain(&error))?;
-        drop(std::fs::remove_dir(&trash));
+        // One session that cannot be restored must not keep the others in the trash.
+        failed = failed.or(restore_one(dir, home, reader, &id).err());
     }
+    failed.map_or(Ok(()), Err)
+}
+
+/// Moves the files of a session back, unless it is still deleted.
+fn restore_one(
+    dir: &StateDir,
+    home: &Utf8Path,
+    reader: &StoreReader,
+    id: &SessionId,
+) -> Result<(), String> {
+    let session = reader.session(id).map_err(|error| error_chain(&error))?;
+    let Some(session) = session else { return Ok(()) };
+    let trash = session_trash_folder(dir, id).map_err(|error| error_chain(&error))?;
+    restore_session_files(dir, home, &session, &trash).map_err(|error| error_chain(&error))?;
+    // Files that could not be moved because their place is taken stay in the trash.
+    remove(&trash.join(TOMBSTONE)).map_err(|error| error_chain(&error))?;
+    drop(std::fs::remove_dir(&trash));
     Ok(())
 }
 

@@ -247,3 +247,27 @@ fn a_session_has_expired_when_no_schedule_of_its_agent_would_go_on_with_it() {
     // An agent with a fresh session per job continues none.
     check(&schedule("{mode: fresh_per_job}"), &[1, 2]);
 }
+
+#[test]
+fn one_session_that_cannot_be_restored_keeps_no_other_in_the_trash() {
+    let rig = SessionsFixture::new();
+    let sessions: Vec<Session> = (1..8).map(|number| rig.session(number, None, 0)).collect();
+    sessions.iter().for_each(|session| rig.delete(session, false));
+    rig.complete(now()).unwrap();
+    let ids: Vec<SessionId> = sessions.iter().map(|session| session.id.clone()).collect();
+    // As a daemon leaves it that died between the record and the moves.
+    let back = move |tx: &mut heeler_store::StoreTransaction<'_>| {
+        ids.iter().try_for_each(|id| tx.restore_session(id).map(drop))
+    };
+    rig.place.store().write::<_, DatabaseError, _>(back).unwrap();
+    let (good, broken) = sessions.split_last().unwrap();
+    for session in broken {
+        let trash = rig.place.fleet.dir.trashed_session(&session.id);
+        let aside = trash.with_extension("aside");
+        fs::rename(&trash, &aside).unwrap();
+        symlink(&aside, &trash).unwrap();
+    }
+    rig.complete(now()).unwrap_err();
+    assert!(rig.log(good).is_file());
+    assert!(!rig.log(&broken[0]).is_file());
+}

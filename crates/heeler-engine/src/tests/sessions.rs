@@ -1,14 +1,14 @@
 //! Changes of a session's row by a run.
 
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{RunEnd, RunResult};
+use heeler_model::run::{RunEnd, RunResult, SessionEnd};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobStatus, NativeSessionPosition, Session, SessionMode, SessionStatus};
 use heeler_store::DatabaseError;
 use uuid::Uuid;
 
 use super::{EngineFixture, clock, run_without_daemon};
-use crate::ResolvedJobRequest;
+use crate::{ResolvedJobRequest, RunStartError};
 
 impl EngineFixture {
     /// Changes the record of a session.
@@ -103,12 +103,62 @@ fn a_session_that_another_fleet_is_at_rests_and_one_that_our_own_job_is_at_does_
     let store = place.store();
     let mut ours = place.persistent();
     ours.max_concurrent = std::num::NonZeroU32::new(9).unwrap();
-    run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap();
-    let late = run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap();
-    let result = RunResult::never_started(late.run, late.job, "busy", clock());
-    let result = RunResult { end: RunEnd::SessionBusy, ..result };
-    crate::commit::commit(&store, result, &SecretRedactor::new(&[])).unwrap();
+    let first = run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap();
+    let late = run_without_daemon::begin(&place.fleet, &store, &ours, None).unwrap_err();
+    let RunStartError::SessionBusy { job, .. } = late else { panic!("{late:?}") };
+    assert_eq!(job, Some(first.job));
     assert_eq!(place.found(&session).status, SessionStatus::Active);
+}
+
+/// The lock of a session is free as soon as the processes of its run are dead. The native session may
+/// have grown by then, and only the result of that run says how far.
+#[test]
+fn no_run_starts_in_a_session_whose_last_run_is_not_settled() {
+    let place = EngineFixture::new("success");
+    let session = place.kept();
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
+    place.change(&session, |session| session.own = Some(mark));
+    let store = place.store();
+    let mut request = place.given(&session);
+    request.max_concurrent = std::num::NonZeroU32::new(9).unwrap();
+    let dead = run_without_daemon::begin(&place.fleet, &store, &request, None).unwrap();
+    let early = run_without_daemon::begin(&place.fleet, &store, &request, None).map(|it| it.spec);
+    let Err(RunStartError::SessionBusy { job, holder, .. }) = early else { panic!("{early:?}") };
+    assert_eq!(job.as_ref(), Some(&dead.job));
+    assert!(holder.contains(dead.job.as_str()), "{holder}");
+
+    let settled = NativeSessionPosition { bytes: 99, last: Uuid::from_u128(2) };
+    let mut result = RunResult::never_started(dead.run, dead.job, "died", clock());
+    result.end = RunEnd::Interrupted;
+    result.session = Some(SessionEnd {
+        id: session.agent_session_id.clone().unwrap(),
+        log: place.root.join("log.jsonl"),
+        messages: 6,
+        tokens: 6,
+        resumable: true,
+        own: Some(settled),
+    });
+    crate::commit::commit(&store, result, &SecretRedactor::new(&[])).unwrap();
+    let next = run_without_daemon::begin(&place.fleet, &store, &request, None).unwrap();
+    assert_eq!(next.spec.session.own, Some(settled));
+}
+
+/// Nobody knows how far the agent of such a run went, so its messages must not count as external.
+#[test]
+fn a_run_with_a_lost_result_leaves_no_position_in_its_session() {
+    let place = EngineFixture::new("success");
+    let session = place.kept();
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
+    for (end, left) in [(RunEnd::NeverStarted, Some(mark)), (RunEnd::Interrupted, None)] {
+        place.change(&session, |session| session.own = Some(mark));
+        let store = place.store();
+        let dead = run_without_daemon::begin(&place.fleet, &store, &place.persistent(), None);
+        let dead = dead.unwrap();
+        let result = RunResult::never_started(dead.run, dead.job, "its folder is gone", clock());
+        let result = RunResult { end, ..result };
+        crate::commit::commit(&store, result, &SecretRedactor::new(&[])).unwrap();
+        assert_eq!(place.found(&session).own, left, "{end}");
+    }
 }
 
 #[test]

@@ -101,8 +101,10 @@ fn a_clock_that_is_set_back_is_noticed_though_nothing_is_due() {
     assert!(calendar.is_due(earlier));
     assert_eq!(turn(&mut calendar, earlier, 9).len(), 1);
     assert!(!calendar.is_due(earlier));
-    // The grid begins at noon, and nothing is due before it.
-    assert_eq!(calendar.wake_at(), Some(at("12:00:00")));
+    // Both intervals go on from the time at which the step back was noticed.
+    let dues = ["a", "b"].map(|name| calendar.next_due(&key(name)).unwrap().0);
+    assert_eq!(dues, [at("04:30:00"), at("05:29:10")]);
+    assert_eq!(calendar.wake_at(), Some(at("04:30:00")));
 }
 
 #[test]

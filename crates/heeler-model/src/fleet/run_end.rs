@@ -12,7 +12,7 @@ use super::records::ParkedCredentialRecord;
 use super::settlement::BudgetSettlement;
 use super::state::{FleetState, later};
 use super::workflow_runs::PartJobEnd;
-use crate::rerun::{RerunDecision, RerunKind, decide_rerun};
+use crate::rerun::{RerunDecision, RerunKind, decide_rerun, is_disk_full};
 use crate::run::{RunEnd, RunResult};
 use crate::session_choice::SessionChoice;
 use crate::{JobId, JobStatus, iso_millis};
@@ -174,6 +174,9 @@ impl FleetState {
 fn rerun_reason(result: &RunResult, at: Timestamp, kind: RerunKind) -> String {
     match (kind, result.end) {
         (RerunKind::StartAgain, RunEnd::SessionBusy) => "another run uses its session".to_owned(),
+        (RerunKind::StartAgain, _) if is_disk_full(result) => {
+            "there is no space for its files; it starts when there is".to_owned()
+        }
         (RerunKind::StartAgain, _) => "its run did not start; it will be retried".to_owned(),
         (RerunKind::Resume, _) => "it was interrupted and will be resumed".to_owned(),
         (RerunKind::ResumeAfterReset, _) => format!("a usage limit, until {}", iso_millis(at)),

@@ -240,3 +240,14 @@ fn proof_every_job_comes_to_an_end_whatever_its_runs_do() {
         }
     }
 }
+
+#[test]
+fn a_run_without_space_for_its_files_is_started_again_until_there_is_some() {
+    let full = result(RunEnd::NeverStarted, Some(RunError::new(ErrorClass::Disk, "no space")));
+    let mut history = RunHistory::default();
+    for _ in 0..100 {
+        assert_eq!(told(&full, history), Some((5, RerunKind::StartAgain)));
+        history.add_run(&full);
+    }
+    assert_eq!(history, RunHistory::default(), "it counts as no failed start");
+}

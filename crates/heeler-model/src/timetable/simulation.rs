@@ -56,13 +56,13 @@ struct SimulatedSchedule {
     is_enabled: bool,
     /// Due times with a job, unique, with the grid of each.
     started: BTreeMap<Timestamp, usize>,
-    /// One entry for each time it was added to the config.
+    /// One entry for each time it was added to the config, and for each new grid of an interval.
     grids: Vec<SimulatedGrid>,
     /// Time until which its last job runs, by a monotonic clock.
     busy_until: SignedDuration,
 }
 
-/// Records between its addition to the config and its removal.
+/// Records of one grid.
 struct SimulatedGrid {
     table: ScheduleTimetable,
     anchor: Timestamp,
@@ -122,12 +122,16 @@ impl SimulatedSchedule {
     fn add_to_config(&mut self, now: Timestamp) {
         self.mark = self.table.initial_cursor(now);
         (self.is_in_config, self.is_enabled) = (true, true);
-        let DueTimeCursor { anchor, through } = self.mark;
-        let lives = vec![(through, through)];
+        self.begin_grid(self.mark);
+    }
+
+    /// Begins another grid at a cursor.
+    fn begin_grid(&mut self, mark: DueTimeCursor) {
+        let DueTimeCursor { anchor, through } = mark;
         self.grids.push(SimulatedGrid {
             table: self.table.clone(),
             anchor,
-            active_spans: lives,
+            active_spans: vec![(through, through)],
             skips: Vec::new(),
         });
     }
@@ -150,9 +154,13 @@ impl SimulatedSchedule {
         random: &mut fastrand::Rng,
     ) {
         if verdict.clock_set_back_from.is_some() {
-            let from = verdict.cursor.through;
+            let DueTimeCursor { anchor, through: from } = verdict.cursor;
             assert!(verdict.starts.is_empty() && verdict.skips.is_empty(), "{verdict:?}");
-            self.grid().active_spans.push((from, from));
+            match self.grid().anchor == anchor {
+                true => self.grid().active_spans.push((from, from)),
+                // An interval goes on with another grid.
+                false => self.begin_grid(verdict.cursor),
+            }
         }
         for start in &verdict.starts {
             if random.u8(..50) == 0 {

@@ -161,38 +161,38 @@ fn more_than_a_hundred_missed_ones_are_not_made_up_for() {
 
 #[test]
 fn one_that_is_due_while_the_last_one_runs_gives_way_or_waits() {
-    let mut table = every("10s");
+    let mut table = every("1s");
     let mark =
         DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
     check(
         &table,
         mark,
-        "2026-01-01T00:00:31Z",
+        "2026-01-01T00:00:03.1Z",
         true,
         expect![[r#"
-        overlap 2026-01-01T00:00:10Z .. 2026-01-01T00:00:30Z (3)
-        through 2026-01-01T00:00:30Z"#]],
+        overlap 2026-01-01T00:00:01Z .. 2026-01-01T00:00:03Z (3)
+        through 2026-01-01T00:00:03Z"#]],
     );
     check(
         &table,
         mark,
-        "2026-01-01T00:00:31Z",
+        "2026-01-01T00:00:03.1Z",
         false,
         expect![[r#"
-        start 2026-01-01T00:00:10Z
-        overlap 2026-01-01T00:00:20Z .. 2026-01-01T00:00:30Z (2)
-        through 2026-01-01T00:00:30Z"#]],
+        start 2026-01-01T00:00:01Z
+        overlap 2026-01-01T00:00:02Z .. 2026-01-01T00:00:03Z (2)
+        through 2026-01-01T00:00:03Z"#]],
     );
     table.overlap = OverlapPolicy::Queue;
     check(
         &table,
         mark,
-        "2026-01-01T00:00:21Z",
+        "2026-01-01T00:00:02.1Z",
         true,
         expect![[r#"
-        start 2026-01-01T00:00:10Z waits
-        start 2026-01-01T00:00:20Z waits
-        through 2026-01-01T00:00:20Z"#]],
+        start 2026-01-01T00:00:01Z waits
+        start 2026-01-01T00:00:02Z waits
+        through 2026-01-01T00:00:02Z"#]],
     );
 }
 
@@ -212,6 +212,90 @@ fn a_clock_that_was_set_back_is_told_and_waited_for_no_longer() {
     );
     // A second or two are tolerated: nothing is due twice because of them.
     check(&table, mark, "2030-12-31T23:59:58Z", false, expect!["through 2031-01-01T00:00:00Z"]);
+}
+
+/// The daemon was stopped, the machine was suspended, or commits failed: a minute or less at a time.
+#[test]
+fn due_times_that_a_later_one_has_followed_are_missed() {
+    let mut table = every("10s");
+    table.overlap = OverlapPolicy::Queue;
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T00:00:00Z"), through: at("2026-01-01T00:00:00Z") };
+    let now = "2026-01-01T00:00:31Z";
+    check(
+        &table,
+        mark,
+        now,
+        false,
+        expect![[r#"
+        start 2026-01-01T00:00:30Z waits
+        made_up 2026-01-01T00:00:10Z .. 2026-01-01T00:00:20Z (2)
+        through 2026-01-01T00:00:30Z"#]],
+    );
+    table.missed = MissedRunPolicy::Skip;
+    check(
+        &table,
+        mark,
+        now,
+        false,
+        expect![[r#"
+        start 2026-01-01T00:00:30Z waits
+        missed 2026-01-01T00:00:10Z .. 2026-01-01T00:00:20Z (2)
+        through 2026-01-01T00:00:30Z"#]],
+    );
+    table.missed = MissedRunPolicy::RunAll;
+    check(
+        &table,
+        mark,
+        now,
+        false,
+        expect![[r#"
+        start 2026-01-01T00:00:10Z waits
+        start 2026-01-01T00:00:20Z waits
+        start 2026-01-01T00:00:30Z waits
+        through 2026-01-01T00:00:30Z"#]],
+    );
+    // A daemon that is busy for a moment misses nothing.
+    let mut often = every("1s");
+    (often.overlap, often.missed) = (OverlapPolicy::Queue, MissedRunPolicy::Skip);
+    check(
+        &often,
+        mark,
+        "2026-01-01T00:00:03Z",
+        false,
+        expect![[r#"
+        start 2026-01-01T00:00:01Z waits
+        start 2026-01-01T00:00:02Z waits
+        start 2026-01-01T00:00:03Z waits
+        through 2026-01-01T00:00:03Z"#]],
+    );
+}
+
+#[test]
+fn after_a_clock_was_set_back_an_interval_goes_on_and_a_cron_expression_repeats_its_times() {
+    let back = "2026-01-01T11:50:00.5Z";
+    let table = every("10s");
+    // The grid begins after the new time, so it would be silent for ten minutes.
+    let mark =
+        DueTimeCursor { anchor: at("2026-01-01T12:00:00Z"), through: at("2026-01-01T12:00:20Z") };
+    let verdict = table.decide_due(mark, at(back), false);
+    assert_eq!(verdict.clock_set_back_from, Some(at("2026-01-01T12:00:20Z")));
+    assert!(verdict.starts.is_empty() && verdict.skips.is_empty(), "{verdict:?}");
+    let due = at("2026-01-01T11:50:10.5Z");
+    assert_eq!(table.next_due(verdict.cursor), Some((due, due)));
+
+    // These due times have jobs, so the interval gets others.
+    let mark = DueTimeCursor { anchor: at("2026-01-01T11:00:00.5Z"), ..mark };
+    let verdict = table.decide_due(mark, at(back), false);
+    let (due, _) = table.next_due(verdict.cursor).unwrap();
+    let old = table.rule.next_after(mark.anchor, at(back)).unwrap();
+    assert!(due != old && due <= at("2026-01-01T11:50:11Z"), "{due} {old}");
+
+    // The times of a cron expression are the same ones again; the caller knows which have a job.
+    let table = cron("* * * * *", "UTC");
+    let verdict = table.decide_due(mark, at(back), false);
+    let due = at("2026-01-01T11:51:00Z");
+    assert_eq!(table.next_due(verdict.cursor), Some((due, due)));
 }
 
 #[test]

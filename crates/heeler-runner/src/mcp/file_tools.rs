@@ -132,10 +132,13 @@ impl FileSender {
         path: String,
         name: Option<String>,
     ) -> Result<(Utf8PathBuf, String, u64), FileSendError> {
-        // The count is raised before the copy, because calls may overlap.
-        if self.started_count.fetch_add(1, Ordering::Relaxed) >= FILES_MAX {
-            return Err(FileSendError::TooMany);
-        }
+        // The count is raised before the copy, because calls may overlap. A refused call does not
+        // raise it: a copy that fails makes room for another.
+        let raised =
+            self.started_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < FILES_MAX).then_some(count + 1)
+            });
+        raised.map_err(|_| FileSendError::TooMany)?;
         let (root, folder) = (self.root.clone(), self.folder.clone());
         let secrets = self.secrets.clone();
         // The run has one thread, which must not block on the disk for the duration of a large
@@ -451,6 +454,8 @@ mod tests {
         received.recv().await.unwrap();
         let full = "this run has sent 100 files, which is the limit";
         assert_eq!(sender.call(input("a")).await.unwrap_err(), full);
+        // A refused call takes no place from a later one.
+        assert_eq!(sender.started_count.load(Ordering::Relaxed), FILES_MAX);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Finds and ends every process of a run.
 //!
-//! A process belongs to the run by its cgroup, by descent or by its marker. It is identified by PID
+//! A process belongs to the run by its cgroup, by descent, by its marker or because it inherited the
+//! lock of the run's session. It is identified by PID
 //! and start time together and signalled through a handle checked against both, so that a reused
 //! PID is never hit. Processes are first stopped, so that they fork no more during the search, then
 //! killed. Start at [`RunProcessScanner`].
@@ -9,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
@@ -47,6 +49,8 @@ pub(crate) struct RunProcessScanner {
     children: Option<Arc<ChildExitRegistry>>,
     /// Processes started earlier do not belong to the run.
     started_after: u64,
+    /// Lock whose holders belong to the run.
+    lock: Option<Utf8PathBuf>,
 }
 
 /// Runs with live processes that carry their marker, found by as many scans as ending a tree takes.
@@ -90,12 +94,18 @@ impl RunProcessScanner {
             cgroup,
             children: Some(Arc::clone(children)),
             started_after: since,
+            lock: None,
         }
     }
 
     /// Scanner for a run with a dead runner.
     pub(crate) fn for_dead_run(run: RunId, cgroup: Option<RunCgroup>) -> RunProcessScanner {
-        RunProcessScanner { run, cgroup, children: None, started_after: 0 }
+        RunProcessScanner { run, cgroup, children: None, started_after: 0, lock: None }
+    }
+
+    /// Adds the processes that hold a lock which the run's runner took and passed to its agent.
+    pub(crate) fn with_lock_holders(self, lock: Utf8PathBuf) -> RunProcessScanner {
+        RunProcessScanner { lock: Some(lock), ..self }
     }
 
     /// Returns true if a process belongs to the run, or may: a process that is gone cannot be
@@ -187,11 +197,13 @@ impl RunProcessScanner {
             all_pids().filter_map(|pid| Some((pid, ProcessStat::read(pid)?))).collect();
         let in_group: HashSet<Pid> =
             self.cgroup.iter().flat_map(|cgroup| cgroup.processes()).collect();
+        let holders: HashSet<Pid> = self.lock.iter().flat_map(|lock| lock_holders(lock)).collect();
         let is_root = |stat: &ProcessStat| {
             // Only a runner that claimed the tree has no children other than the agent's.
             let pid = stat.process.pid;
             (stat.parent == Some(us) && self.children.is_some())
                 || in_group.contains(&pid)
+                || holders.contains(&pid)
                 || (stat.process.start >= self.started_after && has_marker(pid, self.run))
         };
         let roots = all.values().filter(|stat| stat.process.pid != us && is_root(stat));
@@ -288,6 +300,11 @@ fn signal(process: ProcessIdentity, signal: Signal) -> Result<Option<ProcessHand
     }
     handle.signal(signal)?;
     Ok(Some(handle))
+}
+
+fn lock_holders(lock: &Utf8Path) -> impl Iterator<Item = Pid> {
+    let holders = heeler_process::flock_descriptor_holders(lock).into_iter();
+    holders.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
 }
 
 fn all_pids() -> impl Iterator<Item = Pid> {

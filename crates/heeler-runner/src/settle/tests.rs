@@ -533,6 +533,42 @@ fn what_the_dead_run_left_running_is_ended_and_its_session_is_free() {
     assert!(!orphan.wait().unwrap().success());
 }
 
+/// An agent that its runner had just started when it was killed has no marker yet, and one may clear
+/// its environment. It still has the lock that the runner gave it.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
+fn an_unmarked_agent_that_has_the_lock_of_the_session_is_ended_before_the_run_is_settled() {
+    use std::process::{Command, Stdio};
+    let dead = DeadRunFixture::new();
+    let locks = dead.folder.spec.home.join("locks");
+    std::fs::create_dir_all(&locks).unwrap();
+    let path = locks.join(dead.started.session.as_str());
+    let command = format!("runner {}", dead.folder.spec.job);
+    let holder = LockHolder { pid: dead.started.pid, command, since: now() };
+    let lock = LockFile::acquire(&path, &holder, Duration::ZERO).unwrap();
+    rustix::io::fcntl_setfd(lock.fd(), rustix::io::FdFlags::empty()).unwrap();
+    let mut orphan = Command::new("sh")
+        .args(["-c", "trap '' TERM; echo locked; exec sleep 1000"])
+        .env_clear()
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Read::read_exact(orphan.stdout.as_mut().unwrap(), &mut [0; 7]).unwrap();
+    // As the kernel closes the runner's descriptor, but not that of its agent.
+    drop(lock);
+    assert!(LockFile::probe(&path).unwrap().is_some());
+    // A process that only reads the file is not the run's.
+    let mut reader = Command::new("sleep");
+    let mut reader = reader.arg("1000").stdin(std::fs::File::open(&path).unwrap()).spawn().unwrap();
+    let result = dead.settle();
+    assert_eq!(result.settled.unwrap().processes_ended, 1);
+    assert!(!orphan.wait().unwrap().success());
+    assert!(LockFile::probe(&path).unwrap().is_none());
+    assert!(reader.try_wait().unwrap().is_none());
+    reader.kill().unwrap();
+    reader.wait().unwrap();
+}
+
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test starts what a runner has started")]
 fn what_a_run_left_running_ends_also_where_its_folder_cannot_be_used() {

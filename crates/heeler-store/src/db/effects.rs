@@ -1,6 +1,7 @@
 //! Effects: actions that follow from committed changes. Each is performed at least once.
 
-use heeler_model::{JobId, iso_millis};
+use heeler_model::hook::JOB_END_EFFECT_KIND;
+use heeler_model::{Job, JobId, iso_millis};
 use jiff::Timestamp;
 use rusqlite::{Connection, Row, params};
 
@@ -52,6 +53,23 @@ pub struct EffectRecord {
     pub attempts: i64,
     /// Error of the last attempt.
     pub last_error: Option<String>,
+}
+
+impl EffectRecord {
+    /// Creates the effect of a job's end that is recorded without a config: the next daemon selects
+    /// the hooks.
+    pub fn job_end(job: &Job, now: Timestamp) -> EffectRecord {
+        let at = job.head.finished_at.unwrap_or(now).as_millisecond();
+        EffectRecord {
+            id: format!("{}.{at}.end", job.head.id),
+            kind: JOB_END_EFFECT_KIND.to_owned(),
+            key: job.head.id.to_string(),
+            payload: "{}".to_owned(),
+            created_at: now,
+            attempts: 0,
+            last_error: None,
+        }
+    }
 }
 
 impl StateDatabase {

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::finding::{Finding, RepairAction};
 use super::rebuild::LOCK_WAIT;
 use super::{files, transcripts};
+use crate::db::effects::EffectRecord;
 use crate::db::{DatabaseError, queue, spending};
 use crate::layout::StateDir;
 use crate::staging::finish_rebuild;
@@ -159,6 +160,7 @@ pub fn interrupt(
     job.apply(JobTransition::Fail { why: INTERRUPTED.to_owned(), at: now });
     job.interrupted = true;
     tx.update_job(&job)?;
+    tx.add_effect(&EffectRecord::job_end(&job, now))?;
     if let Some(mut agent) = tx.agent(&job.head.agent)?
         // The agent may already work on another job.
         && agent.current_job.as_ref() == Some(id)

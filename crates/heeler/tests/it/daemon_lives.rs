@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus, StopMode};
 use heeler_model::run::{
     ErrorClass, PROTOCOL, PROTOCOL_MIN, RunEnd, RunResult, RunSpec, RunStartRecord, file,
 };
+use heeler_model::timetable::SkipReason;
 use heeler_model::{ExitReason, Job, JobId, JobRequest, JobStatus, RunId};
 use heeler_server::DaemonClient;
 use heeler_store::{StateDir, StoreReader};
@@ -140,6 +142,41 @@ fn a_stopped_runner_is_killed_and_its_job_ends_or_goes_on_as_its_agent_says() {
     assert_eq!((job.head.status, job.restart_count), (JobStatus::Completed, 1), "{job:#?}");
     let ends: Vec<RunEnd> = herd.results(&keeper).iter().map(|result| result.end).collect();
     assert_eq!(ends, [RunEnd::Interrupted, RunEnd::Finished]);
+    life.kill();
+}
+
+/// As a machine that is suspended. Nothing tells the daemon, and its wall clock goes on.
+#[test]
+fn due_times_while_the_daemon_was_stopped_are_missed() {
+    let agent = |name: &str, missed: &str| {
+        format!(
+            "\n  - {{name: {name}, runtime: scripted, script: [{{say: Tick.}}],
+     schedules: {{s: {{interval: 1s, missed: {missed}, overlap: queue}}}}}}"
+        )
+    };
+    let config = [agent("skips", "skip"), agent("once", "run_once"), agent("all", "run_all")];
+    let herd = Herd::of(&format!("agents:{}\n", config.concat()));
+    let (mut life, _client) = herd.begin(&[]);
+    wait_for("the first jobs", || (herd.jobs().len() >= 3).then_some(()));
+    let daemon = Pid::from_child(&life.child);
+    assert!(signal_if(daemon, Signal::STOP, || true));
+    // Nothing happens meanwhile that could be waited for.
+    let stopped_at = Timestamp::now();
+    std::thread::sleep(Duration::from_secs(9));
+    assert!(signal_if(daemon, Signal::CONT, || true));
+    let is_missed = |row: &heeler_store::SkipRecord| row.skip.reason != SkipReason::Overlap;
+    let missed = |agent: &str| {
+        let skips = herd.reader().skips(agent, "s", None, usize::MAX).unwrap();
+        let skips = skips.into_iter().filter(|row| is_missed(row)).map(|row| row.skip);
+        // A busy machine may have delayed the daemon before.
+        skips.filter(|skip| skip.last >= stopped_at).collect::<Vec<_>>()
+    };
+    for (agent, reason) in [("skips", SkipReason::Missed), ("once", SkipReason::MadeUp)] {
+        let skips = wait_for("the skips", || Some(missed(agent)).filter(|it| !it.is_empty()));
+        assert!(skips.iter().all(|skip| skip.reason == reason), "{agent}: {skips:?}");
+        assert!(skips.iter().map(|skip| skip.count).sum::<u64>() >= 3, "{agent}: {skips:?}");
+    }
+    assert_eq!(missed("all"), []);
     life.kill();
 }
 

@@ -261,6 +261,21 @@ fn a_command_whose_runner_died_is_run_again_after_nothing_of_it_is_left() {
 }
 
 #[test]
+fn a_command_that_somebody_killed_is_run_again() {
+    let command = "if [ -e first ]; then echo $HEELER_EVENT > second; exit 0; fi
+        echo $HEELER_EVENT > first; kill -9 $$";
+    let hooked = Hooked::new(command, "20s");
+    let (worker, told) = hooked.work();
+    let outcome = told.recv_timeout(WAIT_MAX).unwrap();
+    let HookOutcome::Postponed { error, .. } = &outcome else { panic!("{outcome:?}") };
+    assert!(error.contains("SIGKILL"), "{error}");
+    hooked.record(outcome);
+    assert_eq!(hooked.end(&told).1, None);
+    assert_eq!(hooked.wait_for("first"), hooked.wait_for("second"), "the same event");
+    worker.stop();
+}
+
+#[test]
 fn a_folder_that_a_daemon_died_in_the_making_of_is_no_run() {
     let hooked = Hooked::new("echo $HEELER_EVENT > done", "20s");
     let reader = StoreReader::open(&hooked.fleet.dir).unwrap();
