@@ -79,6 +79,12 @@ pub enum DatabaseError {
         /// The version that the change was based on.
         version: i64,
     },
+    /// Files of the open database were deleted or replaced.
+    #[error(
+        "{path} was deleted or replaced while it was in use, and cannot be written back: {reason}; \
+         remove the cause and leave the process running: it tries again, and only it has the content"
+    )]
+    FilesLost { path: Utf8PathBuf, reason: String },
     #[error("there is no {what} {id}")]
     Missing { what: &'static str, id: String },
     #[error("there already is a {what} {id}")]
@@ -94,6 +100,9 @@ impl DatabaseError {
     /// Returns true if the disk, the file or another process caused the failure, not the request
     /// itself.
     pub fn is_storage_failure(&self) -> bool {
+        if matches!(self, DatabaseError::FilesLost { .. }) {
+            return true;
+        }
         let DatabaseError::Sqlite { source, .. } = self else { return false };
         // These codes mean that the same statement would fail again on a healthy disk.
         match source.sqlite_error_code() {
@@ -231,6 +240,14 @@ impl StateDatabase {
         Ok(StateDatabase { conn })
     }
 
+    /// Opens for writing like [`StateDatabase::open_read_write`], but creates nothing.
+    pub(crate) fn open_existing(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        match path.exists() {
+            true => StateDatabase::open_read_write(path),
+            false => Err(DatabaseOpenError::Missing { path: path.to_owned() }),
+        }
+    }
+
     /// Opens for reading, ignoring the schema version; used to copy a database.
     pub(crate) fn read_any(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         // Checked here, because SQLite reports a missing file only as "cannot open".
@@ -258,6 +275,13 @@ impl StateDatabase {
             version = migrate::apply_next(&conn, migrate::MIGRATIONS, version, now)?;
         }
         Ok(StateDatabase { conn })
+    }
+
+    /// Lets the close of this connection neither checkpoint nor delete side files: they may belong
+    /// to another database by then.
+    pub(crate) fn abandon_files(&self) -> Result<(), DatabaseError> {
+        let is_set = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        is_set.map(drop).attempt("keep the side files")
     }
 
     /// Turns the write-ahead log off, so that the database is one complete file.

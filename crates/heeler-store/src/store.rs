@@ -11,12 +11,13 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
+use crate::database_files::DatabaseFiles;
 use crate::db::migrate::{self, SchemaMigration};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::staging::StagingError;
 use crate::staging::database_placement::finish_rebuild;
-use crate::store_writer::{StoreWriteError, StoreWriter};
+use crate::store_writer::{OpenDatabase, StoreWriteError, StoreWriter};
 use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
 use heeler_transcript::{LockError, LockFile, LockHolder};
@@ -94,8 +95,10 @@ impl Store {
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
+        let files = DatabaseFiles::of_database(&dir.database());
+        let open = OpenDatabase { db, files };
         let writer =
-            StoreWriter::start(dir.clone(), lock, db, epoch).map_err(StoreOpenError::Thread)?;
+            StoreWriter::start(dir.clone(), lock, open, epoch).map_err(StoreOpenError::Thread)?;
         let store = Store { writer, publishing: Mutex::default() };
 
         // Views are a convenience. An unreadable one must not keep the fleet from starting.
@@ -120,6 +123,20 @@ impl Store {
     /// touched.
     pub fn is_directory_intact(&self) -> bool {
         self.writer.is_directory_intact()
+    }
+
+    /// Writes the database back if its files were deleted or replaced since they were opened: only
+    /// the open connection has their content. A change does the same before it is acknowledged.
+    pub fn check_database(&self) -> Result<(), StoreWriteError<DatabaseError>> {
+        match self.writer.is_database_intact() {
+            true => Ok(()),
+            false => self.write(|_| Ok(())),
+        }
+    }
+
+    /// Returns the reason that lost files of the database could not be written back yet.
+    pub fn database_fault(&self) -> Option<String> {
+        self.writer.database_fault()
     }
 
     /// Runs a change on the writer's thread and returns its result once it is committed.

@@ -28,8 +28,10 @@ impl Dispatcher {
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
         let failed = self.deferred.failed_commit.as_ref().and_then(|failed| failed.why.clone());
+        // A failed commit tells the same reason.
+        let lost = self.store.database_fault().filter(|_| failed.is_none());
         let mut faults: Vec<String> =
-            self.deferred.faults.values().cloned().chain(failed).collect();
+            self.deferred.faults.values().cloned().chain(failed).chain(lost).collect();
         faults.sort();
         DaemonStatus {
             pid: std::process::id(),

@@ -323,7 +323,7 @@ impl OpenDaemon {
             silence_max: args.silence_max(),
         };
         // From here on this process holds the state lock.
-        let daemon = Daemon::open(settings).map_err(to_start_failure)?;
+        let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
         // Only the holder of the lock may rotate the log file.
         if let Some(limits) = logs {
             logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
@@ -363,8 +363,11 @@ impl OpenDaemon {
         });
         // The socket must accept connections before the file names it to clients.
         let serving = SocketServer::start(listener, web, app, connections)?;
-        write_daemon_file(&file, &dir)
-            .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+        // Commands find the daemon without the file, which is for people and scripts.
+        if let Err(error) = write_daemon_file(&file, &dir) {
+            tracing::warn!("{}; it is tried again", error_chain(&error));
+        }
+        daemon.keep_files(&file)?;
         Ok(OpenDaemon { daemon, file, serving })
     }
 
