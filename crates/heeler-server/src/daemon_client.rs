@@ -150,6 +150,11 @@ impl DaemonClient {
         })
     }
 
+    /// Returns the path of the daemon's socket.
+    pub fn socket(&self) -> &Utf8Path {
+        &self.socket
+    }
+
     /// Returns the daemon's description of itself.
     pub fn daemon_info(&self) -> &DaemonInfo {
         &self.hello

@@ -64,11 +64,12 @@ pub(crate) enum DaemonReadiness {
 
 /// Connects to the fleet's daemon; returns `None` if there is none.
 pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonClient>> {
-    // A daemon that is still starting has no file yet, and counts as none.
-    let Some(file) = read_daemon_file(context)? else { return Ok(None) };
+    if !context.state_dir.is_dir() {
+        return Ok(None);
+    }
     // In an agent or a hook, this process acts for it.
     let capability = context.env.get(CAPABILITY_VARIABLE).map(String::as_str);
-    match connect_to_daemon(&context.dir()?, &context.env, &file, capability) {
+    match connect_to_daemon(&context.dir()?, &context.env, capability) {
         Ok(client) => Ok(client),
         // No command was sent yet, so the daemon has ended or is ending.
         Err(
@@ -80,13 +81,13 @@ pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonCl
     }
 }
 
-/// Reads the daemon file, which may describe a daemon that has died since.
+/// Reads the daemon file, which may describe a daemon that has died since. One that cannot be read
+/// is no better than none.
 pub(crate) fn read_daemon_file(context: &CommandContext) -> CommandResult<Option<DaemonFile>> {
     if !context.state_dir.is_dir() {
         return Ok(None);
     }
-    DaemonFile::read(&context.dir()?)
-        .map_err(|error| CommandFailure::new(FailureCode::Failed, error))
+    Ok(DaemonFile::read(&context.dir()?).ok().flatten())
 }
 
 /// Returns true if a permanent daemon runs.
