@@ -12,12 +12,16 @@ use heeler_transcript::temp_name;
 use jiff::Timestamp;
 
 use crate::backup;
-use crate::db::{DatabaseError, StateDatabase};
+use crate::db::{DatabaseError, StateDatabase, meta};
 use crate::layout::StateDir;
 use crate::staging::database_placement::replace_database;
 
 /// Suffixes of the files that an open database consists of.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+/// Meaning of a write-ahead log that is gone.
+pub(crate) const LOG_LOST: &str =
+    "a daemon was killed, and the last acknowledged changes were in this log";
 
 /// Device and inode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,17 @@ impl DatabaseFiles {
     }
 }
 
+/// Returns true if a daemon was killed and its write-ahead log, which a clean end removes, is gone:
+/// the last acknowledged changes were in it. Must be called while no process has the database open
+/// for writing.
+pub(crate) fn is_log_lost(dir: &StateDir) -> bool {
+    // A daemon that ends removes its file, and so does the next writer.
+    let was_killed = dir.daemon_file().symlink_metadata().is_ok();
+    // A reader creates an empty log where there is none.
+    let log_bytes = part(&dir.database(), SUFFIXES[1]).metadata().map_or(0, |log| log.len());
+    was_killed && dir.database().exists() && log_bytes == 0
+}
+
 fn part(path: &Utf8Path, suffix: &str) -> Utf8PathBuf {
     Utf8PathBuf::from(format!("{path}{suffix}"))
 }
@@ -94,6 +109,8 @@ pub(crate) fn write_back(
     })?;
     let files = DatabaseFiles::of_database(&path);
     let opened = StateDatabase::open_existing(&path).map_err(|error| lost(error_chain(&error)))?;
+    // A first entry in the new log: an empty one would count as lost after a kill.
+    meta::set(&opened.conn, "epoch", &opened.epoch()?.to_string())?;
     // Its side files have the names that those of the new database have now.
     open.abandon_files()?;
     tracing::error!(

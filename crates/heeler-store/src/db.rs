@@ -47,6 +47,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of prepared statements that a connection caches: more than there are.
 pub(crate) const STATEMENTS_MAX: usize = 256;
 
+/// Longest path of a database: SQLite has room for 512 bytes, with `-journal` at the end.
+const PATH_BYTES_MAX: usize = 512 - "-journal".len();
+
+/// Memory for pages of the one connection that writes.
+// A limit makes the memory of a daemon independent of the number of its jobs: the cache fills with
+// their rows.
+const WRITER_CACHE_KIB: i64 = 2048;
+
+/// Memory for pages of a connection that reads. A daemon keeps several of them open.
+const READER_CACHE_KIB: i64 = 1024;
+
 /// Reason given for a column that is NULL where text is required.
 const TEXT_MISSING: &str = "a required text is missing";
 
@@ -197,6 +208,12 @@ pub enum DatabaseOpenError {
          copy the state directory to a writable place and use that"
     )]
     ReadOnlyWithLog { path: Utf8PathBuf },
+    /// SQLite has a limit of its own for paths.
+    #[error(
+        "cannot open {path}: its path has {} bytes, and SQLite opens at most {PATH_BYTES_MAX}; name a \
+         state directory with a shorter path (--state-dir or HEELER_STATE_DIR)", path.as_str().len()
+    )]
+    PathTooLong { path: Utf8PathBuf },
     #[error("cannot make {path}")]
     Create {
         path: Utf8PathBuf,
@@ -227,6 +244,7 @@ impl StateDatabase {
 
     /// Opens for writing and creates a missing file. The caller migrates it.
     pub(crate) fn open_read_write(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        check_length(path)?;
         create_private(path)?;
         // A link could lead to a database of another fleet, so SQLite must not follow it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -236,7 +254,9 @@ impl StateDatabase {
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
                        PRAGMA foreign_keys = ON; PRAGMA wal_autocheckpoint = 1000; \
                        PRAGMA journal_size_limit = 4194304";
-        run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
+        run_pragmas(&conn, pragmas)
+            .and_then(|()| limit_cache(&conn, WRITER_CACHE_KIB))
+            .map_err(|source| sqlite(path, source))?;
         Ok(StateDatabase { conn })
     }
 
@@ -328,6 +348,19 @@ fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Limits the memory for pages of a connection.
+fn limit_cache(conn: &Connection, kib: i64) -> rusqlite::Result<()> {
+    // A negative number is a size in KiB, a positive one a number of pages.
+    conn.pragma_update(None, "cache_size", -kib)
+}
+
+fn check_length(path: &Utf8Path) -> Result<(), DatabaseOpenError> {
+    match path.as_str().len() <= PATH_BYTES_MAX {
+        true => Ok(()),
+        false => Err(DatabaseOpenError::PathTooLong { path: path.to_owned() }),
+    }
+}
+
 fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
@@ -336,6 +369,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
         let conn = connect(path, uri, flags)?;
         // SQLite reads the file only with the first query.
         run_pragmas(&conn, "PRAGMA query_only = ON")
+            .and_then(|()| limit_cache(&conn, READER_CACHE_KIB))
             .and_then(|()| migrate::version(&conn))
             .map_err(|source| sqlite(path, source))?;
         Ok(conn)

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::database_files::DatabaseFiles;
+use crate::daemon_file::remove_stale_file;
+use crate::database_files::{DatabaseFiles, LOG_LOST, is_log_lost};
 use crate::db::migrate::{self, SchemaMigration};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
@@ -88,15 +89,21 @@ impl Store {
         refuse_while_restoring(dir)?;
         // Before the database is opened: the rebuild replaces the file.
         finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
+        if is_log_lost(dir) {
+            tracing::warn!("{} is gone: {LOG_LOST}", format!("{}-wal", dir.database()));
+        }
         // No other writer is alive under the lock, so temporary files are leftovers.
         let removed = views::remove_temp_files(dir, now);
+        // Before the database is opened: a file that replaces it meanwhile is noticed.
+        let files = DatabaseFiles::of_database(&dir.database());
         let db = StateDatabase::open_read_write(&dir.database())?;
         // A newer schema is refused before anything is written to it.
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
-        let files = DatabaseFiles::of_database(&dir.database());
         let open = OpenDatabase { db, files };
+        // Its log has been read, so the next loss of a log is another one.
+        remove_stale_file(dir);
         let writer =
             StoreWriter::start(dir.clone(), lock, open, epoch).map_err(StoreOpenError::Thread)?;
         let store = Store { writer, publishing: Mutex::default() };

@@ -274,8 +274,11 @@ impl WriterThread {
                 command.answer(&outcome);
             }
         }
-        // The last chance: afterwards no process has the content of lost files.
-        if let Err(error) = self.write_back_if_lost() {
+        // The last chance: afterwards no process has the content of lost files. In a directory that
+        // was moved, they are still there.
+        if self.lock.is_intact()
+            && let Err(error) = self.write_back_if_lost()
+        {
             tracing::error!(%error, "the last changes are lost");
         }
     }
@@ -312,8 +315,7 @@ impl WriterThread {
         };
         // Another process may be the writer of a new directory at this path.
         if !self.lock.is_intact() {
-            let reason = DIRECTORY_LOST.to_owned();
-            return Err(DatabaseError::FilesLost { path: self.dir.database(), reason });
+            return Err(cannot_open("write to the database", DIRECTORY_LOST.to_owned()));
         }
         let (db, files) = database_files::write_back(&self.dir, &open.db)?;
         self.db = Some(OpenDatabase { db, files });
@@ -413,12 +415,14 @@ fn run_one(
 
 const DIRECTORY_LOST: &str = "the state directory was removed, moved or replaced";
 
+fn cannot_open(attempt: &'static str, why: String) -> DatabaseError {
+    let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
+    DatabaseError::Sqlite { attempt, source }
+}
+
 fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<OpenDatabase, DatabaseError> {
-    let cannot = |why: String| {
-        let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
-        let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
-        DatabaseError::Sqlite { attempt: "reopen the database", source }
-    };
+    let cannot = |why: String| cannot_open("reopen the database", why);
     // Another process may be the writer of a new directory at this path.
     if !lock.is_intact() {
         return Err(cannot(DIRECTORY_LOST.to_owned()));
