@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::context::CommandContext;
 use crate::daemon_address::connect_to_daemon;
@@ -184,6 +185,9 @@ fn request_as(
     if starts_a_run(command) && !context.env.contains_key("HEELER_RUN") {
         replace_outdated(context)?;
     }
+    // A daemon that dies before it replies may have started the job.
+    let own_name = (name.is_none() && starts_a_run(command)).then(|| Uuid::new_v4().to_string());
+    let name = name.or(own_name.as_deref());
     // A run may need a git clone first, which can take long.
     let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;

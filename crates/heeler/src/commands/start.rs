@@ -290,6 +290,8 @@ impl OpenDaemon {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
+        // A reader cannot open a database of an older release, and the daemon upgrades it anyway.
+        context.migrate_database()?;
         // Adopts a herdctl state directory.
         let reader = context.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
