@@ -19,6 +19,9 @@ use crate::staging::database_placement::replace_database;
 /// Suffixes of the files that an open database consists of.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
+/// Key of a counter that is written only to have an entry in the log.
+const LOG_BEGUN: &str = "log_begun";
+
 /// Meaning of a write-ahead log that is gone.
 pub(crate) const LOG_LOST: &str =
     "a daemon was killed, and the last acknowledged changes were in this log";
@@ -55,11 +58,32 @@ impl DatabaseFiles {
         DatabaseFiles { path: path.to_owned(), known }
     }
 
-    /// Adds the side files, which exist while a transaction is open.
-    pub(crate) fn add_side_files(&mut self) {
-        for (known, suffix) in self.known.iter_mut().zip(SUFFIXES) {
-            *known = known.or_else(|| FileIdentity::at(&part(&self.path, suffix)));
+    /// Identifies the side files too, once. Without an entry in the log, `db` writes one.
+    ///
+    /// A reader creates an empty log in the place of a deleted one. So only a log with an entry
+    /// counts as that of `db`: no other connection writes. Returns false if `db` has another one.
+    pub(crate) fn identify_side_files(
+        &mut self,
+        db: &StateDatabase,
+    ) -> Result<bool, DatabaseError> {
+        if self.add_side_files() {
+            return Ok(true);
         }
+        // Another value than before: SQLite writes nothing for a row that stays the same.
+        let count = db.meta(LOG_BEGUN)?.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        meta::set(&db.conn, LOG_BEGUN, &count.wrapping_add(1).to_string())?;
+        Ok(self.add_side_files())
+    }
+
+    fn add_side_files(&mut self) -> bool {
+        let [database, log, memory] = &mut self.known;
+        let at = |suffix| FileIdentity::at(&part(&self.path, suffix));
+        *database = database.or_else(|| at(SUFFIXES[0]));
+        let log_path = part(&self.path, SUFFIXES[1]);
+        let has_entry = log_path.metadata().is_ok_and(|found| found.len() > 0);
+        *log = log.or_else(|| at(SUFFIXES[1]).filter(|_| has_entry));
+        *memory = memory.or_else(|| at(SUFFIXES[2]));
+        log.is_some()
     }
 
     /// Returns true if no file was deleted or replaced.
@@ -107,10 +131,11 @@ pub(crate) fn write_back(
         drop(std::fs::remove_file(&draft));
         lost(reason)
     })?;
-    let files = DatabaseFiles::of_database(&path);
+    let mut files = DatabaseFiles::of_database(&path);
     let opened = StateDatabase::open_existing(&path).map_err(|error| lost(error_chain(&error)))?;
-    // A first entry in the new log: an empty one would count as lost after a kill.
-    meta::set(&opened.conn, "epoch", &opened.epoch()?.to_string())?;
+    if !files.identify_side_files(&opened)? {
+        return Err(lost("it was deleted again".to_owned()));
+    }
     // Its side files have the names that those of the new database have now.
     open.abandon_files()?;
     tracing::error!(

@@ -310,9 +310,10 @@ impl WriterThread {
 
     /// Writes the database back if its files were deleted or replaced.
     fn write_back_if_lost(&mut self) -> Result<(), DatabaseError> {
-        let Some(open) = self.db.as_ref().filter(|open| !open.files.is_intact()) else {
+        let Some(open) = &mut self.db else { return Ok(()) };
+        if open.files.is_intact() && open.files.identify_side_files(&open.db)? {
             return Ok(());
-        };
+        }
         // Another process may be the writer of a new directory at this path.
         if !self.lock.is_intact() {
             return Err(cannot_open("write to the database", DIRECTORY_LOST.to_owned()));
@@ -367,18 +368,16 @@ impl WriterThread {
     /// Begins a transaction; reopens the database if a failure closed it.
     fn begin(&mut self) -> Result<(), BatchCommitOutcome> {
         let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
+        if self.db.is_none() {
+            self.db = Some(reopen(&self.dir.database(), &self.lock).map_err(not_saved)?);
+        }
         self.write_back_if_lost().map_err(not_saved)?;
-        let open = match self.db.take() {
-            Some(open) => open,
-            None => reopen(&self.dir.database(), &self.lock).map_err(not_saved)?,
-        };
-        let OpenDatabase { db, files } = self.db.insert(open);
+        let OpenDatabase { db, files } = self.db.as_ref().expect("it was reopened");
         // The write lock is taken at once. A later upgrade could fail after commands have run.
         let begun = db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction");
         begun.map_err(not_saved)?;
         // Read within the transaction, so a restore cannot raise the epoch between check and commit.
         let found = db.epoch().map_err(not_saved)?;
-        files.add_side_files();
         self.health.set_files(files);
         match found == self.epoch.load(Ordering::SeqCst) {
             true => Ok(()),

@@ -1,7 +1,7 @@
 //! Tests of a database whose files are deleted or replaced while it is open.
 
 use super::*;
-use crate::database_files::write_back;
+use crate::database_files::{DatabaseFiles, write_back};
 use crate::db::StateDatabase;
 use crate::{JobFilter, StoreWriteError};
 use heeler_transcript::fault;
@@ -53,6 +53,26 @@ fn an_acknowledged_change_is_in_the_file_that_has_the_name() {
     drop(store);
     assert_eq!(place.count(), 5);
     assert_eq!(place.reader().integrity_faults().unwrap(), [""; 0]);
+}
+
+#[test]
+fn a_log_that_a_reader_created_is_not_that_of_the_writer() {
+    let place = place();
+    drop(place.store());
+    let mut files = DatabaseFiles::of_database(&place.dir.database());
+    let open = StateDatabase::open_existing(&place.dir.database()).unwrap();
+    assert_eq!(open.epoch().unwrap(), 1);
+    place.remove(&["heeler.db-wal"]);
+    place.write("heeler.db-wal", "");
+    assert!(!files.identify_side_files(&open).unwrap(), "its entry is in the deleted log");
+    drop(open);
+    for number in 0..2 {
+        let store = place.store();
+        place.remove(&["heeler.db-wal"]);
+        place.write("heeler.db-wal", "");
+        insert_jobs(&store, vec![pending(number)]);
+        assert_eq!(place.count(), i64::try_from(number).unwrap() + 1);
+    }
 }
 
 #[test]
