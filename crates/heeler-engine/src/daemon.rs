@@ -149,15 +149,8 @@ impl Daemon {
             snapshot: outlook.clone(),
             deferred: DeferredWork::default(),
         };
-        Ok(Daemon {
-            dispatcher,
-            handle,
-            snapshot: outlook,
-            store,
-            publisher,
-            watchdog: pulse,
-            file_keeper: None,
-        })
+        let (snapshot, watchdog, file_keeper) = (outlook, pulse, None);
+        Ok(Daemon { dispatcher, handle, snapshot, store, publisher, watchdog, file_keeper })
     }
 
     /// Keeps the database and `daemon.json`, which has this content, in place while the daemon runs.
