@@ -199,7 +199,7 @@ pub fn connect_to_socket(
     match connected {
         Ok(stream) if is_runner(&stream, folder) => Ok(UnixStream::from(stream)),
         Ok(_) => Err(ControlError::Imposter { socket, folder: folder.to_owned() }),
-        Err(error @ Errno::AGAIN) => {
+        Err(error) if tells_nothing(error) => {
             Err(ControlError::Io { attempt: "reach", socket, source: error.into() })
         }
         Err(error) => Err(ControlError::Gone { socket, source: error.into() }),
@@ -211,6 +211,13 @@ fn is_runner(stream: &OwnedFd, folder: &Utf8Path) -> bool {
     // Tests run runners in their own process, and this process does not deceive itself.
     SocketPeerProcess::of(stream)
         .is_ok_and(|peer| peer.pid == std::process::id() || peer.is_runner_of(folder))
+}
+
+/// Returns true if the failure of an attempt to connect says nothing about the process at the other
+/// end: it hangs, or this process or the system has run out of something.
+fn tells_nothing(error: Errno) -> bool {
+    use Errno as E;
+    matches!(error, E::AGAIN | E::INTR | E::MFILE | E::NFILE | E::NOMEM | E::NOBUFS)
 }
 
 /// Returns the line of a request.
@@ -419,6 +426,18 @@ mod tests {
         let path = folder.join("started.json");
         mknodat(CWD, path.as_std_path(), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         assert!(matches!(ControlClient::connect_to_run(folder), Err(ControlError::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_runner_is_not_gone_because_this_process_can_open_nothing_more() {
+        use rustix::process::{Resource, getrlimit, setrlimit};
+        let (_temp, socket, _heard) = runner(&[]);
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(0), ..before })
+            .unwrap();
+        let connected = connect_to_socket(&socket, SocketFlags::CLOEXEC, Duration::from_secs(1));
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert!(matches!(connected, Err(ControlError::Io { .. })), "{connected:?}");
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use heeler_model::{error_chain, iso_millis};
 use heeler_store::{
-    DatabaseError, STARTED_AT, STOPPED_AT, Store, StoreReader, StoreWriteError, ViewPublisher,
+    DaemonFile, DatabaseError, STARTED_AT, STOPPED_AT, StateFileKeeper, Store, StoreReader,
+    StoreWriteError, ViewPublisher,
 };
 use thiserror::Error;
 
@@ -70,6 +71,7 @@ pub struct Daemon {
     store: Arc<Store>,
     publisher: ViewPublisher,
     watchdog: RunnerWatchdog,
+    file_keeper: Option<StateFileKeeper>,
 }
 
 impl Daemon {
@@ -147,7 +149,14 @@ impl Daemon {
             snapshot: outlook.clone(),
             deferred: DeferredWork::default(),
         };
-        Ok(Daemon { dispatcher, handle, snapshot: outlook, store, publisher, watchdog: pulse })
+        let (snapshot, watchdog, file_keeper) = (outlook, pulse, None);
+        Ok(Daemon { dispatcher, handle, snapshot, store, publisher, watchdog, file_keeper })
+    }
+
+    /// Keeps the database and `daemon.json`, which has this content, in place while the daemon runs.
+    pub fn keep_files(&mut self, file: &DaemonFile) -> io::Result<()> {
+        self.file_keeper = Some(StateFileKeeper::start(Arc::clone(&self.store), file.clone())?);
+        Ok(())
     }
 
     /// Returns a handle for sending commands.
@@ -177,10 +186,13 @@ impl Daemon {
     /// `at_end` is called before the lock is released, and not at all if another process already
     /// owns the state directory.
     pub fn run(self, at_end: impl FnOnce()) -> DaemonExit {
-        let Daemon { dispatcher, handle, store, publisher, watchdog: pulse, .. } = self;
+        let Daemon { dispatcher, handle, store, publisher, watchdog: pulse, file_keeper, .. } =
+            self;
         drop(handle);
         let ended = dispatcher.run();
         drop(pulse);
+        // `at_end` removes the daemon's file, which must not be written again.
+        drop(file_keeper);
         if ended != DaemonExit::StateLost {
             at_end();
         }

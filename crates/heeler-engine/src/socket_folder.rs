@@ -35,7 +35,8 @@ pub enum SocketFolderError {
 }
 
 /// Returns the directory for sockets and creates it if needed: in `runtime_dir` (XDG_RUNTIME_DIR)
-/// if that belongs to the user, else in the first of `temp_dirs` with a short enough path.
+/// if that belongs to the user, else in the first of `temp_dirs` that exists and has a short enough
+/// path, else in `/tmp`.
 pub fn ensure_socket_folder(
     runtime_dir: Option<&Utf8Path>,
     temp_dirs: &[&Utf8Path],
@@ -50,9 +51,13 @@ pub fn ensure_socket_folder(
         }
     }
     let name = format!("heeler-{}", rustix::process::geteuid().as_raw());
-    let mut folders = temp_dirs.iter().map(|parent| parent.join(&name));
-    let short = folders.find(|folder| folder.as_str().len() <= FOLDER_BYTES_MAX);
-    create_folder(short.unwrap_or_else(|| Utf8Path::new("/tmp").join(&name)))
+    // A directory that does not exist is passed over like one with a long path: the variable may
+    // come from another machine or another login.
+    let fits = |parent: &&&Utf8Path| {
+        parent.join(&name).as_str().len() <= FOLDER_BYTES_MAX && parent.is_dir()
+    };
+    let parent = temp_dirs.iter().find(fits).copied().unwrap_or(Utf8Path::new("/tmp"));
+    create_folder(parent.join(&name))
 }
 
 /// Returns the directories in which sockets may be, most likely first. Nothing is created.
@@ -147,6 +152,17 @@ mod tests {
             ensure_socket_folder(Some(Utf8Path::new("/nonexistent")), &[&tmp]).unwrap(),
             expected
         );
+    }
+
+    #[test]
+    fn folders_that_do_not_exist_are_passed_over() {
+        let (_temp, tmp) = temp(0o777);
+        let (runtime, missing) = (tmp.join("none"), tmp.join("neither"));
+        let found = ensure_socket_folder(Some(&runtime), &[&missing, &tmp]).unwrap();
+        assert_eq!(found.parent(), Some(&*tmp));
+        assert!(!runtime.exists() && !missing.exists());
+        let found = ensure_socket_folder(Some(&runtime), &[&missing]).unwrap();
+        assert_eq!(found.parent(), Some(Utf8Path::new("/tmp")));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_store::doctor::{DatabaseRebuild, RebuildBeginError};
 use heeler_store::staging::RecordTarget;
-use heeler_store::{StateDirError, UNKNOWN_AGENT, idle_session};
+use heeler_store::{DatabaseOpenError, StateDirError, UNKNOWN_AGENT, idle_session};
 use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -37,6 +37,9 @@ pub enum RebuildError {
     /// Another process is the writer, or is running a restore.
     #[error("cannot rebuild the database while it is in use")]
     Locked(#[source] LockError),
+    /// A newer release wrote the database.
+    #[error("nothing was rebuilt")]
+    Newer(#[source] DatabaseOpenError),
     #[error("the database was not rebuilt")]
     Build(#[source] ImportError),
 }
@@ -46,6 +49,7 @@ impl From<RebuildBeginError> for RebuildError {
         match error {
             RebuildBeginError::Layout(error) => RebuildError::Layout(error),
             RebuildBeginError::Locked(error) => RebuildError::Locked(error),
+            RebuildBeginError::Newer(error) => RebuildError::Newer(error),
             RebuildBeginError::Build(error) => RebuildError::Build(error.into()),
         }
     }

@@ -472,14 +472,20 @@ impl FleetAgentSummary {
 impl DaemonSummary {
     fn of(lock_owner: &StateLockOwner, wanted: &FleetStatusQuery) -> Option<DaemonSummary> {
         // The file proves nothing by itself; the owner of the lock has been compared with it.
-        let file = lock_owner.daemon.as_ref()?;
+        let file = lock_owner.daemon.as_ref();
         let status = wanted.daemon.as_ref();
+        // A daemon that answers knows better than its file, which may be lost.
+        let (pid, since, version, mode) = match (status, file) {
+            (Some(Ok(status)), _) => (status.pid, status.since, &status.version, status.mode),
+            (_, Some(file)) => (file.pid, file.since, &file.version, file.mode),
+            (_, None) => return None,
+        };
         Some(DaemonSummary {
-            pid: file.pid,
-            since: heeler_model::iso_millis(file.since),
-            version: file.version.clone(),
-            mode: file.mode,
-            url: file.url.clone(),
+            pid,
+            since: heeler_model::iso_millis(since),
+            version: version.clone(),
+            mode,
+            url: file.and_then(|file| file.url.clone()),
             stopping: status
                 .is_some_and(|status| status.as_ref().is_ok_and(|status| status.stopping)),
             faults: match status {

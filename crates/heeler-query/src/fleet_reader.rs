@@ -122,7 +122,12 @@ impl FleetReader {
         // An open reader has its statements prepared. Opening one takes longer than most queries.
         let idle = self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let reader = match idle {
-            Some(reader) => reader,
+            // Another file may have replaced the database since: it was written back or rebuilt.
+            Some(reader) if reader.is_current() => reader,
+            Some(_) => {
+                self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                StoreReader::open(&self.dir)?
+            }
             None => StoreReader::open(&self.dir)?,
         };
         Ok(PooledReader { reader: Some(reader), idle: &self.idle_readers })

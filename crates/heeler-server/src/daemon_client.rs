@@ -151,6 +151,11 @@ impl DaemonClient {
         })
     }
 
+    /// Returns the path of the daemon's socket.
+    pub fn socket(&self) -> &Utf8Path {
+        &self.socket
+    }
+
     /// Returns the daemon's description of itself.
     pub fn daemon_info(&self) -> &DaemonInfo {
         &self.hello
@@ -174,8 +179,14 @@ impl DaemonClient {
         patience: Option<Duration>,
     ) -> Result<CommandReply, DaemonClientError> {
         let mut request = self.request(COMMAND_PATH, json(command));
-        if let Some(name) = name.and_then(|name| HeaderValue::from_str(name).ok()) {
-            request.headers_mut().insert(IDEMPOTENCY_KEY_HEADER, name);
+        if let Some(name) = name {
+            // Without its key, a repeated command would be executed twice.
+            let header = HeaderValue::from_str(name).map_err(|_| DaemonClientError::Io {
+                attempt: "send an idempotency key with control characters to",
+                socket: self.socket.clone(),
+                source: io::ErrorKind::InvalidInput.into(),
+            })?;
+            request.headers_mut().insert(IDEMPOTENCY_KEY_HEADER, header);
         }
         let exchange = send_request(&self.socket, &mut self.sender, request);
         let Some(patience) = patience else { return self.runtime.block_on(exchange) };

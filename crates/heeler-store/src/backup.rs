@@ -131,9 +131,13 @@ fn name_backup(
 
 /// Copies a database into one consistent file and syncs the copy.
 pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError> {
-    let source = StateDatabase::read_any(from)?;
+    save_copy(&StateDatabase::read_any(from)?, to)
+}
+
+/// Copies an open database into one consistent file and syncs the copy.
+pub(crate) fn save_copy(source: &StateDatabase, to: &Utf8Path) -> Result<(), BackupError> {
     let mut copy = StateDatabase::private(to)?;
-    let copied = copy_content(&source, &mut copy)
+    let copied = copy_content(source, &mut copy)
         // The copied header says WAL, but a single file must not need a log.
         .and_then(|()| copy.disable_wal())
         .map_err(|source| BackupError::Copy { path: to.to_owned(), source });

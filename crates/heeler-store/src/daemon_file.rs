@@ -100,6 +100,17 @@ impl DaemonFile {
     }
 }
 
+/// Removes the file of a daemon that was killed. Only the holder of the state directory's lock may
+/// call this.
+pub(crate) fn remove_stale_file(dir: &StateDir) {
+    match std::fs::remove_file(dir.daemon_file()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "cannot remove {}", dir.daemon_file());
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;

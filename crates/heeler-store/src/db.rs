@@ -47,6 +47,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of prepared statements that a connection caches: more than there are.
 pub(crate) const STATEMENTS_MAX: usize = 256;
 
+/// Longest path of a database: SQLite has room for 512 bytes, with `-journal` at the end.
+const PATH_BYTES_MAX: usize = 512 - "-journal".len();
+
+/// Memory for pages of the one connection that writes.
+// A limit makes the memory of a daemon independent of the number of its jobs: the cache fills with
+// their rows.
+const WRITER_CACHE_KIB: i64 = 2048;
+
+/// Memory for pages of a connection that reads. A daemon keeps several of them open.
+const READER_CACHE_KIB: i64 = 1024;
+
 /// Reason given for a column that is NULL where text is required.
 const TEXT_MISSING: &str = "a required text is missing";
 
@@ -79,6 +90,12 @@ pub enum DatabaseError {
         /// The version that the change was based on.
         version: i64,
     },
+    /// Files of the open database were deleted or replaced.
+    #[error(
+        "{path} was deleted or replaced while it was in use, and cannot be written back: {reason}; \
+         remove the cause and leave the process running: it tries again, and only it has the content"
+    )]
+    FilesLost { path: Utf8PathBuf, reason: String },
     #[error("there is no {what} {id}")]
     Missing { what: &'static str, id: String },
     #[error("there already is a {what} {id}")]
@@ -94,6 +111,9 @@ impl DatabaseError {
     /// Returns true if the disk, the file or another process caused the failure, not the request
     /// itself.
     pub fn is_storage_failure(&self) -> bool {
+        if matches!(self, DatabaseError::FilesLost { .. }) {
+            return true;
+        }
         let DatabaseError::Sqlite { source, .. } = self else { return false };
         // These codes mean that the same statement would fail again on a healthy disk.
         match source.sqlite_error_code() {
@@ -188,6 +208,12 @@ pub enum DatabaseOpenError {
          copy the state directory to a writable place and use that"
     )]
     ReadOnlyWithLog { path: Utf8PathBuf },
+    /// SQLite has a limit of its own for paths.
+    #[error(
+        "cannot open {path}: its path has {} bytes, and SQLite opens at most {PATH_BYTES_MAX}; name a \
+         state directory with a shorter path (--state-dir or HEELER_STATE_DIR)", path.as_str().len()
+    )]
+    PathTooLong { path: Utf8PathBuf },
     #[error("cannot make {path}")]
     Create {
         path: Utf8PathBuf,
@@ -218,6 +244,7 @@ impl StateDatabase {
 
     /// Opens for writing and creates a missing file. The caller migrates it.
     pub(crate) fn open_read_write(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        check_length(path)?;
         create_private(path)?;
         // A link could lead to a database of another fleet, so SQLite must not follow it.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -229,8 +256,18 @@ impl StateDatabase {
         let pragmas = "PRAGMA temp_store = MEMORY; PRAGMA journal_mode = WAL; \
                        PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
                        PRAGMA wal_autocheckpoint = 1000; PRAGMA journal_size_limit = 4194304";
-        run_pragmas(&conn, pragmas).map_err(|source| sqlite(path, source))?;
+        run_pragmas(&conn, pragmas)
+            .and_then(|()| limit_cache(&conn, WRITER_CACHE_KIB))
+            .map_err(|source| sqlite(path, source))?;
         Ok(StateDatabase { conn })
+    }
+
+    /// Opens for writing like [`StateDatabase::open_read_write`], but creates nothing.
+    pub(crate) fn open_existing(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
+        match path.exists() {
+            true => StateDatabase::open_read_write(path),
+            false => Err(DatabaseOpenError::Missing { path: path.to_owned() }),
+        }
     }
 
     /// Opens for reading, ignoring the schema version; used to copy a database.
@@ -260,6 +297,13 @@ impl StateDatabase {
             version = migrate::apply_next(&conn, migrate::MIGRATIONS, version, now)?;
         }
         Ok(StateDatabase { conn })
+    }
+
+    /// Lets the close of this connection neither checkpoint nor delete side files: they may belong
+    /// to another database by then.
+    pub(crate) fn abandon_files(&self) -> Result<(), DatabaseError> {
+        let is_set = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        is_set.map(drop).attempt("keep the side files")
     }
 
     /// Turns the write-ahead log off, so that the database is one complete file.
@@ -306,6 +350,19 @@ fn run_pragmas(conn: &Connection, pragmas: &str) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Limits the memory for pages of a connection.
+fn limit_cache(conn: &Connection, kib: i64) -> rusqlite::Result<()> {
+    // A negative number is a size in KiB, a positive one a number of pages.
+    conn.pragma_update(None, "cache_size", -kib)
+}
+
+fn check_length(path: &Utf8Path) -> Result<(), DatabaseOpenError> {
+    match path.as_str().len() <= PATH_BYTES_MAX {
+        true => Ok(()),
+        false => Err(DatabaseOpenError::PathTooLong { path: path.to_owned() }),
+    }
+}
+
 fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_URI
@@ -314,6 +371,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
         let conn = connect(path, uri, flags)?;
         // SQLite reads the file only with the first query.
         run_pragmas(&conn, "PRAGMA query_only = ON")
+            .and_then(|()| limit_cache(&conn, READER_CACHE_KIB))
             .and_then(|()| migrate::version(&conn))
             .map_err(|source| sqlite(path, source))?;
         Ok(conn)

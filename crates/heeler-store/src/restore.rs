@@ -23,6 +23,7 @@ use crate::archive::{
     HashingReader, MANIFEST, TempFileGuard,
 };
 use crate::backup::{self, BackupError, copy_content};
+use crate::daemon_file::remove_stale_file;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, views, workflows};
 use crate::layout::{StateDir, StateDirError, free_bytes};
 use crate::staging::{self, StagingError};
@@ -130,6 +131,10 @@ pub fn restore_from_file(
             // Through SQLite and not by a rename: open connections would go on writing to the old
             // file.
             copy_content(&new, &mut StateDatabase::open_read_write(&dir.database())?)?;
+            // The file of a killed daemon would say that the log, which is gone by now, is lost.
+            if matches!(LockFile::probe(&dir.lock()), Ok(None)) {
+                remove_stale_file(dir);
+            }
             (Some(backup), None)
         }
         ExistingDatabase::Missing { lock } => {

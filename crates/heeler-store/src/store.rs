@@ -11,12 +11,14 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
+use crate::daemon_file::remove_stale_file;
+use crate::database_files::{DatabaseFiles, LOG_LOST, is_log_lost};
 use crate::db::migrate::{self, SchemaMigration};
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::staging::StagingError;
 use crate::staging::database_placement::finish_rebuild;
-use crate::store_writer::{StoreWriteError, StoreWriter};
+use crate::store_writer::{OpenDatabase, StoreWriteError, StoreWriter};
 use crate::transaction::StoreTransaction;
 use crate::views::{self, DueSignal, HandEdits, PublishReport};
 use crate::writer_lock::acquire_writer_lock;
@@ -92,15 +94,23 @@ impl Store {
         refuse_while_restoring(dir)?;
         // Before the database is opened: the rebuild replaces the file.
         finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
+        if is_log_lost(dir) {
+            tracing::warn!("{} is gone: {LOG_LOST}", format!("{}-wal", dir.database()));
+        }
         // No other writer is alive under the lock, so temporary files are leftovers.
         let removed = views::remove_temp_files(dir, now);
+        // Before the database is opened: a file that replaces it meanwhile is noticed.
+        let files = DatabaseFiles::of_database(&dir.database());
         let db = StateDatabase::open_read_write(&dir.database())?;
         // A newer schema is refused before anything is written to it.
         migrate::check_not_newer(&db.conn, &dir.database())?;
         let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
         let epoch = epoch_outside_restore(dir, &db)?;
+        let open = OpenDatabase { db, files };
+        // Its log has been read, so the next loss of a log is another one.
+        remove_stale_file(dir);
         let writer =
-            StoreWriter::start(dir.clone(), lock, db, epoch).map_err(StoreOpenError::Thread)?;
+            StoreWriter::start(dir.clone(), lock, open, epoch).map_err(StoreOpenError::Thread)?;
         let store = Store { writer, publishing: Mutex::default() };
 
         // Views are a convenience. An unreadable one must not keep the fleet from starting.
@@ -125,6 +135,20 @@ impl Store {
     /// touched.
     pub fn is_directory_intact(&self) -> bool {
         self.writer.is_directory_intact()
+    }
+
+    /// Writes the database back if its files were deleted or replaced since they were opened: only
+    /// the open connection has their content. A change does the same before it is acknowledged.
+    pub fn check_database(&self) -> Result<(), StoreWriteError<DatabaseError>> {
+        match self.writer.is_database_intact() {
+            true => Ok(()),
+            false => self.write(|_| Ok(())),
+        }
+    }
+
+    /// Returns the reason that lost files of the database could not be written back yet.
+    pub fn database_fault(&self) -> Option<String> {
+        self.writer.database_fault()
     }
 
     /// Runs a change on the writer's thread and returns its result once it is committed.

@@ -3,19 +3,21 @@
 //! The thread drains a bounded queue and commits the queued commands in one transaction, each
 //! under its own savepoint. A caller gets its result only after COMMIT. A command that fails or
 //! panics undoes only itself. A failed COMMIT fails all its callers, and the connection is
-//! reopened. Start at [`StoreWriter`].
+//! reopened. If the database's files were deleted or replaced, the connection is the only one that
+//! has their content: it writes them back before the next reply. Start at [`StoreWriter`].
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use camino::Utf8Path;
 use heeler_transcript::LockFile;
 use thiserror::Error;
 
+use crate::database_files::{self, DatabaseFiles};
 use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
 use crate::transaction::StoreTransaction;
@@ -55,8 +57,37 @@ pub(crate) struct StoreWriter {
     thread: Option<JoinHandle<()>>,
     epoch: Arc<AtomicI64>,
     due: Arc<DueSignal>,
+    health: Arc<DatabaseHealth>,
     /// Held until the thread has ended.
     lock: Arc<LockFile>,
+}
+
+/// State of the open database's files, for other threads.
+#[derive(Debug, Default)]
+struct DatabaseHealth {
+    files: Mutex<Option<DatabaseFiles>>,
+    /// Reason that lost files could not be written back.
+    fault: Mutex<Option<String>>,
+}
+
+impl DatabaseHealth {
+    fn set_files(&self, files: &DatabaseFiles) {
+        let mut known = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() != Some(files) {
+            *known = Some(files.clone());
+        }
+    }
+
+    fn set_fault(&self, fault: Option<String>) {
+        let mut known = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == fault {
+            return;
+        }
+        if let Some(why) = &fault {
+            tracing::error!(why, "the database is lost; nothing is saved until it is written back");
+        }
+        *known = fault;
+    }
 }
 
 impl StoreWriter {
@@ -64,7 +95,7 @@ impl StoreWriter {
     pub(crate) fn start(
         dir: StateDir,
         lock: LockFile,
-        db: StateDatabase,
+        db: OpenDatabase,
         epoch: i64,
     ) -> std::io::Result<StoreWriter> {
         let epoch = Arc::new(AtomicI64::new(epoch));
@@ -72,18 +103,20 @@ impl StoreWriter {
         let (queue, commands) = sync_channel(QUEUE_MAX);
         // Shared with the thread, so that the lock outlives every write.
         let lock = Arc::new(lock);
+        let health = Arc::<DatabaseHealth>::default();
         let writer = WriterThread {
             dir: dir.clone(),
             lock: Arc::clone(&lock),
             db: Some(db),
             epoch: Arc::clone(&epoch),
             due: Arc::clone(&due),
+            health: Arc::clone(&health),
             commands,
         };
         let thread =
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
         let (queue, thread) = (Some(queue), Some(thread));
-        Ok(StoreWriter { dir, queue, thread, epoch, due, lock })
+        Ok(StoreWriter { dir, queue, thread, epoch, due, health, lock })
     }
 
     pub(crate) fn dir(&self) -> &StateDir {
@@ -93,6 +126,17 @@ impl StoreWriter {
     /// Returns true if the directory was not removed, moved or replaced.
     pub(crate) fn is_directory_intact(&self) -> bool {
         self.lock.is_intact()
+    }
+
+    /// Returns true if no file of the open database was deleted or replaced.
+    pub(crate) fn is_database_intact(&self) -> bool {
+        let files = self.health.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.as_ref().is_none_or(DatabaseFiles::is_intact)
+    }
+
+    /// Returns the reason that lost files could not be written back yet.
+    pub(crate) fn database_fault(&self) -> Option<String> {
+        self.health.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn due(&self) -> &Arc<DueSignal> {
@@ -200,14 +244,22 @@ fn panic_message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "panic".to_owned())
 }
 
+/// A database connection, and the identity of its files.
+#[derive(Debug)]
+pub(crate) struct OpenDatabase {
+    pub(crate) db: StateDatabase,
+    pub(crate) files: DatabaseFiles,
+}
+
 /// The only thread that writes to the database.
 struct WriterThread {
     dir: StateDir,
     lock: Arc<LockFile>,
     /// `None` after a failure, until the database can be reopened.
-    db: Option<StateDatabase>,
+    db: Option<OpenDatabase>,
     epoch: Arc<AtomicI64>,
     due: Arc<DueSignal>,
+    health: Arc<DatabaseHealth>,
     commands: Receiver<Box<dyn WriteCommand>>,
 }
 
@@ -216,15 +268,59 @@ impl WriterThread {
         while let Ok(first) = self.commands.recv() {
             let mut batch = Vec::new();
             let outcome = self.transact(first, &mut batch);
-            if !matches!(outcome, BatchCommitOutcome::Committed) {
-                // The state of the connection after a failed commit is unknown, so it is reopened.
-                self.db = None;
-            }
+            self.note_outcome(&outcome);
             // Replies are sent only now: an acknowledged change is durable.
             for command in batch {
                 command.answer(&outcome);
             }
         }
+        // The last chance: afterwards no process has the content of lost files. In a directory that
+        // was moved, they are still there.
+        if self.lock.is_intact()
+            && let Err(error) = self.write_back_if_lost()
+        {
+            tracing::error!(%error, "the last changes are lost");
+        }
+    }
+
+    /// Closes the connection after a failure, and tells the other threads about its files.
+    fn note_outcome(&mut self, outcome: &BatchCommitOutcome) {
+        if let BatchCommitOutcome::Committed = outcome {
+            self.health.set_fault(None);
+            return;
+        }
+        match &self.db {
+            // Only this connection has the content, so it is kept.
+            Some(open) if !open.files.is_intact() => {
+                if !open.db.conn.is_autocommit()
+                    && let Err(error) = open.db.conn.execute_batch("ROLLBACK")
+                {
+                    tracing::error!(%error, "cannot undo a failed change");
+                }
+            }
+            // The state of the connection after a failed commit is unknown, so it is reopened.
+            _ => self.db = None,
+        }
+        if let BatchCommitOutcome::NotSaved(error) = outcome
+            && matches!(**error, DatabaseError::FilesLost { .. })
+        {
+            self.health.set_fault(Some(error.to_string()));
+        }
+    }
+
+    /// Writes the database back if its files were deleted or replaced.
+    fn write_back_if_lost(&mut self) -> Result<(), DatabaseError> {
+        let Some(open) = &mut self.db else { return Ok(()) };
+        if open.files.is_intact() && open.files.identify_side_files(&open.db)? {
+            return Ok(());
+        }
+        // Another process may be the writer of a new directory at this path.
+        if !self.lock.is_intact() {
+            return Err(cannot_open("write to the database", DIRECTORY_LOST.to_owned()));
+        }
+        let (db, files) = database_files::write_back(&self.dir, &open.db)?;
+        self.db = Some(OpenDatabase { db, files });
+        Ok(())
     }
 
     /// Runs the queued commands in one transaction; afterwards `batch` holds every command taken.
@@ -233,15 +329,12 @@ impl WriterThread {
         first: Box<dyn WriteCommand>,
         batch: &mut Vec<Box<dyn WriteCommand>>,
     ) -> BatchCommitOutcome {
-        let db = match begin(&mut self.db, &self.dir, &self.lock, &self.epoch) {
-            Ok(db) => db,
-            Err(outcome) => {
-                // Without a transaction no further commands are taken, but this one needs its
-                // reply.
-                batch.push(first);
-                return outcome;
-            }
-        };
+        if let Err(outcome) = self.begin() {
+            // Without a transaction no further commands are taken, but this one needs its reply.
+            batch.push(first);
+            return outcome;
+        }
+        let db = &self.db.as_ref().expect("a transaction has begun").db;
         let mut marked = false;
         let mut next = Some(first);
         while let Some(mut command) = next {
@@ -255,7 +348,9 @@ impl WriterThread {
             // Commands that arrived meanwhile join the transaction, so many callers share one sync.
             next = if has_room { self.commands.try_recv().ok() } else { None };
         }
-        match db.conn.execute_batch("COMMIT").attempt("commit") {
+        let committed = db.conn.execute_batch("COMMIT").attempt("commit");
+        // A change that is only in deleted files is not saved.
+        match committed.and_then(|()| self.write_back_if_lost()) {
             Ok(()) => {
                 // The publisher reads through its own connection, so it must not be woken before
                 // the commit.
@@ -269,26 +364,26 @@ impl WriterThread {
             Err(error) => BatchCommitOutcome::NotSaved(Arc::new(error)),
         }
     }
-}
 
-/// Begins a transaction; reopens the database if a failure closed it.
-fn begin<'w>(
-    slot: &'w mut Option<StateDatabase>,
-    dir: &StateDir,
-    lock: &LockFile,
-    epoch: &AtomicI64,
-) -> Result<&'w StateDatabase, BatchCommitOutcome> {
-    let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
-    let db = match slot.take() {
-        Some(db) => db,
-        None => reopen(&dir.database(), lock).map_err(not_saved)?,
-    };
-    let db = slot.insert(db);
-    // The write lock is taken at once. A later upgrade could fail after commands have run.
-    db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction").map_err(not_saved)?;
-    // Read within the transaction, so a restore cannot raise the epoch between check and commit.
-    let found = db.epoch().map_err(not_saved)?;
-    if found == epoch.load(Ordering::SeqCst) { Ok(db) } else { Err(BatchCommitOutcome::Restored) }
+    /// Begins a transaction; reopens the database if a failure closed it.
+    fn begin(&mut self) -> Result<(), BatchCommitOutcome> {
+        let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
+        if self.db.is_none() {
+            self.db = Some(reopen(&self.dir.database(), &self.lock).map_err(not_saved)?);
+        }
+        self.write_back_if_lost().map_err(not_saved)?;
+        let OpenDatabase { db, files } = self.db.as_ref().expect("it was reopened");
+        // The write lock is taken at once. A later upgrade could fail after commands have run.
+        let begun = db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction");
+        begun.map_err(not_saved)?;
+        // Read within the transaction, so a restore cannot raise the epoch between check and commit.
+        let found = db.epoch().map_err(not_saved)?;
+        self.health.set_files(files);
+        match found == self.epoch.load(Ordering::SeqCst) {
+            true => Ok(()),
+            false => Err(BatchCommitOutcome::Restored),
+        }
+    }
 }
 
 /// Runs a command under its savepoint. An error means that the whole transaction is lost.
@@ -317,15 +412,22 @@ fn run_one(
     Ok(marked && keep == SavepointAction::Release)
 }
 
-fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<StateDatabase, DatabaseError> {
-    let cannot = |why: String| {
-        let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
-        let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
-        DatabaseError::Sqlite { attempt: "reopen the database", source }
-    };
+const DIRECTORY_LOST: &str = "the state directory was removed, moved or replaced";
+
+fn cannot_open(attempt: &'static str, why: String) -> DatabaseError {
+    let cannot = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+    let source = rusqlite::Error::SqliteFailure(cannot, Some(why));
+    DatabaseError::Sqlite { attempt, source }
+}
+
+fn reopen(path: &Utf8Path, lock: &LockFile) -> Result<OpenDatabase, DatabaseError> {
+    let cannot = |why: String| cannot_open("reopen the database", why);
     // Another process may be the writer of a new directory at this path.
-    match lock.is_intact() {
-        true => StateDatabase::open_read_write(path).map_err(|error| cannot(error.to_string())),
-        false => Err(cannot("the state directory was removed, moved or replaced".to_owned())),
+    if !lock.is_intact() {
+        return Err(cannot(DIRECTORY_LOST.to_owned()));
     }
+    let files = DatabaseFiles::of_database(path);
+    // A missing database is not created: an empty one would hide the loss.
+    let db = StateDatabase::open_existing(path).map_err(|error| cannot(error.to_string()))?;
+    Ok(OpenDatabase { db, files })
 }

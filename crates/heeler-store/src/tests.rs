@@ -7,6 +7,7 @@ mod database;
 mod hostile;
 mod lists;
 mod locks;
+mod lost_files;
 mod parts;
 mod races;
 mod views;

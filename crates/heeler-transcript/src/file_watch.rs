@@ -150,6 +150,23 @@ mod inotify {
             Self::add(folder.as_str(), flags, signal, file, Some(CString::new(name).ok()?))
         }
 
+        /// Watches a directory for every change of this name. `None` if it cannot be watched.
+        pub(crate) fn every_change(
+            folder: &Utf8Path,
+            name: &str,
+            signal: &Arc<WakeSignal>,
+            file: usize,
+        ) -> Option<Self> {
+            let flags = WatchFlags::CREATE
+                | WatchFlags::CLOSE_WRITE
+                | WatchFlags::DELETE
+                | WatchFlags::MOVED_FROM
+                | WatchFlags::MOVED_TO
+                | WatchFlags::MOVE_SELF
+                | WatchFlags::ONLYDIR;
+            Self::add(folder.as_str(), flags, signal, file, Some(CString::new(name).ok()?))
+        }
+
         fn add(
             path: &str,
             flags: WatchFlags,
@@ -159,6 +176,8 @@ mod inotify {
         ) -> Option<Self> {
             let hub = INOTIFY_HUB.get_or_init(InotifyHub::start).as_ref()?;
             let mut listeners = hub.lock();
+            // Another listener of the same directory may need other events.
+            let flags = flags | WatchFlags::MASK_ADD;
             let descriptor = inotify::add_watch(&hub.inotify, path, flags).ok()?;
             let alive = Arc::new(AtomicBool::new(true));
             let listener =
@@ -269,6 +288,15 @@ mod polling {
         }
 
         pub(crate) fn folder(_: &Utf8Path, _: &str, _: &Arc<WakeSignal>, _: usize) -> Option<Self> {
+            None
+        }
+
+        pub(crate) fn every_change(
+            _: &Utf8Path,
+            _: &str,
+            _: &Arc<WakeSignal>,
+            _: usize,
+        ) -> Option<Self> {
             None
         }
 

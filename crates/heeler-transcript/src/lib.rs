@@ -16,6 +16,7 @@ mod disk;
 #[cfg(feature = "fault-points")]
 pub mod fault;
 mod file_watch;
+mod folder_watch;
 mod follow;
 mod line_index;
 mod line_reader;
@@ -39,6 +40,7 @@ pub use disk::{
     DiskBackend, DiskError, OsDisk, create_folder, is_temp, replace_file, replace_files,
     sync_file_system, temp_name, write_new_file,
 };
+pub use folder_watch::{FolderWatch, FolderWatchStopper};
 pub use follow::{
     FollowRestartReason, FollowStart, FollowStopper, FollowUpdate, FollowWaker, TranscriptFollower,
 };

@@ -1,19 +1,28 @@
 //! Adoption of a herdctl state directory in place, by the first command that runs in it. Start at
 //! [`adopt_if_foreign`].
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heeler_import::{AdoptError, AdoptionReport, ImportItemKind};
 use heeler_model::job_row;
+use heeler_transcript::LockFile;
 
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output;
 use crate::process_env;
 
+/// Longest wait for a database that another process is about to create.
+const WRITER_WAIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 /// Adopts the state directory if it is herdctl's and not yet adopted, and prints a one-line
 /// summary.
 pub(crate) fn adopt_if_foreign(context: &CommandContext) -> CommandResult {
+    if !heeler_store::is_adoptable(&context.state_dir) {
+        return Ok(());
+    }
+    wait_for_writer(context)?;
     if !heeler_store::is_adoptable(&context.state_dir) {
         return Ok(());
     }
@@ -27,6 +36,18 @@ pub(crate) fn adopt_if_foreign(context: &CommandContext) -> CommandResult {
     if !context.quiet {
         let took = i64::try_from(start.elapsed().as_millis()).unwrap_or(i64::MAX);
         output::print_note(&adoption_summary(context, &adoption, took))?;
+    }
+    Ok(())
+}
+
+/// Waits for a process that writes the directory: it is about to create the database, by adoption or
+/// as a new daemon, or to write back a deleted one.
+fn wait_for_writer(context: &CommandContext) -> CommandResult {
+    let (dir, deadline) = (context.dir()?, Instant::now() + WRITER_WAIT);
+    // A lock that cannot be probed is reported by the adoption.
+    let is_locked = || LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some());
+    while Instant::now() < deadline && !dir.database().exists() && is_locked() {
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -23,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::context::CommandContext;
 use crate::daemon_address::connect_to_daemon;
@@ -64,11 +65,12 @@ pub(crate) enum DaemonReadiness {
 
 /// Connects to the fleet's daemon; returns `None` if there is none.
 pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonClient>> {
-    // A daemon that is still starting has no file yet, and counts as none.
-    let Some(file) = read_daemon_file(context)? else { return Ok(None) };
+    if !context.state_dir.is_dir() {
+        return Ok(None);
+    }
     // In an agent or a hook, this process acts for it.
     let capability = context.env.get(CAPABILITY_VARIABLE).map(String::as_str);
-    match connect_to_daemon(&context.dir()?, &context.env, &file, capability) {
+    match connect_to_daemon(&context.dir()?, &context.env, capability) {
         Ok(client) => Ok(client),
         // No command was sent yet, so the daemon has ended or is ending.
         Err(
@@ -80,13 +82,13 @@ pub(crate) fn connect(context: &CommandContext) -> CommandResult<Option<DaemonCl
     }
 }
 
-/// Reads the daemon file, which may describe a daemon that has died since.
+/// Reads the daemon file, which may describe a daemon that has died since. One that cannot be read
+/// is no better than none.
 pub(crate) fn read_daemon_file(context: &CommandContext) -> CommandResult<Option<DaemonFile>> {
     if !context.state_dir.is_dir() {
         return Ok(None);
     }
-    DaemonFile::read(&context.dir()?)
-        .map_err(|error| CommandFailure::new(FailureCode::Failed, error))
+    Ok(DaemonFile::read(&context.dir()?).ok().flatten())
 }
 
 /// Returns true if a permanent daemon runs.
@@ -183,6 +185,9 @@ fn request_as(
     if starts_a_run(command) && !context.env.contains_key("HEELER_RUN") {
         replace_outdated(context)?;
     }
+    // A daemon that dies before it replies may have started the job.
+    let own_name = (name.is_none() && starts_a_run(command)).then(|| Uuid::new_v4().to_string());
+    let name = name.or(own_name.as_deref());
     // A run may need a git clone first, which can take long.
     let patience = (!starts_a_run(command)).then_some(ANSWER_WAIT);
     let deadline = Instant::now() + START_WAIT;

@@ -21,7 +21,6 @@ use heeler_runner::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 use heeler_server::{DaemonClient, DaemonClientError};
-use heeler_store::DaemonFile;
 use heeler_store::session_lineage::lineage_jobs;
 use heeler_store::{StateDir, StoreReader};
 use heeler_transcript::untrusted_file;
@@ -151,10 +150,8 @@ impl DaemonFleetClient {
 
     /// Connects to the daemon; returns `None` if none answers.
     fn connect(&self) -> Result<Option<DaemonClient>, String> {
-        let file = DaemonFile::read(&self.dir()?).map_err(|error| error_chain(&error))?;
-        let Some(file) = file else { return Ok(None) };
-        // A runner has hardly any environment; the file leads to the folder of sockets.
-        match connect_to_daemon(&self.dir()?, &BTreeMap::new(), &file, self.capability.as_deref()) {
+        // A runner has hardly any environment; the daemon's folder of sockets is found without it.
+        match connect_to_daemon(&self.dir()?, &BTreeMap::new(), self.capability.as_deref()) {
             Ok(client) => Ok(client),
             // Waiting would not help: this daemon speaks another version.
             Err(

@@ -24,7 +24,7 @@ use heeler_query::job_feed::{FeedEnd, JobFeed, JobFeedEvent, JobFeedHandle};
 
 pub(crate) use self::event_listener::{JobEventListener, QUEUED_EVENTS_MAX};
 use self::full_text::FullTextReader;
-pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_interrupt};
+pub(crate) use self::keyboard::{KeyboardInput, KeyboardReader, on_end_request, on_interrupt};
 use self::question_prompter::QuestionPrompter;
 pub(crate) use self::screen::OutputMode;
 use self::screen::WatchScreen;

@@ -25,6 +25,11 @@ pub(crate) fn program() -> CommandResult<Utf8PathBuf> {
     })
 }
 
+/// Returns the folder for temporary files.
+pub(crate) fn temp_dir() -> std::path::PathBuf {
+    std::env::temp_dir()
+}
+
 pub(crate) fn working_directory() -> CommandResult<Utf8PathBuf> {
     let here = std::env::current_dir().map_err(|error| {
         CommandFailure::new(FailureCode::Failed, error).hint("change to a folder that exists")

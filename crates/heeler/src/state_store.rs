@@ -6,7 +6,7 @@ use heeler_engine::DaemonMode;
 use heeler_store::{
     DaemonFile, DatabaseOpenError, OpenedStore, StateDir, Store, StoreOpenError, StoreReader,
 };
-use heeler_transcript::LockError;
+use heeler_transcript::{LockError, LockFile};
 use jiff::Timestamp;
 
 use crate::context::CommandContext;
@@ -16,6 +16,10 @@ use crate::process_env::now;
 
 /// Time to wait for a temporary daemon that has nothing left to do.
 const IDLE_DAEMON_WAIT: Duration = Duration::from_secs(2);
+
+/// Time to wait for another process that creates or upgrades the database.
+const UPGRADE_WAIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl CommandContext {
     /// Returns the paths of the state directory, which must exist.
@@ -79,11 +83,18 @@ impl CommandContext {
 
     /// Upgrades a database of an older Heeler, for commands that write anyway.
     pub(crate) fn migrate_database(&self) -> CommandResult {
+        if !self.state_dir.is_dir() {
+            return Ok(());
+        }
+        let (dir, deadline) = (self.dir()?, Instant::now() + UPGRADE_WAIT);
+        let is_locked = || LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some());
         // Readers never migrate: a command that only reads must not change anything.
-        let is_older = self.state_dir.is_dir()
-            && matches!(StoreReader::open(&self.dir()?), Err(DatabaseOpenError::Older { .. }));
-        if is_older {
-            drop(self.store("upgrade", now())?);
+        while matches!(StoreReader::open(&dir), Err(DatabaseOpenError::Older { .. })) {
+            // A daemon that has just started creates or upgrades the database itself.
+            match is_locked() && Instant::now() < deadline {
+                true => std::thread::sleep(POLL_INTERVAL),
+                false => drop(self.store("upgrade", now())?),
+            }
         }
         Ok(())
     }

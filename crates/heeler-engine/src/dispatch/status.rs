@@ -33,9 +33,12 @@ impl Dispatcher {
             .collect();
         running.sort_by_key(|job| (job.since, job.run));
         let failed = self.deferred.failed_commit.as_ref().and_then(|failed| failed.why.clone());
+        // A failed commit tells the same reason.
+        let lost = self.store.database_fault().filter(|_| failed.is_none());
         let full = self.deferred.full_disk.as_ref().map(|full| full.why.clone());
+        let of_state = failed.into_iter().chain(lost).chain(full);
         let mut faults: Vec<String> =
-            self.deferred.faults.values().cloned().chain(failed).chain(full).collect();
+            self.deferred.faults.values().cloned().chain(of_state).collect();
         faults.extend(board.spending_faults.iter().cloned());
         if heeler_process::is_own_process_marked() {
             faults.push(UNMARKED_AGENTS.to_owned());

@@ -1,8 +1,9 @@
 //! Doctor check of the database: it opens, is sound, has the right version and correct totals.
 
 use super::finding::{Finding, FindingArea, FindingSeverity, RepairAction};
-use super::{queue_check, record_check};
+use super::{locks, queue_check, record_check};
 use crate::backup;
+use crate::database_files::{LOG_LOST, is_log_lost};
 use crate::db::counters::{self, CounterKind};
 use crate::db::{
     DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase, jobs, sessions,
@@ -27,6 +28,17 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Sta
         findings.push(finding.with_repair(RepairAction::FinishRebuild));
         // The database that is found now is about to be replaced, so its faults do not matter.
         return None;
+    }
+    // Before the database is opened: SQLite creates an empty log.
+    if !locks::has_writer(dir) && is_log_lost(dir) {
+        let subject = format!("{}-wal", dir.database());
+        let problem = format!("is missing or empty: {LOG_LOST}");
+        let finding =
+            Finding::new(FindingSeverity::Warning, FindingArea::Database, subject, problem);
+        findings.push(finding.with_remedy(
+            "put the file back; or run `heeler doctor --rebuild`, which adds the records that views \
+             and transcripts have",
+        ));
     }
     let db = match StateDatabase::open_read_only(&dir.database()) {
         Ok(db) => db,
@@ -127,6 +139,9 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
             FindingArea::Database,
             "copy the directory to a writable place",
         ),
+        DatabaseOpenError::PathTooLong { .. } => {
+            (FindingSeverity::Error, FindingArea::Database, "use a shorter path")
+        }
         DatabaseOpenError::Create { .. } => {
             (FindingSeverity::Error, FindingArea::Database, "check the disk")
         }

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup;
-use crate::db::StateDatabase;
-use crate::db::migrate::SCHEMA_VERSION;
+use crate::db::migrate::{SCHEMA_VERSION, check_not_newer};
+use crate::db::{DatabaseOpenError, StateDatabase};
 use crate::layout::{StateDir, StateDirError};
 use crate::staging::{
     DraftDatabase, RecordTarget, StagingError, finish_rebuild, has_unfinished_rebuild,
@@ -54,6 +54,9 @@ pub enum RebuildBeginError {
     /// Another process is the writer, or is running a restore.
     #[error("cannot rebuild the database while it is in use")]
     Locked(#[source] LockError),
+    /// A newer release wrote the database: nothing is wrong with it.
+    #[error(transparent)]
+    Newer(#[from] DatabaseOpenError),
     #[error("the database was not rebuilt")]
     Build(#[source] StagingError),
 }
@@ -88,6 +91,7 @@ impl DatabaseRebuild {
             acquire_writer_lock(&dir, path, &holder, LOCK_WAIT).map_err(RebuildBeginError::Locked)
         };
         let locks = [hold(&dir.lock())?, hold(&dir.restore_lock())?];
+        refuse_newer(&dir)?;
         // Folders are created only under the locks.
         let dir = StateDir::create(root)?;
         let mut bases = backup::list_backups(&dir).unwrap_or_default();
@@ -127,6 +131,16 @@ impl DatabaseRebuild {
         drop(old);
         let trash = draft.replace(now)?;
         Ok(RebuiltDatabase { base, losses, trash })
+    }
+}
+
+/// Refuses a database of a newer release: this one would lose what it does not know.
+fn refuse_newer(dir: &StateDir) -> Result<(), DatabaseOpenError> {
+    let path = dir.database();
+    match StateDatabase::read_any(&path).and_then(|db| check_not_newer(&db.conn, &path)) {
+        Err(error @ DatabaseOpenError::Newer { .. }) => Err(error),
+        // A damaged database is what a rebuild is for.
+        _ => Ok(()),
     }
 }
 

@@ -456,6 +456,19 @@ fn a_rebuild_is_refused_while_a_writer_lives() {
 }
 
 #[test]
+fn a_rebuild_of_a_newer_database_is_refused() {
+    let fleet = DoctorTestFleet::new();
+    let db = StateDatabase::open_read_write(&fleet.dir.database()).unwrap();
+    let newer = "INSERT INTO schema_migration (version, name, applied_at) VALUES (999, 'x', '')";
+    db.conn.execute(newer, []).unwrap();
+    drop(db);
+    let before = fs::read(fleet.dir.database()).unwrap();
+    let error = DatabaseRebuild::begin(fleet.dir.root(), now()).err().unwrap();
+    assert!(error.to_string().contains("newer heeler (schema 999"), "{error}");
+    assert_eq!(fs::read(fleet.dir.database()).unwrap(), before);
+}
+
+#[test]
 fn a_rebuild_that_was_cut_off_is_found_and_completed() {
     let fleet = DoctorTestFleet::new();
     fs::copy(fleet.dir.database(), fleet.path("heeler.db.rebuilt")).unwrap();

@@ -92,12 +92,12 @@ impl DaemonFleet {
     /// Returns the database reader. It stays open, because a resumed session looks up every earlier
     /// turn.
     fn reader(&mut self) -> Result<&StoreReader, String> {
-        match &mut self.reader {
-            Some(reader) => Ok(reader),
-            none => {
-                Ok(none.insert(StoreReader::open(&self.dir).map_err(|error| error_chain(&error))?))
-            }
-        }
+        // Another file may have replaced the database: a daemon wrote it back, or it was rebuilt.
+        let reader = match self.reader.take().filter(StoreReader::is_current) {
+            Some(reader) => reader,
+            None => StoreReader::open(&self.dir).map_err(|error| error_chain(&error))?,
+        };
+        Ok(self.reader.insert(reader))
     }
 
     /// Sends an operation to the newest run of a job.

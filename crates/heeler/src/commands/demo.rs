@@ -7,6 +7,7 @@ mod serve;
 mod side_by_side;
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,8 @@ use crate::output;
 use crate::process_env;
 use crate::trust;
 
+/// Prefix of the names of temporary folders.
+const FOLDER_PREFIX: &str = "heeler-demo-";
 /// Number of times that the demo kills a writer.
 const KILLS: u32 = 20;
 /// Acknowledged rows after which a writer is killed.
@@ -54,8 +57,9 @@ const PROJECT: [(&str, &str); 9] = [
 
 /// Help footer of `demo`.
 pub(crate) const ABOUT: &str = "The demo takes some seconds, needs no model, key or network, and leaves a fleet for you to explore.
-Ctrl-C ends it; its files stay. With --serve, a small fleet runs on the dashboard until Ctrl-C; its
-files are deleted afterwards, unless you named a folder.
+Ctrl-C ends it; its files stay. With --serve, a small fleet runs on the dashboard until Ctrl-C, SIGTERM
+or the end of the terminal; its files are deleted afterwards, unless you named a folder. The next
+`heeler demo --serve` ends and deletes a fleet whose demo was killed.
 
 Exit codes: 0 everything worked, 1 something failed, 5 the folder is in use, 130 interrupted by Ctrl-C.";
 
@@ -78,14 +82,17 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     if let Some(file) = &args.as_writer_of {
         return write_until_killed(file);
     }
-    let demo = DemoContext {
-        program: process_env::program()?,
-        folder: new_folder(args.dir.as_deref())?,
-        interrupted: handle_interrupts()?,
-    };
+    let program = process_env::program()?;
     if args.serve {
+        // Before the folder exists: a signal must not leave it behind.
+        let interrupted = handle_signals(job_watch::on_end_request)?;
+        serve::remove_leftovers(&program)?;
+        let demo = DemoContext { program, folder: new_folder(args.dir.as_deref())?, interrupted };
         return serve::run(&demo, args.dir.is_none());
     }
+    let folder = new_folder(args.dir.as_deref())?;
+    let demo =
+        DemoContext { program, folder, interrupted: handle_signals(job_watch::on_interrupt)? };
     match demo.run() {
         // Child processes were interrupted too, so their failures say nothing.
         Err(_) if demo.is_interrupted() => Err(demo.interrupted_failure()),
@@ -93,11 +100,13 @@ pub(crate) fn run(args: &DemoArgs) -> CommandResult {
     }
 }
 
-/// Sets a flag on Ctrl-C instead of ending this process. Child processes receive Ctrl-C too.
-fn handle_interrupts() -> CommandResult<Arc<AtomicBool>> {
+/// Sets a flag on a signal instead of ending this process. Child processes receive Ctrl-C too.
+fn handle_signals(
+    register: impl FnOnce(Box<dyn FnMut() + Send>) -> std::io::Result<()>,
+) -> CommandResult<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let raised = Arc::clone(&flag);
-    job_watch::on_interrupt(move || raised.store(true, Ordering::Relaxed))?;
+    register(Box::new(move || raised.store(true, Ordering::Relaxed)))?;
     Ok(flag)
 }
 
@@ -285,7 +294,9 @@ fn write_until_killed(file: &Utf8Path) -> CommandResult {
 
 fn new_folder(given: Option<&Utf8Path>) -> CommandResult<Utf8PathBuf> {
     let Some(dir) = given else {
-        let made = tempfile::Builder::new().prefix("heeler-demo-").tempdir()?.keep();
+        let mode = std::fs::Permissions::from_mode(0o700);
+        let made = tempfile::Builder::new().prefix(FOLDER_PREFIX).permissions(mode).tempdir()?;
+        let made = made.keep();
         return Utf8PathBuf::from_path_buf(made).map_err(|path| {
             CommandFailure::message(
                 FailureCode::Failed,

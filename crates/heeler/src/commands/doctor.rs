@@ -210,13 +210,26 @@ fn rebuild(context: &CommandContext, args: &DoctorArgs) -> CommandResult {
     }
     let progress = ProgressIndicator::spinner("rebuilding", context.quiet || args.json);
     let rebuilt = heeler_import::rebuild(&context.state_dir, process_env::now());
-    // The views on disk still describe the lost database.
     if rebuilt.is_ok() {
+        // The views on disk still describe the lost database.
         crate::adopt::publish_views(context, "doctor");
+        // The directories of runs hold results that no view has.
+        settle_runs(context)?;
+        let found =
+            doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
+        for RepairOutcome { finding, outcome } in
+            doctor::fix(&context.state_dir, &found, process_env::now())
+        {
+            if let Err(why) = outcome {
+                output::print_error(format!("not fixed: {}: {why}", finding.subject))?;
+            }
+        }
     }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {
-        RebuildError::Locked(_) => CommandFailure::new(FailureCode::Refused, error),
+        RebuildError::Locked(_) | RebuildError::Newer(_) => {
+            CommandFailure::new(FailureCode::Refused, error)
+        }
         other => CommandFailure::new(FailureCode::Failed, other),
     })?;
     match args.json {

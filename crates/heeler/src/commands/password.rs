@@ -81,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &PasswordCommand) -> CommandResu
             let name = name(&context, args.name.as_deref())?;
             let usage = |error| CommandFailure::new(FailureCode::Usage, error);
             // Hashed in this process: the daemon and its log never see the password.
-            let hash = hash_password(&read_password(&name)?).map_err(usage)?;
+            let hash = hash_password(&check_text(read_password(&name)?)?).map_err(usage)?;
             let order = AccessOperation::SetPassword { name, scope: args.scope, hash };
             let answer = daemon::request(
                 &context,
@@ -146,6 +146,17 @@ fn read_password(name: &AccessName) -> CommandResult<String> {
     match ask_hidden("repeat password: ")? == first {
         true => Ok(first),
         false => Err(CommandFailure::message(FailureCode::Usage, "the passwords do not match")),
+    }
+}
+
+/// Refuses control characters: an arrow key types some, and nobody would know the password.
+fn check_text(password: String) -> CommandResult<String> {
+    match password.chars().any(char::is_control) {
+        true => Err(CommandFailure::message(
+            FailureCode::Usage,
+            "the password has control characters, such as those of an arrow key; nothing was changed",
+        )),
+        false => Ok(password),
     }
 }
 

@@ -290,6 +290,8 @@ impl OpenDaemon {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
+        // A reader cannot open a database of an older release, and the daemon upgrades it anyway.
+        context.migrate_database()?;
         // Adopts a herdctl state directory.
         let reader = context.open_reader()?;
         let root = prepared.setup.loaded.fleets.first();
@@ -323,7 +325,7 @@ impl OpenDaemon {
             silence_max: args.silence_max(),
         };
         // From here on this process holds the state lock.
-        let daemon = Daemon::open(settings).map_err(to_start_failure)?;
+        let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
         // Only the holder of the lock may rotate the log file.
         if let Some(limits) = logs {
             logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
@@ -363,8 +365,11 @@ impl OpenDaemon {
         });
         // The socket must accept connections before the file names it to clients.
         let serving = SocketServer::start(listener, web, app, connections)?;
-        write_daemon_file(&file, &dir)
-            .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+        // Commands find the daemon without the file, which is for people and scripts.
+        if let Err(error) = write_daemon_file(&file, &dir) {
+            tracing::warn!("{}; it is tried again", error_chain(&error));
+        }
+        daemon.keep_files(&file)?;
         Ok(OpenDaemon { daemon, file, serving })
     }
 

@@ -17,19 +17,32 @@ use super::watch_event::JobWatchEvent;
 const LINE_BYTES_MAX: usize = 4096;
 
 /// Calls `callback` on each Ctrl-C, instead of ending this process.
-pub(crate) fn on_interrupt(mut callback: impl FnMut() + Send + 'static) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    // The signal is registered here, not in the thread: from now on Ctrl-C never ends the process.
-    let guard = runtime.enter();
-    let mut interrupts = signal(SignalKind::interrupt())?;
-    drop(guard);
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            while interrupts.recv().await.is_some() {
-                callback();
-            }
+pub(crate) fn on_interrupt(callback: impl FnMut() + Send + 'static) -> io::Result<()> {
+    on_signals(&[SignalKind::interrupt()], callback)
+}
+
+/// Calls `callback` on each Ctrl-C, SIGTERM and hang-up, instead of ending this process.
+pub(crate) fn on_end_request(callback: impl FnMut() + Send + 'static) -> io::Result<()> {
+    on_signals(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()], callback)
+}
+
+fn on_signals(kinds: &[SignalKind], callback: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let callback = Arc::new(Mutex::new(callback));
+    for kind in kinds {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+        // Registered here, not in the thread: from now on the signal never ends the process.
+        let guard = runtime.enter();
+        let mut signals = signal(*kind)?;
+        drop(guard);
+        let callback = Arc::clone(&callback);
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                while signals.recv().await.is_some() {
+                    (callback.lock().unwrap_or_else(PoisonError::into_inner))();
+                }
+            });
         });
-    });
+    }
     Ok(())
 }
 

@@ -26,6 +26,7 @@ mod claude;
 mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
+mod damaged_files;
 mod fleet;
 mod forks;
 mod golden;

@@ -391,6 +391,40 @@ fn a_demo_that_is_served_lives_until_ctrl_c_and_leaves_nothing() {
     }
 }
 
+/// Starts a served demo, and waits until it is ready.
+fn served_demo(fleet: &Fleet) -> std::process::Child {
+    let mut demo = fleet.command(&["demo", "--serve"]);
+    demo.stdout(Stdio::piped()).process_group(0);
+    let mut demo = demo.spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines().map(Result::unwrap);
+    lines.find(|line| line.contains("ends the fleet")).expect("it says how to end it");
+    demo
+}
+
+#[test]
+fn a_served_demo_that_is_ended_or_killed_leaves_nothing() {
+    use rustix::process::{Pid, Signal, kill_process_group};
+    let fleet = Fleet::empty();
+    let folders = || {
+        let entries = std::fs::read_dir(fleet.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.join("living").is_dir()).collect::<Vec<_>>()
+    };
+    // The demo itself cannot act on the last one, so the next demo cleans up.
+    let mut killed = served_demo(&fleet);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = folders();
+    assert_eq!(left.len(), 1);
+    for signal in [Signal::TERM, Signal::HUP] {
+        let mut demo = served_demo(&fleet);
+        assert!(!left[0].exists(), "the folder of the demo that was killed is gone");
+        kill_process_group(Pid::from_child(&demo), signal).unwrap();
+        assert_eq!(demo.wait().unwrap().code(), Some(0), "{signal:?}");
+        assert_eq!(folders(), Vec::<std::path::PathBuf>::new(), "{signal:?}");
+        assert_eq!(processes_of(fleet.path()), Vec::<String>::new(), "{signal:?}");
+    }
+}
+
 #[test]
 fn a_state_directory_that_cannot_be_written_can_be_read() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);

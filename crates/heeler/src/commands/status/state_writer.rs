@@ -8,6 +8,7 @@ use heeler_store::DaemonFile;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandResult, FailureCode};
+use crate::process_env;
 
 /// Process that writes a fleet's state, and its daemon file if it is a daemon that answers.
 #[derive(Default)]
@@ -31,20 +32,25 @@ impl StateWriterInfo {
         if writer.writer.is_none() {
             return Ok((writer, None));
         }
-        let file = daemon::read_daemon_file(context)?;
         let client = match daemon::connect(context) {
             // The state can be shown without a daemon that proves to be the fleet's.
             Err(failure) if failure.code == FailureCode::Refused => None,
             client => client?,
         };
-        let (Some(mut file), Some(client)) = (file, client) else { return Ok((writer, None)) };
-        // The daemon was replaced between the two calls, so file and client do not fit together.
-        if client.daemon_info().pid != file.pid {
-            return Ok((writer, None));
-        }
+        let Some(client) = client else { return Ok((writer, None)) };
         // An agent can write the file, so the daemon itself tells what leads people somewhere.
         let info = client.daemon_info();
-        (file.mode, file.url) = (info.mode.unwrap_or(file.mode), info.url.clone());
+        let file = daemon::read_daemon_file(context)?.filter(|file| file.pid == info.pid);
+        // The time of its start is only shown.
+        let since = file.as_ref().map_or_else(process_env::now, |file| file.since);
+        let mode = info.mode.or_else(|| Some(file.as_ref()?.mode));
+        let mut file = DaemonFile::this_process(
+            client.socket().to_owned(),
+            since,
+            &info.version,
+            mode.unwrap_or(DaemonMode::Permanent),
+        );
+        (file.pid, file.surroundings, file.url) = (info.pid, info.surroundings, info.url.clone());
         writer.daemon = Some(file);
         Ok((writer, Some(client)))
     }
