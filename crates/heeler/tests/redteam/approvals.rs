@@ -1,7 +1,5 @@
 //! Attacks on approvals: make a person approve something other than the text they see.
 
-use serde_json::Value as Json;
-
 use crate::fleet::Fleet;
 use crate::trigger::{fleet, scripted, wait_for};
 
@@ -95,7 +93,7 @@ fn the_end_of_a_long_command_is_shown_with_its_length() {
 }
 
 #[test]
-fn a_question_that_was_swapped_on_disk_is_denied_when_the_swapped_one_is_approved() {
+fn a_question_that_was_swapped_on_disk_is_not_shown() {
     // A process of the agent rewrites the file of the question before a daemon reads it.
     let steps = "{spawn: 'sh swap.sh', setsid: true}, \
                  {run: 'until test -e go; do sleep 0.01; done'}, \
@@ -113,16 +111,11 @@ fn a_question_that_was_swapped_on_disk_is_denied_when_the_swapped_one_is_approve
     fleet.write("go", "");
     wait_for("the swap", || fleet.file("swapped").exists().then_some(()));
     fleet.run(&["start", "-d"]).ok();
-    let id = question(&fleet);
-    let shown = fleet.run(&["approvals", "show", &id]).ok();
-    assert!(shown.contains("echo fine > did"), "the person is deceived: {shown}");
-    let said = fleet.run(&["approvals", "approve", &id]).fails(5);
-    assert!(said.contains("the request changed"), "{said}");
-    fleet.wait_until_said("Went on.");
-    assert!(!fleet.file("did").exists(), "what was not shown did not run");
-    let record: Json = wait_for("the record", || {
-        let record = fleet.json(&["approvals", "show", &id, "--json"])["approval"].clone();
-        (record["status"] == "rejected").then_some(record)
+    wait_for("the refusal", || {
+        let log = std::fs::read_to_string(fleet.file(".heeler/logs/heeler.log")).ok()?;
+        log.contains("a question was refused").then_some(())
     });
-    assert_eq!(record["respondedBy"], "heeler");
+    let listed = fleet.json(&["approvals", "list", "--all", "--json"]);
+    assert_eq!(listed["approvals"], serde_json::json!([]), "nobody is deceived");
+    assert!(!fleet.file("did").exists(), "what was not shown did not run");
 }
