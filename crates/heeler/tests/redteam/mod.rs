@@ -22,6 +22,7 @@ mod authority;
 mod delegation;
 mod protection;
 mod results;
+mod review;
 mod secrets;
 mod trust;
 mod web;
