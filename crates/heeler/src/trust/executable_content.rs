@@ -7,6 +7,7 @@
 //! works (sources, `CLAUDE.md`) do not count either.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -17,7 +18,6 @@ use heeler_config::{
 };
 use heeler_model::redact::SecretRedactor;
 use serde_json::Value as Json;
-use thiserror::Error;
 
 use super::visible_text::{described, hex_digest, visible};
 use crate::text_file::{self, parent_dir};
@@ -26,12 +26,28 @@ use crate::text_file::{self, parent_dir};
 const FILES_MAX: usize = 1000;
 
 /// Reason that the content of a fleet cannot be compared completely.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub(crate) enum IncompleteContentError {
-    #[error("its commands name {0} local programs and scripts, more than {FILES_MAX}")]
+    /// Number of local files that commands name.
     Files(usize),
-    #[error("{0} has more than {FILE_BYTES_MAX} bytes, so changes of it would not be noticed")]
+    /// A file that is too large to be compared.
     Size(Utf8PathBuf),
+}
+
+impl fmt::Display for IncompleteContentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IncompleteContentError::Files(count) => write!(
+                f,
+                "its commands name {count} local programs and scripts, more than {FILES_MAX}"
+            ),
+            IncompleteContentError::Size(path) => write!(
+                f,
+                "{} has more than {FILE_BYTES_MAX} bytes, so changes of it would not be noticed",
+                visible(path.as_str())
+            ),
+        }
+    }
 }
 
 /// Files in a working directory with commands that claude executes by itself.
