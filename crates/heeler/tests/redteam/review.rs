@@ -232,7 +232,9 @@ fn an_agent_cannot_supply_a_hook_program_behind_a_wrapper(fleet: &Fleet) {
     });
     configure(fleet, &json!([agent]));
     fleet.write("work/file", "");
-    fleet.write("notify.sh", "#!/bin/sh\necho $1 >> \"$HEELER_CONFIG_DIR/genuine\"\n");
+    // One of the wrappers clears the environment, so the path is written out.
+    let genuine = fleet.file("genuine");
+    fleet.write("notify.sh", &format!("#!/bin/sh\necho $1 >> {}\n", genuine.display()));
     use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(fleet.file("notify.sh"), mode).unwrap();
@@ -285,7 +287,7 @@ fn a_clone_cannot_hide_what_it_would_run(fleet: &Fleet) {
         "PRELOAD=evil.so",
         "x-to=attacker",
         "start evil, cancel jobs, send messages to agents",
-        "edit the instruction files of other agents",
+        "the instruction files of other agents",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
