@@ -153,7 +153,7 @@ fn every_right_that_an_agent_would_gain_is_told() {
         hooks: {after_run: [{type: shell, command: x}]} -> hooks: {after_run: [{type: shell, command: x, allow: {cancel: true}}], on_error: [{type: shell, name: tell, command: x}]}
             hooks after_run 1, on_error tell
         working_directory: x -> working_directory: y
-            the working_directory y
+            the working_directory /fleet/y
          -> claude_path: /opt/claude
             not the same `claude_path`
          -> setting_sources: [user]
