@@ -2,87 +2,165 @@
 //!
 //! A hook runs in the agent's working directory, where the agent may write. A program that is named
 //! by a relative path is therefore found beside the config, and its file is protected. Only the
-//! words that a shell would execute are found: programs, and the scripts of interpreters. Start at
-//! [`hook_programs`].
+//! words that a shell would execute are found: programs, and the scripts of interpreters, also
+//! behind programs that execute another one. Start at [`hook_programs`].
+
+mod program_rules;
 
 use std::ops::Range;
 
-/// Words after which a shell expects another command.
-const PREFIX_WORDS: [&str; 18] = [
-    "!", "{", "command", "do", "elif", "else", "env", "exec", "if", "ionice", "nice", "nohup",
-    "sudo", "then", "time", "until", "while", "xargs",
-];
+use program_rules::{NextWord, ProgramRule, find_rule};
 
-/// Programs that execute the script in their first argument.
-const INTERPRETERS: [&str; 17] = [
-    ".", "ash", "bash", "bun", "dash", "deno", "fish", "ksh", "node", "perl", "php", "python",
-    "python3", "ruby", "sh", "source", "zsh",
-];
+/// Words after which a shell expects another command.
+const PREFIX_WORDS: [&str; 9] = ["!", "{", "do", "elif", "else", "if", "then", "until", "while"];
 
 /// A program or script in a hook's command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookProgram {
-    /// Position of the word in the command, with its quotes.
-    pub range: Range<usize>,
+    /// Position of the word in the command, with its quotes; `None` for a word inside a text that
+    /// another shell executes.
+    pub range: Option<Range<usize>>,
     /// Path without quotes, as written.
     pub path: String,
 }
 
-/// Returns the programs and scripts that a command names by a path. Words with variables or
-/// substitutions are not known before the shell runs, so they are left out.
+/// Returns the programs and scripts that a command names by a path. Words with variables are not
+/// known before the shell runs, so they are left out.
 pub fn hook_programs(command: &str) -> Vec<HookProgram> {
-    let mut found = Vec::new();
-    let mut position = WordPosition::Program;
+    let mut scan = CommandScan { found: Vec::new(), position: WordPosition::Program };
     for token in shell_tokens(command) {
-        let Some(word) = token.word else {
-            position = WordPosition::Program;
-            continue;
-        };
-        position = match position {
-            WordPosition::Program => {
-                let name = word.text.rsplit('/').next().unwrap_or_default();
-                let is_assignment = word.text.split_once('=').is_some_and(|(name, _)| {
-                    name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-                });
-                if is_assignment || PREFIX_WORDS.contains(&word.text.as_str()) {
-                    continue;
-                }
-                if word.is_literal && word.text.contains('/') {
-                    found.push(HookProgram { range: word.range, path: word.text.clone() });
-                }
-                match INTERPRETERS.contains(&name) {
-                    true => WordPosition::Script,
-                    false => WordPosition::Argument,
-                }
+        match token.word {
+            Some(word) => scan.take_word(&word),
+            None => scan.position = WordPosition::Program,
+        }
+    }
+    scan.found
+}
+
+struct CommandScan {
+    found: Vec<HookProgram>,
+    position: WordPosition,
+}
+
+/// Meaning of the next word.
+#[derive(Clone, Copy)]
+enum WordPosition {
+    Program,
+    /// An option or own argument of a program that executes what follows them.
+    Options {
+        rule: &'static ProgramRule,
+        arguments_left: usize,
+    },
+    /// The value of such an option.
+    Value {
+        rule: &'static ProgramRule,
+        arguments_left: usize,
+    },
+    /// A text that another shell executes.
+    Text,
+    Argument,
+}
+
+impl CommandScan {
+    fn take_word(&mut self, word: &ShellWord) {
+        if !word.is_literal {
+            self.add_substitutions(&word.text);
+        }
+        self.position = match self.position {
+            WordPosition::Program => self.take_program(word),
+            WordPosition::Options { rule, arguments_left } => {
+                self.take_option(rule, arguments_left, word)
             }
-            // `-c` takes a text, and no script follows it.
-            WordPosition::Script if word.text == "-c" || word.text == "-e" => {
-                WordPosition::Argument
-            }
-            WordPosition::Script if word.text.starts_with('-') => WordPosition::Script,
-            WordPosition::Script => {
-                if word.is_literal {
-                    found.push(HookProgram { range: word.range, path: word.text.clone() });
+            WordPosition::Value { rule, arguments_left } => {
+                // Some options name a file that the interpreter executes first.
+                if rule.then == NextWord::Script {
+                    self.push(word);
                 }
+                WordPosition::Options { rule, arguments_left }
+            }
+            WordPosition::Text => {
+                self.add_nested(&word.text);
                 WordPosition::Argument
             }
             WordPosition::Argument => WordPosition::Argument,
         };
     }
-    found
+
+    fn take_program(&mut self, word: &ShellWord) -> WordPosition {
+        let is_assignment = word
+            .text
+            .split_once('=')
+            .is_some_and(|(name, _)| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'));
+        if is_assignment || PREFIX_WORDS.contains(&word.text.as_str()) {
+            return WordPosition::Program;
+        }
+        if word.text.contains('/') {
+            self.push(word);
+        }
+        let name = word.text.rsplit('/').next().unwrap_or_default();
+        match find_rule(name) {
+            Some(rule) => WordPosition::Options { rule, arguments_left: rule.arguments },
+            None => WordPosition::Argument,
+        }
+    }
+
+    fn take_option(
+        &mut self,
+        rule: &'static ProgramRule,
+        arguments_left: usize,
+        word: &ShellWord,
+    ) -> WordPosition {
+        let text = word.text.as_str();
+        if text.len() > 1 && text.starts_with(['-', '+']) {
+            // The code of an interpreter itself is no script, and none follows it.
+            return if rule.is_text_option(text) {
+                WordPosition::Text
+            } else if rule.is_code_option(text) {
+                WordPosition::Argument
+            } else if rule.has_value(text) {
+                WordPosition::Value { rule, arguments_left }
+            } else {
+                WordPosition::Options { rule, arguments_left }
+            };
+        }
+        if arguments_left > 0 {
+            return WordPosition::Options { rule, arguments_left: arguments_left - 1 };
+        }
+        match rule.then {
+            NextWord::Script if rule.subcommands.contains(&text) => {
+                WordPosition::Options { rule, arguments_left }
+            }
+            NextWord::Script => {
+                self.push(word);
+                WordPosition::Argument
+            }
+            NextWord::Program => self.take_program(word),
+        }
+    }
+
+    fn push(&mut self, word: &ShellWord) {
+        if word.is_literal {
+            let range = Some(word.range.clone());
+            self.found.push(HookProgram { range, path: word.text.clone() });
+        }
+    }
+
+    /// Adds the programs of a text that another shell executes.
+    fn add_nested(&mut self, text: &str) {
+        let nested = hook_programs(text).into_iter();
+        self.found.extend(nested.map(|program| HookProgram { range: None, ..program }));
+    }
+
+    /// Adds the programs of the commands that a shell would replace by their output.
+    fn add_substitutions(&mut self, text: &str) {
+        text.split("$(").skip(1).for_each(|inner| self.add_nested(inner));
+        text.split('`').skip(1).step_by(2).for_each(|inner| self.add_nested(inner));
+    }
 }
 
 /// Quotes a text for a shell.
 pub fn quote_shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum WordPosition {
-    Program,
-    /// The first argument of an interpreter.
-    Script,
-    Argument,
 }
 
 struct ShellWord {
@@ -175,7 +253,7 @@ mod tests {
     fn paths(command: &str) -> Vec<String> {
         let found = hook_programs(command);
         for program in &found {
-            assert!(!command[program.range.clone()].is_empty());
+            assert!(program.range.as_ref().is_none_or(|range| !command[range.clone()].is_empty()));
         }
         found.into_iter().map(|program| program.path).collect()
     }
@@ -189,10 +267,27 @@ mod tests {
             ("A=1 B=2 ./x.sh; ./y.sh && ../z | /bin/w", &["./x.sh", "./y.sh", "../z", "/bin/w"]),
             ("sh notify.sh now", &["notify.sh"]),
             ("/bin/bash -eu './my hook.sh'", &["/bin/bash", "./my hook.sh"]),
-            ("bash -c './a.sh'", &[]),
+            ("sh -e notify.sh data.json", &["notify.sh"]),
+            ("bash -c './a.sh'", &["./a.sh"]),
+            ("bash -lc 'cd x && sh a.sh' name", &["a.sh"]),
+            ("bash -euo pipefail a.sh b.json", &["pipefail", "a.sh"]),
+            ("perl -pe 's/a/b/' data.txt", &[]),
+            ("node -r ./setup.js main.js x", &["./setup.js", "main.js"]),
+            ("python3 -m http.server; python3 -u a.py", &["a.py"]),
+            ("bun run a.ts", &["a.ts"]),
+            ("timeout 30 sh a.sh; timeout -s KILL -k5 30 ./b", &["a.sh", "./b"]),
+            ("timeout $T sh a.sh", &["a.sh"]),
+            ("nice -n 5 sh a.sh; nice -5 ./b", &["a.sh", "./b"]),
+            ("env -i A=1 sh a.sh; env -u B ./b; env -S 'sh c'", &["a.sh", "./b", "c"]),
+            ("/usr/bin/env sh a.sh", &["/usr/bin/env", "a.sh"]),
+            ("flock -w 5 lock sh a.sh; flock lock -c './b'", &["a.sh", "./b"]),
+            ("sudo -nu root -- sh a.sh", &["a.sh"]),
+            ("stdbuf -oL setsid -w nohup time -p sh a.sh", &["a.sh"]),
+            ("echo \"$(./a.sh) `sh b.sh`\"; echo $(./c)", &["./a.sh", "b.sh", "./c"]),
+            ("grep sh notify.sh | sort -o out.txt", &[]),
             ("if ./check; then exec ./go; fi # ./no", &["./check", "./go"]),
             ("\"./quoted\" 2>./err", &["./quoted"]),
-            ("$HOME/x.sh; ./$NAME; `./sub`", &[]),
+            ("$HOME/x.sh; ./$NAME; `./sub`", &["./sub"]),
             ("(./inner) & . ./env.sh", &["./inner", "./env.sh"]),
             ("cat <<EOF\n./text\nEOF", &[]),
             ("./\\a", &["./a"]),
@@ -211,7 +306,7 @@ mod tests {
         #[test]
         fn any_text_is_scanned(command in "[ -~\n]{0,60}") {
             for program in hook_programs(&command) {
-                let _word = &command[program.range];
+                let _word = program.range.map(|range| &command[range]);
             }
         }
     }

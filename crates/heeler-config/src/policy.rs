@@ -90,7 +90,8 @@ section! {
         max_jobs: BoundedInt<0, SPAWN_JOBS_MAX> = "10",
         /// Agents that may be started, by name in this fleet or by qualified name. Defaults to
         /// none. An agent with more rights is refused: other tools, a permission mode that allows
-        /// more, secrets, larger limits, less isolation, or no permission checks at all.
+        /// more, secrets or variables, MCP servers, hooks, another working directory, larger limits,
+        /// less isolation, or no permission checks at all.
         agents: Vec<SpannedValue<AgentRef>>,
         /// Agents of `agents` that may be started although they have more rights.
         elevate: Vec<SpannedValue<AgentRef>>,

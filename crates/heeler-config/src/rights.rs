@@ -5,12 +5,17 @@
 
 use std::fmt;
 
+use camino::Utf8Path;
+use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use crate::agent::AgentConfig;
 use crate::amount::UsdAmount;
+use crate::hooks::{AgentHooks, HookList};
+use crate::mcp::McpServer;
 use crate::names::ApprovalMode;
 use crate::runtime::{PermissionMode, RuntimeConfig};
+use crate::value::{EnvVars, VarName};
 
 /// Tools that only read; Claude runs them without asking in every permission mode.
 const READ_TOOLS: [&str; 9] = [
@@ -44,6 +49,14 @@ pub enum RightDifference {
     Servers { names: Vec<String> },
     /// It receives these secret variables.
     Secrets { names: Vec<String> },
+    /// The config gives it these variables, or gives them another value.
+    Variables { names: Vec<String> },
+    /// These hooks follow its jobs.
+    Hooks { names: Vec<String> },
+    /// It works in another directory, with other files and project settings.
+    Directory { path: String },
+    /// A key that widens its rights is set.
+    Switch { key: &'static str },
     /// It loads settings or plugins from these places, which may allow more.
     Settings { names: Vec<String> },
     /// A limit of the caller is missing or larger.
@@ -72,6 +85,10 @@ impl fmt::Display for RightDifference {
             }
             RightDifference::Servers { names } => write!(f, "mcp_servers {}", list(names)),
             RightDifference::Secrets { names } => write!(f, "secrets {}", list(names)),
+            RightDifference::Variables { names } => write!(f, "env {}", list(names)),
+            RightDifference::Hooks { names } => write!(f, "hooks {}", list(names)),
+            RightDifference::Directory { path } => write!(f, "the working_directory {path}"),
+            RightDifference::Switch { key } => write!(f, "`{key}: true`"),
             RightDifference::Settings { names } => write!(f, "settings from {}", list(names)),
             RightDifference::Limit { key } => write!(f, "a larger `{key}`, or none"),
             RightDifference::Isolation { key } => write!(f, "not the same `{key}`"),
@@ -94,14 +111,126 @@ pub fn compare_rights(caller: &AgentConfig, target: &AgentConfig) -> Vec<RightDi
     if !runs_any_command(caller) {
         compare_actions(caller, target, &mut found);
     }
-    let secrets = target.secrets.iter().filter(|name| !caller.secrets.contains(name));
-    let names: Vec<String> = secrets.map(|name| name.as_str().to_owned()).collect();
-    if !names.is_empty() {
-        found.push(RightDifference::Secrets { names });
-    }
+    compare_belongings(caller, target, &mut found);
     compare_limits(caller, target, &mut found);
     compare_isolation(caller, target, &mut found);
     found
+}
+
+/// Compares what an agent has, whatever it may do: even an agent that runs any command lacks the
+/// tokens, hooks and privileges that the config gives to another.
+fn compare_belongings(
+    caller: &AgentConfig,
+    target: &AgentConfig,
+    found: &mut Vec<RightDifference>,
+) {
+    let AgentBelongings { secrets, env, mcp_servers, hooks, working_directory } =
+        belongings(target);
+    let mut push = |names: Vec<String>, of: fn(Vec<String>) -> RightDifference| {
+        if !names.is_empty() {
+            found.push(of(names));
+        }
+    };
+    let servers =
+        mcp_servers.iter().filter(|(name, it)| caller.mcp_servers.get(*name) != Some(*it));
+    push(servers.map(|(name, _)| name.clone()).collect(), |names| RightDifference::Servers {
+        names,
+    });
+    let secrets = secrets.iter().filter(|name| !caller.secrets.contains(name));
+    push(secrets.map(|name| name.as_str().to_owned()).collect(), |names| {
+        RightDifference::Secrets { names }
+    });
+    let own = caller.env.get();
+    let env = env.get().iter().filter(|(name, value)| own.get(*name) != Some(*value));
+    push(env.map(|(name, _)| name.clone()).collect(), |names| RightDifference::Variables { names });
+    push(more_hooks(&caller.hooks, hooks), |names| RightDifference::Hooks { names });
+    if working_directory != caller.working_directory {
+        found.push(RightDifference::Directory { path: working_directory.to_string() });
+    }
+    let switches = [
+        ("allow_new_privileges", caller.allow_new_privileges, target.allow_new_privileges),
+        ("edit_instructions", caller.edit_instructions, target.edit_instructions),
+    ];
+    let gained = switches.into_iter().filter(|(_, own, has)| *has && !own);
+    found.extend(gained.map(|(key, ..)| RightDifference::Switch { key }));
+}
+
+/// What the config gives to an agent, whatever the agent may do.
+struct AgentBelongings<'a> {
+    secrets: &'a [VarName],
+    env: &'a EnvVars,
+    mcp_servers: &'a IndexMap<String, McpServer>,
+    hooks: &'a AgentHooks,
+    working_directory: &'a Utf8Path,
+}
+
+fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
+    // Every key is named, so that a new one must be judged before this compiles.
+    let AgentConfig {
+        secrets,
+        env,
+        mcp_servers,
+        hooks,
+        working_directory,
+        allow_new_privileges: _,
+        edit_instructions: _,
+        // Compared by the other functions of this module.
+        runtime: _,
+        claude_path: _,
+        approvals: _,
+        permission_mode: _,
+        tools: _,
+        allowed_tools: _,
+        denied_tools: _,
+        setting_sources: _,
+        plugins: _,
+        max_turns: _,
+        timeout: _,
+        budget: _,
+        docker: _,
+        sandbox: _,
+        // The rules of all ancestors apply to a job.
+        spawn: _,
+        // The directory decides on the files, and is compared.
+        has_explicit_working_directory: _,
+        checkout: _,
+        repo: _,
+        // Instructions and habits, which give no right. An agent that starts another chooses
+        // neither its schedule nor its chat.
+        name: _,
+        file: _,
+        description: _,
+        identity: _,
+        system_prompt: _,
+        default_prompt: _,
+        model: _,
+        schedules: _,
+        session: _,
+        stall_timeout: _,
+        max_concurrent: _,
+        priority: _,
+        retry: _,
+        metadata_file: _,
+        work_source: _,
+        chat: _,
+        fleet_secrets: _,
+        config_json: _,
+    } = agent;
+    AgentBelongings { secrets, env, mcp_servers, hooks, working_directory }
+}
+
+/// Names the hooks of the target that the caller lacks.
+fn more_hooks(caller: &AgentHooks, target: &AgentHooks) -> Vec<String> {
+    let mut names = Vec::new();
+    for list in HookList::ALL {
+        for (index, hook) in target.list(*list).iter().enumerate() {
+            if !caller.list(*list).contains(hook) {
+                let place = (index + 1).to_string();
+                names.push(format!("{list} {}", hook.name.as_deref().unwrap_or(&place)));
+            }
+        }
+    }
+    names
 }
 
 /// Returns true if the agent may already run any command without asking.
@@ -141,11 +270,8 @@ fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<R
         found.push(RightDifference::Unapproved);
     }
     compare_tools(caller, target, found);
-    let servers = target.mcp_servers.iter();
-    let more = servers.filter(|(name, server)| caller.mcp_servers.get(*name) != Some(*server));
-    let names: Vec<String> = more.map(|(name, _)| name.clone()).collect();
-    if !names.is_empty() {
-        found.push(RightDifference::Servers { names });
+    if target.claude_path != caller.claude_path {
+        found.push(RightDifference::Isolation { key: "claude_path" });
     }
     compare_settings(caller, target, found);
 }

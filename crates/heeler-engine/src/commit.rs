@@ -66,11 +66,13 @@ pub(crate) fn commit(
     let job = result.job.clone();
     let root = store.dir().root().to_owned();
     // The files are read before the transaction, so that the only writer does not wait for them.
-    let asks = RunQuestionFiles::read(&store.dir().run(result.run));
+    let folder = store.dir().run(result.run);
+    let asks = RunQuestionFiles::read(&folder);
     let done = store.write(move |tx| {
         let (run, end) = (result.run, result.end);
         match load_ended_run(tx, result)? {
             EndedRunRows::Open(rows) => {
+                let asks = asks.accept(rows.run.result_key.as_ref());
                 // The settlement needs the reservation, which `record_result` only removes.
                 let reservation = tx.release(run)?.map(|it| (it.day, it.micros));
                 let settlement =
@@ -81,6 +83,8 @@ pub(crate) fn commit(
                 // The config is not known here, so the next daemon selects the hooks.
                 tx.add_effect(&EffectRecord::job_end(&ended.job, at))?;
                 approvals::record_closed_questions(tx, &ended.job, run, &asks.closed, at)?;
+                asks.report_refused(run);
+                asks.set_refused_aside(&folder);
                 Ok(CommittedRun { job: ended.job.head.id, status: ended.job.head.status, end })
             }
             // An earlier process may have died after its commit and before it reported the result.

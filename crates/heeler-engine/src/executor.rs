@@ -491,8 +491,11 @@ impl ExecutorContext {
         let metadata =
             // The file is read here, because the transaction must not wait for a slow disk.
             agent.and_then(|agent| hooks::read_metadata(agent, &setup.env, result.started_at));
-        let closed = RunQuestionFiles::read(&self.fleet.dir.run(id)).closed;
-        Ok(Some(RunExit { result, metadata, closed_questions: closed }))
+        let folder = self.fleet.dir.run(id);
+        let asks = RunQuestionFiles::read(&folder).accept(run.result_key.as_ref());
+        asks.report_refused(id);
+        asks.set_refused_aside(&folder);
+        Ok(Some(RunExit { result, metadata, closed_questions: asks.closed }))
     }
 
     /// Returns the result of a run with a runner that could not be started or received no brief.

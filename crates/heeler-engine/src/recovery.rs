@@ -256,6 +256,11 @@ fn inspect_run(
     if let Some(result) = run_results::read_result(folder, run, settled_with)? {
         return Ok(Some(result));
     }
+    // The lock is checked before the files, because a live runner is never disturbed. Its agent may
+    // have removed the spec.
+    if is_run_alive(folder) {
+        return Ok(None);
+    }
     // Without a spec no runner was started: directory and spec come first.
     let Some(spec) = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC))? else {
         let why = "it was interrupted before it was started";
@@ -264,10 +269,6 @@ fn inspect_run(
         let result = RunResult { settled, ..unstarted_result(run, (fleet.now)(), why) };
         return Ok(Some(result));
     };
-    // The lock is checked before the content, because a live runner is never disturbed.
-    if is_run_alive(folder) {
-        return Ok(None);
-    }
     // Settling a foreign spec would end processes and write rows of another run.
     if spec.run != run.id || spec.job != run.job_id {
         return Err(RunFileReadError::OtherRun { path: folder.join(file::SPEC) }.into());

@@ -2,15 +2,23 @@
 //!
 //! An open question is `asks/<id>.json`; `asks/<id>.closed` holds its outcome. An answer is stored
 //! before it is delivered, and delivered again, also by later daemons, until the run reports the
-//! outcome or has ended. Start at [`RunQuestionFiles::read`] and [`delivery_outcome`].
+//! outcome or has ended. A file counts only with the signature of the run's runner. Start at
+//! [`RunQuestionFiles::read`] and [`delivery_outcome`].
+
+use std::io;
 
 use camino::Utf8Path;
+use heeler_model::run::file::{self, RunFileParseError};
 use heeler_model::run::{
-    AgentQuestion, ClosedQuestion, ControlReplyBody, QuestionAnswer as RunAnswer, file,
+    AgentQuestion, ClosedQuestion, ControlReplyBody, QuestionAnswer as RunAnswer, QuestionFileKind,
+    QuestionProof, ResultPublicKey,
 };
-use heeler_model::{Approval, ApprovalStatus, error_chain, question};
+use heeler_model::{Approval, ApprovalStatus, RunId, error_chain, question};
 use heeler_store::is_run_alive;
+use heeler_transcript::{set_file_aside, untrusted_file};
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
+use thiserror::Error;
 
 use crate::fault::{self, FaultPoint};
 use heeler_control::ControlError;
@@ -21,11 +29,32 @@ pub(crate) const QUESTIONS_FOLDER: &str = "asks";
 /// Maximum number of question files read at a time. A run cannot have that many open ones.
 const READ_MAX: usize = 1024;
 
-/// Open and closed questions of a run.
+/// Maximum number of refused files that a message names.
+const NAMED_MAX: usize = 10;
+
+/// A file of a question, not yet accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct QuestionFile<T> {
+    name: String,
+    content: T,
+    proof: QuestionProof,
+}
+
+/// Files of a run's questions. An agent can write such files, so only those that
+/// [`RunQuestionFiles::accept`] returns count.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RunQuestionFiles {
+    open: Vec<QuestionFile<AgentQuestion>>,
+    closed: Vec<QuestionFile<ClosedQuestion>>,
+}
+
+/// Open and closed questions that a runner has asked.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct RunQuestionList {
     pub(crate) open: Vec<AgentQuestion>,
     pub(crate) closed: Vec<ClosedQuestion>,
+    /// Names of files that the run's runner did not write.
+    pub(crate) refused: Vec<String>,
 }
 
 impl RunQuestionFiles {
@@ -35,30 +64,101 @@ impl RunQuestionFiles {
     /// never in neither.
     pub(crate) fn read(folder: &Utf8Path) -> RunQuestionFiles {
         let folder = folder.join(QUESTIONS_FOLDER);
-        let open = read_files(&folder, ".json");
-        let closed: Vec<ClosedQuestion> = read_files(&folder, ".closed");
-        let is_open = |ask: &AgentQuestion| !closed.iter().any(|closed| closed.ask.id == ask.id);
-        RunQuestionFiles { open: open.into_iter().filter(is_open).collect(), closed }
+        let open = read_files(&folder, QuestionFileKind::Open);
+        let closed = read_files(&folder, QuestionFileKind::Closed);
+        RunQuestionFiles { open, closed }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty()
     }
+
+    /// Returns the questions of the run with this key. Without a key, its runner is of an earlier
+    /// release, or the run was adopted, and no file is signed.
+    pub(crate) fn accept(&self, key: Option<&ResultPublicKey>) -> RunQuestionList {
+        let mut refused = Vec::new();
+        let closed = accept_files(&self.closed, key, |closed| &closed.ask.id, &mut refused);
+        let open = accept_files(&self.open, key, |ask| &ask.id, &mut refused);
+        let is_open = |ask: &AgentQuestion| !closed.iter().any(|closed| closed.ask.id == ask.id);
+        RunQuestionList { open: open.into_iter().filter(is_open).collect(), closed, refused }
+    }
 }
 
-fn read_files<T: serde::de::DeserializeOwned>(folder: &Utf8Path, ending: &str) -> Vec<T> {
+impl RunQuestionList {
+    /// Logs the files that were refused.
+    pub(crate) fn report_refused(&self, run: RunId) {
+        if !self.refused.is_empty() {
+            let (count, files) = (self.refused.len(), &self.refused);
+            let files = files[..count.min(NAMED_MAX)].join(", ");
+            tracing::warn!(%run, count, files, "a question was refused: its runner did not sign it");
+        }
+    }
+
+    /// Sets aside the files that were refused, so that `heeler doctor` reports them. The run has
+    /// ended, so its runner writes none of them.
+    pub(crate) fn set_refused_aside(&self, folder: &Utf8Path) {
+        for name in &self.refused {
+            let path = folder.join(QUESTIONS_FOLDER).join(name);
+            if let Err(error) = set_file_aside(&path, file::REFUSED_SUFFIX) {
+                tracing::warn!(reason = error_chain(&error), "a refused question stays in place");
+            }
+        }
+    }
+}
+
+fn accept_files<T: Clone>(
+    files: &[QuestionFile<T>],
+    key: Option<&ResultPublicKey>,
+    id: fn(&T) -> &String,
+    refused: &mut Vec<String>,
+) -> Vec<T> {
+    let mut accepted = Vec::new();
+    for QuestionFile { name, content, proof } in files {
+        let is_named = name.rsplit_once('.').is_some_and(|(stem, _)| stem == id(content));
+        match is_named && key.is_none_or(|key| proof.is_by(key)) {
+            true => accepted.push(content.clone()),
+            false => refused.push(name.clone()),
+        }
+    }
+    accepted
+}
+
+fn read_files<T: DeserializeOwned>(
+    folder: &Utf8Path,
+    kind: QuestionFileKind,
+) -> Vec<QuestionFile<T>> {
     let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
     let names = entries.flatten().map(|entry| entry.file_name().to_owned());
-    let names = names.filter(|name| name.ends_with(ending) && !name.starts_with('.'));
+    let names = names.filter(|name| name.ends_with(kind.suffix()) && !name.starts_with('.'));
     // One unreadable question must not hide the others.
-    let read = |name: String| match heeler_control::read_run_file(&folder.join(&name)) {
-        Ok(content) => content,
+    let read = |name: String| match read_file(&folder.join(&name), kind) {
+        Ok((content, proof)) => Some(QuestionFile { name, content, proof }),
+        // It was closed, or set aside, since it was listed.
+        Err(QuestionReadError::Read(error)) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
-            tracing::warn!(reason = error_chain(&error), "a question cannot be read");
+            let reason = error_chain(&error);
+            tracing::warn!(reason, file = name, "a question cannot be read");
             None
         }
     };
     names.take(READ_MAX).filter_map(read).collect()
+}
+
+/// Failure to read a file of a question.
+#[derive(Debug, Error)]
+enum QuestionReadError {
+    #[error(transparent)]
+    Read(#[from] io::Error),
+    #[error(transparent)]
+    Form(#[from] RunFileParseError),
+}
+
+fn read_file<T: DeserializeOwned>(
+    path: &Utf8Path,
+    kind: QuestionFileKind,
+) -> Result<(T, QuestionProof), QuestionReadError> {
+    let bytes = untrusted_file::read(path, file::BYTES_MAX)?;
+    Ok((file::parse_run_file(&bytes)?, QuestionProof::of_file(kind, &bytes)))
 }
 
 /// Converts a stored approval to the answer for the run.
@@ -133,7 +233,7 @@ pub(crate) fn may_receive_answers(folder: &Utf8Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use heeler_model::run::{PROTOCOL, QuestionOutcome};
+    use heeler_model::run::{PROTOCOL, QuestionOutcome, ResultSigningKey};
     use heeler_model::{ApprovalId, ApprovalKind};
     use jiff::Timestamp;
     use serde_json::json;
@@ -174,8 +274,43 @@ mod tests {
         write("b.closed", serde_json::to_string(&closed).unwrap());
         write("c.json", "{".to_owned());
         write(".d.json", serde_json::to_string(&ask("d")).unwrap());
-        let read = RunQuestionFiles::read(folder);
-        assert_eq!(read, RunQuestionFiles { open: vec![ask("a")], closed: vec![closed] });
+        write("e.json", serde_json::to_string(&ask("f")).unwrap());
+        let read = RunQuestionFiles::read(folder).accept(None);
+        let refused = vec!["e.json".to_owned()];
+        assert_eq!(read, RunQuestionList { open: vec![ask("a")], closed: vec![closed], refused });
+    }
+
+    #[test]
+    fn only_files_that_the_runner_signed_count_and_a_forged_end_hides_no_question() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Utf8Path::from_path(temp.path()).unwrap();
+        let asks = folder.join(QUESTIONS_FOLDER);
+        std::fs::create_dir(&asks).unwrap();
+        let key = ResultSigningKey::from_seed([1; 32]);
+        let other = ResultSigningKey::from_seed([2; 32]);
+        let write = |name: &str, bytes: Vec<u8>| std::fs::write(asks.join(name), bytes).unwrap();
+        let document = |id: &str| {
+            let mut bytes = serde_json::to_vec_pretty(&ask(id)).unwrap();
+            bytes.push(b'\n');
+            bytes
+        };
+        let signed = |key: &ResultSigningKey, id: &str| {
+            key.sign_question(QuestionFileKind::Open, &document(id))
+        };
+        write("a.json", signed(&key, "a"));
+        write("b.json", signed(&other, "b"));
+        write("c.json", document("c"));
+        // The runner's own question under another name.
+        write("d.json", signed(&key, "a"));
+        let end = json!({"protocol": PROTOCOL, "ask": ask("a"), "at": "2026-11-17T08:00:01Z",
+            "how": "allowed", "by": "ann (the boss)"});
+        write("a.closed", end.to_string().into_bytes());
+        let read = RunQuestionFiles::read(folder).accept(Some(&key.public_key()));
+        assert_eq!((read.open.as_slice(), read.closed.len()), (&[ask("a")][..], 0));
+        read.set_refused_aside(folder);
+        for name in ["a.closed", "b.json", "c.json", "d.json"] {
+            assert!(asks.join(format!("{name}.refused")).exists(), "{name}");
+        }
     }
 
     #[test]

@@ -28,7 +28,8 @@ pub use result::{
 };
 pub use result_check::{ImpossibleResultError, check_run_result};
 pub use signature::{
-    ResultKeyParseError, ResultPublicKey, ResultSigningKey, SIGNATURE_FIELD_BYTES,
+    QuestionFileKind, QuestionProof, ResultKeyParseError, ResultPublicKey, ResultSigningKey,
+    SIGNATURE_FIELD_BYTES,
 };
 pub use spec::{QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
 

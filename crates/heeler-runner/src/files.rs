@@ -14,8 +14,8 @@ use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_model::run::file::{self, RunFileParseError};
 use heeler_model::run::{
-    AgentQuestion, ClosedQuestion, ResultPublicKey, ResultSigningKey, RunResult, RunSpec,
-    RunStartRecord, SIGNATURE_FIELD_BYTES,
+    AgentQuestion, ClosedQuestion, QuestionFileKind, ResultPublicKey, ResultSigningKey, RunResult,
+    RunSpec, RunStartRecord, SIGNATURE_FIELD_BYTES,
 };
 use heeler_transcript::{
     DiskBackend as _, DiskError, LockFile, NameError, OsDisk, create_folder, replace_file,
@@ -189,25 +189,47 @@ pub(crate) fn write_started(dir: &Utf8Path, started: &RunStartRecord) -> Result<
     write(&dir.join(file::STARTED), started)
 }
 
-/// Writes `asks/<id>.closed`. It is durable when this returns.
-pub(crate) fn write_closed(dir: &Utf8Path, closed: &ClosedQuestion) -> Result<(), RunFileError> {
-    let path = dir.join(format!("asks/{}.closed", validate_id(&closed.ask.id)?));
-    write(&path, closed)
+/// Writes `asks/<id>.closed`, signed if there is a key. It is durable when this returns.
+pub(crate) fn write_closed(
+    dir: &Utf8Path,
+    closed: &ClosedQuestion,
+    key: Option<&ResultSigningKey>,
+) -> Result<(), RunFileError> {
+    write_question(dir, (&closed.ask.id, QuestionFileKind::Closed), closed, key)
 }
 
-/// Writes `asks/<id>.json`. It is durable when this returns.
-pub(crate) fn write_ask(dir: &Utf8Path, ask: &AgentQuestion) -> Result<(), RunFileError> {
+/// Writes `asks/<id>.json`, signed if there is a key. It is durable when this returns.
+pub(crate) fn write_ask(
+    dir: &Utf8Path,
+    ask: &AgentQuestion,
+    key: Option<&ResultSigningKey>,
+) -> Result<(), RunFileError> {
+    write_question(dir, (&ask.id, QuestionFileKind::Open), ask, key)
+}
+
+fn write_question(
+    dir: &Utf8Path,
+    (id, kind): (&str, QuestionFileKind),
+    content: &impl Serialize,
+    key: Option<&ResultSigningKey>,
+) -> Result<(), RunFileError> {
     let asks = dir.join("asks");
-    let path = asks.join(format!("{}.json", validate_id(&ask.id)?));
+    let path = asks.join(format!("{}{}", validate_id(id)?, kind.suffix()));
     create_folder(&OsDisk, &asks)?;
-    write(&path, ask)
+    let bytes = encode(content);
+    let bytes = key.map_or_else(|| bytes.clone(), |key| key.sign_question(kind, &bytes));
+    Ok(replace_file(&OsDisk, &path, &bytes)?)
 }
 
 fn write(path: &Utf8Path, content: &impl Serialize) -> Result<(), RunFileError> {
+    // The file is replaced as a whole, so a reader never sees a part of it.
+    Ok(replace_file(&OsDisk, path, &encode(content))?)
+}
+
+fn encode(content: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(content).expect("a file of a run has only text keys");
     bytes.push(b'\n');
-    // The file is replaced as a whole, so a reader never sees a part of it.
-    Ok(replace_file(&OsDisk, path, &bytes)?)
+    bytes
 }
 
 fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileError> {

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::error_chain;
-use heeler_model::run::{AgentQuestion, ClosedQuestion, PROTOCOL, QuestionOutcome};
+use heeler_model::run::{
+    AgentQuestion, ClosedQuestion, PROTOCOL, QuestionOutcome, ResultSigningKey,
+};
 use heeler_transcript::validate_id;
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -35,6 +37,8 @@ const QUESTION_ID_BYTES_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct RunQuestions {
     dir: Utf8PathBuf,
+    /// Signs the files, because the agent can write into the directory too.
+    key: Option<ResultSigningKey>,
     open: IndexMap<String, OpenRunQuestion>,
     /// Outcomes of recently closed questions, newest last.
     closed: VecDeque<(String, String)>,
@@ -62,8 +66,8 @@ pub(crate) struct RunQuestionOutcome {
 }
 
 impl RunQuestions {
-    pub(crate) fn new(dir: &Utf8Path) -> RunQuestions {
-        RunQuestions { dir: dir.to_owned(), open: IndexMap::new(), closed: VecDeque::new() }
+    pub(crate) fn new(dir: &Utf8Path, key: Option<ResultSigningKey>) -> RunQuestions {
+        RunQuestions { dir: dir.to_owned(), key, open: IndexMap::new(), closed: VecDeque::new() }
     }
 
     /// Returns a file name for the question that the agent calls `agent_id`.
@@ -95,7 +99,7 @@ impl RunQuestions {
         until: Option<Instant>,
     ) -> Result<(), RunFileError> {
         // The file comes first: the daemon that reads it must never miss a question that was shown.
-        files::write_ask(&self.dir, &ask)?;
+        files::write_ask(&self.dir, &ask, self.key.as_ref())?;
         self.open.insert(ask.id.clone(), OpenRunQuestion { ask, agent_id, expires_at: until });
         Ok(())
     }
@@ -131,7 +135,7 @@ impl RunQuestions {
         });
         // The outcome is on disk before the question disappears, so a reader sees one or the other.
         if let Some(closed) = closed
-            && let Err(error) = files::write_closed(&self.dir, &closed)
+            && let Err(error) = files::write_closed(&self.dir, &closed, self.key.as_ref())
         {
             // The job transcript names the person who answered; the approval then counts as
             // withdrawn.
@@ -215,7 +219,7 @@ mod tests {
     #[test]
     fn a_name_is_taken_over_if_it_is_new_and_can_be_a_files() {
         let temp = tempfile::tempdir().unwrap();
-        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap());
+        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap(), None);
         assert_eq!(asks.assign_id("toolu_01-a.b"), "toolu_01-a.b");
         let long = "x".repeat(QUESTION_ID_BYTES_MAX + 1);
         for bad in ["", ".", "..", ".x", "a/b", "a b", "é", "a\0", &long] {
@@ -234,7 +238,7 @@ mod tests {
     #[test]
     fn the_last_closed_ones_are_remembered_and_no_more() {
         let temp = tempfile::tempdir().unwrap();
-        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap());
+        let mut asks = RunQuestions::new(Utf8Path::from_path(temp.path()).unwrap(), None);
         for number in 0..=CLOSED_MAX {
             let id = format!("q{number}");
             asks.open.insert(

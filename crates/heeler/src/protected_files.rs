@@ -10,6 +10,7 @@ use heeler_engine::ProtectedFiles;
 use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::CommandResult;
 use crate::text_file::parent_dir;
+use crate::trust::has_script_ending;
 use crate::trust_file::TrustFile;
 
 /// Returns the fleet's protected files, under every name they have: the config, config files that
@@ -45,7 +46,8 @@ pub(crate) fn protected_files(
 }
 
 /// Returns the files that hooks execute: programs and scripts by their position in the command, and
-/// other files that the command names if they can be executed.
+/// other files that the command names if they can be executed or are scripts by their ending. Other
+/// files may be data that the agent writes for its hook.
 pub(crate) fn hook_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
     let mut found = Vec::new();
     for agent in &loaded.agents {
@@ -56,7 +58,7 @@ pub(crate) fn hook_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
             let named = words.filter(|word| !word.is_empty());
             let places = [folder, agent.working_directory.as_path()];
             let named = named.flat_map(|word| places.map(|it| it.join(word)));
-            found.extend(named.filter(|path| is_executable(path)));
+            found.extend(named.filter(|path| is_program_file(path)));
         }
     }
     found.sort();
@@ -71,9 +73,12 @@ fn shell_command(hook: &Hook) -> Option<(&str, &Utf8Path)> {
     }
 }
 
-fn is_executable(path: &Utf8Path) -> bool {
+/// Returns true for a file that can be executed, or that an interpreter executes.
+fn is_program_file(path: &Utf8Path) -> bool {
     let metadata = std::fs::metadata(path);
-    metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    metadata.is_ok_and(|it| {
+        it.is_file() && (has_script_ending(path) || it.permissions().mode() & 0o111 != 0)
+    })
 }
 
 /// Returns what is started without the rules of an agent: Claude itself, its plugins and MCP servers,

@@ -18,6 +18,7 @@ use heeler_model::redact::SecretRedactor;
 use heeler_store::FleetEnvironment;
 
 use self::executable_content::ExecutableContent;
+pub(crate) use self::executable_content::has_script_ending;
 pub(crate) use self::visible_text::visible;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -155,7 +156,13 @@ pub(crate) fn refuse_run() -> CommandResult {
         false => Ok(()),
         true => Err(CommandFailure::message(
             FailureCode::Refused,
-            "a process of a run cannot change what its user trusts",
+            "a process of a run cannot change what its user trusts, and this process may be one: it \
+             has the mark of agents (no_new_privs), which editors, containers and services with \
+             `NoNewPrivileges` set too",
+        )
+        .hint(
+            "run the command in a terminal of your own (a login shell or ssh), or set \
+             HEELER_TRUST=/folder/of/the/fleet for the daemon",
         )),
     }
 }
@@ -234,8 +241,8 @@ impl FleetKey {
     }
 
     fn entry(&self, scope: TrustScope) -> CommandResult<TrustedFleet> {
-        let folder_inode = trust_file::folder_inode(&self.config)?;
-        Ok(TrustedFleet { config: self.config.clone(), folder_inode, scope })
+        let folder = trust_file::folder_identity(&self.config)?;
+        Ok(TrustedFleet::new(self.config.clone(), folder, scope))
     }
 
     fn record(&self, context: &CommandContext, scope: TrustScope) -> CommandResult {
@@ -276,7 +283,11 @@ impl ShownFleet {
         // Secrets do not depend on the home folder.
         let known = FleetEnvironment { loaded: Some(loaded), env: &env, home: Utf8Path::new("") };
         let secrets = SecretRedactor::new(&known.secrets());
-        let content = ExecutableContent::of(config, loaded, &secrets);
+        let content = ExecutableContent::of(config, loaded, &secrets).map_err(|error| {
+            let message = format!("{config} cannot be shown completely: {error}");
+            CommandFailure::message(FailureCode::Untrusted, message)
+                .hint("name fewer files, or trust the whole folder: heeler trust --folder FOLDER")
+        })?;
         let mut lines = trust_summary::summary_lines(config, loaded, &content, &secrets);
         lines.extend(recorded_work(context));
         Ok(ShownFleet { content, lines })

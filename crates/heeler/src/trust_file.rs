@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_transcript::{LockFile, LockHolder, OsDisk, replace_file};
@@ -37,9 +37,47 @@ pub(crate) struct TrustFile {
 pub(crate) struct TrustedFleet {
     /// Config file, in a folder without links.
     pub(crate) config: Utf8PathBuf,
-    /// Inode of that folder: another folder that takes its place is not trusted.
-    pub(crate) folder_inode: u64,
+    /// Identity of that folder: another folder that takes its place is not trusted.
+    folder_inode: u64,
+    /// Missing in entries of earlier releases, which are not trusted any more.
+    #[serde(default)]
+    folder_device: Option<u64>,
+    #[serde(default)]
+    folder_created: Option<u64>,
     pub(crate) scope: TrustScope,
+}
+
+/// Properties by which a folder is recognized. A file system may give the inode of a removed folder
+/// to the next one, so the time at which the folder was created counts too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FolderIdentity {
+    inode: u64,
+    /// Device of its file system; `None` only in old entries.
+    device: Option<u64>,
+    /// Nanoseconds between 1970 and its creation; `None` if the file system does not record it.
+    created: Option<u64>,
+}
+
+impl TrustedFleet {
+    pub(crate) fn new(
+        config: Utf8PathBuf,
+        folder: FolderIdentity,
+        scope: TrustScope,
+    ) -> TrustedFleet {
+        let FolderIdentity { inode, device, created } = folder;
+        TrustedFleet {
+            config,
+            folder_inode: inode,
+            folder_device: device,
+            folder_created: created,
+            scope,
+        }
+    }
+
+    fn folder(&self) -> FolderIdentity {
+        let TrustedFleet { folder_inode, folder_device, folder_created, .. } = *self;
+        FolderIdentity { inode: folder_inode, device: folder_device, created: folder_created }
+    }
 }
 
 /// Part of a fleet that is trusted.
@@ -110,8 +148,8 @@ impl TrustFile {
 
     /// Returns the entry of a fleet, if its folder is still the same.
     pub(crate) fn fleet(&self, config: &Utf8Path) -> Option<&TrustedFleet> {
-        let inode = folder_inode(config).ok()?;
-        self.fleets.iter().find(|fleet| fleet.config == config && fleet.folder_inode == inode)
+        let folder = folder_identity(config).ok()?;
+        self.fleets.iter().find(|fleet| fleet.config == config && fleet.folder() == folder)
     }
 
     /// Adds or replaces the entry of a fleet.
@@ -121,9 +159,16 @@ impl TrustFile {
     }
 }
 
-/// Returns the inode of a config file's folder.
-pub(crate) fn folder_inode(config: &Utf8Path) -> io::Result<u64> {
-    Ok(parent_dir(config).metadata()?.ino())
+/// Returns the identity of a config file's folder.
+pub(crate) fn folder_identity(config: &Utf8Path) -> io::Result<FolderIdentity> {
+    let found = parent_dir(config).metadata()?;
+    // Not every file system knows the time.
+    let created = found.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+    Ok(FolderIdentity {
+        inode: found.ino(),
+        device: Some(found.dev()),
+        created: created.and_then(|since| u64::try_from(since.as_nanos()).ok()),
+    })
 }
 
 /// Fails unless only the user or root can write the file.
@@ -187,12 +232,44 @@ mod tests {
         let config = folder.join("heeler.yaml");
         std::fs::create_dir(&folder).unwrap();
         let mut file = TrustFile::default();
-        let (folder_inode, scope) = (folder_inode(&config).unwrap(), TrustScope::Everything);
-        file.put(TrustedFleet { config: config.clone(), folder_inode, scope });
+        let (first, scope) = (folder_identity(&config).unwrap(), TrustScope::Everything);
+        file.put(TrustedFleet::new(config.clone(), first.clone(), scope));
         assert!(file.fleet(&config).is_some());
-        // Kept, so that its inode is not used again.
-        std::fs::rename(&folder, folder.with_file_name("old")).unwrap();
+        // The clock of the file system must have advanced.
+        let probe = folder.with_file_name("probe");
+        wait_for_clock(|| {
+            std::fs::create_dir(&probe).unwrap();
+            let identity = folder_identity(&probe.join("heeler.yaml")).unwrap();
+            std::fs::remove_dir(&probe).unwrap();
+            identity.created != first.created || first.created.is_none()
+        });
+        // The new folder may get the inode of the old one.
+        std::fs::remove_dir(&folder).unwrap();
         std::fs::create_dir(&folder).unwrap();
         assert!(file.fleet(&config).is_none());
+    }
+
+    fn wait_for_clock(mut has_advanced: impl FnMut() -> bool) {
+        let begun = std::time::Instant::now();
+        while !has_advanced() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the clock stands still");
+        }
+    }
+
+    #[test]
+    fn an_entry_with_the_inode_of_another_folder_is_not_its_entry() {
+        let (temp, _) = temp();
+        let config = Utf8Path::from_path(temp.path()).unwrap().join("heeler.yaml");
+        let own = folder_identity(&config).unwrap();
+        let with = |folder: FolderIdentity| {
+            let mut file = TrustFile::default();
+            file.put(TrustedFleet::new(config.clone(), folder, TrustScope::Everything));
+            file.fleet(&config).is_some()
+        };
+        assert!(with(own.clone()));
+        assert!(!with(FolderIdentity { created: Some(1), ..own.clone() }));
+        assert!(!with(FolderIdentity { device: Some(u64::MAX), ..own.clone() }));
+        // An entry of an earlier release; the person is asked again.
+        assert!(!with(FolderIdentity { device: None, created: None, ..own }));
     }
 }

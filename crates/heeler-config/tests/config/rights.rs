@@ -32,6 +32,14 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
         (bypass, "runtime: command; command: y"),
         ("approvals: review", "approvals: review"),
         ("secrets: [A, B]", "secrets: [A]"),
+        ("env: {A: x, B: y}", "env: {A: x}"),
+        ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: y}}"),
+        (
+            "hooks: {after_run: [{type: shell, command: x}]}",
+            "hooks: {after_run: [{type: shell, command: x}]}",
+        ),
+        ("allow_new_privileges: true; edit_instructions: true", "allow_new_privileges: true"),
+        ("working_directory: x", "working_directory: ./x"),
         ("budget: {day: 2}", "budget: {day: 2}"),
         // The budget of a job holds for the jobs that it starts, too.
         ("budget: {job: 1}", "budget: {job: 5}"),
@@ -65,6 +73,21 @@ const GAINS: &[(&str, &str)] = &[
     ("mcp_servers: {x: {command: y}}", "mcp_servers: {x: {command: z}}"),
     ("", "secrets: [TOKEN]"),
     ("runtime: command; command: x", "runtime: command; command: x; secrets: [TOKEN]"),
+    (
+        "runtime: command; command: x",
+        "runtime: command; command: x; mcp_servers: {x: {url: 'https://y', headers: {a: b}}}",
+    ),
+    ("env: {A: x}", "env: {A: y, B: x}"),
+    (
+        "runtime: command; command: x",
+        "runtime: command; command: x; allow_new_privileges: true; edit_instructions: true",
+    ),
+    (
+        "hooks: {after_run: [{type: shell, command: x}]}",
+        "hooks: {after_run: [{type: shell, command: x, allow: {cancel: true}}], on_error: [{type: shell, name: tell, command: x}]}",
+    ),
+    ("working_directory: x", "working_directory: y"),
+    ("", "claude_path: /opt/claude"),
     ("", "setting_sources: [user]"),
     ("budget: {day: 1, total: 5}", "budget: {day: 2}"),
     ("max_turns: 3; timeout: 10m", "timeout: 1h"),
@@ -121,6 +144,18 @@ fn every_right_that_an_agent_would_gain_is_told() {
             secrets TOKEN
         runtime: command; command: x -> runtime: command; command: x; secrets: [TOKEN]
             secrets TOKEN
+        runtime: command; command: x -> runtime: command; command: x; mcp_servers: {x: {url: 'https://y', headers: {a: b}}}
+            mcp_servers x
+        env: {A: x} -> env: {A: y, B: x}
+            env A, B
+        runtime: command; command: x -> runtime: command; command: x; allow_new_privileges: true; edit_instructions: true
+            `allow_new_privileges: true`; `edit_instructions: true`
+        hooks: {after_run: [{type: shell, command: x}]} -> hooks: {after_run: [{type: shell, command: x, allow: {cancel: true}}], on_error: [{type: shell, name: tell, command: x}]}
+            hooks after_run 1, on_error tell
+        working_directory: x -> working_directory: y
+            the working_directory /fleet/y
+         -> claude_path: /opt/claude
+            not the same `claude_path`
          -> setting_sources: [user]
             settings from user
         budget: {day: 1, total: 5} -> budget: {day: 2}

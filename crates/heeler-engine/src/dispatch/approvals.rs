@@ -36,6 +36,9 @@ impl DispatchTransaction<'_, '_> {
             return Ok(());
         };
         let Some(job) = self.tx.job(&job)? else { return Ok(()) };
+        let key = self.tx.run(run)?.and_then(|run| run.result_key);
+        let asks = asks.accept(key.as_ref());
+        asks.report_refused(run);
         for ask in &asks.open {
             approvals::record_question(self.tx, &job, run, ask)?;
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use heeler_config::ScheduleConfig;
+use heeler_config::{AgentConfig, ScheduleConfig};
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{
@@ -74,6 +74,7 @@ impl Dispatcher {
             DaemonCommand::Status => Ok(command),
             DaemonCommand::Trigger(mut wanted) => {
                 self.limit_session(&mut wanted, &parent)?;
+                self.limit_choices(&mut wanted, &author)?;
                 // An agent must not choose its trigger or parent, on which limits and rights
                 // depend.
                 wanted.trigger = TriggerType::Spawned;
@@ -120,8 +121,57 @@ impl Dispatcher {
         }
     }
 
+    /// Limits what an agent chooses for a job that it requests to what the agent has itself.
+    fn limit_choices(
+        &self,
+        wanted: &mut JobRequest,
+        author: &PromptAuthor,
+    ) -> Result<(), DaemonCommandError> {
+        let refuse = |message: String, hint: &str| {
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+            Err(refused.with_hint(hint))
+        };
+        if let Some(schedule) = &wanted.schedule {
+            let message = format!("an agent may not use a schedule of another job ({schedule})");
+            return refuse(message, "give a prompt instead of the schedule");
+        }
+        let setup = Arc::clone(&self.state().setup);
+        let model_of = |agent: Option<&AgentConfig>| agent.and_then(|agent| agent.model.clone());
+        let known = [
+            model_of(setup.agent(&author.agent)),
+            model_of(setup.find_agent(wanted.agent.as_str()).ok()),
+        ];
+        if wanted.model.is_some() && !known.contains(&wanted.model) {
+            let model = wanted.model.as_deref().unwrap_or_default();
+            let message = format!(
+                "{} may not choose the model {model}: neither its config nor that of {} names it",
+                author.agent, wanted.agent
+            );
+            return refuse(message, "leave the model out, or set `model` in the config");
+        }
+        // Messages from outside are a person's, who decides if they become a part of the session.
+        wanted.take_in = false;
+        let most = self.requested_priority(&author.job);
+        if wanted.priority > most {
+            tracing::info!(job = %author.job, wanted.priority, most, "the priority was lowered");
+            wanted.priority = most;
+        }
+        Ok(())
+    }
+
+    /// Returns the priority with which a running job was requested; zero if it is unknown.
+    fn requested_priority(&self, job: &JobId) -> i64 {
+        let queued = StoreReader::open(&self.fleet.dir).ok().and_then(|reader| {
+            // A failed read grants nothing.
+            reader.queued_job(job).ok().flatten()
+        });
+        let request: Option<JobRequest> =
+            queued.and_then(|queued| serde_json::from_str(&queued.request_json).ok());
+        request.map_or(0, |request| request.priority)
+    }
+
     /// Marks a message of an agent as such, if its receiver can understand that.
-    fn mark_message(&self, job: &JobId, author: &PromptAuthor, text: String) -> String {
+    pub(super) fn mark_message(&self, job: &JobId, author: &PromptAuthor, text: String) -> String {
         // An empty message is refused as such.
         if text.trim().is_empty() {
             return text;

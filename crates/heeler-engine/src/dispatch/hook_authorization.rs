@@ -1,17 +1,19 @@
 //! Authorization of commands that a hook sends: only those that its config lists.
 
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{JobRequest, RunId, TriggerType};
+use heeler_model::{JobRequest, PromptAuthor, RunId, TriggerType};
 
 use super::dispatcher::Dispatcher;
 use crate::capability::HookGrant;
 use crate::command::{DaemonCommand, DaemonCommandError, DaemonCommandErrorKind};
+use crate::prepare::reads_marks;
 
 /// Trigger type of jobs that a hook starts.
 const HOOK_TRIGGER: &str = "hook";
 
 impl Dispatcher {
-    /// Checks a command of a hook against the permissions in its config.
+    /// Checks a command of a hook against the permissions in its config. Its texts may come from the
+    /// agent whose job it follows, so they are marked as texts of that agent.
     pub(super) fn authorize_hook(
         &self,
         mut command: DaemonCommand,
@@ -21,19 +23,33 @@ impl Dispatcher {
             return Err(refusal("the hook has ended".to_owned()));
         };
         command.set_requester(&grant.name());
+        let author = PromptAuthor { agent: grant.agent.to_string(), job: grant.job.clone() };
         let setup = std::sync::Arc::clone(&self.state().setup);
         match &mut command {
             DaemonCommand::Status => {}
             DaemonCommand::Trigger(wanted) => {
                 // The name may be short, but the config holds the qualified one.
-                wanted.agent = setup.find_agent(wanted.agent.as_str())?.name.clone();
+                let agent = setup.find_agent(wanted.agent.as_str())?;
+                wanted.agent = agent.name.clone();
                 check_trigger(wanted, &grant)?;
+                // The mark is a part of the prompt on record: the job has no parent from which a
+                // retry could learn the author.
+                if let Some(prompt) = &mut wanted.prompt
+                    // An empty prompt is refused as such.
+                    && !prompt.trim().is_empty()
+                    && reads_marks(agent)
+                {
+                    *prompt = author.mark(prompt);
+                }
+                wanted.prompt_by = None;
                 wanted.trigger = TriggerType::from_word(HOOK_TRIGGER);
                 wanted.parent = None;
                 wanted.attended = false;
             }
             DaemonCommand::Cancel { .. } if grant.permissions.cancel => {}
-            DaemonCommand::Say { .. } if grant.permissions.message => {}
+            DaemonCommand::Say { job, text, .. } if grant.permissions.message => {
+                *text = self.mark_message(job, &author, std::mem::take(text));
+            }
             _ => return Err(refusal(format!("{} may not do this", grant.name()))),
         }
         Ok(command)

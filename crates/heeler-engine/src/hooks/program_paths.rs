@@ -23,18 +23,32 @@ pub(super) fn resolve_programs(
         if path.is_absolute() {
             continue;
         }
-        let beside = folder.join(path);
-        if beside.is_file() {
-            resolved.replace_range(program.range, &quote_shell_word(beside.as_str()));
-        } else if working_directory.join(path).is_file() {
-            return Err(format!(
-                "{path} is not beside the config, in {folder}, but in the agent's working \
-                 directory, where the agent may write it: move it to {folder}, or name it by its \
-                 absolute path"
-            ));
+        let (beside, planted) = (folder.join(path), working_directory.join(path));
+        match program.range {
+            Some(range) if beside.is_file() => {
+                resolved.replace_range(range, &quote_shell_word(beside.as_str()));
+            }
+            // A word inside another text cannot be replaced, so it would be the agent's file.
+            None if planted.is_file() && is_same_file(&beside, &planted) => {}
+            _ if planted.is_file() => {
+                let why = match beside.is_file() {
+                    true => "is inside a quoted text, so it would not be found beside the config",
+                    false => "is not beside the config",
+                };
+                return Err(format!(
+                    "{path} {why}, in {folder}, but in the agent's working directory, where the \
+                     agent may write it: move it to {folder}, or name it by its absolute path"
+                ));
+            }
+            _ => {}
         }
     }
     Ok(resolved)
+}
+
+fn is_same_file(one: &Utf8Path, other: &Utf8Path) -> bool {
+    let real = |path: &Utf8Path| path.canonicalize_utf8().ok();
+    real(one).is_some_and(|one| real(other) == Some(one))
 }
 
 #[cfg(test)]
@@ -58,9 +72,13 @@ mod tests {
         for unchanged in ["jq . > a.sh", "/bin/true", "./missing.sh", "make"] {
             assert_eq!(resolve(unchanged).unwrap(), unchanged);
         }
-        for refused in ["./b.sh", "true; sh b.sh"] {
+        for refused in ["./b.sh", "true; sh b.sh", "timeout 9 sh -e b.sh", "sh -c './b.sh'"] {
             let why = resolve(refused).unwrap_err();
             assert!(why.contains("b.sh is not beside the config"), "{why}");
         }
+        let why = resolve("bash -c './a.sh'").unwrap_err();
+        assert!(why.contains("./a.sh is inside a quoted text"), "{why}");
+        let own = resolve_programs("bash -c './a.sh'", &folder, &folder).unwrap();
+        assert_eq!(own, "bash -c './a.sh'", "the agent works beside the config");
     }
 }

@@ -145,6 +145,21 @@ fn a_living_run_is_left_alone_and_settled_when_it_is_dead() {
 }
 
 #[test]
+fn a_living_run_is_left_alone_even_if_its_agent_removed_the_spec() {
+    let place = EngineFixture::new("success");
+    let begun = place.begin_with_spec();
+    let folder = place.fleet.dir.run(begun.run);
+    let holder = LockHolder::this_process("runner", clock());
+    let held = LockFile::acquire(&folder.join("lock"), &holder, Duration::ZERO).unwrap();
+    std::fs::remove_file(folder.join("spec.json")).unwrap();
+    let recovered = place.recover();
+    assert_eq!((recovered.alive, recovered.committed), (vec![begun.job.clone()], vec![]));
+    assert_eq!(place.job(&begun.job).head.status, JobStatus::Running);
+    drop(held);
+    place.check(&begun, RunEnd::NeverStarted);
+}
+
+#[test]
 fn a_result_is_committed_once() {
     let place = EngineFixture::new("success");
     let done = place.conducted(&place.request());

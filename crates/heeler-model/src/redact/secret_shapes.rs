@@ -1,5 +1,6 @@
 //! Secrets that are recognized by their shape, without knowing their value: Heeler's own tokens
-//! (`heeler_` and 64 hexadecimal digits), and credentials in URLs (`scheme://user:password@host`).
+//! (`heeler_` and 64 hexadecimal digits), the capabilities of runs (`heeler-run.RUN.SECRET`), and
+//! credentials in URLs (`scheme://user:password@host`).
 //!
 //! Start at [`find_shapes`].
 
@@ -15,6 +16,13 @@ const TOKEN_PREFIX: &[u8] = b"heeler_";
 /// Hexadecimal digits of a token.
 const TOKEN_DIGITS: usize = 64;
 
+const CAPABILITY_PREFIX: &[u8] = b"heeler-run.";
+
+/// Characters of the run in a capability: a UUID.
+const RUN_DIGITS: usize = 36;
+
+const CAPABILITY_BYTES: usize = CAPABILITY_PREFIX.len() + RUN_DIGITS + 1 + TOKEN_DIGITS;
+
 /// Text between scheme and authority of a URL, plain and as some writers escape it in JSON.
 const URL_SEPARATORS: [&[u8]; 2] = [b"://", b":\\/\\/"];
 
@@ -25,6 +33,8 @@ const AUTHORITY_BYTES_MAX: usize = 1024;
 const USER_TOKEN_BYTES_MIN: usize = 20;
 
 static TOKEN_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(TOKEN_PREFIX));
+static CAPABILITY_FINDER: LazyLock<Finder<'static>> =
+    LazyLock::new(|| Finder::new(CAPABILITY_PREFIX));
 static URL_FINDERS: LazyLock<[Finder<'static>; 2]> =
     LazyLock::new(|| URL_SEPARATORS.map(Finder::new));
 
@@ -43,6 +53,12 @@ pub(super) fn find_shapes(bytes: &[u8]) -> Vec<ShapeMatch> {
         .filter(|&at| digits_after(bytes, at) >= TOKEN_DIGITS)
         .map(|at| ShapeMatch { anchor: at, secret: at..at + TOKEN_PREFIX.len() + TOKEN_DIGITS })
         .collect();
+    let capabilities = CAPABILITY_FINDER.find_iter(bytes).filter_map(|at| {
+        let secret = at..at + CAPABILITY_BYTES;
+        let is_whole = bytes.get(secret.clone()).is_some_and(is_capability_start);
+        is_whole.then_some(ShapeMatch { anchor: at, secret })
+    });
+    found.extend(capabilities);
     for (finder, separator) in URL_FINDERS.iter().zip(URL_SEPARATORS) {
         found.extend(finder.find_iter(bytes).filter_map(|anchor| {
             let start = anchor + separator.len();
@@ -57,9 +73,10 @@ pub(super) fn find_shapes(bytes: &[u8]) -> Vec<ShapeMatch> {
 
 /// Returns the start of an incomplete shape at the end of the bytes, or their length if none.
 pub(super) fn partial_shape_start(bytes: &[u8]) -> usize {
-    let token_len = TOKEN_PREFIX.len() + TOKEN_DIGITS;
-    let from = bytes.len().saturating_sub(token_len - 1);
-    let open_token = (from..bytes.len()).find(|&at| is_token_start(&bytes[at..]));
+    let tail = |len: usize| bytes.len().saturating_sub(len - 1)..bytes.len();
+    let token = tail(TOKEN_PREFIX.len() + TOKEN_DIGITS).find(|&at| is_token_start(&bytes[at..]));
+    let capability = tail(CAPABILITY_BYTES).find(|&at| is_capability_start(&bytes[at..]));
+    let open_token = token.into_iter().chain(capability).min();
     let open_url = URL_SEPARATORS.iter().filter_map(|separator| open_url(bytes, separator)).min();
     let open = open_token.unwrap_or(bytes.len());
     open_url.map_or(open, |url| url.min(open))
@@ -69,6 +86,18 @@ pub(super) fn partial_shape_start(bytes: &[u8]) -> usize {
 fn is_token_start(bytes: &[u8]) -> bool {
     let prefix = bytes.len().min(TOKEN_PREFIX.len());
     bytes[..prefix] == TOKEN_PREFIX[..prefix] && bytes[prefix..].iter().all(is_hex_digit)
+}
+
+/// Returns true if the bytes are a capability, whole or not complete.
+fn is_capability_start(bytes: &[u8]) -> bool {
+    let run_end = CAPABILITY_PREFIX.len() + RUN_DIGITS;
+    bytes.len() <= CAPABILITY_BYTES
+        && bytes.iter().enumerate().all(|(at, byte)| match CAPABILITY_PREFIX.get(at) {
+            Some(expected) => byte == expected,
+            None if at < run_end => is_hex_digit(byte) || *byte == b'-',
+            None if at == run_end => *byte == b'.',
+            None => is_hex_digit(byte),
+        })
 }
 
 fn open_url(bytes: &[u8], separator: &[u8]) -> Option<usize> {

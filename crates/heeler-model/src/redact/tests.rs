@@ -372,6 +372,21 @@ fn tokens_of_heeler_are_found_without_knowing_them() {
     assert!(matches!(redactor.redact_text(other), Cow::Borrowed(_)));
 }
 
+/// Capability of a run, as its processes get it.
+fn capability() -> String {
+    format!("heeler-run.01a1e8aa-3ec9-7ba6-9aa8-62fa88526ffe.{}", "0123456789abcdef".repeat(4))
+}
+
+#[test]
+fn capabilities_of_runs_are_found_without_knowing_them() {
+    let (redactor, capability) = (redactor(&[]), capability());
+    assert_eq!(redactor.redact_text(&format!("A={capability}, yes")), "A=[secret], yes");
+    assert_eq!(redactor.redact_text(&format!("{capability}{capability}")), "[secret][secret]");
+    for other in [&capability[..capability.len() - 1], "heeler-run.x.y", "heeler-run."] {
+        assert!(matches!(redactor.redact_text(other), Cow::Borrowed(_)), "{other}");
+    }
+}
+
 #[test]
 fn credentials_in_urls_are_found_without_knowing_them() {
     let redactor = redactor(&[]);
@@ -409,6 +424,7 @@ fn a_text_that_was_cut_off_ends_before_half_a_secret() {
     };
     assert_eq!(cut(&format!("a {PLAIN} b {}", &PLAIN[..9])), "a [secret] b ");
     assert_eq!(cut(&format!("a {}", &token()[..40])), "a ");
+    assert_eq!(cut(&format!("a {}", &capability()[..100])), "a ");
     assert_eq!(cut("a postgres://u:pas"), "a postgres");
     assert_eq!(cut(&format!("a {PLAIN}")), "a [secret]");
 }
@@ -418,13 +434,13 @@ proptest! {
     /// whatever known secret begins within them.
     #[test]
     fn shapes_in_a_stream_are_those_of_the_whole_text(
-        parts in proptest::collection::vec(0..9_usize, 1..8),
+        parts in proptest::collection::vec(0..11_usize, 1..8),
         cuts in proptest::collection::vec(1..9_usize, 1..40),
     ) {
-        let token = token();
+        let (token, capability) = (token(), capability());
         let choices = [
             "postgres://user1:pw@host/", " ", ":", "//", &token, "heeler_", "user1:pw@host/ xyz",
-            "a://b@c:d@", "word",
+            "a://b@c:d@", "word", &capability, "heeler-run.0",
         ];
         let text: String = parts.iter().map(|&part| choices[part]).collect();
         let redactor = redactor(&["user1:pw@host/ xyz"]);

@@ -5,12 +5,16 @@
 //! the last field of the file and covers every byte before it, so nothing has to be put into a
 //! canonical form. Start at [`ResultSigningKey`].
 
+mod question_proof;
+
 use std::fmt;
 use std::str::FromStr;
 
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+
+pub use question_proof::{QuestionFileKind, QuestionProof};
 
 const SEED_BYTES: usize = 32;
 const SIGNATURE_BYTES: usize = 64;
@@ -47,9 +51,14 @@ impl ResultSigningKey {
 
     /// Adds the signature to a result in pretty JSON.
     pub fn sign_document(&self, document: &[u8]) -> Vec<u8> {
+        self.sign_with(document, signed_bytes)
+    }
+
+    /// Adds the signature of the bytes that `signed` makes of the document's content.
+    fn sign_with(&self, document: &[u8], signed: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
         // Every struct that serde writes in this form ends so.
         let body = document.strip_suffix(DOCUMENT_END).unwrap_or(document);
-        let signature = self.pair().sign(&signed_bytes(body));
+        let signature = self.pair().sign(&signed(body));
         [body, FIELD_START, encode_hex(signature.as_ref()).as_bytes(), FIELD_END].concat()
     }
 
@@ -90,14 +99,20 @@ pub struct ResultPublicKey([u8; SEED_BYTES]);
 impl ResultPublicKey {
     /// Returns true if the holder of the private key wrote this file.
     pub fn has_signed(&self, file: &[u8]) -> bool {
-        let signed = file.strip_suffix(FIELD_END).and_then(|rest| {
-            let (rest, signature) =
-                rest.split_at_checked(rest.len().checked_sub(2 * SIGNATURE_BYTES)?)?;
-            Some((rest.strip_suffix(FIELD_START)?, decode_hex::<SIGNATURE_BYTES>(signature)?))
-        });
-        let Some((body, signature)) = signed else { return false };
-        UnparsedPublicKey::new(&ED25519, self.0).verify(&signed_bytes(body), &signature).is_ok()
+        let Some((body, signature)) = split_signature(file) else { return false };
+        self.verifies(&signed_bytes(body), &signature)
     }
+
+    fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0).verify(message, signature).is_ok()
+    }
+}
+
+/// Splits a file into its content and its signature; `None` if it has no signature.
+fn split_signature(file: &[u8]) -> Option<(&[u8], [u8; SIGNATURE_BYTES])> {
+    let rest = file.strip_suffix(FIELD_END)?;
+    let (rest, signature) = rest.split_at_checked(rest.len().checked_sub(2 * SIGNATURE_BYTES)?)?;
+    Some((rest.strip_suffix(FIELD_START)?, decode_hex(signature)?))
 }
 
 impl fmt::Display for ResultPublicKey {

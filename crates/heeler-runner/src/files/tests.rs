@@ -319,9 +319,9 @@ fn a_question_is_a_file_named_by_its_id() {
         input: json!({"command": "ls"}),
         until: None,
     };
-    write_ask(&folder.dir, &ask("toolu_1")).unwrap();
+    write_ask(&folder.dir, &ask("toolu_1"), None).unwrap();
     let read: Option<AgentQuestion> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();
     assert_eq!(read, Some(ask("toolu_1")));
-    let error = write_ask(&folder.dir, &ask("../../spec")).unwrap_err();
+    let error = write_ask(&folder.dir, &ask("../../spec"), None).unwrap_err();
     assert!(matches!(error, RunFileError::Name(_)), "{error}");
 }

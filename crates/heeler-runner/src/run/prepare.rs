@@ -112,7 +112,7 @@ pub(super) async fn prepare_run(
         recorder,
         tally,
         control,
-        questions: RunQuestions::new(dir),
+        questions: RunQuestions::new(dir, host.result_key.clone()),
         deadlines: RunDeadlines::new(&spec.limits, Instant::now()),
         lines: AgentLineReader::new(dir, &redactor, dependencies.lines),
         redactor,

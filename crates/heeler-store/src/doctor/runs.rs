@@ -64,6 +64,13 @@ fn try_examine(
             let finding = Finding { severity: FindingSeverity::Note, ..warn(problem, "") };
             findings.push(finding);
         }
+        if has_refused_question(dir, id) {
+            findings.push(warn(
+                "has a question that was refused: its runner did not sign it",
+                "its agent, or another process, wrote it: look at the agents' transcripts, then remove \
+                 the files `asks/*.refused`",
+            ));
+        }
         // The state was restored, or the daemon died before it recorded the run.
         if db.run(id)?.is_none() {
             let remedy = match can_be_adopted(dir, id) {
@@ -92,6 +99,13 @@ fn try_examine(
         }
     }
     Ok(())
+}
+
+/// Returns true if a file of a question was set aside.
+fn has_refused_question(dir: &StateDir, id: RunId) -> bool {
+    let entries = std::fs::read_dir(dir.run(id).join("asks")).into_iter().flatten().flatten();
+    let refused = format!(".{}", file::REFUSED_SUFFIX);
+    entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().contains(&refused))
 }
 
 /// Returns true if the run's spec is readable, or may be readable by another version or at

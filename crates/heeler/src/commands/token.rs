@@ -138,7 +138,7 @@ fn list(context: &CommandContext, args: &TokenListArgs) -> CommandResult {
     }
     if found.tokens.is_empty() {
         return Ok(output::print_line(
-            "no tokens yet; the first `heeler start` creates one, `heeler token create` more",
+            "no tokens; create one: heeler token create NAME --scope read",
         )?);
     }
     let headings = ["ID", "NAME", "SCOPE", "STATUS", "USED", "EXPIRES", "CREATED", "BY"];

@@ -7,6 +7,7 @@
 //! works (sources, `CLAUDE.md`) do not count either.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -18,11 +19,36 @@ use heeler_config::{
 use heeler_model::redact::SecretRedactor;
 use serde_json::Value as Json;
 
-use super::visible_text::{described, hex_digest, visible, visible_short};
+use super::visible_text::{described, hex_digest, visible};
 use crate::text_file::{self, parent_dir};
 
-/// Most local files that are examined.
+/// Most local files that are examined. A fleet with more cannot be shown to a person.
 const FILES_MAX: usize = 1000;
+
+/// Reason that the content of a fleet cannot be compared completely.
+#[derive(Debug)]
+pub(crate) enum IncompleteContentError {
+    /// Number of local files that commands name.
+    Files(usize),
+    /// A file that is too large to be compared.
+    Size(Utf8PathBuf),
+}
+
+impl fmt::Display for IncompleteContentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IncompleteContentError::Files(count) => write!(
+                f,
+                "its commands name {count} local programs and scripts, more than {FILES_MAX}"
+            ),
+            IncompleteContentError::Size(path) => write!(
+                f,
+                "{} has more than {FILE_BYTES_MAX} bytes, so changes of it would not be noticed",
+                visible(path.as_str())
+            ),
+        }
+    }
+}
 
 /// Files in a working directory with commands that claude executes by itself.
 const CLAUDE_FILES: [&str; 3] =
@@ -42,12 +68,13 @@ pub(crate) struct ExecutableContent {
 }
 
 impl ExecutableContent {
-    /// Collects the content of a loaded config. `secrets` are not shown.
+    /// Collects the content of a loaded config. `secrets` are not shown. Fails if a part would be
+    /// left out.
     pub(crate) fn of(
         config: &Utf8Path,
         loaded: &LoadedConfig,
         secrets: &SecretRedactor,
-    ) -> ExecutableContent {
+    ) -> Result<ExecutableContent, IncompleteContentError> {
         let folder = parent_dir(config);
         let mut collected = ContentCollector::default();
         let mut shown = loaded.show();
@@ -58,12 +85,12 @@ impl ExecutableContent {
         collected.add_workflows(loaded, secrets);
         let dotenv_names = collected.add_dotenv(&folder.join(".env"));
         let before = collected.lines.len();
-        for file in local_files(folder, loaded) {
-            collected.add_file(folder, &file);
+        for file in local_files(folder, loaded)? {
+            collected.add_file(folder, &file)?;
         }
         let local_files = collected.lines[before..].to_vec();
         let digest = hex_digest(&collected.hashed);
-        ExecutableContent { digest, lines: collected.lines, local_files, dotenv_names }
+        Ok(ExecutableContent { digest, lines: collected.lines, local_files, dotenv_names })
     }
 }
 
@@ -99,11 +126,16 @@ impl ContentCollector {
             Json::Array(items) => {
                 items.iter().for_each(|item| self.add_json(&format!("{path} -"), item));
             }
-            Json::String(text) => {
-                self.lines.push(format!("{}: {}", visible(path), visible_short(text)));
-            }
+            Json::String(text) => self.add_text(&visible(path), text),
             other => self.lines.push(format!("{}: {other}", visible(path))),
         }
+    }
+
+    /// Adds a text completely, one line for each of its lines: what a person agrees to is all there,
+    /// and a change shows only the lines that differ.
+    fn add_text(&mut self, name: &str, text: &str) {
+        let lines = text.trim_end_matches('\n').split('\n');
+        self.lines.extend(lines.map(|line| format!("{name}: {}", visible(line))));
     }
 
     fn add_workflows(&mut self, loaded: &LoadedConfig, secrets: &SecretRedactor) {
@@ -112,16 +144,16 @@ impl ContentCollector {
             // Names of files and their texts, prompts and skills included.
             self.hash("workflow", freeze_workflow(workflow).1.as_bytes());
             for (path, text) in &workflow.files {
-                let content = described(secrets.redact_text(text).as_bytes());
-                self.lines.push(format!("workflow {name}: {}: {content}", visible(path.as_str())));
+                let name = format!("workflow {name}: {}", visible(path.as_str()));
+                self.add_text(&name, &secrets.redact_text(text));
             }
         }
         for cron in &loaded.crons {
             let text = text_file::read_text(&cron.file).unwrap_or_default();
             self.hash("cron", text.as_bytes());
             let (name, workflow) = (&cron.name, &cron.workflow);
-            let content = described(text.as_bytes());
-            self.lines.push(format!("cron {name}: starts workflow {workflow}: {content}"));
+            let name = format!("cron {name}: starts workflow {workflow}");
+            self.add_text(&name, &secrets.redact_text(&text));
         }
     }
 
@@ -136,18 +168,26 @@ impl ContentCollector {
         names.into_iter().collect()
     }
 
-    fn add_file(&mut self, folder: &Utf8Path, path: &Utf8Path) {
+    fn add_file(
+        &mut self,
+        folder: &Utf8Path,
+        path: &Utf8Path,
+    ) -> Result<(), IncompleteContentError> {
         let name = visible(path.strip_prefix(folder).unwrap_or(path).as_str());
         let (content, shown) = match read_bytes(path) {
             Ok(bytes) => {
                 let shown = described(&bytes);
                 (bytes, shown)
             }
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                return Err(IncompleteContentError::Size(path.to_owned()));
+            }
             // It may be readable later, and is a change then.
             Err(error) => (error.to_string().into_bytes(), format!("cannot be read: {error}")),
         };
         self.hash(path.as_str(), &content);
         self.lines.push(format!("file {name}: {shown}"));
+        Ok(())
     }
 }
 
@@ -157,9 +197,10 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 fn read_bytes(path: &Utf8Path) -> io::Result<Vec<u8>> {
     // A pipe would block; the callers list regular files only, and a swapped one is noticed here.
     let found = path.metadata()?;
-    match found.is_file() && found.len() <= FILE_BYTES_MAX {
+    match found.is_file() {
+        false => Err(io::Error::other("it is no regular file")),
+        true if found.len() > FILE_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
         true => std::fs::read(path),
-        false => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
     }
 }
 
@@ -176,7 +217,10 @@ fn remove_descriptions(shown: &mut Json) {
 }
 
 /// Lists the local files that the config names directly, sorted.
-fn local_files(folder: &Utf8Path, loaded: &LoadedConfig) -> BTreeSet<Utf8PathBuf> {
+fn local_files(
+    folder: &Utf8Path,
+    loaded: &LoadedConfig,
+) -> Result<BTreeSet<Utf8PathBuf>, IncompleteContentError> {
     let mut found = BTreeSet::new();
     for agent in &loaded.agents {
         let bases = [agent.working_directory.as_path(), folder, parent_dir(&agent.file)];
@@ -202,12 +246,20 @@ fn local_files(folder: &Utf8Path, loaded: &LoadedConfig) -> BTreeSet<Utf8PathBuf
             found.extend(bases.iter().filter_map(|base| local_file(folder, base, word)));
         }
     }
-    found.into_iter().take(FILES_MAX).collect()
+    match found.len() {
+        count if count > FILES_MAX => Err(IncompleteContentError::Files(count)),
+        _ => Ok(found),
+    }
 }
 
 /// Endings of files that an interpreter executes.
 const SCRIPT_ENDINGS: [&str; 14] =
     ["awk", "bash", "cjs", "fish", "js", "jq", "mjs", "php", "pl", "ps1", "py", "rb", "sh", "ts"];
+
+/// Returns true for a file that an interpreter executes, by its name.
+pub(crate) fn has_script_ending(path: &Utf8Path) -> bool {
+    path.extension().is_some_and(|ending| SCRIPT_ENDINGS.contains(&ending))
+}
 
 /// Returns the program or script that a word of a command names: a relative path, or an absolute one
 /// inside the fleet's folder. Programs of the system are not the folder's content, and files that a
@@ -216,8 +268,7 @@ fn local_file(folder: &Utf8Path, base: &Utf8Path, word: &str) -> Option<Utf8Path
     let path = base.join(word);
     let is_local = Utf8Path::new(word).is_relative() || path.starts_with(folder);
     let found = path.metadata().ok().filter(|found| is_local && found.is_file())?;
-    let is_script = path.extension().is_some_and(|ending| SCRIPT_ENDINGS.contains(&ending));
-    (is_script || found.mode() & 0o111 != 0).then_some(path)
+    (has_script_ending(&path) || found.mode() & 0o111 != 0).then_some(path)
 }
 
 /// Splits a command into words, roughly as a shell does. A word too many does no harm.
@@ -283,7 +334,8 @@ mod tests {
         let config = folder.join("heeler.yaml");
         let env = BTreeMap::from([("TOKEN".to_owned(), "s3cret-value".to_owned())]);
         let loaded = heeler_config::load(&config, &text_file::read_text, &env).unwrap();
-        ExecutableContent::of(&config, &loaded, &SecretRedactor::new(&["s3cret-value".to_owned()]))
+        let secrets = SecretRedactor::new(&["s3cret-value".to_owned()]);
+        ExecutableContent::of(&config, &loaded, &secrets).unwrap()
     }
 
     const FLEET: &str = "version: 1

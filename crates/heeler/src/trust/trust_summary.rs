@@ -3,7 +3,8 @@
 
 use camino::Utf8Path;
 use heeler_config::{
-    AgentConfig, AgentHooks, HookAction, HookList, LoadedConfig, McpTransport, RuntimeConfig,
+    AgentConfig, AgentHooks, AgentName, HookAction, HookList, HookPermissions, LoadedConfig,
+    McpTransport, RuntimeConfig,
 };
 use heeler_model::redact::SecretRedactor;
 use serde_json::Value as Json;
@@ -11,6 +12,8 @@ use serde_json::Value as Json;
 use super::executable_content::{ExecutableContent, phase_commands};
 use super::visible_text::visible;
 use crate::text_file::parent_dir;
+
+const NEW_PRIVILEGES: &str = "gain privileges (sudo), and pass for you";
 
 /// Width of the first column.
 const LABEL_WIDTH: usize = 14;
@@ -24,8 +27,11 @@ pub(crate) fn summary_lines(
     secrets: &SecretRedactor,
 ) -> Vec<String> {
     let mut summary = SummaryText { lines: Vec::new(), secrets };
-    for agent in &loaded.agents {
-        summary.add_agent(parent_dir(config), agent);
+    // Values of variables are shown as written, so that a secret appears by name only.
+    let shown = loaded.show();
+    for (agent, shown) in loaded.agents.iter().zip(shown["agents"].as_array().into_iter().flatten())
+    {
+        summary.add_agent(parent_dir(config), agent, shown);
     }
     for loaded in &loaded.workflows {
         let workflow = &loaded.workflow;
@@ -58,7 +64,7 @@ impl SummaryText<'_> {
         self.lines.push(format!("  {:indent$}{label:width$} {text}", ""));
     }
 
-    fn add_agent(&mut self, folder: &Utf8Path, agent: &AgentConfig) {
+    fn add_agent(&mut self, folder: &Utf8Path, agent: &AgentConfig, shown: &Json) {
         self.add(0, "agent", agent.name.as_str());
         self.add_program(agent);
         if !agent.working_directory.starts_with(folder) {
@@ -68,7 +74,21 @@ impl SummaryText<'_> {
         if let Some(repo) = &agent.repo {
             self.add(1, "clones", repo.address());
         }
-        self.add_hooks(&agent.hooks);
+        if agent.allow_new_privileges {
+            self.add(1, "privileges", NEW_PRIVILEGES);
+        }
+        if agent.edit_instructions {
+            self.add(1, "may edit", "the instruction files of other agents");
+        }
+        if !agent.spawn.agents.is_empty() {
+            let names: Vec<&str> = agent.spawn.agents.iter().map(AgentName::as_str).collect();
+            self.add(1, "may start", &names.join(", "));
+        }
+        if let Some(sources) = &agent.setting_sources {
+            let names: Vec<String> = sources.iter().map(ToString::to_string).collect();
+            self.add(1, "settings of", &names.join(", "));
+        }
+        self.add_hooks(&agent.hooks, &shown["hooks"]);
         for (name, server) in &agent.mcp_servers {
             let what = match &server.transport {
                 McpTransport::Stdio { command, args, .. } => {
@@ -79,14 +99,14 @@ impl SummaryText<'_> {
                 }
             };
             self.add(1, "MCP server", &what);
+            for key in ["env", "headers"] {
+                self.add_values(&format!("{name} {key}"), &shown["mcp_servers"][name][key]);
+            }
         }
         for plugin in &agent.plugins {
             self.add(1, "plugin", plugin.path.as_str());
         }
-        let variables: Vec<&str> = agent.env.get().keys().map(String::as_str).collect();
-        if !variables.is_empty() {
-            self.add(1, "environment", &variables.join(", "));
-        }
+        self.add_values("environment", &shown["env"]);
         let secrets: Vec<&str> = agent.secrets.iter().map(|name| name.as_str()).collect();
         if !secrets.is_empty() {
             self.add(1, "secrets", &secrets.join(", "));
@@ -120,9 +140,17 @@ impl SummaryText<'_> {
         }
     }
 
-    fn add_hooks(&mut self, hooks: &AgentHooks) {
+    /// Adds each entry of a map with its value.
+    fn add_values(&mut self, label: &str, map: &Json) {
+        for (name, value) in map.as_object().into_iter().flatten() {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            self.add(1, label, &format!("{name}={value}"));
+        }
+    }
+
+    fn add_hooks(&mut self, hooks: &AgentHooks, shown: &Json) {
         for list in HookList::ALL {
-            for hook in hooks.list(*list) {
+            for (index, hook) in hooks.list(*list).iter().enumerate() {
                 let what = match &hook.action {
                     HookAction::Shell { command, .. } => command.clone(),
                     HookAction::Webhook { url, method, .. } => format!("{method} {}", url.expose()),
@@ -130,6 +158,18 @@ impl SummaryText<'_> {
                     HookAction::Slack { channel_id, .. } => format!("Slack {channel_id}"),
                 };
                 self.add(1, "hook", &format!("{list}: {what}"));
+                self.add_values("hook headers", &shown[list.as_str()][index]["headers"]);
+                let HookPermissions { trigger, cancel, message } = &hook.permissions;
+                let starts = trigger.iter().map(|agent| format!("start {agent}"));
+                let cancels = cancel.then(|| "cancel jobs".to_owned());
+                let sends = message.then(|| "send messages to agents".to_owned());
+                let may: Vec<String> = starts.chain(cancels).chain(sends).collect();
+                if !may.is_empty() {
+                    self.add(1, "hook may", &may.join(", "));
+                }
+                if hook.allow_new_privileges {
+                    self.add(1, "hook may", NEW_PRIVILEGES);
+                }
             }
         }
     }

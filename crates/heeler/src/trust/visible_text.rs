@@ -4,10 +4,6 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-/// Longest text that a record holds completely, in characters.
-const SHOWN_CHARS_MAX: usize = 300;
-/// Characters of a longer text that are shown.
-const SHOWN_CHARS_BEGIN: usize = 80;
 /// Digits of a digest that are shown.
 const SHOWN_DIGITS: usize = 16;
 
@@ -38,15 +34,6 @@ fn is_invisible(c: char) -> bool {
         | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the visible text; of a long one the beginning, with its size and digest.
-pub(crate) fn visible_short(text: &str) -> String {
-    if text.chars().count() <= SHOWN_CHARS_MAX {
-        return visible(text);
-    }
-    let begin: String = text.chars().take(SHOWN_CHARS_BEGIN).collect();
-    format!("{}… ({})", visible(&begin), described(text.as_bytes()))
-}
-
 /// Describes content that is not shown: its size and the beginning of its digest.
 pub(crate) fn described(bytes: &[u8]) -> String {
     format!("{} bytes, sha256 {}", bytes.len(), &hex_digest(bytes)[..SHOWN_DIGITS])
@@ -67,12 +54,5 @@ mod tests {
         assert_eq!(visible("a\nb\tc\rd"), "a\\nb\\tc\\u{d}d");
         assert_eq!(visible("\u{202e}x\u{200b}y\u{9b}"), "\\u{202e}x\\u{200b}y\\u{9b}");
         assert_eq!(visible("grün 漢字 🐕"), "grün 漢字 🐕");
-    }
-
-    #[test]
-    fn two_long_texts_with_the_same_beginning_differ() {
-        let (one, two) = ("a".repeat(400), format!("{}b", "a".repeat(399)));
-        assert_ne!(visible_short(&one), visible_short(&two));
-        assert!(visible_short(&one).contains("400 bytes"));
     }
 }

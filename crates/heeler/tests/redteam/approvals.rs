@@ -1,7 +1,5 @@
 //! Attacks on approvals: make a person approve something other than the text they see.
 
-use serde_json::Value as Json;
-
 use crate::fleet::Fleet;
 use crate::trigger::{scripted, wait_for};
 use crate::web::{Served, bearer, send};
@@ -124,7 +122,7 @@ fn an_answer_to_another_request_than_the_shown_one_is_refused_by_the_api(like: &
     wait_for("the work", || served.0.file("did").exists().then_some(()));
 }
 
-fn a_question_that_was_swapped_on_disk_is_denied_when_the_swapped_one_is_approved(like: &Fleet) {
+fn a_question_that_was_swapped_on_disk_is_not_shown(like: &Fleet) {
     // A process of the agent rewrites the file of the question before a daemon reads it.
     let steps = "{spawn: 'sh swap.sh', setsid: true}, \
                  {run: 'until test -e go; do sleep 0.01; done'}, \
@@ -142,18 +140,13 @@ fn a_question_that_was_swapped_on_disk_is_denied_when_the_swapped_one_is_approve
     fleet.write("go", "");
     wait_for("the swap", || fleet.file("swapped").exists().then_some(()));
     fleet.run(&["start", "-d"]).ok();
-    let id = question(&fleet);
-    let shown = fleet.run(&["approvals", "show", &id]).ok();
-    assert!(shown.contains("echo fine > did"), "the person is deceived: {shown}");
-    let said = fleet.run(&["approvals", "approve", &id]).fails(5);
-    assert!(said.contains("the request changed"), "{said}");
-    fleet.wait_until_said("Went on.");
-    assert!(!fleet.file("did").exists(), "what was not shown did not run");
-    let record: Json = wait_for("the record", || {
-        let record = fleet.json(&["approvals", "show", &id, "--json"])["approval"].clone();
-        (record["status"] == "rejected").then_some(record)
+    wait_for("the refusal", || {
+        let log = std::fs::read_to_string(fleet.file(".heeler/logs/heeler.log")).ok()?;
+        log.contains("a question was refused").then_some(())
     });
-    assert_eq!(record["respondedBy"], "heeler");
+    let listed = fleet.json(&["approvals", "list", "--all", "--json"]);
+    assert_eq!(listed["approvals"], serde_json::json!([]), "nobody is deceived");
+    assert!(!fleet.file("did").exists(), "what was not shown did not run");
 }
 
 attacks![
@@ -162,5 +155,5 @@ attacks![
     a_colour_does_not_hide_a_part_of_a_command,
     characters_that_control_or_reorder_text_are_shown_as_numbers,
     the_end_of_a_long_command_is_shown_with_its_length,
-    a_question_that_was_swapped_on_disk_is_denied_when_the_swapped_one_is_approved,
+    a_question_that_was_swapped_on_disk_is_not_shown,
 ];

@@ -27,6 +27,7 @@ mod authority;
 mod delegation;
 mod protection;
 mod results;
+mod review;
 mod secrets;
 mod sockets;
 mod trust;
