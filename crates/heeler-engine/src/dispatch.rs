@@ -12,6 +12,7 @@ mod child_jobs;
 mod command_routing;
 mod commands;
 mod commit;
+mod config_changes;
 mod deferred_work;
 mod dispatcher;
 mod dispatcher_state;
@@ -75,7 +76,11 @@ impl Dispatcher {
     pub(crate) fn run(mut self) -> DaemonExit {
         let ended = self.run_loop();
         match ended {
-            DaemonExit::Stopped | DaemonExit::Idle => self.stop_hooks(),
+            DaemonExit::Stopped | DaemonExit::Idle => {
+                self.stop_hooks();
+                // The next daemon could not tell a later change of a person from one of a run.
+                self.check_config_exposure();
+            }
             // Without a state directory their outcomes cannot be recorded.
             DaemonExit::StateLost => self.hooks.request_stop(),
         }
@@ -86,7 +91,10 @@ impl Dispatcher {
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         // The loaded state has an empty calendar. This event puts the schedules into it.
-        self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
+        self.commit(vec![(
+            DispatchEvent::SetupReloaded { setup, changes: None, is_confirmed: false },
+            None,
+        )]);
         let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
         // A run may have ended meanwhile. Its cancellation then finds the result and does nothing.
@@ -111,6 +119,7 @@ impl Dispatcher {
             self.admit_jobs();
             self.apply_retention();
             self.expire_sessions();
+            self.retry_config_check();
             self.update_watches();
         }
     }
@@ -217,7 +226,8 @@ impl Dispatcher {
         let idle = (self.mode == DaemonMode::UntilIdle && board.fleet.runs().is_empty())
             .then_some(IDLE_CHECK_INTERVAL);
         let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
-        let all = [until_due, again, stop, idle, unsettled];
+        let exposed = self.deferred.config_check.as_ref().map(|check| until(check.at));
+        let all = [until_due, again, stop, idle, unsettled, exposed];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 

@@ -10,7 +10,8 @@ mod user_name;
 
 pub use lock_holder::flock_holder;
 pub use origin::{
-    HEELER_PROGRAM_PREFIX, ProcessOrigin, is_own_process_marked, is_own_process_of_agent,
+    HEELER_PROGRAM_PREFIX, ProcessOrigin, has_agent_process, is_own_process_marked,
+    is_own_process_of_agent,
 };
 pub use protection::hide_own_memory;
 pub use user_name::login_name;

@@ -68,6 +68,55 @@ pub fn is_own_process_of_agent() -> bool {
     is_marked || topmost_runner(std::process::id(), &[], inspect_process) != Some(None)
 }
 
+/// Returns true if a process of an agent of this state directory is alive, whether or not its runner
+/// is. An orphan may be of any fleet, and counts. Processes of hooks do not count. Where the mark
+/// tells nothing, only processes below a runner are found.
+pub fn has_agent_process(state_dir: &Utf8Path) -> bool {
+    let (own, hooks) = (own_ancestors(), state_dir.join("hooks"));
+    let is_mark_useful = !is_own_process_marked();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| !own.contains(pid)).any(|pid| match agent_mark_origin(pid, &own) {
+        None | Some(AgentMarkOrigin::NoAgent) => false,
+        Some(AgentMarkOrigin::Orphan) => is_mark_useful,
+        Some(AgentMarkOrigin::Runner(dir)) => {
+            dir.starts_with(state_dir) && !dir.starts_with(&hooks)
+        }
+    })
+}
+
+/// Source of a process's mark.
+enum AgentMarkOrigin {
+    NoAgent,
+    /// The runner with this run directory, which is alive.
+    Runner(Utf8PathBuf),
+    /// A runner that has ended.
+    Orphan,
+}
+
+/// Finds the source of a process's mark. A runner that carries the mark itself is a fake. Returns
+/// `None` if the process has ended.
+fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
+    let is_ended = |pid: u32| stat_fields(pid)?.first().map(|state| matches!(&**state, "Z" | "X"));
+    if !has_mark(pid)? || is_ended(pid)? {
+        return Some(AgentMarkOrigin::NoAgent);
+    }
+    let mut parent = parent_pid(pid)?;
+    for _ in 0..ANCESTORS_MAX {
+        if matches!(parent, 0 | 1) || adopters.contains(&parent) {
+            return Some(AgentMarkOrigin::Orphan);
+        }
+        // A parent that ends meanwhile leaves an orphan.
+        let Some(found) = inspect_mark(parent) else { return Some(AgentMarkOrigin::Orphan) };
+        if !found.is_marked {
+            let runner = inspect_process(parent).and_then(|(runner, _)| runner);
+            return Some(runner.map_or(AgentMarkOrigin::NoAgent, AgentMarkOrigin::Runner));
+        }
+        parent = found.parent;
+    }
+    Some(AgentMarkOrigin::Orphan)
+}
+
 fn has_mark(pid: u32) -> Option<bool> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     // The process name comes first; line breaks in it are escaped.

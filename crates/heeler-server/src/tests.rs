@@ -224,6 +224,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         DaemonCommand::Reload,
+        DaemonCommand::AcceptConfig { fingerprint: "ab12".to_owned(), by: "me".to_owned() },
         DaemonCommand::Stop(StopMode::Wait { timeout: None }),
         DaemonCommand::Stop(StopMode::Wait { timeout: Some(Duration::from_millis(1500)) }),
         DaemonCommand::Stop(StopMode::Force),
@@ -261,6 +262,7 @@ fn every_answer() -> Vec<CommandReply> {
         parked: Vec::new(),
         budgets: Vec::new(),
         faults: vec!["the disk is full".to_owned()],
+        held_change: None,
     };
     vec![
         CommandReply::Job {

@@ -229,7 +229,11 @@ impl Dispatcher {
             DaemonCommand::Session { order, by } => {
                 self.executor.prepare_session_change(order, by, owed);
             }
-            DaemonCommand::Reload => return self.reload_config(owed),
+            DaemonCommand::Reload => return self.reload_config(None, owed),
+            DaemonCommand::AcceptConfig { fingerprint, by } => {
+                tracing::info!(by, fingerprint, "a change of the config is confirmed");
+                return self.reload_config(Some(&fingerprint), owed);
+            }
             DaemonCommand::Stop(how) => self.begin_stop(how, owed.reply),
             other => return Some((DispatchEvent::Command(other), Some(owed))),
         }
@@ -287,9 +291,10 @@ impl Dispatcher {
     }
 
     /// Reloads the config. On an error the old config stays in use. A workflow with faults is
-    /// reported and not used.
+    /// reported and not used. A change that is held is loaded only if `confirmed` is its fingerprint.
     pub(super) fn reload_config(
         &mut self,
+        confirmed: Option<&str>,
         owed: PendingReply,
     ) -> Option<(DispatchEvent, Option<PendingReply>)> {
         let new = match (self.load)() {
@@ -303,6 +308,11 @@ impl Dispatcher {
                 return None;
             }
         };
+        if let Err(refused) = self.check_held_change(&new, confirmed) {
+            tracing::warn!("{}", refused.message);
+            owed.send(Err(refused));
+            return None;
+        }
         let old = Arc::clone(&self.state().setup);
         let changes = heeler_config::diff_configs(&old.loaded, &new.loaded);
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
@@ -313,7 +323,8 @@ impl Dispatcher {
         }
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         changes.extend(new.loaded.faulty_files.iter().map(|it| it.describe(new.config_folder())));
-        Some((DispatchEvent::SetupReloaded { setup: new, changes: Some(changes) }, Some(owed)))
+        let (changes, is_confirmed) = (Some(changes), confirmed.is_some());
+        Some((DispatchEvent::SetupReloaded { setup: new, changes, is_confirmed }, Some(owed)))
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use heeler_model::RunId;
 
+use super::config_changes::{ConfigCheck, HeldChangeCache};
 use super::event::DispatchEvent;
 use super::watch_registry::WatchRegistry;
 use crate::command::{ReplyCallback, StopMode};
@@ -26,6 +27,10 @@ pub(crate) struct DeferredWork {
     pub(super) pruned_schedule: Option<(String, String)>,
     /// Next time to search for expired sessions.
     pub(super) expire_at: Option<Instant>,
+    /// Next check whether agents can still change the config files.
+    pub(super) config_check: Option<ConfigCheck>,
+    /// The last change of the config that was found.
+    pub(super) held_change: Option<HeldChangeCache>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.
     pub(super) watches: WatchRegistry,

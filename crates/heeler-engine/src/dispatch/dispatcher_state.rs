@@ -24,6 +24,7 @@ use heeler_store::{
 use jiff::Timestamp;
 use jiff::civil::Date;
 
+use crate::config_guard::ConfigGuard;
 use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use crate::stored_workflow_run::StoredWorkflowRun;
@@ -44,6 +45,8 @@ pub(crate) struct DispatcherState {
     pub(crate) gate_expires_at: Option<Timestamp>,
     /// Redacts all secrets of the fleet, regardless of which agent holds them.
     pub(crate) redactor: Arc<SecretRedactor>,
+    /// Knowledge of what people have put into the config files.
+    pub(crate) config_guard: ConfigGuard,
     /// True if this state may differ from the database.
     pub(crate) is_stale: bool,
 }
@@ -61,6 +64,7 @@ impl DispatcherState {
             workflow_records: HashMap::new(),
             gate_expires_at: db.next_gate_expiry()?,
             redactor: Arc::new(SecretRedactor::new(&setup.secrets())),
+            config_guard: ConfigGuard::load(db)?,
             is_stale: false,
             setup,
         };

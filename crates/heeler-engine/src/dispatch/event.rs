@@ -42,7 +42,11 @@ pub(crate) enum DispatchEvent {
     SetupReloaded {
         setup: Arc<DaemonSetup>,
         changes: Option<Vec<String>>,
+        /// True if a person has confirmed its content.
+        is_confirmed: bool,
     },
+    /// No run is left that could change the config files.
+    ConfigUnexposed,
     /// A session operation is ready to be committed.
     SessionChange {
         change: Box<SessionChange>,

@@ -12,7 +12,8 @@ use crate::command::{
 };
 
 impl Dispatcher {
-    pub(super) fn status(&self) -> DaemonStatus {
+    pub(super) fn status(&mut self) -> DaemonStatus {
+        let held_change = self.held_config_change();
         let board = self.state();
         let mut running: Vec<RunningJob> = board
             .fleet
@@ -44,6 +45,7 @@ impl Dispatcher {
             parked: parked_credentials(&board),
             budgets: budget_statuses(&board),
             faults,
+            held_change,
         }
     }
 

@@ -1,0 +1,141 @@
+//! The guard of the config: what people have put on disk, as opposed to what a run may have changed.
+//!
+//! The config is *exposed* from the start of a run until no process of an agent is left and the
+//! files are what they were. The content at the start of the first run is the *baseline*. While the
+//! config is exposed, only the baseline is loaded; anything else waits for a person. Both facts are
+//! in the database, so no crash forgets them. Start at [`ConfigGuard`].
+
+use std::sync::Arc;
+
+use heeler_model::JobId;
+use heeler_model::config_change::{ConfigContent, HeldConfigChange};
+use heeler_model::redact::SecretRedactor;
+use heeler_store::{
+    CONFIG_BASELINE, CONFIG_EXPOSED_BY, DatabaseError, StateDatabase, StoreTransaction,
+};
+
+use crate::config_files::read_content_again;
+
+/// Number of jobs that are remembered as possible authors of a change. The oldest are forgotten
+/// first; the exposure itself is not.
+const EXPOSING_JOBS_MAX: usize = 50;
+
+/// Knowledge of what people have put on disk.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigGuard {
+    /// Content of the files, without secrets, when the config became exposed.
+    baseline: Arc<ConfigContent>,
+    is_exposed: bool,
+    /// Jobs with runs since then.
+    jobs: Vec<JobId>,
+}
+
+impl ConfigGuard {
+    pub fn load(db: &StateDatabase) -> Result<ConfigGuard, DatabaseError> {
+        let jobs = db.meta(CONFIG_EXPOSED_BY)?.filter(|text| !text.is_empty());
+        let baseline = db.meta(CONFIG_BASELINE)?.unwrap_or_default();
+        Ok(ConfigGuard {
+            // Damage must not open the way for a change: an empty baseline covers nothing.
+            baseline: Arc::new(serde_json::from_str(&baseline).unwrap_or_default()),
+            is_exposed: jobs.is_some(),
+            jobs: jobs.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
+        })
+    }
+
+    /// Returns true if a run may have changed the config.
+    pub fn is_exposed(&self) -> bool {
+        self.is_exposed
+    }
+
+    /// Reads the files of the baseline as they are now.
+    pub fn read_baseline_again(&self) -> ConfigContent {
+        read_content_again(&self.baseline)
+    }
+
+    pub(crate) fn baseline(&self) -> &ConfigContent {
+        &self.baseline
+    }
+
+    /// Returns the jobs with runs that may have changed the config.
+    pub(crate) fn jobs(&self) -> &[JobId] {
+        &self.jobs
+    }
+
+    /// Returns the change that waits for a person if `content` must not be loaded.
+    pub fn held_change(
+        &self,
+        content: &ConfigContent,
+        redactor: &SecretRedactor,
+    ) -> Option<HeldConfigChange> {
+        if !self.is_exposed || self.baseline.covers(content) {
+            return None;
+        }
+        Some(HeldConfigChange {
+            fingerprint: content.fingerprint(),
+            jobs: self.jobs.clone(),
+            files: self.baseline.changes_to(&content.redacted(redactor)),
+        })
+    }
+
+    /// Records that a run is about to start. `read_disk` returns the content of the files at this
+    /// moment; it is called if no agent could have changed them until now.
+    pub(crate) fn expose(
+        &mut self,
+        tx: &mut StoreTransaction<'_>,
+        job: &JobId,
+        redactor: &SecretRedactor,
+        read_disk: impl FnOnce() -> ConfigContent,
+    ) -> Result<(), DatabaseError> {
+        if !self.is_exposed {
+            self.set_baseline(tx, read_disk().redacted(redactor))?;
+            self.jobs.clear();
+        }
+        if self.jobs.last() == Some(job) && self.is_exposed {
+            return Ok(());
+        }
+        self.is_exposed = true;
+        self.jobs.retain(|known| known != job);
+        self.jobs.push(job.clone());
+        let excess = self.jobs.len().saturating_sub(EXPOSING_JOBS_MAX);
+        self.jobs.drain(..excess);
+        let jobs = serde_json::to_string(&self.jobs).expect("names are JSON");
+        tx.set_meta(CONFIG_EXPOSED_BY, &jobs)
+    }
+
+    /// Records that no process of an agent is left, and that the files are those of people.
+    pub(crate) fn end_exposure(
+        &mut self,
+        tx: &mut StoreTransaction<'_>,
+    ) -> Result<(), DatabaseError> {
+        (self.is_exposed, self.jobs) = (false, Vec::new());
+        tx.set_meta(CONFIG_EXPOSED_BY, "")
+    }
+
+    /// Records that a person has confirmed a content. What is known of other files stays: a second
+    /// config may use the same state.
+    pub fn accept(
+        &mut self,
+        tx: &mut StoreTransaction<'_>,
+        content: &ConfigContent,
+        redactor: &SecretRedactor,
+    ) -> Result<(), DatabaseError> {
+        let mut merged = (*self.baseline).clone();
+        merged.files.extend(content.redacted(redactor).files);
+        self.set_baseline(tx, merged)
+    }
+
+    fn set_baseline(
+        &mut self,
+        tx: &mut StoreTransaction<'_>,
+        content: ConfigContent,
+    ) -> Result<(), DatabaseError> {
+        // Most runs find what the last one found, and the text is much larger than the other rows.
+        if self.baseline.covers(&content) && content.covers(&self.baseline) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(&content).expect("texts are JSON");
+        tx.set_meta(CONFIG_BASELINE, &text)?;
+        self.baseline = Arc::new(content);
+        Ok(())
+    }
+}
