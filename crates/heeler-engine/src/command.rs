@@ -110,10 +110,12 @@ pub enum DaemonCommand {
     },
     /// Reload the config.
     Reload,
-    /// Confirm a change of the config that was held, and load it.
+    /// Confirm a change of the config that was held.
     AcceptConfig {
-        /// Hash of the content that the person was shown.
+        /// Hash of the content that the person was shown, or has written.
         fingerprint: String,
+        /// Load it at once.
+        load: bool,
         /// Person who confirms it.
         by: String,
     },

@@ -25,6 +25,8 @@ const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, Default)]
 pub struct ConfigFileRecorder {
     read: RefCell<BTreeMap<Utf8PathBuf, RecordedFile>>,
+    /// Texts that are about to be written, by the real path of the file.
+    drafts: BTreeMap<Utf8PathBuf, String>,
 }
 
 #[derive(Debug)]
@@ -35,6 +37,11 @@ struct RecordedFile {
 }
 
 impl ConfigFileRecorder {
+    /// Creates a recorder that reads these texts in place of the files, by their real paths.
+    pub fn with_drafts(drafts: BTreeMap<Utf8PathBuf, String>) -> ConfigFileRecorder {
+        ConfigFileRecorder { drafts, ..ConfigFileRecorder::default() }
+    }
+
     /// Reads a text file.
     pub fn read_text(&self, path: &Utf8Path) -> io::Result<String> {
         self.read_as(ConfigFileKind::Text, path)
@@ -47,8 +54,20 @@ impl ConfigFileRecorder {
 
     fn read_as(&self, kind: ConfigFileKind, path: &Utf8Path) -> io::Result<String> {
         let mut read = self.read.borrow_mut();
-        let file = read.entry(normalize(path)).or_insert_with(|| RecordedFile::read(kind, path));
+        let file = read.entry(normalize(path)).or_insert_with(|| match self.draft(path) {
+            Some(draft) => RecordedFile::new(kind, Ok(draft.as_bytes().to_vec())),
+            None => RecordedFile::new(kind, read_bytes(path)),
+        });
         file.text.clone().map_err(|(kind, message)| io::Error::new(kind, message))
+    }
+
+    fn draft(&self, path: &Utf8Path) -> Option<&String> {
+        if self.drafts.is_empty() {
+            return None;
+        }
+        // A file that does not exist yet has no real path.
+        let real = path.canonicalize_utf8().unwrap_or_else(|_| normalize(path));
+        self.drafts.get(&real)
     }
 
     /// Records a file that the config names and that is executed later.
@@ -74,8 +93,7 @@ impl ConfigFileRecorder {
 }
 
 impl RecordedFile {
-    fn read(kind: ConfigFileKind, path: &Utf8Path) -> RecordedFile {
-        let bytes = read_bytes(path);
+    fn new(kind: ConfigFileKind, bytes: io::Result<Vec<u8>>) -> RecordedFile {
         let content = file_content(kind, &bytes);
         let text = bytes.and_then(into_text);
         let text = text.map_err(|error| (error.kind(), error.to_string()));

@@ -139,3 +139,76 @@ impl ConfigGuard {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use heeler_model::config_change::{ConfigFileContent, ConfigFileKind};
+    use heeler_store::{Store, StoreReader, StoreWriteError};
+
+    use super::*;
+    use crate::tests::EngineFixture;
+
+    fn content(text: &str) -> ConfigContent {
+        let file = ConfigFileContent::of_bytes(ConfigFileKind::Text, text.as_bytes());
+        ConfigContent { files: [("/fleet/heeler.yaml".into(), file)].into() }
+    }
+
+    fn held(guard: &ConfigGuard, text: &str) -> Option<HeldConfigChange> {
+        guard.held_change(&content(text), &SecretRedactor::new(&[]))
+    }
+
+    fn guard(place: &EngineFixture) -> ConfigGuard {
+        ConfigGuard::load(&StoreReader::open(&place.fleet.dir).unwrap()).unwrap()
+    }
+
+    fn write(
+        store: &Store,
+        change: impl FnOnce(&mut StoreTransaction<'_>) -> Result<(), DatabaseError> + Send + 'static,
+    ) {
+        let written: Result<(), StoreWriteError<DatabaseError>> = store.write(change);
+        written.unwrap();
+    }
+
+    fn expose(store: &Store, number: u64, text: &'static str) {
+        let job = JobId::mint(jiff::Timestamp::UNIX_EPOCH, number);
+        write(store, move |tx| {
+            let mut guard = ConfigGuard::load(tx)?;
+            guard.expose(tx, &job, &SecretRedactor::new(&[]), || content(text))
+        });
+    }
+
+    #[test]
+    fn the_first_run_decides_what_is_loaded_until_a_person_does() {
+        let place = EngineFixture::new("success");
+        let store = place.fleet.open_writer("test", Duration::ZERO).unwrap();
+        assert_eq!(held(&guard(&place), "any"), None, "no run was alive");
+        for number in 0..60 {
+            expose(&store, number, if number == 0 { "of a person" } else { "of an agent" });
+        }
+        assert_eq!(held(&guard(&place), "of a person"), None);
+        let change = held(&guard(&place), "of an agent").unwrap();
+        assert_eq!(change.jobs.len(), EXPOSING_JOBS_MAX);
+        assert_eq!(change.files[0].lines, ["- of a person", "+ of an agent"]);
+        write(&store, |tx| {
+            let redactor = SecretRedactor::new(&[]);
+            ConfigGuard::load(tx)?.accept(tx, &content("of an agent"), &redactor)
+        });
+        assert_eq!(held(&guard(&place), "of an agent"), None);
+        assert!(held(&guard(&place), "of a person").is_some(), "it is not on disk any more");
+        write(&store, |tx| ConfigGuard::load(tx)?.end_exposure(tx));
+        assert_eq!(held(&guard(&place), "any"), None);
+    }
+
+    #[test]
+    fn a_damaged_record_opens_no_way() {
+        let place = EngineFixture::new("success");
+        let store = place.fleet.open_writer("test", Duration::ZERO).unwrap();
+        expose(&store, 1, "of a person");
+        write(&store, |tx| tx.set_meta(CONFIG_BASELINE, "{"));
+        write(&store, |tx| tx.set_meta(CONFIG_EXPOSED_BY, "{"));
+        assert!(guard(&place).is_exposed());
+        assert!(held(&guard(&place), "of a person").is_some());
+    }
+}

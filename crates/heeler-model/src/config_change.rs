@@ -14,6 +14,9 @@ use crate::redact::SecretRedactor;
 /// Largest text that is kept to show a difference later. Of a larger file only the change is shown.
 pub const SHOWN_TEXT_BYTES_MAX: usize = 64 << 10;
 
+/// Largest amount of text that is kept of all files together.
+pub const SHOWN_TEXTS_BYTES_MAX: usize = 1 << 20;
+
 /// Largest product of two numbers of lines that are compared line by line.
 const COMPARED_LINES_MAX: usize = 1 << 20;
 
@@ -94,12 +97,16 @@ impl ConfigContent {
         self.files.get(path).is_some_and(|known| known.digest == file.digest)
     }
 
-    /// Returns the content without secrets, for storage and display.
+    /// Returns the content without secrets, for storage and display. Texts beyond
+    /// [`SHOWN_TEXTS_BYTES_MAX`] are left out.
     #[must_use]
     pub fn redacted(&self, redactor: &SecretRedactor) -> ConfigContent {
         let mut content = self.clone();
+        let mut left = SHOWN_TEXTS_BYTES_MAX;
         for file in content.files.values_mut() {
-            file.text = file.text.take().map(|text| redactor.redact_text(&text).into_owned());
+            let text = file.text.take().filter(|text| text.len() <= left);
+            left -= text.as_ref().map_or(0, String::len);
+            file.text = text.map(|text| redactor.redact_text(&text).into_owned());
         }
         content
     }
@@ -190,7 +197,7 @@ fn changed_file(
 
 /// Returns the removed and added lines between two texts, in order.
 fn diff_lines(before: &str, after: &str) -> Vec<String> {
-    let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
+    let (old, new) = (split_lines(before), split_lines(after));
     let prefix = old.iter().zip(&new).take_while(|(one, two)| one == two).count();
     let (old, new) = (&old[prefix..], &new[prefix..]);
     let suffix = old.iter().rev().zip(new.iter().rev()).take_while(|(one, two)| one == two).count();
@@ -213,6 +220,11 @@ fn diff_lines(before: &str, after: &str) -> Vec<String> {
         }
     }
     lines
+}
+
+/// Splits a text by line feeds alone: a carriage return is a change that must be visible.
+fn split_lines(text: &str) -> Vec<&str> {
+    if text.is_empty() { Vec::new() } else { text.split('\n').collect() }
 }
 
 /// Returns the lengths of the longest common subsequences of all ends of two lists.
@@ -256,6 +268,13 @@ mod tests {
     }
 
     #[test]
+    fn a_line_end_is_a_change_too() {
+        assert_eq!(diff_lines("a\nb\n", "a\r\nb\n"), ["- a", "+ a\r"]);
+        assert_eq!(diff_lines("a\n", "a"), ["- "]);
+        assert_eq!(diff_lines("", ""), Vec::<String>::new());
+    }
+
+    #[test]
     fn files_that_come_and_go_are_changes() {
         let (none, one) = (ConfigContent::default(), content(&[("/a", ConfigFileKind::Text, "1")]));
         let gone = ConfigContent {
@@ -292,6 +311,13 @@ mod tests {
             content(&[("/a", ConfigFileKind::Text, &format!("{large}y"))]),
         );
         assert_eq!(before.files.values().next().unwrap().text, None);
+        let part = "x".repeat(SHOWN_TEXT_BYTES_MAX);
+        let paths: Vec<String> = (0..20).map(|number| format!("/{number:02}")).collect();
+        let parts: Vec<_> =
+            paths.iter().map(|path| (path.as_str(), ConfigFileKind::Text, part.as_str())).collect();
+        let many = content(&parts).redacted(&SecretRedactor::new(&[]));
+        let kept = many.files.values().filter(|file| file.text.is_some()).count();
+        assert_eq!(kept, SHOWN_TEXTS_BYTES_MAX / SHOWN_TEXT_BYTES_MAX);
         assert_eq!(before.changes_to(&after)[0].lines, Vec::<String>::new());
     }
 }

@@ -43,6 +43,7 @@ pub(crate) fn app(
     let loaded = heeler_config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
     let setup = DaemonSetup {
         config: folder.join("heeler.yaml"),
+        content: Default::default(),
         loaded: Arc::new(loaded.unwrap()),
         env,
         home: folder.join("home"),
@@ -224,7 +225,11 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         DaemonCommand::Reload,
-        DaemonCommand::AcceptConfig { fingerprint: "ab12".to_owned(), by: "me".to_owned() },
+        DaemonCommand::AcceptConfig {
+            fingerprint: "ab12".to_owned(),
+            load: true,
+            by: "me".to_owned(),
+        },
         DaemonCommand::Stop(StopMode::Wait { timeout: None }),
         DaemonCommand::Stop(StopMode::Wait { timeout: Some(Duration::from_millis(1500)) }),
         DaemonCommand::Stop(StopMode::Force),

@@ -3,12 +3,14 @@
 //! The daemon refuses to load or to start with such a change, whatever is done here. Commands look
 //! first, so that a person is asked at a terminal. Start at [`require`].
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
-use camino::Utf8Path;
-use heeler_engine::{CommandReply, ConfigGuard, DaemonCommand};
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{CommandReply, ConfigFileRecorder, ConfigGuard, DaemonCommand};
 use heeler_model::config_change::{ChangedConfigFile, ConfigContent, HeldConfigChange};
 use heeler_model::redact::SecretRedactor;
+use heeler_server::DaemonClientError;
 use heeler_store::{DatabaseError, FleetEnvironment, StoreReader, StoreWriteError};
 
 use crate::context::CommandContext;
@@ -49,8 +51,10 @@ pub(crate) fn refuse_held(context: &CommandContext) -> CommandResult {
 
 /// Finds the change that is held: asks the daemon if one runs, because it alone loads the config.
 fn find_with_daemon(context: &CommandContext) -> CommandResult<Option<HeldConfigChange>> {
+    // A daemon that does not answer is ending, and loads nothing any more.
     if let Some(mut client) = daemon::connect(context)?
-        && let CommandReply::Status(status) = client.send_command(&DaemonCommand::Status, None)?
+        && let Ok(CommandReply::Status(status)) =
+            client.send_command(&DaemonCommand::Status, Some(daemon::ANSWER_WAIT))
         && context.config.as_ref() == Some(&status.config)
     {
         return Ok(status.held_change);
@@ -142,8 +146,12 @@ pub(crate) fn accept(
 ) -> CommandResult<Option<CommandReply>> {
     if let Some(mut client) = daemon::connect(context)? {
         let fingerprint = change.fingerprint.clone();
-        let command = DaemonCommand::AcceptConfig { fingerprint, by: String::new() };
-        return Ok(Some(client.send_command(&command, Some(daemon::ANSWER_WAIT))?));
+        let command = DaemonCommand::AcceptConfig { fingerprint, load: true, by: String::new() };
+        match client.send_command(&command, Some(daemon::ANSWER_WAIT)) {
+            // It did nothing, so the change is confirmed without it.
+            Err(DaemonClientError::Ending) => {}
+            answer => return Ok(Some(answer?)),
+        }
     }
     trust::refuse_run()?;
     let Some(HeldChangeOnDisk { change: now, content, redactor }) = find(context)? else {
@@ -152,13 +160,74 @@ pub(crate) fn accept(
     if now.fingerprint != change.fingerprint {
         return Err(changed_again());
     }
+    record_confirmed(context, content, redactor)?;
+    Ok(None)
+}
+
+/// Records that a person has confirmed a content, while no daemon runs.
+fn record_confirmed(
+    context: &CommandContext,
+    content: ConfigContent,
+    redactor: SecretRedactor,
+) -> CommandResult {
     let store = context.store("reload", process_env::now())?;
     let written: Result<(), StoreWriteError<DatabaseError>> = store.write(move |tx| {
         let mut guard = ConfigGuard::load(tx)?;
         guard.accept(tx, &content, &redactor)
     });
-    written.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
-    Ok(None)
+    written.map_err(|error| CommandFailure::new(FailureCode::Failed, error))
+}
+
+/// An edit of a person by a command of Heeler, while a run is alive. The person knows what was
+/// written, and is not asked again.
+pub(crate) struct OwnConfigEdit {
+    content: ConfigContent,
+    redactor: SecretRedactor,
+}
+
+impl OwnConfigEdit {
+    /// Looks at the config as it will be with these texts, by the real paths of their files. Returns
+    /// `None` if there is nothing to confirm, or if something else has changed too.
+    pub(crate) fn prepare(
+        context: &CommandContext,
+        texts: BTreeMap<Utf8PathBuf, String>,
+    ) -> CommandResult<Option<OwnConfigEdit>> {
+        let guard = read_guard(context).filter(ConfigGuard::is_exposed);
+        let (Some(guard), Some(file)) = (guard, &context.config) else { return Ok(None) };
+        if trust::refuse_run().is_err() {
+            return Ok(None);
+        }
+        let paths: Vec<Utf8PathBuf> = texts.keys().cloned().collect();
+        let recorder = ConfigFileRecorder::with_drafts(texts);
+        let recorded = fleet_config::load_with_recorder(context, file, recorder)?;
+        let redactor = recorded.redactor();
+        let (Ok(_), content) = (&recorded.loaded, recorded.content) else { return Ok(None) };
+        let is_own = |file: &ChangedConfigFile| {
+            let real = file.path.canonicalize_utf8().unwrap_or_else(|_| file.path.clone());
+            paths.contains(&real)
+        };
+        let held = guard.held_change(&content, &redactor);
+        let is_own = held.is_some_and(|held| held.files.iter().all(is_own));
+        Ok(is_own.then_some(OwnConfigEdit { content, redactor }))
+    }
+
+    /// Confirms the edit, which is written now. If that fails, the next reload asks.
+    pub(crate) fn confirm(self, context: &CommandContext) {
+        let OwnConfigEdit { content, redactor } = self;
+        let confirmed = match daemon::connect(context) {
+            Ok(Some(mut client)) => {
+                let (fingerprint, by) = (content.fingerprint(), String::new());
+                let command = DaemonCommand::AcceptConfig { fingerprint, load: false, by };
+                let answer = client.send_command(&command, Some(daemon::ANSWER_WAIT));
+                answer.map(drop).map_err(CommandFailure::from)
+            }
+            Ok(None) => record_confirmed(context, content, redactor),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = confirmed {
+            tracing::debug!("the edit is not confirmed: {}", failure.error);
+        }
+    }
 }
 
 /// Returns the failure for a change that is not the one that was shown.

@@ -65,7 +65,15 @@ pub(crate) fn load_recorded(
     context: &CommandContext,
     file: &Utf8Path,
 ) -> CommandResult<RecordedLoad> {
-    let recorder = ConfigFileRecorder::default();
+    load_with_recorder(context, file, ConfigFileRecorder::default())
+}
+
+/// Loads a config file by a recorder, which may have drafts of some files.
+pub(crate) fn load_with_recorder(
+    context: &CommandContext,
+    file: &Utf8Path,
+    recorder: ConfigFileRecorder,
+) -> CommandResult<RecordedLoad> {
     let dotenv = parent_dir(file).join(".env");
     let read = |path: &Utf8Path| match path == dotenv {
         true => recorder.read_secret(path),

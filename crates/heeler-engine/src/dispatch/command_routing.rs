@@ -230,9 +230,11 @@ impl Dispatcher {
                 self.executor.prepare_session_change(order, by, owed);
             }
             DaemonCommand::Reload => return self.reload_config(None, owed),
-            DaemonCommand::AcceptConfig { fingerprint, by } => {
-                tracing::info!(by, fingerprint, "a change of the config is confirmed");
+            DaemonCommand::AcceptConfig { fingerprint, load: true, .. } => {
                 return self.reload_config(Some(&fingerprint), owed);
+            }
+            DaemonCommand::AcceptConfig { fingerprint, .. } => {
+                return self.confirm_config(&fingerprint, owed);
             }
             DaemonCommand::Stop(how) => self.begin_stop(how, owed.reply),
             other => return Some((DispatchEvent::Command(other), Some(owed))),

@@ -13,7 +13,7 @@ use super::dispatcher::Dispatcher;
 use super::dispatcher_state::DispatcherState;
 use super::event::DispatchEvent;
 use super::transaction::DispatchTransaction;
-use crate::command::{DaemonCommandError, DaemonCommandErrorKind};
+use crate::command::{DaemonCommandError, DaemonCommandErrorKind, PendingReply};
 use crate::config_files::read_content_again;
 use crate::config_guard::ConfigGuard;
 use crate::setup::DaemonSetup;
@@ -66,7 +66,8 @@ impl DispatchTransaction<'_, '_> {
                 config_guard.expose(self.tx, &job, &redactor, || setup.content.clone())?;
             }
         }
-        Ok(())
+        // A change that was confirmed or undone is over at once, unless an agent is left.
+        self.end_config_exposure()
     }
 
     /// Records that people alone can change the config files, if that is so.
@@ -101,6 +102,24 @@ impl Dispatcher {
         match held {
             Some(change) if confirmed.is_none() => Err(unconfirmed(change.summary(), ACCEPT_HINT)),
             _ => Ok(()),
+        }
+    }
+
+    /// Confirms the content on disk without loading it, if it is the one that a person has written.
+    pub(super) fn confirm_config(
+        &mut self,
+        fingerprint: &str,
+        owed: PendingReply,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
+        let checked = (self.load)()
+            .map_err(|why| DaemonCommandError::new(DaemonCommandErrorKind::Usage, why))
+            .and_then(|new| self.check_held_change(&new, Some(fingerprint)).map(|()| new));
+        match checked {
+            Ok(new) => Some((DispatchEvent::ConfigConfirmed(Box::new(new.content)), Some(owed))),
+            Err(refused) => {
+                owed.send(Err(refused));
+                None
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
+use heeler_model::config_change::ConfigContent;
 use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalId, JobRequest, RunId};
 
@@ -45,6 +46,8 @@ pub(crate) enum DispatchEvent {
         /// True if a person has confirmed its content.
         is_confirmed: bool,
     },
+    /// A person has confirmed a content of the config files, which is not loaded yet.
+    ConfigConfirmed(Box<ConfigContent>),
     /// No run is left that could change the config files.
     ConfigUnexposed,
     /// A session operation is ready to be committed.

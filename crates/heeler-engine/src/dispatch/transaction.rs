@@ -82,6 +82,10 @@ impl DispatchTransaction<'_, '_> {
                 Ok(changes.map(|changes| CommandReply::Reloaded { changes }))
             }
             DispatchEvent::SessionChange { change, by } => self.change_sessions(&change, &by),
+            DispatchEvent::ConfigConfirmed(content) => {
+                let DispatcherState { config_guard, redactor, .. } = &mut *self.state;
+                Ok(config_guard.accept(self.tx, &content, redactor).map(|()| None)?)
+            }
             DispatchEvent::ConfigUnexposed => Ok(self.end_config_exposure().map(|()| None)?),
             DispatchEvent::ExpireSessions => Ok(self.expire_sessions().map(|()| None)?),
         }

@@ -57,7 +57,7 @@ async fn accept_config(
     JsonBody(order): JsonBody<AcceptConfigBody>,
 ) -> JsonResult<ConfigReloadReply> {
     let (fingerprint, by) = (order.fingerprint, caller.caller.name.clone());
-    let command = DaemonCommand::AcceptConfig { fingerprint, by };
+    let command = DaemonCommand::AcceptConfig { fingerprint, load: true, by };
     match app.send_keyed_command(&caller, command).await?.into() {
         DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
         other => Err(unexpected_reply(&other)),

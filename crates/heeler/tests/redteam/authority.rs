@@ -390,7 +390,6 @@ fn a_hook_that_an_agent_rewrote_is_no_person() {
         ("hostile", &hooked("timeout: 60s")),
         ("other", &scripted("{say: Hello.}")),
     ]);
-    let asked = fleet.ask();
     let script = format!(
         "{HEELER} token create mine --scope admin > made 2>&1; echo $? >> codes\n\
          {HEELER} approvals approve $(cat ask) >> made 2>&1; echo $? >> codes\n\
@@ -398,6 +397,8 @@ fn a_hook_that_an_agent_rewrote_is_no_person() {
          env -i HOME=\"$HOME\" {HEELER} stop >> made 2>&1; echo $? >> codes\necho > hooked\n"
     );
     fleet.write("hook.sh", &script);
+    // It was rewritten before any run that is on record, so it is executed.
+    let asked = fleet.ask();
     fleet.attack();
     wait_for("the hook", || fleet.file("hooked").exists().then_some(()));
     assert_eq!(fleet.read("codes"), "5\n5\n5\n5\n", "{}", fleet.read("made"));

@@ -4,11 +4,12 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::fleet::{Fleet, Ran};
 use crate::terminal::Terminal;
 use crate::trigger::wait_for;
+use crate::web::{bearer, send};
 
 /// Exit code of a command that a person has not agreed to.
 const UNTRUSTED: i32 = 6;
@@ -220,10 +221,10 @@ fn a_process_that_outlives_its_run_cannot_change_the_config(fleet: &Fleet) {
     fleet.kill("runner");
     fleet.wait_until_ended();
     fleet.write("go", "");
-    // If no process is left, nothing can be written.
-    let survivors = || fleet.processes("-c").len();
-    wait_for("the write", || (fleet.file("written").exists() || survivors() == 0).then_some(()));
-    if fleet.file("written").exists() {
+    let doctor: Json = serde_json::from_str(&fleet.run(&["doctor", "--json"]).stdout).unwrap();
+    // Only a control group finds every process.
+    if !doctor["noControlGroup"].is_null() {
+        wait_for("the write", || fleet.file("written").exists().then_some(()));
         fleet.assert_held(&["reload"]);
     }
     fleet.run(&["trigger", "evil", "-q"]).fails(4);
@@ -353,6 +354,61 @@ attacks![
     a_hook_that_an_agent_changed_is_not_executed,
     people_change_the_config_as_before_while_nothing_runs,
 ];
+
+#[test]
+fn only_an_administrator_confirms_a_change_over_the_web() {
+    let fleet = Fleet::new();
+    let fleet = AttackedFleet::new(&fleet, "web: {port: auto}\n");
+    let started = fleet.command(&["start", "-d", "--json"]).env_remove("HEELER_NO_WEB").output();
+    let started: Json = serde_json::from_str(&Ran::from(started.unwrap()).ok()).unwrap();
+    let address = started["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    fleet.begin_attack(&AttackedFleet::add_evil());
+    let token = |scope: &str| {
+        let made = fleet.json(&["token", "create", scope, "--scope", scope, "--json"]);
+        bearer(made["token"].as_str().unwrap())
+    };
+    let (operate, admin) = (token("operate"), token("admin"));
+    let (_, _, status) = send(&address, "GET /api/v1/fleet", &[&operate], "");
+    let change = serde_json::from_str::<Json>(&status).unwrap()["configChange"].clone();
+    let lines = change["files"][0]["lines"].to_string();
+    assert!(lines.contains("+   - {name: evil,"), "{change}");
+    let accept = "POST /api/v1/daemon/accept-config";
+    let shown = json!({"fingerprint": change["fingerprint"]}).to_string();
+    let other = json!({"fingerprint": "0".repeat(64)}).to_string();
+    let code = |token: &str, body: &str| {
+        send(&address, accept, &[token, "content-type: application/json"], body).0
+    };
+    assert_eq!(send(&address, "POST /api/v1/daemon/reload", &[&admin], "").0, 409);
+    assert_eq!(code(&operate, &shown), 403);
+    assert_eq!(code(&admin, &other), 409);
+    fleet.run(&["trigger", "evil", "-q"]).fails(4);
+    let (_, _, page) = send(&address, "GET /", &[&admin, "accept: text/html"], "");
+    assert!(page.contains("A change of the config waits for you"), "{page}");
+    assert_eq!(code(&admin, &shown), 200);
+    fleet.run(&["trigger", "evil", "-q"]).ok();
+}
+
+#[test]
+fn people_who_edit_by_a_command_are_not_asked_again() {
+    let fleet = Fleet::new();
+    let fleet = AttackedFleet::new(&fleet, "");
+    fleet.run(&["start", "-d"]).ok();
+    fleet.begin_attack("true");
+    fleet.run(&["init", "agent", "mine"]).ok();
+    assert_eq!(fleet.held_change(), Json::Null);
+    fleet.write("edit.sh", &format!("printf '%s\\n' '{}' >> \"$1\"", EVIL.replace("evil", "my")));
+    let edited = fleet.command(&["config", "edit"]).env("EDITOR", "sh edit.sh").output().unwrap();
+    Ran::from(edited).ok();
+    assert_eq!(fleet.held_change(), Json::Null);
+    let said = fleet.run(&["reload"]).ok();
+    assert!(said.contains("mine") && said.contains("my"), "{said}");
+    // What an agent has changed meanwhile is not confirmed with it.
+    fleet.write("agents/other.yaml", "name: other\nruntime: command\ncommand: touch evil-ran\n");
+    fleet.run(&["init", "agent", "more"]).ok();
+    fleet.assert_held(&["reload"]);
+    let shown = fleet.run(&["doctor"]);
+    assert!(shown.stdout.contains("heeler reload --accept"), "{}", shown.stdout);
+}
 
 #[test]
 fn a_person_who_reloads_during_a_run_sees_the_change_and_is_asked() {
