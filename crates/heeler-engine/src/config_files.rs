@@ -24,13 +24,13 @@ const PROGRAM_BYTES_MAX: u64 = 64 << 20;
 /// record covers exactly what was loaded.
 #[derive(Debug, Default)]
 pub struct ConfigFileRecorder {
-    read: RefCell<BTreeMap<Utf8PathBuf, RecordedFile>>,
+    read: RefCell<BTreeMap<Utf8PathBuf, RecordedConfigFile>>,
     /// Texts that are about to be written, by the real path of the file.
     drafts: BTreeMap<Utf8PathBuf, String>,
 }
 
 #[derive(Debug)]
-struct RecordedFile {
+struct RecordedConfigFile {
     content: ConfigFileContent,
     /// The text as the loader sees it.
     text: Result<String, (io::ErrorKind, String)>,
@@ -55,8 +55,8 @@ impl ConfigFileRecorder {
     fn read_as(&self, kind: ConfigFileKind, path: &Utf8Path) -> io::Result<String> {
         let mut read = self.read.borrow_mut();
         let file = read.entry(normalize(path)).or_insert_with(|| match self.draft(path) {
-            Some(draft) => RecordedFile::new(kind, Ok(draft.as_bytes().to_vec())),
-            None => RecordedFile::new(kind, read_bytes(path)),
+            Some(draft) => RecordedConfigFile::new(kind, Ok(draft.as_bytes().to_vec())),
+            None => RecordedConfigFile::new(kind, read_bytes(path)),
         });
         file.text.clone().map_err(|(kind, message)| io::Error::new(kind, message))
     }
@@ -81,7 +81,7 @@ impl ConfigFileRecorder {
         let files = list_workflow_files(folder);
         let content = folder_content(&files);
         let text = Err((io::ErrorKind::IsADirectory, "it is a folder".to_owned()));
-        self.read.borrow_mut().insert(normalize(folder), RecordedFile { content, text });
+        self.read.borrow_mut().insert(normalize(folder), RecordedConfigFile { content, text });
         files
     }
 
@@ -92,12 +92,12 @@ impl ConfigFileRecorder {
     }
 }
 
-impl RecordedFile {
-    fn new(kind: ConfigFileKind, bytes: io::Result<Vec<u8>>) -> RecordedFile {
+impl RecordedConfigFile {
+    fn new(kind: ConfigFileKind, bytes: io::Result<Vec<u8>>) -> RecordedConfigFile {
         let content = file_content(kind, &bytes);
         let text = bytes.and_then(into_text);
         let text = text.map_err(|error| (error.kind(), error.to_string()));
-        RecordedFile { content, text }
+        RecordedConfigFile { content, text }
     }
 }
 

@@ -9,6 +9,7 @@ use heeler_model::config_change::HeldConfigChange;
 use heeler_model::redact::SecretRedactor;
 use heeler_store::DatabaseError;
 
+use super::deferred_work::{ConfigCheck, HeldChangeCache};
 use super::dispatcher::Dispatcher;
 use super::dispatcher_state::DispatcherState;
 use super::event::DispatchEvent;
@@ -27,19 +28,6 @@ const CHECK_DELAY_MAX: Duration = Duration::from_secs(10);
 /// The way to load a change that is held.
 const ACCEPT_HINT: &str =
     "heeler reload --accept shows the change and asks; or undo the change, and nothing is asked";
-
-/// Time of the next check whether agents can still change the config files.
-pub(crate) struct ConfigCheck {
-    pub(super) at: Instant,
-    delay: Duration,
-}
-
-/// The last change that was found, which need not be computed again while the files are the same.
-pub(crate) struct HeldChangeCache {
-    /// Hash of the files as they were then.
-    on_disk: String,
-    change: HeldConfigChange,
-}
 
 impl DispatchTransaction<'_, '_> {
     /// Records that a run of a job can change the config files from now on.
