@@ -110,6 +110,15 @@ pub enum DaemonCommand {
     },
     /// Reload the config.
     Reload,
+    /// Confirm a change of the config that was held.
+    AcceptConfig {
+        /// Hash of the content that the person was shown, or has written.
+        fingerprint: String,
+        /// Load it at once.
+        load: bool,
+        /// Person who confirms it.
+        by: String,
+    },
     /// Stop the daemon. The reply follows when all jobs have ended or are left to their runners.
     Stop(StopMode),
     /// Report the daemon's status.
@@ -129,7 +138,8 @@ impl DaemonCommand {
             | DaemonCommand::Session { by, .. }
             | DaemonCommand::Workflow { by, .. }
             | DaemonCommand::Approval { by, .. }
-            | DaemonCommand::Access { by, .. } => name.clone_into(by),
+            | DaemonCommand::Access { by, .. }
+            | DaemonCommand::AcceptConfig { by, .. } => name.clone_into(by),
             DaemonCommand::Trigger(_)
             | DaemonCommand::Webhook(_)
             | DaemonCommand::Reload

@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use heeler_model::config_change::HeldConfigChange;
+use heeler_model::redact::SecretRedactor;
 use heeler_model::{error_chain, iso_millis};
 use heeler_store::{
     DaemonFile, DatabaseError, STARTED_AT, STOPPED_AT, StateFileKeeper, Store, StoreReader,
@@ -16,6 +18,7 @@ use thiserror::Error;
 
 use crate::access::{self, ApiTokenError};
 use crate::command::DaemonMode;
+use crate::config_guard::ConfigGuard;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, DispatcherState, SetupLoader};
 use crate::dispatch_input::DispatchInput;
@@ -24,6 +27,7 @@ use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;
 use crate::hooks::HookWorker;
 use crate::recovery::{self, RecoveryError, RunFolderCheck};
+use crate::setup::DaemonSetup;
 use crate::watchdog::RunnerWatchdog;
 
 /// Options of a daemon.
@@ -52,6 +56,9 @@ pub enum DaemonOpenError {
     Open(#[from] StateOpenError),
     #[error("{0}")]
     Config(String),
+    /// The config was changed while a run was alive, and no person has confirmed it.
+    #[error("{}", .0.summary())]
+    HeldChange(Box<HeldConfigChange>),
     #[error("cannot read the state: {0}")]
     Read(String),
     #[error("cannot write the state: {0}")]
@@ -61,6 +68,18 @@ pub enum DaemonOpenError {
     Recover(#[from] RecoveryError),
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+}
+
+/// Fails if the config was changed while a run was alive. Runs that are alive continue by themselves,
+/// and the next daemon records their results.
+fn refuse_held_change(fleet: &EngineContext, setup: &DaemonSetup) -> Result<(), DaemonOpenError> {
+    let read = |error: &dyn std::error::Error| DaemonOpenError::Read(error_chain(error));
+    let reader = StoreReader::open(&fleet.dir).map_err(|error| read(&error))?;
+    let guard = ConfigGuard::load(&reader).map_err(|error| read(&error))?;
+    match guard.held_change(&setup.content, &SecretRedactor::new(&setup.secrets())) {
+        Some(change) => Err(DaemonOpenError::HeldChange(Box::new(change))),
+        None => Ok(()),
+    }
 }
 
 /// A daemon that holds the state directory and is ready to run.
@@ -88,6 +107,7 @@ impl Daemon {
         } = settings;
         let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
         let store = Arc::new(fleet.open_writer("start", patience)?);
+        refuse_held_change(&fleet, &setup)?;
         // The records are completed before the state is loaded, which trusts them.
         recovery::complete_records(&fleet, &store, RunFolderCheck::WhenDue)?;
         let since = (fleet.now)();

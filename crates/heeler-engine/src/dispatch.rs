@@ -12,6 +12,7 @@ mod child_jobs;
 mod command_routing;
 mod commands;
 mod commit;
+mod config_changes;
 mod deferred_work;
 mod disk_space;
 mod dispatcher;
@@ -76,7 +77,11 @@ impl Dispatcher {
     pub(crate) fn run(mut self) -> DaemonExit {
         let ended = self.run_loop();
         match ended {
-            DaemonExit::Stopped | DaemonExit::Idle => self.stop_hooks(),
+            DaemonExit::Stopped | DaemonExit::Idle => {
+                self.stop_hooks();
+                // The next daemon could not tell a later change of a person from one of a run.
+                self.check_config_exposure();
+            }
             // Without a state directory their outcomes cannot be recorded.
             DaemonExit::StateLost => self.hooks.request_stop(),
         }
@@ -87,7 +92,10 @@ impl Dispatcher {
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         // The loaded state has an empty calendar. This event puts the schedules into it.
-        self.commit(vec![(DispatchEvent::SetupReloaded { setup, changes: None }, None)]);
+        self.commit(vec![(
+            DispatchEvent::SetupReloaded { setup, changes: None, is_confirmed: false },
+            None,
+        )]);
         let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
         // A run may have ended meanwhile. Its cancellation then finds the result and does nothing.
@@ -112,6 +120,7 @@ impl Dispatcher {
             self.admit_jobs();
             self.apply_retention();
             self.expire_sessions();
+            self.retry_config_check();
             self.update_watches();
         }
     }
@@ -219,7 +228,8 @@ impl Dispatcher {
             .then_some(IDLE_CHECK_INTERVAL);
         let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
         let space = self.deferred.full_disk.as_ref().map(|full| until(full.check_at));
-        let all = [until_due, again, stop, idle, unsettled, space];
+        let exposed = self.deferred.config_check.as_ref().map(|check| until(check.at));
+        let all = [until_due, again, stop, idle, unsettled, space, exposed];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 

@@ -13,6 +13,8 @@ mod capability;
 mod checkout;
 mod command;
 mod commit;
+mod config_files;
+mod config_guard;
 mod daemon;
 mod daemon_file;
 mod daemon_handle;
@@ -63,6 +65,8 @@ pub use command::{
     StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
 };
 pub use commit::{CommitError, CommittedRun};
+pub use config_files::{ConfigFileRecorder, list_workflow_files};
+pub use config_guard::ConfigGuard;
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};
 pub use daemon_handle::DaemonHandle;

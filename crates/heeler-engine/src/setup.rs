@@ -16,6 +16,7 @@ use heeler_config::{
     AgentConfig, AgentLookupError, FleetConfig, LoadedConfig, LogDurability, RenderStyle,
     RuntimeConfig,
 };
+use heeler_model::config_change::ConfigContent;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{AgentName, JobRequest, PhaseJobKind};
 use heeler_store::{StateDatabase, WorkflowRunRow};
@@ -37,6 +38,8 @@ pub struct DaemonSetup {
     pub config: Utf8PathBuf,
     /// Content of the config.
     pub loaded: Arc<LoadedConfig>,
+    /// Content of all files that decided it.
+    pub content: ConfigContent,
     /// Environment variables, including those of `.env`.
     pub env: BTreeMap<String, String>,
     /// The user's home directory.

@@ -6,6 +6,7 @@ use camino::Utf8PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::config_change::HeldConfigChange;
 use crate::{AgentName, JobId, RunId};
 
 /// Lifetime of a daemon.
@@ -44,6 +45,9 @@ pub struct DaemonStatus {
     pub budgets: Vec<BudgetStatus>,
     /// Current problems of the daemon, as text.
     pub faults: Vec<String>,
+    /// Change of the config that is not loaded before a person has confirmed it.
+    #[serde(default)]
+    pub held_change: Option<HeldConfigChange>,
 }
 
 /// Status of one schedule.

@@ -13,6 +13,7 @@ mod approval;
 pub mod budget_ledger;
 pub mod calendar;
 mod channel;
+pub mod config_change;
 pub mod daemon_status;
 pub mod fleet;
 pub mod hook;

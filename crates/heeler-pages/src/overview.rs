@@ -1,7 +1,9 @@
 //! Overview page: running jobs, upcoming schedules, failures, pending approvals, costs.
 
+use heeler_config::reveal_hidden;
 use heeler_model::Approval;
 use heeler_query::charts::FleetCharts;
+use heeler_query::config_change::ConfigChangeSummary;
 use heeler_query::jobs::JobSummary;
 use heeler_query::overview::{
     FleetOverview, RunningJobSummary, UpcomingSchedule, WaitingJobSummary,
@@ -19,9 +21,15 @@ use crate::{DashboardSection, PageFrame, approvals, charts};
 /// Interval at which the last rows of running jobs are refreshed.
 const POLL_MS: u32 = 2_000;
 
-pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Markup {
+pub fn page(
+    frame: &PageFrame,
+    now: &FleetOverview,
+    figures: &FleetCharts,
+    change: Option<&ConfigChangeSummary>,
+) -> Markup {
     let content = html! {
         div.head { h1 { "Overview" } }
+        div #config-change data-live { @if let Some(change) = change { (change_card(frame, change)) } }
         div.stats #stats data-live { (stats(now)) }
         @if now.agents == 0 { (empty_fleet()) }
         div.wide-3 {
@@ -36,6 +44,39 @@ pub fn page(frame: &PageFrame, now: &FleetOverview, figures: &FleetCharts) -> Ma
     // Transcript rows are not commits, so the live stream does not announce them.
     let poll = (!now.running.is_empty()).then_some(POLL_MS);
     frame.polled_page(DashboardSection::Overview, "Overview", poll, content)
+}
+
+/// A change of the config that waits for a person.
+fn change_card(frame: &PageFrame, change: &ConfigChangeSummary) -> Markup {
+    let body = serde_json::json!({ "fingerprint": change.fingerprint }).to_string();
+    html! {
+        section.card aria-labelledby="h-change" {
+            header { h2 #h-change { "A change of the config waits for you" } }
+            div.pad.stack-s {
+                p {
+                    "It happened while these jobs ran, so an agent may have made it:"
+                    @for job in &change.jobs { " " (job_link(job)) }
+                    ". The fleet keeps its config until you load the change or undo it."
+                }
+                @for file in &change.files {
+                    p { strong { (isolated_text(&file.path)) } " " (file.change) }
+                    @if file.lines.is_empty() {
+                        p.note { "The content is not shown." }
+                    } @else {
+                        pre.code { @for line in &file.lines { (reveal_hidden(line)) "\n" } }
+                    }
+                }
+                @if frame.can_administer() {
+                    button.button.danger type="button" data-action="POST /api/v1/daemon/accept-config"
+                        data-body=(body) data-danger
+                        data-confirm="Load this change? The fleet then runs what it says."
+                        data-answer="Load the change" data-done="The change was loaded." { "Load the change" }
+                } @else {
+                    p.note { "A person with the scope admin can load it." }
+                }
+            }
+        }
+    }
 }
 
 fn stats(now: &FleetOverview) -> Markup {

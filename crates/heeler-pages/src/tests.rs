@@ -5,6 +5,7 @@ mod activity;
 use expect_test::expect;
 use heeler_model::JobStatus;
 use heeler_query::charts::{DailyCost, FleetCharts, HourlyJobCounts, JobDuration};
+use heeler_query::config_change::{ChangedFileSummary, ConfigChangeSummary};
 use heeler_query::jobs::{JobPage, JobSummary};
 use heeler_query::overview::{FleetActivity, FleetOverview, RunningJobSummary, UpcomingSchedule};
 use heeler_query::search::{SearchHitSummary, SearchPage};
@@ -252,10 +253,35 @@ fn figures(agent: &str) -> FleetCharts {
     }
 }
 
+fn evil_change(text: &str) -> ConfigChangeSummary {
+    let file = ChangedFileSummary {
+        path: text.to_owned(),
+        change: "changed".to_owned(),
+        lines: vec![format!("+ {text}")],
+    };
+    let jobs = vec![text.to_owned()];
+    ConfigChangeSummary { fingerprint: "ab12".to_owned(), jobs, files: vec![file] }
+}
+
+#[test]
+fn only_an_administrator_is_offered_a_change_of_the_config() {
+    let offers = |scope: ViewerScope| {
+        let frame = PageFrame { viewer_scope: scope, ..frame() };
+        let change = evil_change("command: \u{202e}x");
+        let page = overview::page(&frame, &evil_overview("a"), &figures("a"), Some(&change));
+        let html = page.into_string();
+        assert!(html.contains("+ command: \\u{202e}x"), "nothing is hidden: {html}");
+        html.contains("accept-config") && html.contains("ab12")
+    };
+    assert_eq!([ViewerScope::Operate, ViewerScope::Admin].map(offers), [false, true]);
+}
+
 #[test]
 fn pages_cannot_act_whatever_agents_are_called_and_say() {
     for text in EVIL {
-        is_inert(&overview::page(&frame(), &evil_overview(text), &figures(text)).into_string());
+        let change = evil_change(text);
+        let page = overview::page(&frame(), &evil_overview(text), &figures(text), Some(&change));
+        is_inert(&page.into_string());
         let page =
             JobPage { jobs: vec![job(text)], total: 1, limit: 1, next: Some(text.to_owned()) };
         let view = jobs::JobsView { agent: text.to_owned(), ..jobs::JobsView::default() };
@@ -265,7 +291,7 @@ fn pages_cannot_act_whatever_agents_are_called_and_say() {
 
 #[test]
 fn pages_tell_in_words_what_charts_draw() {
-    let html = overview::page(&frame(), &evil_overview("a"), &figures("a")).into_string();
+    let html = overview::page(&frame(), &evil_overview("a"), &figures("a"), None).into_string();
     assert!(html.contains(r#"aria-label="6 jobs in 3 hours, 3 failed""#), "{html}");
     assert!(html.contains("$1.25 in 2 days"), "{html}");
     assert!(html.contains("one job: 1:01"), "{html}");

@@ -14,7 +14,9 @@ mod user_name;
 pub use activity::process_activity;
 pub use agent_descent::{AgentDescent, is_own_process_marked};
 pub use lock_holder::{flock_descriptor_holders, flock_holder};
-pub use origin::{HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, is_own_process_of_agent};
+pub use origin::{
+    HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, has_agent_process, is_own_process_of_agent,
+};
 pub use protection::hide_own_memory;
 pub use socket_peer::SocketPeerProcess;
 pub use user_name::login_name;

@@ -71,6 +71,65 @@ pub fn is_own_process_of_agent() -> bool {
         || lineage.is_none_or(|lineage| lineage.runner.is_some())
 }
 
+/// Returns true if a process of an agent of this state directory is alive, whether or not its runner
+/// is. An orphan may be of any fleet of this user, and counts. Processes of hooks do not count. Where
+/// the mark tells nothing, only processes below a runner are found.
+pub fn has_agent_process(state_dir: &Utf8Path) -> bool {
+    let (own, hooks) = (own_ancestors(), state_dir.join("hooks"));
+    let is_mark_useful = !is_own_process_marked();
+    let user = rustix::process::geteuid().as_raw();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return false };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // Agents of other users cannot write what belongs to this one.
+    let pids = pids.filter(|pid| !own.contains(pid) && user_of(*pid) == Some(user));
+    pids.map(|pid| agent_mark_origin(pid, &own)).any(|origin| match origin {
+        None | Some(AgentMarkOrigin::NoAgent) => false,
+        Some(AgentMarkOrigin::Orphan) => is_mark_useful,
+        Some(AgentMarkOrigin::Runner(dir)) => {
+            dir.starts_with(state_dir) && !dir.starts_with(&hooks)
+        }
+    })
+}
+
+/// Source of a process's mark.
+enum AgentMarkOrigin {
+    NoAgent,
+    /// The runner with this run directory, which is alive.
+    Runner(Utf8PathBuf),
+    /// A runner that has ended.
+    Orphan,
+}
+
+/// Finds the source of a process's mark. A runner that carries the mark itself is a fake. Returns
+/// `None` if the process has ended.
+fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
+    let is_ended = |pid: u32| stat_fields(pid)?.first().map(|state| matches!(&**state, "Z" | "X"));
+    if !has_mark(pid)? || is_ended(pid)? {
+        return Some(AgentMarkOrigin::NoAgent);
+    }
+    let mut parent = parent_pid(pid)?;
+    for _ in 0..ANCESTORS_MAX {
+        if matches!(parent, 0 | 1) || adopters.contains(&parent) {
+            return Some(AgentMarkOrigin::Orphan);
+        }
+        // A parent that ends meanwhile leaves an orphan.
+        let Some(found) = inspect_mark(parent) else { return Some(AgentMarkOrigin::Orphan) };
+        if !found.is_marked {
+            let runner = inspect_process(parent).and_then(|(runner, _)| runner);
+            return Some(runner.map_or(AgentMarkOrigin::NoAgent, AgentMarkOrigin::Runner));
+        }
+        parent = found.parent;
+    }
+    Some(AgentMarkOrigin::Orphan)
+}
+
+/// Returns the real user of a process. The owner of its folder is root if it hides its memory.
+fn user_of(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().next()?.parse().ok()
+}
+
 fn has_mark(pid: u32) -> Option<bool> {
     parse_mark(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
@@ -282,6 +341,12 @@ mod tests {
         let own = ProcessOrigin::inspect(std::process::id(), user).unwrap();
         assert!(own.is_heeler && !own.is_marked && own.runner_dir.is_none(), "{own:?}");
         assert_eq!(ProcessOrigin::inspect(u32::MAX, user), None);
+    }
+
+    #[test]
+    fn the_user_of_a_process_is_the_one_that_runs_it() {
+        assert_eq!(user_of(std::process::id()), Some(rustix::process::getuid().as_raw()));
+        assert_eq!(user_of(u32::MAX), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::agents::micros_to_usd;
+use crate::config_change::ConfigChangeSummary;
 use crate::jobs::JobSummary;
 use crate::workflow_runs::WorkflowRunSummary;
 use crate::workflows::FaultyWorkflow;
@@ -56,6 +57,8 @@ pub struct FleetStatus {
     pub workflow_runs: Vec<OpenWorkflowRun>,
     /// Workflow files with faults.
     pub faulty_workflows: Vec<FaultyWorkflow>,
+    /// Change of the config that is not loaded before a person has confirmed it.
+    pub config_change: Option<ConfigChangeSummary>,
     /// The newest failed job of each agent, and the number of its failed jobs.
     #[serde(skip)]
     pub failing: Vec<(JobSummary, usize)>,
@@ -297,6 +300,9 @@ impl FleetReader {
                 Some(_) => Vec::new(),
             },
             faulty_workflows: loaded.map(FaultyWorkflow::list_all).unwrap_or_default(),
+            config_change: daemon_status
+                .and_then(|it| it.held_change.as_ref())
+                .map(ConfigChangeSummary::from),
             failing: Vec::new(),
             failed_total: 0,
         };

@@ -9,6 +9,7 @@ pub mod approvals;
 pub mod calendar;
 pub mod charts;
 pub mod config;
+pub mod config_change;
 pub mod costs;
 pub mod diff;
 pub mod enum_schemas;

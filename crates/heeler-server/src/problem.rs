@@ -91,6 +91,7 @@ impl From<DaemonCommandError> for ProblemDetails {
             DaemonCommandErrorKind::Busy => (StatusCode::CONFLICT, "busy"),
             DaemonCommandErrorKind::Conflict => (StatusCode::CONFLICT, "key-reused"),
             DaemonCommandErrorKind::NotAllowed => (StatusCode::FORBIDDEN, "not-allowed"),
+            DaemonCommandErrorKind::Unconfirmed => (StatusCode::CONFLICT, "unconfirmed"),
             DaemonCommandErrorKind::Usage => (StatusCode::BAD_REQUEST, "usage"),
             DaemonCommandErrorKind::Trouble => (StatusCode::INTERNAL_SERVER_ERROR, "trouble"),
         };

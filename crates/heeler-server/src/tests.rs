@@ -43,6 +43,7 @@ pub(crate) fn app(
     let loaded = heeler_config::load(&folder.join("heeler.yaml"), &read, &BTreeMap::new());
     let setup = DaemonSetup {
         config: folder.join("heeler.yaml"),
+        content: Default::default(),
         loaded: Arc::new(loaded.unwrap()),
         env,
         home: folder.join("home"),
@@ -224,6 +225,11 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         DaemonCommand::Reload,
+        DaemonCommand::AcceptConfig {
+            fingerprint: "ab12".to_owned(),
+            load: true,
+            by: "me".to_owned(),
+        },
         DaemonCommand::Stop(StopMode::Wait { timeout: None }),
         DaemonCommand::Stop(StopMode::Wait { timeout: Some(Duration::from_millis(1500)) }),
         DaemonCommand::Stop(StopMode::Force),
@@ -261,6 +267,7 @@ fn every_answer() -> Vec<CommandReply> {
         parked: Vec::new(),
         budgets: Vec::new(),
         faults: vec!["the disk is full".to_owned()],
+        held_change: None,
     };
     vec![
         CommandReply::Job {

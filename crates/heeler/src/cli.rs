@@ -56,7 +56,7 @@ impl CliArgs {
             CliCommand::Session { command } => commands::session::run(global, &command),
             CliCommand::Sessions(args) => commands::session::list::run(global, &args),
             CliCommand::Search(args) => commands::search::run(global, &args),
-            CliCommand::Init(args) => commands::init::run(&args),
+            CliCommand::Init(args) => commands::init::run(global, &args),
             CliCommand::Trust(args) => commands::trust::run(global, &args),
             CliCommand::Config { command } => commands::config::run(global, &command),
             CliCommand::Import(args) => commands::import::run(global, &args),

@@ -4,6 +4,7 @@ use clap::ArgMatches;
 
 use tracing::subscriber::NoSubscriber;
 
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::CommandResult;
@@ -151,11 +152,14 @@ pub(crate) fn require_trust(global: &GlobalArgs, effect: CommandEffect) -> Comma
     if context.config.is_none() {
         return Ok(());
     }
-    let without_entry = match daemon::is_current(&context)? {
+    let is_current = daemon::is_current(&context)?;
+    let without_entry = match is_current {
         true => UnlistedFleet::Allow,
         false => UnlistedFleet::Ask,
     };
-    trust::require(&context, without_entry)
+    trust::require(&context, without_entry)?;
+    // A daemon that is used as it is loads nothing.
+    if is_current { Ok(()) } else { config_changes::require(&context) }
 }
 
 #[cfg(test)]

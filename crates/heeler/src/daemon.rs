@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::daemon_address::connect_to_daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -42,7 +43,7 @@ const EXIT_WAIT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Time for a daemon to answer a command that needs no work.
-const ANSWER_WAIT: Duration = Duration::from_secs(60);
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(60);
 
 /// Message of a background daemon to the process that started it, sent once.
 #[derive(Debug, Serialize, Deserialize)]
@@ -231,7 +232,11 @@ fn replace_outdated(context: &CommandContext) -> CommandResult {
     let Some(client) = connect_with_mode(context, DaemonMode::UntilIdle)? else { return Ok(()) };
     match client.daemon_info().surroundings == Some(environment_hash(context)?) {
         true => Ok(()),
-        false => stop_idle_daemon(context),
+        false => {
+            // Its jobs would be left without a daemon if no other could start.
+            config_changes::refuse_held(context)?;
+            stop_idle_daemon(context)
+        }
     }
 }
 
@@ -281,14 +286,6 @@ pub(crate) fn environment_hash(context: &CommandContext) -> CommandResult<u64> {
         known.hash(&mut hasher);
     }
     Ok(hasher.finish())
-}
-
-/// Sends a command to a daemon that is already running.
-pub(crate) fn request_running(
-    context: &CommandContext,
-    command: &DaemonCommand,
-) -> CommandResult<CommandReply> {
-    Ok(connect_required(context)?.send_command(command, Some(ANSWER_WAIT))?)
 }
 
 /// Connects to the fleet's daemon, or starts a temporary one.

@@ -225,6 +225,7 @@ impl From<DaemonCommandError> for CommandFailure {
             DaemonCommandErrorKind::Busy
             | DaemonCommandErrorKind::Conflict
             | DaemonCommandErrorKind::NotAllowed => FailureCode::Refused,
+            DaemonCommandErrorKind::Unconfirmed => FailureCode::Untrusted,
             DaemonCommandErrorKind::Usage => FailureCode::Usage,
             DaemonCommandErrorKind::Trouble => FailureCode::Failed,
         };

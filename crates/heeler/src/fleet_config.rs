@@ -6,10 +6,12 @@ use std::io;
 use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::workflow::{self, WORKFLOW_FILES_MAX};
+use heeler_config::workflow;
 use heeler_config::{ConfigFaults, LoadedConfig, parse_dotenv};
-use heeler_engine::DaemonSetup;
+
 use heeler_engine::hooks::ChatServiceUrls;
+use heeler_engine::{ConfigFileRecorder, DaemonSetup, list_workflow_files};
+use heeler_model::config_change::ConfigContent;
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
@@ -18,11 +20,11 @@ use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 use crate::process_env;
-use crate::protected_files::protected_files;
+use crate::protected_files::{hook_files, protected_files};
 use crate::text_file::{parent_dir, read_text};
 
-/// Depth of folders in which workflows are searched.
-const WORKFLOW_DEPTH_MAX: usize = 8;
+/// Folders with programs that only an administrator changes.
+const SYSTEM_FOLDERS: [&str; 5] = ["/bin", "/nix", "/opt", "/sbin", "/usr"];
 
 /// Loads the fleet's config; prints all faults and fails if there are any.
 pub(crate) fn load(context: &CommandContext) -> CommandResult<LoadedConfig> {
@@ -46,8 +48,49 @@ pub(crate) fn try_load(
     let loaded = heeler_config::load(file, read, &env);
     Ok(loaded.map(|mut loaded| {
         loaded.add_dotenv_secrets(&of_file);
-        with_workflows(loaded, read)
+        with_workflows(loaded, read, &list_workflow_files)
     }))
+}
+
+/// A config with the content of all files that decided it.
+pub(crate) struct RecordedLoad {
+    pub(crate) loaded: Result<LoadedConfig, ConfigFaults>,
+    pub(crate) content: ConfigContent,
+    /// Environment with the variables of `.env`.
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// Loads a config file with its `.env`, and records exactly what was read.
+pub(crate) fn load_recorded(
+    context: &CommandContext,
+    file: &Utf8Path,
+) -> CommandResult<RecordedLoad> {
+    load_with_recorder(context, file, ConfigFileRecorder::default())
+}
+
+/// Loads a config file by a recorder, which may have drafts of some files.
+pub(crate) fn load_with_recorder(
+    context: &CommandContext,
+    file: &Utf8Path,
+    recorder: ConfigFileRecorder,
+) -> CommandResult<RecordedLoad> {
+    let dotenv = parent_dir(file).join(".env");
+    let read = |path: &Utf8Path| match path == dotenv {
+        true => recorder.read_secret(path),
+        false => recorder.read_text(path),
+    };
+    let (env, of_file) = with_dotenv(context.env.clone(), &dotenv, &read)?;
+    let loaded = heeler_config::load(file, &read, &env).map(|mut loaded| {
+        loaded.add_dotenv_secrets(&of_file);
+        with_workflows(loaded, &read, &|folder| recorder.list_workflows(folder))
+    });
+    for program in loaded.iter().flat_map(hook_files) {
+        // An update of the system is not a change of the fleet.
+        if !SYSTEM_FOLDERS.iter().any(|folder| program.starts_with(folder)) {
+            recorder.add_program(&program);
+        }
+    }
+    Ok(RecordedLoad { loaded, content: recorder.into_content(), env })
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.
@@ -64,12 +107,16 @@ pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<
 
 /// Adds the workflows of the fleet's folder to its config. An invalid workflow does not stop the
 /// fleet.
-fn with_workflows(mut loaded: LoadedConfig, read: &heeler_config::FileReader<'_>) -> LoadedConfig {
+fn with_workflows(
+    mut loaded: LoadedConfig,
+    read: &heeler_config::FileReader<'_>,
+    list: &dyn Fn(&Utf8Path) -> Vec<Utf8PathBuf>,
+) -> LoadedConfig {
     // Only the workflow folder of the root fleet is used.
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
     };
-    let files = workflow_files(&settings.folder);
+    let files = list(&settings.folder);
     loaded.add_workflows(workflow::load_workflow_folder(&files, read, &loaded.agents, &settings));
     loaded
 }
@@ -83,35 +130,6 @@ pub(crate) fn print_workflow_faults(
         print_faults(context, &faulty.faults)?;
         output::print_note(&faulty.describe(&context.working_dir))
     })
-}
-
-/// Lists the files of a workflow folder, sorted. A missing or unreadable folder has none.
-pub(crate) fn workflow_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
-    let mut found = Vec::new();
-    add_workflow_files(folder, 0, &mut found);
-    found.sort();
-    found
-}
-
-fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
-    // One unreadable folder must not hide the others.
-    let Ok(entries) = folder.read_dir_utf8() else { return };
-    for entry in entries.filter_map(Result::ok) {
-        let (path, name) = (entry.path(), entry.file_name());
-        // One file more than allowed is kept, so that the loader reports the excess.
-        if found.len() > WORKFLOW_FILES_MAX || name.starts_with('.') {
-            continue;
-        }
-        // Do not follow a link to a folder: it may lead back here.
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        // Prompts and skills are parts of workflows, and may hold YAML that is no workflow.
-        if is_folder && depth < WORKFLOW_DEPTH_MAX && !["prompts", "skills"].contains(&name) {
-            add_workflow_files(path, depth + 1, found);
-        }
-        if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
-            found.push(path.to_owned());
-        }
-    }
 }
 
 /// Returns the environment together with the variables of `.env` next to a config file.
@@ -130,7 +148,7 @@ fn environment_with_dotenv(
     context: &CommandContext,
     file: &Utf8Path,
 ) -> CommandResult<(BTreeMap<String, String>, VariablePairs)> {
-    with_dotenv(context.env.clone(), &parent_dir(file).join(".env"))
+    with_dotenv(context.env.clone(), &parent_dir(file).join(".env"), &read_text)
 }
 
 /// Formats faults with their positions, for a reader in another folder: paths are relative to the
@@ -151,8 +169,9 @@ pub(crate) fn print_faults(context: &CommandContext, faults: &ConfigFaults) -> i
 fn with_dotenv(
     mut env: BTreeMap<String, String>,
     file: &Utf8Path,
+    read: &heeler_config::FileReader<'_>,
 ) -> CommandResult<(BTreeMap<String, String>, VariablePairs)> {
-    let text = match read_text(file) {
+    let text = match read(file) {
         Ok(text) => text,
         // The file is optional, but without readable secrets the agents would fail later.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((env, Vec::new())),
@@ -226,12 +245,13 @@ impl OptionalFleetConfig {
 pub(crate) fn daemon_setup(
     context: &CommandContext,
     loaded: LoadedConfig,
+    content: ConfigContent,
+    env: BTreeMap<String, String>,
 ) -> CommandResult<DaemonSetup> {
     let home = context.home.clone().ok_or_else(process_env::no_home)?;
     let config = context.config_file()?.to_owned();
     let root = loaded.fleets.first();
     let zone = root.and_then(|fleet| fleet.timezone.as_ref());
-    let env = environment(context, &config)?;
     // An invalid workflow stops only itself, so the daemon starts and warns.
     for faulty in &loaded.faulty_files {
         tracing::warn!("{}; see: heeler workflow validate", faulty.describe(parent_dir(&config)));
@@ -244,6 +264,7 @@ pub(crate) fn daemon_setup(
         env,
         config,
         home,
+        content,
         loaded: Arc::new(loaded),
     })
 }

@@ -19,6 +19,7 @@ mod cli;
 mod command_effect;
 mod commands;
 mod completion;
+mod config_changes;
 mod context;
 mod daemon;
 mod daemon_address;

@@ -173,7 +173,7 @@ fn is_run() -> bool {
 }
 
 /// Returns true if a person can read a question and answer it.
-fn is_person_at_terminal() -> bool {
+pub(crate) fn is_person_at_terminal() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !is_run()
 }
 

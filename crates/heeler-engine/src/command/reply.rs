@@ -89,6 +89,8 @@ pub enum DaemonCommandErrorKind {
     Conflict,
     /// A rule of the fleet forbids it.
     NotAllowed,
+    /// A person must confirm it first.
+    Unconfirmed,
     /// The arguments are invalid.
     Usage,
     /// The state, the disk or the daemon has a problem.

@@ -279,7 +279,13 @@ impl Dispatcher {
             DaemonCommand::Session { order, by } => {
                 self.executor.prepare_session_change(order, by, owed);
             }
-            DaemonCommand::Reload => return self.reload_config(owed),
+            DaemonCommand::Reload => return self.reload_config(None, owed),
+            DaemonCommand::AcceptConfig { fingerprint, load: true, .. } => {
+                return self.reload_config(Some(&fingerprint), owed);
+            }
+            DaemonCommand::AcceptConfig { fingerprint, .. } => {
+                return self.confirm_config(&fingerprint, owed);
+            }
             DaemonCommand::Stop(how) => self.begin_stop(how, owed.reply),
             other => return Some((DispatchEvent::Command(other), Some(owed))),
         }
@@ -337,9 +343,10 @@ impl Dispatcher {
     }
 
     /// Reloads the config. On an error the old config stays in use. A workflow with faults is
-    /// reported and not used.
+    /// reported and not used. A change that is held is loaded only if `confirmed` is its fingerprint.
     pub(super) fn reload_config(
         &mut self,
+        confirmed: Option<&str>,
         owed: PendingReply,
     ) -> Option<(DispatchEvent, Option<PendingReply>)> {
         let new = match (self.load)() {
@@ -353,6 +360,11 @@ impl Dispatcher {
                 return None;
             }
         };
+        if let Err(refused) = self.check_held_change(&new, confirmed) {
+            tracing::warn!("{}", refused.message);
+            owed.send(Err(refused));
+            return None;
+        }
         let old = Arc::clone(&self.state().setup);
         let changes = heeler_config::diff_configs(&old.loaded, &new.loaded);
         let mut changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
@@ -363,7 +375,8 @@ impl Dispatcher {
         }
         changes.iter().for_each(|change| tracing::info!(change, "config"));
         changes.extend(new.loaded.faulty_files.iter().map(|it| it.describe(new.config_folder())));
-        Some((DispatchEvent::SetupReloaded { setup: new, changes: Some(changes) }, Some(owed)))
+        let (changes, is_confirmed) = (Some(changes), confirmed.is_some());
+        Some((DispatchEvent::SetupReloaded { setup: new, changes, is_confirmed }, Some(owed)))
     }
 }
 

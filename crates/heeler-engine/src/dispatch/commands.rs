@@ -53,6 +53,7 @@ impl DispatchTransaction<'_, '_> {
             | DaemonCommand::Retry { .. }
             | DaemonCommand::Session { .. }
             | DaemonCommand::Reload
+            | DaemonCommand::AcceptConfig { .. }
             | DaemonCommand::Stop(_)
             | DaemonCommand::Say { .. }
             | DaemonCommand::Status => Ok(None),

@@ -351,7 +351,7 @@ impl Dispatcher {
         }
         let setup = Arc::clone(&self.state().setup);
         // The calendar of a reloaded state is empty. This event fills it.
-        let setup = DispatchEvent::SetupReloaded { setup, changes: None };
+        let setup = DispatchEvent::SetupReloaded { setup, changes: None, is_confirmed: false };
         let tasks = std::iter::once(setup).chain(tasks);
         self.commit(tasks.map(|task| (task, None)).collect());
         // A run whose commit failed is settled again, which finds the result in its folder.

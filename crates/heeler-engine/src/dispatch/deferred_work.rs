@@ -3,9 +3,10 @@
 //! Start at [`DeferredWork`].
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heeler_model::RunId;
+use heeler_model::config_change::HeldConfigChange;
 
 use super::event::DispatchEvent;
 use super::watch_registry::WatchRegistry;
@@ -28,9 +29,27 @@ pub(crate) struct DeferredWork {
     pub(super) pruned_schedule: Option<(String, String)>,
     /// Next time to search for expired sessions.
     pub(super) expire_at: Option<Instant>,
+    /// Next check whether agents can still change the config files.
+    pub(super) config_check: Option<ConfigCheck>,
+    /// The last change of the config that was found.
+    pub(super) held_change: Option<HeldChangeCache>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.
     pub(super) watches: WatchRegistry,
+}
+
+/// Time of the next check whether agents can still change the config files.
+pub(super) struct ConfigCheck {
+    pub(super) at: Instant,
+    pub(super) delay: Duration,
+}
+
+/// The last change of the config that was found. It need not be computed again while the files are
+/// the same.
+pub(super) struct HeldChangeCache {
+    /// Hash of the files as they were then.
+    pub(super) on_disk: String,
+    pub(super) change: HeldConfigChange,
 }
 
 /// Progress of a stop command.

@@ -24,6 +24,7 @@ use heeler_store::{
 use jiff::Timestamp;
 use jiff::civil::Date;
 
+use crate::config_guard::ConfigGuard;
 use crate::dispatch_failure::DispatchFailure;
 use crate::setup::DaemonSetup;
 use crate::stored_workflow_run::StoredWorkflowRun;
@@ -46,6 +47,8 @@ pub(crate) struct DispatcherState {
     pub(crate) redactor: Arc<SecretRedactor>,
     /// Spending that was removed from the database, for the status.
     pub(crate) spending_faults: Vec<String>,
+    /// Knowledge of what people have put into the config files.
+    pub(crate) config_guard: ConfigGuard,
     /// True if this state may differ from the database.
     pub(crate) is_stale: bool,
 }
@@ -64,6 +67,7 @@ impl DispatcherState {
             workflow_records: HashMap::new(),
             gate_expires_at: db.next_gate_expiry()?,
             redactor: Arc::new(SecretRedactor::new(&setup.secrets())),
+            config_guard: ConfigGuard::load(db)?,
             is_stale: false,
             setup,
         };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
+use heeler_model::config_change::ConfigContent;
 use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalId, JobRequest, RunId};
 
@@ -42,7 +43,13 @@ pub(crate) enum DispatchEvent {
     SetupReloaded {
         setup: Arc<DaemonSetup>,
         changes: Option<Vec<String>>,
+        /// True if a person has confirmed its content.
+        is_confirmed: bool,
     },
+    /// A person has confirmed a content of the config files, which is not loaded yet.
+    ConfigConfirmed(Box<ConfigContent>),
+    /// No run is left that could change the config files.
+    ConfigUnexposed,
     /// A session operation is ready to be committed.
     SessionChange {
         change: Box<SessionChange>,

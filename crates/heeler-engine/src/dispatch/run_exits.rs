@@ -70,6 +70,8 @@ impl DispatchTransaction<'_, '_> {
             }
         }
         self.finish_step(step.effects)?;
+        // In the same commit: a person who sees the job's end may change the config at once.
+        self.end_config_exposure()?;
         let Some((job, decision)) = ended else { return Ok(()) };
         if decision != RerunDecision::Finish {
             let reason = self.state.fleet.job(&job.head.id).map(|it| it.entry.reason.as_str());

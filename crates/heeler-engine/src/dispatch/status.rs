@@ -17,7 +17,8 @@ const UNMARKED_AGENTS: &str = "this daemon can gain no privileges (no_new_privs)
     without no-new-privileges";
 
 impl Dispatcher {
-    pub(super) fn status(&self) -> DaemonStatus {
+    pub(super) fn status(&mut self) -> DaemonStatus {
+        let held_change = self.held_config_change();
         let board = self.state();
         let mut running: Vec<RunningJob> = board
             .fleet
@@ -57,6 +58,7 @@ impl Dispatcher {
             parked: parked_credentials(&board),
             budgets: budget_statuses(&board),
             faults,
+            held_change,
         }
     }
 

@@ -76,11 +76,17 @@ impl DispatchTransaction<'_, '_> {
                 }
                 Ok(None)
             }
-            DispatchEvent::SetupReloaded { setup, changes } => {
+            DispatchEvent::SetupReloaded { setup, changes, is_confirmed } => {
+                self.guard_setup(&setup, is_confirmed)?;
                 self.apply_setup(setup)?;
                 Ok(changes.map(|changes| CommandReply::Reloaded { changes }))
             }
             DispatchEvent::SessionChange { change, by } => self.change_sessions(&change, &by),
+            DispatchEvent::ConfigConfirmed(content) => {
+                let DispatcherState { config_guard, redactor, .. } = &mut *self.state;
+                Ok(config_guard.accept(self.tx, &content, redactor).map(|()| None)?)
+            }
+            DispatchEvent::ConfigUnexposed => Ok(self.end_config_exposure().map(|()| None)?),
             DispatchEvent::ExpireSessions => Ok(self.expire_sessions().map(|()| None)?),
         }
     }
@@ -364,6 +370,8 @@ impl DispatchTransaction<'_, '_> {
         plan: RunStartPlan,
         reservation: Option<ReservationRecord>,
     ) -> Result<(), DatabaseError> {
+        // In the same commit, so no crash forgets that the run could change the config.
+        self.expose_config(job)?;
         let started =
             run_start::record_run_start(self.tx, self.dir, request, (job, run), plan, self.now)?;
         // The reservation is committed with the run, so no crash leaves one without the other.

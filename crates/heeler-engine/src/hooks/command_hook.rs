@@ -11,13 +11,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{ConfigDuration, HookPermissions, RuntimeType};
+use heeler_config::{ConfigDuration, HookPermissions, RuntimeType, hook_programs};
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
     AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits,
     RunResult, RunSpec, RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
+use heeler_store::StoreReader;
 use heeler_transcript::{
     LockFile, OsDisk, create_folder, replace_file, untrusted_file, validate_id,
 };
@@ -27,6 +28,8 @@ use super::{HookExecutionContext, HookExecutionError};
 use crate::access::AccessSecret;
 use crate::cancel::kill_runner;
 use crate::capability::{self, ActiveHookGrant, HookGrant};
+use crate::config_files::{normalize, program_content};
+use crate::config_guard::ConfigGuard;
 use crate::fleet::EngineContext;
 use crate::launch;
 use crate::prepare::{environment, period_millis, real_folder};
@@ -78,6 +81,7 @@ pub(super) fn run_command_hook(
     if let Some((folder, result)) = shell.find_earlier_result()? {
         return check_result(&folder, &result, timeout);
     }
+    refuse_changed_programs(hook, around.fleet)?;
     // What is left belongs to an interrupted run, and its processes have ended.
     remove_folder(&place)?;
     let mut brief = shell.brief(hook, context)?;
@@ -92,6 +96,31 @@ pub(super) fn run_command_hook(
         Some(result) => check_result(&folder, &result, timeout),
         None => Err(interrupted_error()),
     }
+}
+
+/// Refuses a hook whose programs were changed while a run was alive: an agent would gain the hook's
+/// rights. Scripts that a program starts in turn are not known.
+fn refuse_changed_programs(
+    hook: &CommandHook<'_>,
+    fleet: &EngineContext,
+) -> Result<(), HookExecutionError> {
+    let reader = StoreReader::open(&fleet.dir).map_err(transient_error)?;
+    let guard = ConfigGuard::load(&reader).map_err(transient_error)?;
+    if !guard.is_exposed() {
+        return Ok(());
+    }
+    for program in hook_programs(hook.command) {
+        let path = normalize(&hook.folder.join(&program.path));
+        // Programs of the system are not on record.
+        let known = guard.baseline().files.get(&path);
+        if known.is_some_and(|known| known.digest != program_content(&path).digest) {
+            return Err(HookExecutionError::Permanent(format!(
+                "{path} was changed while a job ran, and no person has confirmed it: heeler reload \
+                 --accept"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Removes the directory of a finished event, unless a run of it is still alive.

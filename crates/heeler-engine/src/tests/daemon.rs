@@ -90,6 +90,7 @@ fn load(root: &Utf8Path) -> Result<DaemonSetup, String> {
     Ok(DaemonSetup {
         config: file,
         loaded: Arc::new(loaded),
+        content: Default::default(),
         env,
         home: root.join("home"),
         sockets: root.to_owned(),

@@ -19,7 +19,7 @@ use crate::server_state::SharedServerState;
 pub(super) fn routes() -> ApiRoutes {
     ApiRoutes {
         operate: OpenApiRouter::new().routes(routes!(reload)),
-        admin: OpenApiRouter::new().routes(routes!(stop)),
+        admin: OpenApiRouter::new().routes(routes!(accept_config)).routes(routes!(stop)),
         ..ApiRoutes::default()
     }
 }
@@ -33,6 +33,32 @@ async fn reload(
     caller: KeyedCaller,
 ) -> JsonResult<ConfigReloadReply> {
     match app.send_keyed_command(&caller, DaemonCommand::Reload).await?.into() {
+        DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
+        other => Err(unexpected_reply(&other)),
+    }
+}
+
+/// Confirmation of a change of the config.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AcceptConfigBody {
+    /// Hash of the change that was shown: `configChange.fingerprint` of the fleet's status.
+    fingerprint: String,
+}
+
+/// Confirm a change of the config that happened while a job ran, and load it.
+#[utoipa::path(
+    post, path = "/daemon/accept-config", tag = "daemon", request_body = AcceptConfigBody,
+    responses((status = OK, body = ConfigReloadReply)),
+)]
+async fn accept_config(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    JsonBody(order): JsonBody<AcceptConfigBody>,
+) -> JsonResult<ConfigReloadReply> {
+    let (fingerprint, by) = (order.fingerprint, caller.caller.name.clone());
+    let command = DaemonCommand::AcceptConfig { fingerprint, load: true, by };
+    match app.send_keyed_command(&caller, command).await?.into() {
         DaemonReply::Reloaded(reloaded) => Ok(Json(reloaded)),
         other => Err(unexpected_reply(&other)),
     }

@@ -1,8 +1,12 @@
 //! First page of the dashboard: current activity of the fleet.
 
 use axum::extract::State;
-use heeler_pages::overview;
+use heeler_engine::{CommandReply, DaemonCommand};
+use heeler_pages::{PageFrame, overview};
 use heeler_query::FleetReader;
+use heeler_query::charts::FleetCharts;
+use heeler_query::config_change::ConfigChangeSummary;
+use heeler_query::overview::FleetOverview;
 
 use super::page_context::{PageContext, PageResult};
 use crate::caller::RequestCaller;
@@ -12,10 +16,19 @@ pub(super) async fn page(
     State(app): State<SharedServerState>,
     caller: RequestCaller,
 ) -> PageResult {
+    // A page without the change is better than none.
+    let change = match app.send_command(&caller, DaemonCommand::Status).await {
+        Ok(CommandReply::Status(status)) => status.held_change,
+        _ => None,
+    };
+    let change = change.as_ref().map(ConfigChangeSummary::from);
     let context = PageContext::load(app, &caller).await;
     let (now, zone) = (context.frame.now, context.frame.zone.clone());
     let load = move |records: &FleetReader| {
         Ok((records.overview(now, &zone)?, records.charts(now, &zone)?))
     };
-    context.render(load, |frame, (now, charts)| overview::page(frame, now, charts)).await
+    let render = move |frame: &PageFrame, (now, charts): &(FleetOverview, FleetCharts)| {
+        overview::page(frame, now, charts, change.as_ref())
+    };
+    context.render(load, render).await
 }

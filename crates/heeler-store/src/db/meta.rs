@@ -19,6 +19,13 @@ pub const STARTED_AT: &str = "started_at";
 /// Time at which a person stopped the fleet; empty if it has been started since.
 pub const STOPPED_AT: &str = "stopped_at";
 
+/// Content of the config files when the first of the runs in [`CONFIG_EXPOSED_BY`] started, or when a
+/// person last confirmed it.
+pub const CONFIG_BASELINE: &str = "config_baseline";
+
+/// Jobs whose runs may have changed the config files since; empty if no run could.
+pub const CONFIG_EXPOSED_BY: &str = "config_exposed_by";
+
 impl StateDatabase {
     pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, GET, [key], "read a fact", |row| {

@@ -1,5 +1,6 @@
 //! `heeler config`: checks, shows, describes and edits the configuration. Start at [`run`].
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::process::Command;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
 use serde_json::{Value, json};
 
+use crate::config_changes::OwnConfigEdit;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
@@ -237,8 +239,13 @@ fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
         match check_edit(context, &file, &text)? {
             Ok(loaded) => {
                 fleet_config::print_faults(context, &loaded.warnings)?;
+                let own = BTreeMap::from([(file.clone(), text.clone())]);
+                let own = OwnConfigEdit::prepare(context, own)?;
                 // Fails if someone else has changed the file meanwhile.
                 text_file::replace_text(&file, &before, &text)?;
+                if let Some(own) = own {
+                    own.confirm(context);
+                }
                 return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {

@@ -11,15 +11,17 @@ use clap::Args;
 use heeler_engine::{CommittedRun, RunFolderCheck, recover_runs};
 use heeler_import::{RebuildError, RebuildReport};
 use heeler_query::health::FindingSummary;
-use heeler_store::doctor::{self, Finding, FindingSeverity, RepairOutcome};
+use heeler_store::doctor::{self, Finding, FindingArea, FindingSeverity, RepairOutcome};
 use serde_json::{Value, json};
 
 use crate::commands::import;
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
 use crate::output::{self, ProgressIndicator, SafeText};
 use crate::process_env;
+use crate::trust::visible;
 
 /// Time that repairs wait for another writer.
 const SETTLE_WAIT: Duration = Duration::from_secs(5);
@@ -91,6 +93,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     if args.fix {
         findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
+    findings.extend(held_change_finding(&context));
     progress.end();
     // This is a property of the machine, which no repair of the state can change.
     let ungrouped = heeler_runner::control_group_unavailable_reason();
@@ -121,6 +124,20 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         true => Err(CommandFailure::silent(FailureCode::Failed)),
         false => Ok(()),
     }
+}
+
+/// Reports a change of the config that keeps a daemon from loading it, or from starting.
+fn held_change_finding(context: &CommandContext) -> Option<Finding> {
+    // An unreadable config is not a problem of the state.
+    let held = config_changes::find(context).ok().flatten();
+    held.map(|held| Finding {
+        severity: FindingSeverity::Warning,
+        area: FindingArea::Runs,
+        subject: "config".to_owned(),
+        problem: visible(&held.change.summary()),
+        remedy: "run `heeler reload --accept`, or undo the change".to_owned(),
+        repair: None,
+    })
 }
 
 /// Commits the result of every run that has no processes left; an error is printed, not returned.

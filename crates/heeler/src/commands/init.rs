@@ -1,6 +1,7 @@
 //! `heeler init`: creates a fleet that works at once, or adds an agent to one. Never overwrites a
 //! file. Start at [`run`].
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -8,8 +9,10 @@ use clap::{Args, Subcommand, ValueHint};
 use heeler_config::templates;
 use heeler_model::LocalName;
 
-use crate::context::CONFIG_NAMES;
+use crate::config_changes::OwnConfigEdit;
+use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::process_env::working_directory;
 use crate::schema;
@@ -43,10 +46,10 @@ enum InitCommand {
 }
 
 /// Runs `init`.
-pub(crate) fn run(args: &InitArgs) -> CommandResult {
+pub(crate) fn run(global: &GlobalArgs, args: &InitArgs) -> CommandResult {
     let here = working_directory()?;
     match &args.command {
-        Some(InitCommand::Agent { name }) => add_agent(&here, name),
+        Some(InitCommand::Agent { name }) => add_agent(global, &here, name),
         Some(InitCommand::Fleet { dir }) => make_fleet(&here, dir.as_deref()),
         None => make_fleet(&here, args.dir.as_deref()),
     }
@@ -121,7 +124,7 @@ fn record_trust(folder: &Utf8Path, found: Option<&Utf8Path>) -> CommandResult {
     Ok(output::print_note(&format!("{why}, so heeler asks before it runs the fleet"))?)
 }
 
-fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
+fn add_agent(global: &GlobalArgs, here: &Utf8Path, name: &str) -> CommandResult {
     let name: LocalName = name.parse()?;
     let (file, state_name) = CONFIG_NAMES
         .map(|(file, state_name)| (here.join(file), state_name))
@@ -141,9 +144,19 @@ fn add_agent(here: &Utf8Path, name: &str) -> CommandResult {
         .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
     schema::write_schemas(&here.join(state_name))?;
     let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
-    write_new(&here.join(&relative), &text)?;
+    let agent_file = here.join(&relative);
+    let texts = BTreeMap::from([(agent_file.clone(), text.clone()), (file.clone(), after.clone())]);
+    let context = CommandContext::find(&GlobalArgs { quiet: true, ..global.clone() }).ok();
+    let own = match &context {
+        Some(context) => OwnConfigEdit::prepare(context, texts)?,
+        None => None,
+    };
+    write_new(&agent_file, &text)?;
     // Last, so that the config never names a file that does not exist.
     text_file::replace_text(&file, &before, &after)?;
+    if let (Some(context), Some(own)) = (&context, own) {
+        own.confirm(context);
+    }
     output::print_line(format!("added {name} to {file}"))?;
     Ok(output::print_line("\nNext: heeler config validate")?)
 }

@@ -5,6 +5,7 @@ use heeler_engine::{CommandReply, DaemonCommand, DaemonMode, StopMode};
 use serde_json::json;
 
 use crate::commands::stop;
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -41,6 +42,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RestartArgs) -> CommandResult {
     context.config = Some(status.config);
     // Check both before stopping: an invalid or untrusted config would prevent the new start.
     trust::require(&context, UnlistedFleet::Ask)?;
+    config_changes::require(&context)?;
     fleet_config::print_workflow_faults(&context, &fleet_config::load(&context)?)?;
     // Waits until the state lock is free, which the new daemon needs.
     stop::stop(&context, client, StopMode::KeepJobs, true)?;

@@ -15,6 +15,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 #[cfg(feature = "fault-points")]
 use heeler_config::ConfigDuration;
+use heeler_config::ConfigFaults;
 #[cfg(feature = "fault-points")]
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
@@ -23,6 +24,7 @@ use heeler_engine::{
     RUNNER_SILENCE_MAX, SetupLoader, StateOpenError, remove_daemon_file, write_daemon_file,
 };
 use heeler_model::error_chain;
+use heeler_model::redact::SecretRedactor;
 use heeler_query::FleetReader;
 use heeler_server::{
     AccessControl, ConnectionCounter, DaemonInfo, LiveStreams, ServerMetrics, ServerState,
@@ -33,16 +35,16 @@ use heeler_store::StoreOpenError;
 use heeler_transcript::LockError;
 use serde_json::json;
 
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::daemon::{self, DaemonReadiness};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::fleet_config;
+use crate::fleet_config::{self, RecordedLoad};
 use crate::global_args::GlobalArgs;
 use crate::logging;
 use crate::open_file_limit;
 use crate::output;
 use crate::process_env;
-use crate::text_file;
 use crate::trust::{self, UnlistedFleet};
 
 use self::socket_server::SocketServer;
@@ -62,7 +64,8 @@ schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.m
 containers.
 
 Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
-taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust).";
+taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust), or
+changed while a job ran (see heeler reload --accept).";
 
 /// Time to wait for another process that writes the state; most need only a moment.
 const STATE_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -148,6 +151,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     }
     let context = CommandContext::find(global)?.allow_new_state();
     trust::require(&context, UnlistedFleet::Ask)?;
+    config_changes::require(&context)?;
     // Check the config first: an invalid one must not end a daemon that works.
     let prepared = PreparedDaemonSetup::new(&context)?;
     if args.mode() == DaemonMode::Permanent {
@@ -171,6 +175,7 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         context.env.insert(NO_WEB.to_owned(), "1".to_owned());
     }
     trust::require(&context, UnlistedFleet::Ask)?;
+    config_changes::require(&context)?;
     // Show config faults here: the background process has no terminal.
     fleet_config::print_workflow_faults(
         &context,
@@ -250,19 +255,22 @@ struct PreparedDaemonSetup {
 
 impl PreparedDaemonSetup {
     fn new(context: &CommandContext) -> CommandResult<PreparedDaemonSetup> {
-        let loaded = fleet_config::load(context)?;
-        // The one way to a daemon, however it is started.
-        trust::check(context, &loaded)?;
-        let setup = fleet_config::daemon_setup(context, loaded)?;
+        let setup = match load_setup(context)? {
+            Ok(setup) => setup,
+            Err(faults) => {
+                fleet_config::print_faults(context, &faults)?;
+                return Err(CommandFailure::message(FailureCode::Usage, faults.summary()));
+            }
+        };
+        // Again when the state is open; here nothing has been stopped or changed yet.
+        let redactor = SecretRedactor::new(&setup.secrets());
+        config_changes::check(context, &setup.content, &redactor)?;
         // Each reload reads the same config file with the environment of the daemon's start.
         let again = context.clone();
         let load = Box::new(move || {
             let file = again.config_file().map_err(|failure| failure.text())?;
-            let loaded = fleet_config::try_load(&again, file, &text_file::read_text);
-            let loaded = loaded.map_err(|failure| failure.text())?;
-            let loaded = loaded.map_err(|faults| fleet_config::faults_text(file, &faults))?;
-            trust::check(&again, &loaded).map_err(|failure| failure.text())?;
-            fleet_config::daemon_setup(&again, loaded).map_err(|failure| failure.text())
+            let setup = load_setup(&again).map_err(|failure| failure.text())?;
+            setup.map_err(|faults| fleet_config::faults_text(file, &faults))
         });
         Ok(PreparedDaemonSetup { setup, load })
     }
@@ -274,6 +282,18 @@ impl PreparedDaemonSetup {
         let mut first = Some(setup);
         Box::new(move || first.take().map_or_else(&mut load, Ok))
     }
+}
+
+/// Loads the config for a daemon: the one way to it, however it is started.
+fn load_setup(context: &CommandContext) -> CommandResult<Result<DaemonSetup, ConfigFaults>> {
+    let RecordedLoad { loaded, content, env } =
+        fleet_config::load_recorded(context, context.config_file()?)?;
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(faults) => return Ok(Err(faults)),
+    };
+    trust::check(context, &loaded)?;
+    Ok(Ok(fleet_config::daemon_setup(context, loaded, content, env)?))
 }
 
 /// A daemon that accepts connections and is about to start work.
@@ -447,6 +467,9 @@ fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
         // The caller may wait for this one; all other failures are final.
         DaemonOpenError::Open(StateOpenError::Busy { source, .. }) => {
             DaemonStartFailure::Held(writer_name(&source))
+        }
+        DaemonOpenError::HeldChange(change) => {
+            DaemonStartFailure::Failed(config_changes::refusal(&change))
         }
         DaemonOpenError::Config(text) => {
             DaemonStartFailure::Failed(CommandFailure::message(FailureCode::Usage, text))

@@ -230,7 +230,8 @@ async fn a_refusal_is_shown_in_its_own_words(site: &Site, browser: &Browser) {
     browser.visit("/agents/writer").await;
     browser.wait_for("h1", "writer").await;
     site.fleet.write("heeler.yaml", &FLEET.replace("name: writer", "name: author"));
-    site.fleet.run(&["reload"]).ok();
+    // Jobs of this page may still run.
+    site.fleet.run(&["reload", "--accept", "--yes"]).ok();
     browser.click("button[aria-label='Run now: hourly']").await;
     browser.wait_for("#toasts [role=alert]", "writer").await;
 }

@@ -281,11 +281,14 @@ fn in_the_foreground_a_daemon_logs_and_heeds_signals() {
     let ready = wait("\"ready\"");
     assert_eq!(ready["pid"], daemon.id());
     assert!(ready["timestamp"].is_string());
-    let job = fleet.busy();
     let config = fleet.read("heeler.yaml");
     fleet.write("heeler.yaml", &config.replace("0 3 * * *", "0 4 * * *"));
     signal(&daemon, Signal::HUP);
     assert!(wait("0 4 * * *")["change"].as_str().unwrap().contains("nightly"));
+    let job = fleet.busy();
+    fleet.write("heeler.yaml", &config);
+    signal(&daemon, Signal::HUP);
+    wait("not loaded, because it changed while");
     signal(&daemon, Signal::TERM);
     wait("stopped");
     assert_eq!(daemon.wait().unwrap().code(), Some(0));

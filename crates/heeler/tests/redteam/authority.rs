@@ -386,7 +386,6 @@ fn a_hook_that_an_agent_rewrote_is_no_person(fleet: &Fleet) {
             ("other", &scripted("{say: Hello.}")),
         ],
     );
-    let asked = fleet.ask();
     let script = format!(
         "{heeler} token create mine --scope admin > made 2>&1; echo $? >> codes\n\
          {heeler} approvals approve $(cat ask) >> made 2>&1; echo $? >> codes\n\
@@ -394,6 +393,8 @@ fn a_hook_that_an_agent_rewrote_is_no_person(fleet: &Fleet) {
          env -i HOME=\"$HOME\" {heeler} stop >> made 2>&1; echo $? >> codes\necho > hooked\n"
     );
     fleet.write("hook.sh", &script);
+    // It was rewritten before any run that is on record, so it is executed.
+    let asked = fleet.ask();
     fleet.attack();
     wait_for("the hook", || fleet.file("hooked").exists().then_some(()));
     assert_eq!(fleet.read("codes"), "5\n5\n5\n5\n", "{}", fleet.read("made"));

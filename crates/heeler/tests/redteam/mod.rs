@@ -24,6 +24,7 @@ macro_rules! attacks {
 
 mod approvals;
 mod authority;
+mod config_changes;
 mod delegation;
 mod protection;
 mod results;

@@ -2,6 +2,7 @@
 
 use anstyle::Style;
 use heeler_engine::{BudgetStatus, DaemonMode};
+use heeler_model::config_change::HeldConfigChange;
 use heeler_model::{JobStatus, ScheduleStatus};
 use heeler_query::fleet::{FleetAgentSummary, OpenWorkflowRun, QueuedJobSummary};
 use heeler_query::jobs::JobSummary;
@@ -10,14 +11,18 @@ use jiff::Timestamp;
 use super::snapshot::StatusSnapshot;
 use crate::commands::job_text::{job_summary, start_text, status_text};
 use crate::commands::workflow::outcome;
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::output::{self, OutputTable, SafeText};
 use crate::text_file::parent_dir;
+use crate::trust::visible;
 
 /// Queued jobs that are shown.
 const WAITING_MAX: usize = 10;
 /// Workflow runs that are shown.
 const WORKFLOWS_MAX: usize = 10;
+/// Lines of a change of the config that are shown.
+const CHANGE_LINES_MAX: usize = 40;
 /// Upcoming schedules that are shown.
 const NEXT_MAX: usize = 5;
 /// Characters of a job's summary that are shown.
@@ -113,6 +118,9 @@ pub(super) fn page(
     if !snapshot.faulty_workflows.is_empty() {
         page.notes.push("invalid workflow files; for details: heeler workflow validate".to_owned());
     }
+    if let Some(change) = &snapshot.held_change {
+        add_held_change(&mut page, change);
+    }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(SafeText::from));
     // With an invalid config the agents are unknown, not missing.
@@ -140,6 +148,22 @@ pub(super) fn page(
         page.notes.push(format!("{open_questions}: heeler approvals list"));
     }
     page
+}
+
+/// Adds a change of the config that waits for a person.
+fn add_held_change(page: &mut StatusPage, change: &HeldConfigChange) {
+    let red = output::status_style(JobStatus::Failed);
+    let summary = visible(&change.summary());
+    page.line(SafeText::styled(red, "config").append(format!(" {summary}")));
+    let lines: Vec<String> = change.files.iter().flat_map(config_changes::file_lines).collect();
+    let more = lines.len().saturating_sub(CHANGE_LINES_MAX);
+    for line in lines.into_iter().take(CHANGE_LINES_MAX) {
+        page.line(format!("  {line}"));
+    }
+    if more > 0 {
+        page.line(format!("  and {more} more lines"));
+    }
+    page.line("  to load it: heeler reload --accept; or undo the change");
 }
 
 fn daemon_text(snapshot: &StatusSnapshot, now: Timestamp) -> String {

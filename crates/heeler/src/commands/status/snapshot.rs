@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use heeler_config::workflow::FaultyWorkflowFile;
 use heeler_engine::{BudgetStatus, CommandReply, DaemonCommand};
+use heeler_model::config_change::HeldConfigChange;
+use heeler_query::config_change::ConfigChangeSummary;
 use heeler_query::fleet::{FleetStatus, FleetStatusQuery};
 
 use super::state_writer::StateWriterInfo;
+use crate::config_changes;
 use crate::context::CommandContext;
 use crate::failure::CommandResult;
 use crate::fleet_config;
@@ -26,6 +29,8 @@ pub(super) struct StatusSnapshot {
     /// Workflow files with faults.
     pub(super) faulty_workflows: Vec<FaultyWorkflowFile>,
     pub(super) budgets: Vec<BudgetStatus>,
+    /// Change of the config that waits for a person.
+    pub(super) held_change: Option<HeldConfigChange>,
 }
 
 impl StatusSnapshot {
@@ -56,13 +61,25 @@ impl StatusSnapshot {
             None => (None, None),
         };
         let faulty = loaded.as_ref().map(|loaded| loaded.faulty_files.clone()).unwrap_or_default();
+        let held = match &daemon {
+            Some(Ok(status)) => status.held_change.clone(),
+            _ => config_changes::find(context)?.map(|held| held.change),
+        };
         let change = loaded.as_ref().and_then(|loaded| trust::describe_change(context, loaded));
         let wanted = FleetStatusQuery { agent: agent.map(str::to_owned), daemon };
         let mut fleet = context.open_records_with(loaded)?.fleet(&wanted, process_env::now())?;
+        fleet.config_change = held.as_ref().map(ConfigChangeSummary::from);
         if let Some(shown) = &mut fleet.daemon {
             shown.url = writer.daemon.as_ref().and_then(|daemon| daemon.url.clone());
             shown.faults.extend(change);
         }
-        Ok(StatusSnapshot { fleet, writer, config_faults, faulty_workflows: faulty, budgets })
+        Ok(StatusSnapshot {
+            fleet,
+            writer,
+            config_faults,
+            faulty_workflows: faulty,
+            budgets,
+            held_change: held,
+        })
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowValidateArgs) -> CommandRe
     // The config itself must be valid: workflows are checked against its agents.
     let loaded = fleet_config::load_without_workflows(&context)?;
     let settings = loaded.fleets.first().map(|fleet| fleet.workflows.clone()).unwrap_or_default();
-    let folder = fleet_config::workflow_files(&settings.folder);
+    let folder = heeler_engine::list_workflow_files(&settings.folder);
     let against =
         WorkflowFileChecker { context: &context, agents: &loaded.agents, settings, folder };
     let result = match args.which.is_empty() {

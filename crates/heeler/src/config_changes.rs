@@ -1,0 +1,240 @@
+//! A change of the config that happened while a run was alive: shown to a person, who confirms it.
+//!
+//! The daemon refuses to load or to start with such a change, whatever is done here. Commands look
+//! first, so that a person is asked at a terminal. Start at [`require`].
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_engine::{CommandReply, ConfigFileRecorder, ConfigGuard, DaemonCommand};
+use heeler_model::config_change::{ChangedConfigFile, ConfigContent, HeldConfigChange};
+use heeler_model::redact::SecretRedactor;
+use heeler_server::DaemonClientError;
+use heeler_store::{DatabaseError, FleetEnvironment, StoreReader, StoreWriteError};
+
+use crate::context::CommandContext;
+use crate::daemon;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config::{self, RecordedLoad};
+use crate::output;
+use crate::process_env;
+use crate::trust::{self, visible};
+
+/// Makes sure that a daemon can start with the config as it is: asks at a terminal whether a change
+/// that is held is right, and fails otherwise.
+pub(crate) fn require(context: &CommandContext) -> CommandResult {
+    let held = find_with_daemon(context)?;
+    let Some(change) = held else { return Ok(()) };
+    if !trust::is_person_at_terminal() {
+        return Err(refusal(&change));
+    }
+    print_change(&change)?;
+    confirm_at_terminal(&change)?;
+    accept(context, &change).map(drop)
+}
+
+/// Fails if a content must not be loaded before a person has confirmed it. Never asks.
+pub(crate) fn check(
+    context: &CommandContext,
+    content: &ConfigContent,
+    redactor: &SecretRedactor,
+) -> CommandResult {
+    let held = read_guard(context).and_then(|guard| guard.held_change(content, redactor));
+    held.map_or(Ok(()), |change| Err(refusal(&change)))
+}
+
+/// Fails if a change is held, before anything is stopped for it. Never asks.
+pub(crate) fn refuse_held(context: &CommandContext) -> CommandResult {
+    find(context)?.map_or(Ok(()), |held| Err(refusal(&held.change)))
+}
+
+/// Finds the change that is held: asks the daemon if one runs, because it alone loads the config.
+fn find_with_daemon(context: &CommandContext) -> CommandResult<Option<HeldConfigChange>> {
+    // A daemon that does not answer is ending, and loads nothing any more.
+    if let Some(mut client) = daemon::connect(context)?
+        && let Ok(CommandReply::Status(status)) =
+            client.send_command(&DaemonCommand::Status, Some(daemon::ANSWER_WAIT))
+        && context.config.as_ref() == Some(&status.config)
+    {
+        return Ok(status.held_change);
+    }
+    Ok(find(context)?.map(|held| held.change))
+}
+
+/// A change that is held, found without a daemon.
+pub(crate) struct HeldChangeOnDisk {
+    pub(crate) change: HeldConfigChange,
+    content: ConfigContent,
+    redactor: SecretRedactor,
+}
+
+/// Finds the change on disk that is held.
+pub(crate) fn find(context: &CommandContext) -> CommandResult<Option<HeldChangeOnDisk>> {
+    let Some(guard) = read_guard(context).filter(ConfigGuard::is_exposed) else { return Ok(None) };
+    let Some(file) = &context.config else { return Ok(None) };
+    let recorded = fleet_config::load_recorded(context, file)?;
+    let redactor = recorded.redactor();
+    // A config with faults cannot be loaded, and only its known files are shown.
+    let content = match recorded.loaded {
+        Ok(_) => recorded.content,
+        Err(_) => guard.read_baseline_again(),
+    };
+    let change = guard.held_change(&content, &redactor);
+    Ok(change.map(|change| HeldChangeOnDisk { change, content, redactor }))
+}
+
+/// Reads the guard. A state that cannot be read holds nothing here; the daemon reads it again.
+fn read_guard(context: &CommandContext) -> Option<ConfigGuard> {
+    if !context.state_dir.is_dir() {
+        return None;
+    }
+    let reader = StoreReader::open(&context.dir().ok()?).ok()?;
+    ConfigGuard::load(&reader).ok()
+}
+
+impl RecordedLoad {
+    /// Returns a redactor of the secrets that the config has.
+    pub(crate) fn redactor(&self) -> SecretRedactor {
+        let loaded = self.loaded.as_ref().ok();
+        // Secrets do not depend on the home folder.
+        let known = FleetEnvironment { loaded, env: &self.env, home: Utf8Path::new("") };
+        SecretRedactor::new(&known.secrets())
+    }
+}
+
+/// Returns the failure of a command that would load a change that is held.
+pub(crate) fn refusal(change: &HeldConfigChange) -> CommandFailure {
+    CommandFailure::message(FailureCode::Untrusted, visible(&change.summary())).hint(
+        "heeler reload --accept shows the change and asks; or undo the change, and nothing is asked",
+    )
+}
+
+/// Prints the whole change to stderr.
+pub(crate) fn print_change(change: &HeldConfigChange) -> CommandResult {
+    output::print_error(visible(&change.summary()))?;
+    change.files.iter().flat_map(file_lines).try_for_each(|line| Ok(output::print_error(line)?))
+}
+
+/// Returns a title and the changed lines of a file.
+pub(crate) fn file_lines(file: &ChangedConfigFile) -> Vec<String> {
+    let note = match file.lines.is_empty() {
+        true => " (the content is not shown)",
+        false => "",
+    };
+    let mut lines = vec![format!("{} {}{note}", file.change.as_str(), visible(file.path.as_str()))];
+    lines.extend(file.lines.iter().map(|line| format!("  {}", visible(line))));
+    lines
+}
+
+/// Asks whether the change that was printed is right.
+pub(crate) fn confirm_at_terminal(change: &HeldConfigChange) -> CommandResult {
+    write!(anstream::stderr().lock(), "An agent may have made this change. Load it? [y/N] ")?;
+    let mut answer = String::new();
+    // The end of input counts as no.
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(refusal(change)),
+    }
+}
+
+/// Confirms a change that a person was shown. With a daemon, it is loaded.
+pub(crate) fn accept(
+    context: &CommandContext,
+    change: &HeldConfigChange,
+) -> CommandResult<Option<CommandReply>> {
+    if let Some(mut client) = daemon::connect(context)? {
+        let fingerprint = change.fingerprint.clone();
+        let command = DaemonCommand::AcceptConfig { fingerprint, load: true, by: String::new() };
+        match client.send_command(&command, Some(daemon::ANSWER_WAIT)) {
+            // It did nothing, so the change is confirmed without it.
+            Err(DaemonClientError::Ending) => {}
+            answer => return Ok(Some(answer?)),
+        }
+    }
+    trust::refuse_run()?;
+    let Some(HeldChangeOnDisk { change: now, content, redactor }) = find(context)? else {
+        return Ok(None);
+    };
+    if now.fingerprint != change.fingerprint {
+        return Err(changed_again());
+    }
+    record_confirmed(context, content, redactor)?;
+    Ok(None)
+}
+
+/// Records that a person has confirmed a content, while no daemon runs.
+fn record_confirmed(
+    context: &CommandContext,
+    content: ConfigContent,
+    redactor: SecretRedactor,
+) -> CommandResult {
+    let store = context.store("reload", process_env::now())?;
+    let written: Result<(), StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        let mut guard = ConfigGuard::load(tx)?;
+        guard.accept(tx, &content, &redactor)
+    });
+    written.map_err(|error| CommandFailure::new(FailureCode::Failed, error))
+}
+
+/// An edit of a person by a command of Heeler, while a run is alive. The person knows what was
+/// written, and is not asked again.
+pub(crate) struct OwnConfigEdit {
+    content: ConfigContent,
+    redactor: SecretRedactor,
+}
+
+impl OwnConfigEdit {
+    /// Looks at the config as it will be with these texts, by the real paths of their files. Returns
+    /// `None` if there is nothing to confirm, or if something else has changed too.
+    pub(crate) fn prepare(
+        context: &CommandContext,
+        texts: BTreeMap<Utf8PathBuf, String>,
+    ) -> CommandResult<Option<OwnConfigEdit>> {
+        let guard = read_guard(context).filter(ConfigGuard::is_exposed);
+        let (Some(guard), Some(file)) = (guard, &context.config) else { return Ok(None) };
+        if trust::refuse_run().is_err() {
+            return Ok(None);
+        }
+        let paths: Vec<Utf8PathBuf> = texts.keys().cloned().collect();
+        let recorder = ConfigFileRecorder::with_drafts(texts);
+        let recorded = fleet_config::load_with_recorder(context, file, recorder)?;
+        let redactor = recorded.redactor();
+        let (Ok(_), content) = (&recorded.loaded, recorded.content) else { return Ok(None) };
+        let is_own = |file: &ChangedConfigFile| {
+            let real = file.path.canonicalize_utf8().unwrap_or_else(|_| file.path.clone());
+            paths.contains(&real)
+        };
+        let held = guard.held_change(&content, &redactor);
+        let is_own = held.is_some_and(|held| held.files.iter().all(is_own));
+        Ok(is_own.then_some(OwnConfigEdit { content, redactor }))
+    }
+
+    /// Confirms the edit, which is written now. If that fails, the next reload asks.
+    pub(crate) fn confirm(self, context: &CommandContext) {
+        let OwnConfigEdit { content, redactor } = self;
+        let confirmed = match daemon::connect(context) {
+            Ok(Some(mut client)) => {
+                let (fingerprint, by) = (content.fingerprint(), String::new());
+                let command = DaemonCommand::AcceptConfig { fingerprint, load: false, by };
+                let answer = client.send_command(&command, Some(daemon::ANSWER_WAIT));
+                answer.map(drop).map_err(CommandFailure::from)
+            }
+            Ok(None) => record_confirmed(context, content, redactor),
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = confirmed {
+            tracing::debug!("the edit is not confirmed: {}", failure.error);
+        }
+    }
+}
+
+/// Returns the failure for a change that is not the one that was shown.
+pub(crate) fn changed_again() -> CommandFailure {
+    CommandFailure::message(
+        FailureCode::Untrusted,
+        "not loaded: the files have changed again since the change was shown",
+    )
+    .hint("heeler reload --accept")
+}
