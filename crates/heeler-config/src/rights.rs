@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use camino::Utf8Path;
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
@@ -53,8 +52,6 @@ pub enum RightDifference {
     Variables { names: Vec<String> },
     /// These hooks follow its jobs.
     Hooks { names: Vec<String> },
-    /// It works in another directory, with other files and project settings.
-    Directory { path: String },
     /// A key that widens its rights is set.
     Switch { key: &'static str },
     /// It loads settings or plugins from these places, which may allow more.
@@ -87,7 +84,6 @@ impl fmt::Display for RightDifference {
             RightDifference::Secrets { names } => write!(f, "secrets {}", list(names)),
             RightDifference::Variables { names } => write!(f, "env {}", list(names)),
             RightDifference::Hooks { names } => write!(f, "hooks {}", list(names)),
-            RightDifference::Directory { path } => write!(f, "the working_directory {path}"),
             RightDifference::Switch { key } => write!(f, "`{key}: true`"),
             RightDifference::Settings { names } => write!(f, "settings from {}", list(names)),
             RightDifference::Limit { key } => write!(f, "a larger `{key}`, or none"),
@@ -124,8 +120,7 @@ fn compare_belongings(
     target: &AgentConfig,
     found: &mut Vec<RightDifference>,
 ) {
-    let AgentBelongings { secrets, env, mcp_servers, hooks, working_directory } =
-        belongings(target);
+    let AgentBelongings { secrets, env, mcp_servers, hooks } = belongings(target);
     let mut push = |names: Vec<String>, of: fn(Vec<String>) -> RightDifference| {
         if !names.is_empty() {
             found.push(of(names));
@@ -144,9 +139,6 @@ fn compare_belongings(
     let env = env.get().iter().filter(|(name, value)| own.get(*name) != Some(*value));
     push(env.map(|(name, _)| name.clone()).collect(), |names| RightDifference::Variables { names });
     push(more_hooks(&caller.hooks, hooks), |names| RightDifference::Hooks { names });
-    if working_directory != caller.working_directory {
-        found.push(RightDifference::Directory { path: working_directory.to_string() });
-    }
     let switches = [
         ("allow_new_privileges", caller.allow_new_privileges, target.allow_new_privileges),
         ("edit_instructions", caller.edit_instructions, target.edit_instructions),
@@ -161,7 +153,6 @@ struct AgentBelongings<'a> {
     env: &'a EnvVars,
     mcp_servers: &'a IndexMap<String, McpServer>,
     hooks: &'a AgentHooks,
-    working_directory: &'a Utf8Path,
 }
 
 fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
@@ -171,7 +162,6 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         env,
         mcp_servers,
         hooks,
-        working_directory,
         allow_new_privileges: _,
         edit_instructions: _,
         // Compared by the other functions of this module.
@@ -191,7 +181,9 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         sandbox: _,
         // The rules of all ancestors apply to a job.
         spawn: _,
-        // The directory decides on the files, and is compared.
+        // To start an agent for another directory is what `spawn` is for. Without isolation, agents
+        // can read all files of their user anyway.
+        working_directory: _,
         has_explicit_working_directory: _,
         checkout: _,
         repo: _,
@@ -216,7 +208,7 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         fleet_secrets: _,
         config_json: _,
     } = agent;
-    AgentBelongings { secrets, env, mcp_servers, hooks, working_directory }
+    AgentBelongings { secrets, env, mcp_servers, hooks }
 }
 
 /// Names the hooks of the target that the caller lacks.

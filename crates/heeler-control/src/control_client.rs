@@ -197,8 +197,11 @@ pub fn connect_to_socket(
     });
     let socket = socket.to_owned();
     match connected {
-        Ok(stream) if is_runner(&stream, folder) => Ok(UnixStream::from(stream)),
-        Ok(_) => Err(ControlError::Imposter { socket, folder: folder.to_owned() }),
+        Ok(stream) => match is_runner(&stream, folder) {
+            Ok(true) => Ok(UnixStream::from(stream)),
+            Ok(false) => Err(ControlError::Imposter { socket, folder: folder.to_owned() }),
+            Err(source) => Err(ControlError::Io { attempt: "identify", socket, source }),
+        },
         Err(error) if tells_nothing(error) => {
             Err(ControlError::Io { attempt: "reach", socket, source: error.into() })
         }
@@ -207,10 +210,10 @@ pub fn connect_to_socket(
 }
 
 /// Returns true if the runner of a run listens at the other end of a socket.
-fn is_runner(stream: &OwnedFd, folder: &Utf8Path) -> bool {
+fn is_runner(stream: &OwnedFd, folder: &Utf8Path) -> io::Result<bool> {
+    let peer = SocketPeerProcess::of(stream)?;
     // Tests run runners in their own process, and this process does not deceive itself.
-    SocketPeerProcess::of(stream)
-        .is_ok_and(|peer| peer.pid == std::process::id() || peer.is_runner_of(folder))
+    Ok(peer.pid == std::process::id() || peer.is_runner_of(folder))
 }
 
 /// Returns true if the failure of an attempt to connect says nothing about the process at the other
@@ -435,7 +438,12 @@ mod tests {
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(0), ..before })
             .unwrap();
-        let connected = connect_to_socket(&socket, SocketFlags::CLOEXEC, Duration::from_secs(1));
+        let connected = connect_to_socket(
+            &socket,
+            Utf8Path::new("/"),
+            SocketFlags::CLOEXEC,
+            Duration::from_secs(1),
+        );
         setrlimit(Resource::Nofile, before).unwrap();
         assert!(matches!(connected, Err(ControlError::Io { .. })), "{connected:?}");
     }

@@ -6,13 +6,17 @@
 //! in the database, so no crash forgets them. Start at [`ConfigGuard`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use heeler_model::JobId;
 use heeler_model::config_change::{ConfigContent, HeldConfigChange};
 use heeler_model::redact::SecretRedactor;
 use heeler_store::{
-    CONFIG_BASELINE, CONFIG_EXPOSED_BY, DatabaseError, StateDatabase, StoreTransaction,
+    CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, DatabaseError, StateDatabase,
+    StoreTransaction,
 };
+
+use jiff::{SignedDuration, Timestamp};
 
 use crate::config_files::read_content_again;
 
@@ -20,12 +24,16 @@ use crate::config_files::read_content_again;
 /// first; the exposure itself is not.
 const EXPOSING_JOBS_MAX: usize = 50;
 
+/// Tolerance between the record of a run's start and the clock of its processes.
+const START_TOLERANCE: SignedDuration = SignedDuration::from_secs(10);
+
 /// Knowledge of what people have put on disk.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigGuard {
     /// Content of the files, without secrets, when the config became exposed.
     baseline: Arc<ConfigContent>,
-    is_exposed: bool,
+    /// Start of the first run; `None` if the config is not exposed.
+    exposed_since: Option<Timestamp>,
     /// Jobs with runs since then.
     jobs: Vec<JobId>,
 }
@@ -33,18 +41,29 @@ pub struct ConfigGuard {
 impl ConfigGuard {
     pub fn load(db: &StateDatabase) -> Result<ConfigGuard, DatabaseError> {
         let jobs = db.meta(CONFIG_EXPOSED_BY)?.filter(|text| !text.is_empty());
+        let since = db.meta(CONFIG_EXPOSED_SINCE)?;
         let baseline = db.meta(CONFIG_BASELINE)?.unwrap_or_default();
         Ok(ConfigGuard {
             // Damage must not open the way for a change: an empty baseline covers nothing.
             baseline: Arc::new(serde_json::from_str(&baseline).unwrap_or_default()),
-            is_exposed: jobs.is_some(),
+            // A time that is unknown counts as the earliest one.
+            exposed_since: jobs
+                .is_some()
+                .then(|| since.and_then(|text| text.parse().ok()).unwrap_or(Timestamp::MIN)),
             jobs: jobs.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
         })
     }
 
     /// Returns true if a run may have changed the config.
     pub fn is_exposed(&self) -> bool {
-        self.is_exposed
+        self.exposed_since.is_some()
+    }
+
+    /// Returns the longest possible age of a process of an agent that may have changed the config.
+    pub(crate) fn agent_age_max(&self, now: Timestamp) -> Duration {
+        let age = self.exposed_since.map(|since| now.duration_since(since) + START_TOLERANCE);
+        // A clock that was set back says nothing about ages.
+        age.and_then(|age| Duration::try_from(age).ok()).unwrap_or(Duration::MAX)
     }
 
     /// Reads the files of the baseline as they are now.
@@ -67,7 +86,7 @@ impl ConfigGuard {
         content: &ConfigContent,
         redactor: &SecretRedactor,
     ) -> Option<HeldConfigChange> {
-        if !self.is_exposed || self.baseline.covers(content) {
+        if !self.is_exposed() || self.baseline.covers(content) {
             return None;
         }
         Some(HeldConfigChange {
@@ -83,17 +102,18 @@ impl ConfigGuard {
         &mut self,
         tx: &mut StoreTransaction<'_>,
         job: &JobId,
-        redactor: &SecretRedactor,
+        (redactor, now): (&SecretRedactor, Timestamp),
         read_disk: impl FnOnce() -> ConfigContent,
     ) -> Result<(), DatabaseError> {
-        if !self.is_exposed {
+        if !self.is_exposed() {
             self.set_baseline(tx, read_disk().redacted(redactor))?;
             self.jobs.clear();
+            tx.set_meta(CONFIG_EXPOSED_SINCE, &now.to_string())?;
+            self.exposed_since = Some(now);
         }
-        if self.jobs.last() == Some(job) && self.is_exposed {
+        if self.jobs.last() == Some(job) {
             return Ok(());
         }
-        self.is_exposed = true;
         self.jobs.retain(|known| known != job);
         self.jobs.push(job.clone());
         let excess = self.jobs.len().saturating_sub(EXPOSING_JOBS_MAX);
@@ -107,7 +127,7 @@ impl ConfigGuard {
         &mut self,
         tx: &mut StoreTransaction<'_>,
     ) -> Result<(), DatabaseError> {
-        (self.is_exposed, self.jobs) = (false, Vec::new());
+        (self.exposed_since, self.jobs) = (None, Vec::new());
         tx.set_meta(CONFIG_EXPOSED_BY, "")
     }
 
@@ -142,8 +162,6 @@ impl ConfigGuard {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use heeler_model::config_change::{ConfigFileContent, ConfigFileKind};
     use heeler_store::{Store, StoreReader, StoreWriteError};
 
@@ -175,7 +193,8 @@ mod tests {
         let job = JobId::mint(jiff::Timestamp::UNIX_EPOCH, number);
         write(store, move |tx| {
             let mut guard = ConfigGuard::load(tx)?;
-            guard.expose(tx, &job, &SecretRedactor::new(&[]), || content(text))
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            guard.expose(tx, &job, (&SecretRedactor::new(&[]), now), || content(text))
         });
     }
 

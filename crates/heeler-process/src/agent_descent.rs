@@ -157,7 +157,8 @@ impl ProcFiles {
     }
 }
 
-fn ticks(count: u64) -> Duration {
+/// Converts a time of `/proc`.
+pub(crate) fn ticks(count: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000 / TICKS_PER_SECOND))
 }
 

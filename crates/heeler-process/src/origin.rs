@@ -6,10 +6,11 @@
 //! is also an ancestor of every process of its agent.
 
 use std::path::Path;
+use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::agent_descent::{AgentDescent, is_own_process_marked};
+use crate::agent_descent::{AgentDescent, is_own_process_marked, ticks};
 
 /// Maximum number of ancestors to inspect. A process with more counts as one that cannot be
 /// inspected.
@@ -72,9 +73,10 @@ pub fn is_own_process_of_agent() -> bool {
 }
 
 /// Returns true if a process of an agent of this state directory is alive, whether or not its runner
-/// is. An orphan may be of any fleet of this user, and counts. Processes of hooks do not count. Where
-/// the mark tells nothing, only processes below a runner are found.
-pub fn has_agent_process(state_dir: &Utf8Path) -> bool {
+/// is. A marked orphan of this user counts if it is not older than `orphan_age_max`: older ones are
+/// services with the same mark. Processes of hooks do not count. Where the mark tells nothing, only
+/// processes below a runner are found.
+pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool {
     let (own, hooks) = (own_ancestors(), state_dir.join("hooks"));
     let is_mark_useful = !is_own_process_marked();
     let user = rustix::process::geteuid().as_raw();
@@ -82,9 +84,11 @@ pub fn has_agent_process(state_dir: &Utf8Path) -> bool {
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // Agents of other users cannot write what belongs to this one.
     let pids = pids.filter(|pid| !own.contains(pid) && user_of(*pid) == Some(user));
-    pids.map(|pid| agent_mark_origin(pid, &own)).any(|origin| match origin {
+    pids.map(|pid| (pid, agent_mark_origin(pid, &own))).any(|(pid, origin)| match origin {
         None | Some(AgentMarkOrigin::NoAgent) => false,
-        Some(AgentMarkOrigin::Orphan) => is_mark_useful,
+        Some(AgentMarkOrigin::Orphan) => {
+            is_mark_useful && process_age(pid).is_none_or(|age| age <= orphan_age_max)
+        }
         Some(AgentMarkOrigin::Runner(dir)) => {
             dir.starts_with(state_dir) && !dir.starts_with(&hooks)
         }
@@ -103,8 +107,7 @@ enum AgentMarkOrigin {
 /// Finds the source of a process's mark. A runner that carries the mark itself is a fake. Returns
 /// `None` if the process has ended.
 fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
-    let is_ended = |pid: u32| stat_fields(pid)?.first().map(|state| matches!(&**state, "Z" | "X"));
-    if !has_mark(pid)? || is_ended(pid)? {
+    if !has_mark(pid)? || read_stat(pid)?.has_ended {
         return Some(AgentMarkOrigin::NoAgent);
     }
     let mut parent = parent_pid(pid)?;
@@ -121,6 +124,14 @@ fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
         parent = found.parent;
     }
     Some(AgentMarkOrigin::Orphan)
+}
+
+/// Returns the time since a process was forked.
+fn process_age(pid: u32) -> Option<Duration> {
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let uptime = uptime.split_whitespace().next()?.parse().ok()?;
+    let uptime = Duration::try_from_secs_f64(uptime).ok()?;
+    Some(uptime.saturating_sub(ticks(start_time(pid)?)))
 }
 
 /// Returns the real user of a process. The owner of its folder is root if it hides its memory.
@@ -289,6 +300,7 @@ pub(crate) fn runner_dir(line: &str) -> Option<Utf8PathBuf> {
 
 /// Facts in the file `stat` of a process.
 pub(crate) struct ProcessForkFacts {
+    pub(crate) has_ended: bool,
     pub(crate) parent: u32,
     /// Time of the fork, in ticks since boot.
     pub(crate) start_ticks: u64,
@@ -297,9 +309,10 @@ pub(crate) struct ProcessForkFacts {
 pub(crate) fn parse_stat(stat: &str) -> Option<ProcessForkFacts> {
     // The process name comes first, in parentheses, and may contain any character.
     let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(1);
+    let mut fields = rest.split_whitespace();
+    let has_ended = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    Some(ProcessForkFacts { parent, start_ticks: fields.nth(17)?.parse().ok()? })
+    Some(ProcessForkFacts { has_ended, parent, start_ticks: fields.nth(17)?.parse().ok()? })
 }
 
 fn read_stat(pid: u32) -> Option<ProcessForkFacts> {

@@ -13,7 +13,7 @@ use heeler_engine::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::caller::{KeyedCaller, RequestCaller};
+use crate::caller::{AccessScope, KeyedCaller, RequestCaller};
 use crate::daemon_info::DaemonInfo;
 use crate::extractors::{BODY_BYTES_MAX, attach_request_key, read_bytes};
 use crate::problem::ProblemDetails;
@@ -65,6 +65,14 @@ async fn command(
     body: Body,
 ) -> Response {
     let key = key.map(|Extension(key)| key);
+    // Every command can be sent here, so a token with a smaller scope belongs to the API. The rights
+    // of runs and hooks are checked by the dispatcher.
+    if caller.engine_caller == Caller::Person && caller.scope < AccessScope::Admin {
+        return error_response(DaemonCommandError::new(
+            DaemonCommandErrorKind::NotAllowed,
+            "this token does not have the scope `admin`; use the API under /api/v1",
+        ));
+    }
     let answer = match read_command(body).await {
         // No object is looked up before, so the dispatcher itself can answer a repeated key.
         Ok(mut command) => {

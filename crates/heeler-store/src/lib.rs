@@ -47,7 +47,9 @@ pub use db::deleted_sessions::DeletedSession;
 pub use db::effects::EffectRecord;
 pub use db::jobs::{JobCursor, JobFilter, JobListRow, LastLightExecution};
 pub use db::lastlight_tables::LastLightTable;
-pub use db::meta::{CONFIG_BASELINE, CONFIG_EXPOSED_BY, STARTED_AT, STOPPED_AT};
+pub use db::meta::{
+    CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, STARTED_AT, STOPPED_AT,
+};
 pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{

@@ -8,6 +8,7 @@ use heeler_model::JobId;
 use heeler_model::config_change::HeldConfigChange;
 use heeler_model::redact::SecretRedactor;
 use heeler_store::DatabaseError;
+use jiff::Timestamp;
 
 use super::deferred_work::{ConfigCheck, HeldChangeCache};
 use super::dispatcher::Dispatcher;
@@ -33,7 +34,8 @@ impl DispatchTransaction<'_, '_> {
     /// Records that a run of a job can change the config files from now on.
     pub(super) fn expose_config(&mut self, job: &JobId) -> Result<(), DatabaseError> {
         let DispatcherState { config_guard, setup, redactor, .. } = &mut *self.state;
-        config_guard.expose(self.tx, job, redactor, || read_content_again(&setup.content))
+        let context = (&**redactor, self.now);
+        config_guard.expose(self.tx, job, context, || read_content_again(&setup.content))
     }
 
     /// Records a config that is about to be used.
@@ -51,7 +53,8 @@ impl DispatchTransaction<'_, '_> {
             // Runs of an earlier release, or of a state without this record.
             let jobs: Vec<JobId> = fleet.runs().values().map(|live| live.job.clone()).collect();
             for job in jobs {
-                config_guard.expose(self.tx, &job, &redactor, || setup.content.clone())?;
+                let context = (&redactor, self.now);
+                config_guard.expose(self.tx, &job, context, || setup.content.clone())?;
             }
         }
         // A change that was confirmed or undone is over at once, unless an agent is left.
@@ -61,7 +64,8 @@ impl DispatchTransaction<'_, '_> {
     /// Records that people alone can change the config files, if that is so.
     pub(super) fn end_config_exposure(&mut self) -> Result<(), DatabaseError> {
         let has_runs = !self.state.fleet.runs().is_empty();
-        match has_runs || !is_unchanged_without_agents(&self.state.config_guard, self.dir.root()) {
+        let guard = &self.state.config_guard;
+        match has_runs || !is_unchanged_without_agents(guard, self.dir.root(), self.now) {
             true => Ok(()),
             false => self.state.config_guard.end_exposure(self.tx),
         }
@@ -140,10 +144,11 @@ impl Dispatcher {
 
     /// Ends the exposure of the config files, if that is possible now.
     pub(super) fn check_config_exposure(&mut self) {
+        let now = (self.fleet.now)();
         let is_over = {
             let state = self.state();
             state.fleet.runs().is_empty()
-                && is_unchanged_without_agents(&state.config_guard, self.fleet.dir.root())
+                && is_unchanged_without_agents(&state.config_guard, self.fleet.dir.root(), now)
         };
         if is_over {
             self.commit(vec![(DispatchEvent::ConfigUnexposed, None)]);
@@ -173,9 +178,13 @@ impl Dispatcher {
 
 /// Returns true if the config is exposed, no process of an agent is left, and the files are what
 /// they were.
-fn is_unchanged_without_agents(guard: &ConfigGuard, state_dir: &camino::Utf8Path) -> bool {
+fn is_unchanged_without_agents(
+    guard: &ConfigGuard,
+    state_dir: &camino::Utf8Path,
+    now: Timestamp,
+) -> bool {
     // The processes first: one that is left could change a file after it was read.
     guard.is_exposed()
-        && !heeler_process::has_agent_process(state_dir)
+        && !heeler_process::has_agent_process(state_dir, guard.agent_age_max(now))
         && guard.baseline().covers(&read_content_again(guard.baseline()))
 }

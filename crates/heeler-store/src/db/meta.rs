@@ -26,6 +26,9 @@ pub const CONFIG_BASELINE: &str = "config_baseline";
 /// Jobs whose runs may have changed the config files since; empty if no run could.
 pub const CONFIG_EXPOSED_BY: &str = "config_exposed_by";
 
+/// Start of the first run since the config became exposed.
+pub const CONFIG_EXPOSED_SINCE: &str = "config_exposed_since";
+
 impl StateDatabase {
     pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, GET, [key], "read a fact", |row| {

@@ -62,7 +62,6 @@ fn an_agent_gains_no_right_of_any_kind_by_delegation(fleet: &Fleet) {
         ("configured", json!({"env": {"DEPLOY_TOKEN": "abc"}}), "env DEPLOY_TOKEN"),
         ("editor", json!({"edit_instructions": true}), "edit_instructions"),
         ("hooked", json!({"hooks": {"after_run": [hook]}}), "hooks after_run 1"),
-        ("elsewhere", json!({"working_directory": "other"}), "the working_directory"),
         ("connected", json!({"mcp_servers": {"prod": server}}), "mcp_servers prod"),
     ];
     let names = gains.each_ref().map(|(name, ..)| *name);
@@ -74,7 +73,6 @@ fn an_agent_gains_no_right_of_any_kind_by_delegation(fleet: &Fleet) {
     let mut agents = vec![attacker(fleet, &script, &json!({"spawn": {"agents": names}}))];
     agents.extend(gains.iter().map(|(name, keys, _)| victim(name, keys)));
     configure(fleet, &json!(agents));
-    fleet.write("other/file", "");
     fleet.run(&["trigger", "attacker"]).ok();
     let told = fleet.run(&["config", "validate"]);
     for (name, _, gain) in gains {
