@@ -39,7 +39,7 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
             "hooks: {after_run: [{type: shell, command: x}]}",
         ),
         ("allow_new_privileges: true; edit_instructions: true", "allow_new_privileges: true"),
-        ("working_directory: x", "working_directory: ./x"),
+        ("working_directory: x", "working_directory: y"),
         ("budget: {day: 2}", "budget: {day: 2}"),
         // The budget of a job holds for the jobs that it starts, too.
         ("budget: {job: 1}", "budget: {job: 5}"),
@@ -86,7 +86,6 @@ const GAINS: &[(&str, &str)] = &[
         "hooks: {after_run: [{type: shell, command: x}]}",
         "hooks: {after_run: [{type: shell, command: x, allow: {cancel: true}}], on_error: [{type: shell, name: tell, command: x}]}",
     ),
-    ("working_directory: x", "working_directory: y"),
     ("", "claude_path: /opt/claude"),
     ("", "setting_sources: [user]"),
     ("budget: {day: 1, total: 5}", "budget: {day: 2}"),
@@ -152,8 +151,6 @@ fn every_right_that_an_agent_would_gain_is_told() {
             `allow_new_privileges: true`; `edit_instructions: true`
         hooks: {after_run: [{type: shell, command: x}]} -> hooks: {after_run: [{type: shell, command: x, allow: {cancel: true}}], on_error: [{type: shell, name: tell, command: x}]}
             hooks after_run 1, on_error tell
-        working_directory: x -> working_directory: y
-            the working_directory /fleet/y
          -> claude_path: /opt/claude
             not the same `claude_path`
          -> setting_sources: [user]

@@ -408,7 +408,7 @@ fn what_can_never_be_settled_is_left_alone_while_somebody_is_at_it() {
     let holder = LockHolder::this_process("runner", clock());
     let held = LockFile::acquire(&lock, &holder, Duration::ZERO).unwrap();
     let recovered = place.recover();
-    assert!(recovered.committed.is_empty() && recovered.unsettled.len() == 1, "{recovered:?}");
+    assert!(recovered.committed.is_empty() && recovered.alive.len() == 1, "{recovered:?}");
     drop(held);
     place.check(&begun, RunEnd::Interrupted);
 }
