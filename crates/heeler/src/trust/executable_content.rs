@@ -30,8 +30,6 @@ const FILES_MAX: usize = 1000;
 pub(crate) enum IncompleteContentError {
     /// Number of local files that commands name.
     Files(usize),
-    /// A file that is too large to be compared.
-    Size(Utf8PathBuf),
 }
 
 impl fmt::Display for IncompleteContentError {
@@ -40,11 +38,6 @@ impl fmt::Display for IncompleteContentError {
             IncompleteContentError::Files(count) => write!(
                 f,
                 "its commands name {count} local programs and scripts, more than {FILES_MAX}"
-            ),
-            IncompleteContentError::Size(path) => write!(
-                f,
-                "{} has more than {FILE_BYTES_MAX} bytes, so changes of it would not be noticed",
-                visible(path.as_str())
             ),
         }
     }
@@ -86,7 +79,7 @@ impl ExecutableContent {
         let dotenv_names = collected.add_dotenv(&folder.join(".env"));
         let before = collected.lines.len();
         for file in local_files(folder, loaded)? {
-            collected.add_file(folder, &file)?;
+            collected.add_file(folder, &file);
         }
         let local_files = collected.lines[before..].to_vec();
         let digest = hex_digest(&collected.hashed);
@@ -168,40 +161,39 @@ impl ContentCollector {
         names.into_iter().collect()
     }
 
-    fn add_file(
-        &mut self,
-        folder: &Utf8Path,
-        path: &Utf8Path,
-    ) -> Result<(), IncompleteContentError> {
+    fn add_file(&mut self, folder: &Utf8Path, path: &Utf8Path) {
         let name = visible(path.strip_prefix(folder).unwrap_or(path).as_str());
-        let (content, shown) = match read_bytes(path) {
-            Ok(bytes) => {
-                let shown = described(&bytes);
-                (bytes, shown)
-            }
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                return Err(IncompleteContentError::Size(path.to_owned()));
-            }
+        let (content, shown) = match read_content(path) {
+            Ok(read) => read,
             // It may be readable later, and is a change then.
             Err(error) => (error.to_string().into_bytes(), format!("cannot be read: {error}")),
         };
         self.hash(path.as_str(), &content);
         self.lines.push(format!("file {name}: {shown}"));
-        Ok(())
     }
 }
 
-/// Largest local file whose content is compared.
+/// Largest local file whose content is compared. To read a larger program, such as an agent, would
+/// delay every command.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-fn read_bytes(path: &Utf8Path) -> io::Result<Vec<u8>> {
+/// Returns the bytes by which a file is compared, and the text that is shown of it. A larger file is
+/// compared by its identity and the kernel's time of its last change, which no program can set.
+fn read_content(path: &Utf8Path) -> io::Result<(Vec<u8>, String)> {
     // A pipe would block; the callers list regular files only, and a swapped one is noticed here.
     let found = path.metadata()?;
-    match found.is_file() {
-        false => Err(io::Error::other("it is no regular file")),
-        true if found.len() > FILE_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
-        true => std::fs::read(path),
+    if !found.is_file() {
+        return Err(io::Error::other("it is no regular file"));
     }
+    if found.len() > FILE_BYTES_MAX {
+        let (changed, nanos) = (found.ctime(), found.ctime_nsec());
+        let identity = format!("{} {} {} {changed}.{nanos}", found.dev(), found.ino(), found.len());
+        let shown = format!("{} bytes, last changed at {changed} s", found.len());
+        return Ok((identity.into_bytes(), shown));
+    }
+    let bytes = std::fs::read(path)?;
+    let shown = described(&bytes);
+    Ok((bytes, shown))
 }
 
 /// Removes texts that only people read.

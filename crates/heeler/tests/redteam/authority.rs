@@ -175,6 +175,11 @@ fn an_agent_cannot_answer_its_own_question_through_its_socket(fleet: &Fleet) {
 pub(crate) const LEAVE_GROUP: &str =
     "echo 0 > $(grep \" cgroup2 \" /proc/mounts | head -1 | cut -d\" \" -f2)/cgroup.procs";
 
+/// Closes the files that a process has from its run, such as the lock of its session, and executes a
+/// shell with the same arguments.
+pub(crate) const CLOSE_FILES: &str =
+    "import os, sys\nos.closerange(3, 256)\nos.execv('/bin/sh', ['sh'] + sys.argv[1:])\n";
+
 /// Lets an agent start a process that leaves it in every way, which then tries to make a token.
 fn survivor_attack<'f>(fleet: &'f Fleet, end_of_agent: &str) -> Attacked<'f> {
     let heeler = fleet.program().display().to_string();
@@ -185,10 +190,11 @@ fn survivor_attack<'f>(fleet: &'f Fleet, end_of_agent: &str) -> Attacked<'f> {
          echo $? > code.new; mv code.new code\n"
     );
     fleet.write("survivor.sh", &survivor);
-    // It is nobody's child, and root can also leave the control group of its run.
+    fleet.write("close.py", CLOSE_FILES);
+    // It is nobody's child, has no open file of its run, and root can also leave its control group.
     let script = format!(
         "env -i HOME=\"$HOME\" PATH=\"$PATH\" setsid sh -c '\
-         ({LEAVE_GROUP}; cd /; exec sh {0}/survivor.sh {0}) &' \
+         ({LEAVE_GROUP}; cd /; exec python3 {0}/close.py {0}/survivor.sh {0}) &' \
          > /dev/null 2>&1 < /dev/null\n\
          until test -e pid; do sleep 0.01; done\n{end_of_agent}\n",
         fleet.path().display()

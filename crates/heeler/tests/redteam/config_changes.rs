@@ -209,13 +209,14 @@ fn a_change_that_the_agent_undid_needs_no_person(fleet: &Fleet) {
 }
 
 /// Leaves a process in a session of its own and with an empty environment.
-const SURVIVOR: &str = "env -i setsid sh -c 'while [ ! -e go ]; do sleep 0.05; [ -e over ] && exit; \
+const SURVIVOR: &str = "env -i setsid python3 close.py -c 'while [ ! -e go ]; do sleep 0.05; [ -e over ] && exit; \
      done; printf \"%s\\n\" \"  - {name: evil, runtime: command, command: touch evil-ran}\" >> heeler.yaml; \
      touch written; while [ ! -e over ]; do sleep 0.05; done' > /dev/null 2>&1 &\n";
 
 fn a_process_that_outlives_its_run_cannot_change_the_config(fleet: &Fleet) {
     let fleet = AttackedFleet::new(fleet, "");
     fleet.run(&["start", "-d"]).ok();
+    fleet.write("close.py", super::authority::CLOSE_FILES);
     // The runner ends every process that it finds. One whose runner is killed outlives it.
     fleet.begin_attack(SURVIVOR);
     fleet.kill("runner");
@@ -280,7 +281,7 @@ fn a_change_after_the_one_that_was_shown_is_not_confirmed(fleet: &Fleet) {
 fn a_killed_daemon_forgets_no_run(fleet: &Fleet) {
     let fleet = AttackedFleet::new(fleet, "");
     // The daemon dies once the run is recorded, before its runner starts.
-    for point in ["after-commit:2", "runner-started"] {
+    for point in ["runner-untold", "runner-started"] {
         let config = fleet.read("heeler.yaml");
         for name in ["done", "over"] {
             let _missing = std::fs::remove_file(fleet.file(name));
