@@ -8,6 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::origin::ProcessOrigin;
 
+/// Number of attempts to inspect a process whose ancestors change.
+const INSPECTIONS_MAX: usize = 5;
+
 /// Process that connected a unix socket, or that listens on it.
 ///
 /// The kernel names it by its PID at that time. The process may have ended since, and another may
@@ -42,7 +45,9 @@ impl SocketPeerProcess {
 
     /// Returns the facts about the process, or `None` if it has ended or cannot be inspected.
     pub fn inspect(&self) -> Option<ProcessOrigin> {
-        let origin = ProcessOrigin::inspect(self.pid, self.user)?;
+        // An ancestor that ends meanwhile cannot be inspected; the next attempt finds its successor.
+        let mut attempts = (0..INSPECTIONS_MAX).take_while(|_| self.is_alive());
+        let origin = attempts.find_map(|_| ProcessOrigin::inspect(self.pid, self.user))?;
         // Checked last: a process that lives now is the one that was inspected.
         self.is_alive().then_some(origin)
     }

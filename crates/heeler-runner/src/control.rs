@@ -161,14 +161,23 @@ impl RunControlServer {
         }
     }
 
-    /// Sends the client every event from now on.
-    pub(crate) fn subscribe(&mut self, request: &PendingControlRequest) {
+    /// Sends the client every event from now on. `first` tells it of the message that the agent is
+    /// producing.
+    pub(crate) fn subscribe(
+        &mut self,
+        request: &PendingControlRequest,
+        first: Option<&ControlEvent>,
+    ) {
         let known = |client: &Arc<ControlClientOutbox>| Arc::ptr_eq(client, &request.client);
         // A second subscription on the same connection must not duplicate events.
-        if !self.subscribers.iter().any(known) {
-            self.subscribers.push(Arc::clone(&request.client));
-        }
+        let is_new = !self.subscribers.iter().any(known);
         request.reply(ControlReplyBody::Done);
+        if is_new {
+            self.subscribers.push(Arc::clone(&request.client));
+            // A client that is gone is forgotten with the next event.
+            let _is_open =
+                first.is_none_or(|first| request.client.send_event(&encode_event(first)));
+        }
     }
 
     /// Returns true if at least one client is subscribed.

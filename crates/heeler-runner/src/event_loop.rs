@@ -8,6 +8,7 @@
 mod effects;
 mod requests;
 mod snapshot;
+mod streamed_message;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -20,7 +21,7 @@ use heeler_model::AgentSessionId;
 use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
 use heeler_model::recorder::TranscriptRecorder;
-use heeler_model::redact::{SecretRedactor, StreamRedactor};
+use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{QuestionAnswer, RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
@@ -46,6 +47,7 @@ use crate::transcript_writer::RunTranscriptWriter;
 
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
+use streamed_message::StreamedMessage;
 
 /// Time slice for processing lines before other event sources are checked.
 const READ_TIME_MAX: Duration = Duration::from_millis(10);
@@ -177,8 +179,8 @@ pub(crate) struct RunEventLoop<'r> {
     stderr_log: AgentStderrLog,
     /// Effects that the runtime requested, in order.
     pending_effects: VecDeque<RuntimeEffect>,
-    /// Redactor of the text being streamed, and the number of its bytes already published.
-    deltas: Option<(StreamRedactor, u64)>,
+    /// Message that the agent is producing.
+    deltas: Option<StreamedMessage>,
     calls: JoinSet<(String, Json)>,
     exit: Option<ExitStatus>,
     /// The agent has nothing left to do.

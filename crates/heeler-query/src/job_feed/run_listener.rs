@@ -140,14 +140,22 @@ impl RunListenerThread {
     }
 
     fn forward_events(&self) -> Option<()> {
+        let mut has_subscribed = false;
         loop {
             match ControlClient::connect_to_run(&self.folder).and_then(ControlClient::subscribe) {
                 Ok(events) => {
                     lock(&self.connection).closer = events.closer().ok();
                     // Checked after the closer is known: it is closed with the listener.
                     self.check_open()?;
-                    for event in events.map_while(Result::ok) {
-                        self.send(RunListenerEvent::Control(event))?;
+                    let was_subscribed = std::mem::replace(&mut has_subscribed, true);
+                    for (number, event) in events.map_while(Result::ok).enumerate() {
+                        // The beginning of the current message, which is known from before.
+                        let is_repeated = was_subscribed
+                            && number == 0
+                            && matches!(event, ControlEvent::Delta { from: Some(0), .. });
+                        if !is_repeated {
+                            self.send(RunListenerEvent::Control(event))?;
+                        }
                     }
                 }
                 // The run is starting.

@@ -168,7 +168,7 @@ async fn subscriber(control: &mut RunControlServer) -> ControlTestClient {
     let mut client = ControlTestClient::connect(control).await;
     client.ask(1, ControlOperation::Subscribe).await;
     let asked = control.next_request().await;
-    control.subscribe(&asked);
+    control.subscribe(&asked, None);
     assert_eq!(client.read().await["reply"], "done");
     client
 }
@@ -225,7 +225,7 @@ async fn a_subscriber_that_never_reads_does_not_keep_the_run_up() {
     let mut client = ControlTestClient::connect(&control).await;
     client.ask(1, ControlOperation::Subscribe).await;
     let asked = control.next_request().await;
-    control.subscribe(&asked);
+    control.subscribe(&asked, None);
     for at in 0..1000 {
         control.publish_row(at, &row(at, 10_000));
         tokio::task::yield_now().await;

@@ -10,6 +10,7 @@ use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::ControlEvent;
 use serde_json::{Value as Json, json};
 
+use super::streamed_message::StreamedMessage;
 use super::{ActiveRun, RunEventLoop};
 use crate::input_writer::INPUT_BYTES_MAX;
 use crate::runtime::RuntimeEffect;
@@ -160,13 +161,9 @@ impl RunEventLoop<'_> {
         }
         let rows = self.run.recorder.record_message(message, (self.run.now)());
         for delta in &rows.deltas {
-            let started = || (self.run.redactor.stream(), 0);
-            let (stream, sent) = self.deltas.get_or_insert_with(started);
-            let text = stream.push(delta);
-            if !text.is_empty() {
-                let from = Some(*sent);
-                *sent += text.len() as u64;
-                self.run.control.publish(&ControlEvent::Delta { text, from });
+            let started = || StreamedMessage::new(self.run.redactor.stream());
+            if let Some(event) = self.deltas.get_or_insert_with(started).push(delta) {
+                self.run.control.publish(&event);
             }
         }
         self.run.journal.push(rows);

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::RunEventLoop;
 use super::effects::DiskFullError;
+use super::streamed_message::StreamedMessage;
 use crate::control::{ControlPeer, PendingControlRequest};
 use crate::files::RunFileError;
 use crate::mcp::{ASK_HUMAN, ToolQuestion};
@@ -53,7 +54,10 @@ impl RunEventLoop<'_> {
             }
             _ if !self.may_watch(request) => request.refuse(NOT_WATCHABLE),
             ControlOperation::Status => request.reply(ControlReplyBody::Status(self.run_state())),
-            ControlOperation::Subscribe => self.run.control.subscribe(request),
+            ControlOperation::Subscribe => {
+                let said = self.deltas.as_ref().and_then(StreamedMessage::said_so_far);
+                self.run.control.subscribe(request, said.as_ref());
+            }
         }
     }
 

@@ -149,7 +149,7 @@ fn an_agent_that_was_removed_from_the_config_starts_nothing(like: &Fleet) {
     wait_for("the agent", || fleet.file("waits").exists().then_some(()));
     let config = fleet.read("heeler.yaml");
     fleet.write("heeler.yaml", config.split_once("  - name: attacker").unwrap().0);
-    fleet.run(&["reload"]).ok();
+    fleet.run(&["reload", "--accept", "--yes"]).ok();
     fleet.write("go", "");
     wait_for("the try", || fleet.file("said.code").exists().then_some(()));
     wait_for("its code", || (!fleet.read("said.code").is_empty()).then_some(()));

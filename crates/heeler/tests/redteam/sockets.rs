@@ -258,6 +258,39 @@ fn an_agent_cannot_start_another_by_a_webhook_on_the_socket(fleet: &Fleet) {
     stop(fleet);
 }
 
+/// Sends a command to the internal interface with a token, as a program of the user does.
+const INTERNAL_COMMAND: &str = r#"
+import json, socket, sys
+client = socket.socket(socket.AF_UNIX)
+client.connect(json.load(open('.heeler/daemon.json'))['socket'])
+head = (f'POST /internal/command HTTP/1.1\r\nhost: heeler\r\nauthorization: Bearer {sys.argv[1]}\r\n'
+        f'content-type: application/json\r\nconnection: close\r\ncontent-length: 2\r\n\r\n')
+client.sendall(head.encode() + b'{}')
+reply = b''
+while data := client.recv(65536): reply += data
+print(reply.decode())
+"#;
+
+#[test]
+fn a_token_gives_no_more_on_the_socket_than_its_scope() {
+    let fleet = Fleet::new();
+    fleet.write("call.py", INTERNAL_COMMAND);
+    fleet.run(&["start", "-d", "-q"]).ok();
+    let call = |scope: &str| {
+        let token = fleet.run(&["token", "create", scope, "--scope", scope]).ok();
+        let mut python = std::process::Command::new("python3");
+        let said = python.args(["call.py", token.trim()]).current_dir(fleet.path()).output();
+        String::from_utf8(said.unwrap().stdout).unwrap()
+    };
+    for scope in ["read", "operate"] {
+        let said = call(scope);
+        assert!(said.contains("does not have the scope `admin`"), "{said}");
+    }
+    let said = call("admin");
+    assert!(said.contains("HTTP/1.1 4") && !said.contains("scope"), "it is not a command: {said}");
+    stop(&fleet);
+}
+
 attacks![
     an_agent_cannot_receive_its_own_cancellation,
     an_agent_cannot_hide_its_runner_from_a_cancellation,

@@ -190,7 +190,9 @@ fn an_agent_may_run_a_fleet_that_it_made_itself(fleet: &Fleet) {
     );
     let (codes, said) = fleet.attack();
     assert_eq!(codes.len(), 6);
-    assert!(codes.iter().all(|line| line.starts_with("0 ")), "{codes:#?}\n{said}");
+    // The views of the last jobs may not be published yet, which `doctor` reports.
+    let is_expected = |line: &String| line.starts_with("0 ") || line.ends_with(" doctor");
+    assert!(codes.iter().all(is_expected), "{codes:#?}\n{said}");
     // People learn that the mark says nothing in such a fleet.
     assert!(said.contains("no_new_privs"), "{said}");
 }
