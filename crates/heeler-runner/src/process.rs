@@ -216,7 +216,8 @@ impl ProcessTree {
         }
         let group = self.cgroup.as_ref().map(RunCgroup::open_entry).transpose();
         // It is read before the fork: the child compares it with its parent at that time.
-        let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC)
+        // It is read after the agent has executed its program or ended, so nothing is waited for.
+        let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
             .map_err(|error| failed("create a pipe for")(error.into()))?;
         let prepared = PreExecSetup {
             parent: rustix::process::getpid(),

@@ -141,9 +141,13 @@ impl ChildExitRegistry {
     }
 }
 
-/// Reads the PID that the new agent wrote before it executed its program.
+/// Reads the PID that the new agent wrote before it executed its program. This process has the other
+/// end of the pipe too, so the pipe must not block.
 fn read_pid(pipe: OwnedFd) -> io::Result<Pid> {
     let mut bytes = [0; size_of::<i32>()];
-    File::from(pipe).read_exact(&mut bytes)?;
+    File::from(pipe).read_exact(&mut bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::other("it was killed while it was being started"),
+        _ => error,
+    })?;
     Pid::from_raw(i32::from_ne_bytes(bytes)).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

@@ -429,6 +429,26 @@ async fn a_second_agent_of_a_run_gets_its_control_group_again() {
     }
 }
 
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test prepares the command itself")]
+async fn an_agent_that_is_killed_before_it_executes_its_program_does_not_hang_its_runner() {
+    let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+    let mut command = Command::new("sleep");
+    // It ends at the first step, as if it were killed there; its PID is never reported.
+    let end = move || -> io::Result<()> {
+        let _open = &pid_report;
+        rustix::process::kill_process(rustix::process::getpid(), Signal::KILL)?;
+        Ok(())
+    };
+    #[expect(unsafe_code, reason = "the closure makes one system call")]
+    // SAFETY: the closure allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(end)
+    };
+    let refused = AgentProcess::start(&mut command, reported_pid, &Arc::default()).unwrap_err();
+    assert!(refused.to_string().contains("killed while it was being started"), "{refused}");
+}
+
 /// A kernel or a container may refuse to create processes in a control group.
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the test prepares the command itself")]
@@ -436,7 +456,7 @@ async fn an_agent_that_cannot_be_created_in_its_control_group_joins_it() {
     let Ok(cgroup) = RunCgroup::create(run_id()) else { return };
     let mut entry = cgroup.open_entry().unwrap();
     entry.folder = std::fs::File::open("/").unwrap().into();
-    let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
     let setup = PreExecSetup {
         parent: rustix::process::getpid(),
         group: Some(entry),
