@@ -176,10 +176,16 @@ impl Run {
         Pid::from_child(&self.runner)
     }
 
+    /// Returns the agent once it executes its program. Until then a child of the runner may be a
+    /// process that only makes a copy of itself in the control group, and whose end ends nothing.
     fn agent_pid(&self) -> Option<Pid> {
         let pid = self.runner_pid();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        Pid::from_raw(children.split_whitespace().next()?.parse().ok()?)
+        let is_agent = |child: &&str| {
+            let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"));
+            line.is_ok_and(|line| line.split('\0').nth(1) == Some("play"))
+        };
+        Pid::from_raw(children.split_whitespace().find(is_agent)?.parse().ok()?)
     }
 
     /// Returns the agent, held so that its number cannot become another's.
