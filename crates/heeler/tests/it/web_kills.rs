@@ -119,7 +119,9 @@ fn a_token_that_was_shown_counts_and_one_that_was_revoked_does_not_whenever_the_
 
 #[test]
 fn a_password_that_was_set_is_set_and_a_login_lasts_or_ends_whenever_the_daemon_dies() {
-    let served = Served::new("{port: auto}");
+    // A login belongs to a port, so the next daemon must not find its port taken by another test.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let served = Served::new(&format!("{{port: {free}}}"));
     let (doomed, _) = served.dying();
     served.set_password("correct horse").fails(1);
     doomed.dies();
