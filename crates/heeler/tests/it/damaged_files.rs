@@ -133,7 +133,11 @@ fn a_command_finds_its_daemon_whatever_is_in_daemon_json() {
     ] {
         let _removed = std::fs::remove_file(&file);
         match content {
-            Some("FOLDER") => std::fs::create_dir(&file).unwrap(),
+            // The daemon may write the file again in between.
+            Some("FOLDER") => wait_for("the folder", || {
+                let _removed = std::fs::remove_file(&file);
+                std::fs::create_dir(&file).ok()
+            }),
             Some(text) => std::fs::write(&file, text).unwrap(),
             None => {}
         }
