@@ -147,7 +147,7 @@ fn compare_belongings(
     found.extend(gained.map(|(key, ..)| RightDifference::Switch { key }));
 }
 
-/// What the config gives to an agent, whatever the agent may do.
+/// Values that the config gives to an agent, independent of its permissions.
 struct AgentBelongings<'a> {
     secrets: &'a [VarName],
     env: &'a EnvVars,

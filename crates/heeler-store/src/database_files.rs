@@ -1,8 +1,8 @@
 //! Identity of the files that a database connection has open.
 //!
-//! A file that is deleted or replaced keeps its content for the processes that have it open, and for
-//! nobody else: what they write to it is lost with them. So the writer compares the files at the
-//! paths with those that it opened before it acknowledges a change. Start at [`DatabaseFiles`].
+//! Only the processes that have a deleted or replaced file open still see its content. Their changes
+//! are lost when they end. So the writer compares the files at the paths with those that it opened
+//! before it acknowledges a change. Start at [`DatabaseFiles`].
 
 use std::os::unix::fs::MetadataExt as _;
 

@@ -17,7 +17,7 @@ pub(super) struct ProgramRule {
     pub(super) then: NextWord,
 }
 
-/// What the first word after the options and own arguments is.
+/// Meaning of the first word after the options and own arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NextWord {
     Program,

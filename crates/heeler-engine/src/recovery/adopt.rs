@@ -188,8 +188,8 @@ impl UnrecordedRun {
         self.started_at.unwrap_or(self.now)
     }
 
-    /// Returns the key with which the run's result must be signed. The key of its runner is lost. A key
-    /// that nobody has makes the daemon settle the run without its result.
+    /// Returns the key with which the run's result must be signed. The key of its runner is lost. With
+    /// a key that fits no signature, the daemon settles the run without its result.
     fn result_key(&self) -> Option<ResultPublicKey> {
         match self.cause {
             MissingRowCause::Restored => None,

@@ -143,7 +143,7 @@ fn no_run_starts_in_a_session_whose_last_run_is_not_settled() {
     assert_eq!(next.spec.session.own, Some(settled));
 }
 
-/// Nobody knows how far the agent of such a run went, so its messages must not count as external.
+/// The last message of such a run is unknown, so its messages must not count as external.
 #[test]
 fn a_run_with_a_lost_result_leaves_no_position_in_its_session() {
     let place = EngineFixture::new("success");

@@ -149,7 +149,7 @@ fn read_password(name: &AccessName) -> CommandResult<String> {
     }
 }
 
-/// Refuses control characters: an arrow key types some, and nobody would know the password.
+/// Refuses control characters: an arrow key types some, and they are invisible in a password.
 fn check_text(password: String) -> CommandResult<String> {
     match password.chars().any(char::is_control) {
         true => Err(CommandFailure::message(

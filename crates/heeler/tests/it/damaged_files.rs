@@ -25,7 +25,7 @@ const AGENTS: &str = "agents:
   - {name: quick, runtime: scripted, script: [{say: Quick.}]}
 ";
 
-/// What is done to the database of a running daemon.
+/// Damage to the database of a running daemon.
 const DAMAGES: [(&str, &str); 5] = [
     ("the database is deleted", "rm heeler.db"),
     ("the database and its side files are deleted", "rm heeler.db*"),
