@@ -251,11 +251,13 @@ fn an_agent_cannot_confirm_its_own_change(fleet: &Fleet) {
     fleet.write(
         "attack.sh",
         &format!(
-            "while [ ! -e go ]; do sleep 0.05; done\n\
+            "touch begun\nwhile [ ! -e go ]; do sleep 0.05; done\n\
              {program} reload --accept --yes > told 2>&1\ntouch done\n"
         ),
     );
     fleet.run(&["trigger", "hostile", "--detach", "-q"]).ok();
+    // A daemon that dies earlier leaves the job in the queue.
+    wait_for("the start of the attack", || fleet.file("begun").exists().then_some(()));
     fleet.kill("start");
     fleet.write("go", "");
     wait_for("the attack", || fleet.file("done").exists().then_some(()));
