@@ -24,6 +24,13 @@ pub struct HookProgram {
     pub path: String,
 }
 
+/// Splits a command at white space and the signs of the shell. Each path that the command names is
+/// among the words, also one that another program executes, such as `find`.
+pub fn command_words(command: &str) -> impl Iterator<Item = &str> {
+    let words = command.split(|c: char| c.is_whitespace() || "'\";|&()<>=".contains(c));
+    words.filter(|word| !word.is_empty())
+}
+
 /// Returns the programs and scripts that a command names by a path. Words with variables are not
 /// known before the shell runs, so they are left out.
 pub fn hook_programs(command: &str) -> Vec<HookProgram> {

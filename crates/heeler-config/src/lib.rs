@@ -79,7 +79,7 @@ pub use fleet::{
 };
 pub use fleet_secrets::FleetSecrets;
 pub use globs::{GLOBS_MAX, GlobList};
-pub use hook_command::{HookProgram, hook_programs, quote_shell_word};
+pub use hook_command::{HookProgram, command_words, hook_programs, quote_shell_word};
 pub use hooks::{
     AgentHooks, Hook, HookAction, HookEvent, HookList, HookMethod, HookPermissions, HookPosition,
     HookType, TimeoutDuration,

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::FILE_BYTES_MAX;
@@ -111,6 +111,38 @@ pub(crate) fn read_content_again(known: &ConfigContent) -> ConfigContent {
         (path.clone(), content)
     };
     ConfigContent { files: known.files.iter().map(read).collect() }
+}
+
+/// State of files by which a change is noticed without reading them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ConfigFileStamps(BTreeMap<Utf8PathBuf, Option<ConfigFileStamp>>);
+
+/// State of one file. An agent cannot set the time of the last change.
+#[derive(Debug, PartialEq, Eq)]
+enum ConfigFileStamp {
+    File { device: u64, inode: u64, size: u64, changed_at: (i64, i64) },
+    WorkflowFolder { files: Vec<Utf8PathBuf> },
+}
+
+impl ConfigFileStamps {
+    /// Returns the state of the files of two contents as they are now.
+    pub(crate) fn of_files(one: &ConfigContent, other: &ConfigContent) -> ConfigFileStamps {
+        let files = one.files.iter().chain(&other.files);
+        ConfigFileStamps(files.map(|(path, file)| (path.clone(), stamp(path, file.kind))).collect())
+    }
+}
+
+fn stamp(path: &Utf8Path, kind: ConfigFileKind) -> Option<ConfigFileStamp> {
+    if kind == ConfigFileKind::WorkflowFolder {
+        return Some(ConfigFileStamp::WorkflowFolder { files: list_workflow_files(path) });
+    }
+    let found = path.metadata().ok()?;
+    Some(ConfigFileStamp::File {
+        device: found.dev(),
+        inode: found.ino(),
+        size: found.size(),
+        changed_at: (found.ctime(), found.ctime_nsec()),
+    })
 }
 
 /// Returns the content of one file that is executed.

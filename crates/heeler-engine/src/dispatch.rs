@@ -54,8 +54,9 @@ use crate::fault::{self, FaultPoint};
 use crate::sessions;
 use event::{DispatchEffect, DispatchEvent};
 
-/// Longest sleep of the loop. A jump of the system clock is noticed within this time.
-const SLEEP_MAX: Duration = Duration::from_secs(30);
+/// Longest sleep of the loop. A jump of the system clock is noticed within this time. In tests it is
+/// longer than any test, so that a time for which the loop does not wake is a failure.
+const SLEEP_MAX: Duration = Duration::from_secs(if cfg!(test) { 3_600 } else { 30 });
 
 /// Maximum number of inputs per transaction.
 const INPUTS_PER_TURN: usize = 256;
@@ -89,6 +90,7 @@ impl Dispatcher {
     }
 
     fn run_loop(&mut self) -> DaemonExit {
+        self.begin_turn();
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         // The loaded state has an empty calendar. This event puts the schedules into it.
@@ -109,6 +111,7 @@ impl Dispatcher {
                 return ended;
             }
             let inputs = self.receive_inputs();
+            self.begin_turn();
             // Dropped inputs make their callers receive `DispatcherStoppedError`.
             if !self.store.is_directory_intact() {
                 return DaemonExit::StateLost;
@@ -117,12 +120,19 @@ impl Dispatcher {
             let tasks = inputs.into_iter().filter_map(|input| self.route_input(input)).collect();
             self.retry_deferred();
             self.commit(tasks);
+            // Before the admission: it may queue the next jobs of a workflow.
+            self.retry_config_check();
             self.admit_jobs();
             self.apply_retention();
             self.expire_sessions();
-            self.retry_config_check();
             self.update_watches();
         }
+    }
+
+    /// Notes the time before anything of a turn is decided. A time that passes during the turn may be
+    /// too late for the turn's decisions, so the loop must still wake for it.
+    fn begin_turn(&mut self) {
+        self.deferred.turn_began_at = Some((self.fleet.now)());
     }
 
     /// Sends the stored cancellation requests to their runs. An earlier daemon may have died before
@@ -213,9 +223,10 @@ impl Dispatcher {
 
     fn receive_timeout(&self) -> Duration {
         let now = (self.fleet.now)();
+        let decided_at = self.deferred.turn_began_at.map_or(now, |began| began.min(now));
         let board = self.state();
         let due = board
-            .wake_at(now, self.runs_schedules())
+            .wake_at(decided_at, self.runs_schedules())
             // While commits fail, nothing due is decided. Waking up for it would spin until the
             // retry.
             .filter(|_| self.deferred.failed_commit.is_none());

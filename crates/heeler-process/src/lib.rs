@@ -13,7 +13,7 @@ mod user_name;
 
 pub use activity::process_activity;
 pub use agent_descent::{AgentDescent, is_own_process_marked};
-pub use lock_holder::{flock_descriptor_holders, flock_holder};
+pub use lock_holder::{flock_descriptor_holders, flock_holders};
 pub use origin::{
     HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, has_agent_process, is_own_process_of_agent,
 };

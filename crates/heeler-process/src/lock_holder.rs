@@ -1,4 +1,4 @@
-//! Holders of a lock file, according to the kernel. Start at [`flock_holder`].
+//! Holders of a lock file, according to the kernel. Start at [`flock_holders`].
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -7,12 +7,16 @@ use camino::Utf8Path;
 /// The kernel's list of locks.
 const LOCKS_FILE: &str = "/proc/locks";
 
-/// Returns the process that holds an exclusive `flock` of a file; `None` if no process holds it or
-/// the kernel does not name the holder.
-pub fn flock_holder(path: &Utf8Path) -> Option<u32> {
+/// Returns the processes that may hold the exclusive `flock` of a file. It is one, unless the kernel
+/// names the file's device by another number than `stat` does: files of other devices may then have
+/// the same inode. It is none if no process holds the lock or the kernel does not name the holder.
+pub fn flock_holders(path: &Utf8Path) -> Vec<u32> {
     // Links are not followed, because the lock guards this path and not the target of a link.
-    let inode = std::fs::symlink_metadata(path).ok()?.ino();
-    find_holder(&std::fs::read_to_string(LOCKS_FILE).ok()?, inode)
+    let file = std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
+    let (Ok(file), Ok(locks)) = (file, std::fs::read_to_string(LOCKS_FILE)) else {
+        return Vec::new();
+    };
+    find_holders(&locks, file)
 }
 
 /// Returns every process that has a descriptor through which an exclusive `flock` of a file is held:
@@ -44,19 +48,41 @@ fn has_flock(pid: u32, descriptor: &str) -> bool {
     info.is_ok_and(|info| info.lines().any(is_lock))
 }
 
-/// Finds the holder of an inode's lock. Devices are not compared: some file systems show another
-/// number there than `stat` does.
-fn find_holder(locks: &str, inode: u64) -> Option<u32> {
-    locks.lines().find_map(|line| {
+/// Finds the holders of a file's lock in the kernel's list, by device and inode. Some file systems
+/// show another device there than `stat` does, and are found by the inode alone.
+fn find_holders(locks: &str, (device, inode): (u64, u64)) -> Vec<u32> {
+    let locks: Vec<FlockEntry> = locks.lines().filter_map(FlockEntry::parse).collect();
+    let of_inode = || locks.iter().filter(|lock| lock.inode == inode);
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let exact: Vec<u32> =
+        of_inode().filter(|lock| lock.device == device).map(|lock| lock.holder).collect();
+    match exact.is_empty() {
+        true => of_inode().map(|lock| lock.holder).collect(),
+        false => exact,
+    }
+}
+
+/// An exclusive `flock` in the kernel's list.
+struct FlockEntry {
+    holder: u32,
+    /// Major and minor number.
+    device: (u32, u32),
+    inode: u64,
+}
+
+impl FlockEntry {
+    fn parse(line: &str) -> Option<FlockEntry> {
         let mut fields = line.split_whitespace().skip(1);
         // A waiting process has an arrow here, and holds nothing.
-        if fields.next()? != "FLOCK" {
+        if fields.next()? != "FLOCK" || fields.nth(1)? != "WRITE" {
             return None;
         }
-        let (mode, holder, file) = (fields.nth(1)?, fields.next()?, fields.next()?);
-        let locked: u64 = file.rsplit(':').next()?.parse().ok()?;
-        (mode == "WRITE" && locked == inode).then(|| holder.parse().ok())?
-    })
+        let holder = fields.next()?.parse().ok()?;
+        let mut file = fields.next()?.split(':');
+        let mut number = || u32::from_str_radix(file.next()?, 16).ok();
+        let device = (number()?, number()?);
+        Some(FlockEntry { holder, device, inode: file.next()?.parse().ok()? })
+    }
 }
 
 #[cfg(test)]
@@ -69,10 +95,17 @@ mod tests {
                      2: FLOCK  ADVISORY  READ 12 00:2f:77 0 EOF\n\
                      3: FLOCK  ADVISORY  WRITE 13 00:2f:78 0 EOF\n\
                      3: -> FLOCK  ADVISORY  WRITE 14 00:2f:77 0 EOF\n\
-                     4: FLOCK  ADVISORY  WRITE 15 00:2f:77 0 EOF\n";
-        assert_eq!(find_holder(locks, 77), Some(15));
-        assert_eq!(find_holder(locks, 78), Some(13));
-        assert_eq!((find_holder(locks, 79), find_holder("garbage\n", 77)), (None, None));
+                     4: FLOCK  ADVISORY  WRITE 15 00:2f:77 0 EOF\n\
+                     5: FLOCK  ADVISORY  WRITE 16 fe:00:77 0 EOF\n";
+        let device = |major, minor| rustix::fs::makedev(major, minor);
+        let none: [u32; 0] = [];
+        assert_eq!(find_holders(locks, (device(0, 0x2f), 77)), [15]);
+        assert_eq!(find_holders(locks, (device(0xfe, 0), 77)), [16]);
+        // The kernel shows another device than `stat`.
+        assert_eq!(find_holders(locks, (device(0, 0x30), 77)), [15, 16]);
+        assert_eq!(find_holders(locks, (device(0, 0x30), 78)), [13]);
+        assert_eq!(find_holders(locks, (device(0, 0x2f), 79)), none);
+        assert_eq!(find_holders("garbage\n", (device(0, 0x2f), 77)), none);
     }
 
     #[test]
@@ -80,12 +113,12 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let path = Utf8Path::from_path(temp.path()).unwrap().join("lock");
         let file = std::fs::File::create(&path).unwrap();
-        assert_eq!(flock_holder(&path), None);
+        assert_eq!(flock_holders(&path), [0; 0]);
         file.lock().unwrap();
-        assert_eq!(flock_holder(&path), Some(std::process::id()));
+        assert_eq!(flock_holders(&path), [std::process::id()]);
         assert_eq!(flock_descriptor_holders(&path), [std::process::id()]);
         drop(file);
-        assert_eq!(flock_holder(&path), None);
+        assert_eq!(flock_holders(&path), [0; 0]);
         let _reader = std::fs::File::open(&path).unwrap();
         assert_eq!(flock_descriptor_holders(&path), [0; 0]);
     }

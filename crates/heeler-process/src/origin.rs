@@ -119,7 +119,11 @@ fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
         let Some(found) = inspect_mark(parent) else { return Some(AgentMarkOrigin::Orphan) };
         if !found.is_marked {
             let runner = inspect_process(parent).and_then(|(runner, _)| runner);
-            return Some(runner.map_or(AgentMarkOrigin::NoAgent, AgentMarkOrigin::Runner));
+            return Some(match runner {
+                Some(runner) => AgentMarkOrigin::Runner(runner),
+                None if found.adopts_orphans => AgentMarkOrigin::Orphan,
+                None => AgentMarkOrigin::NoAgent,
+            });
         }
         parent = found.parent;
     }

@@ -52,14 +52,20 @@ impl SocketPeerProcess {
         self.is_alive().then_some(origin)
     }
 
-    /// Returns true if the process is the runner of a run. A process of an agent that poses as one
-    /// is below its own runner, or carries the mark of agents.
-    pub fn is_runner_of(&self, run_dir: &Utf8Path) -> bool {
-        self.inspect().is_some_and(|origin| {
-            origin.runner_pid == Some(self.pid)
-                && !origin.is_marked
-                && origin.runner_dir.is_some_and(|dir| is_same_folder(&dir, run_dir))
-        })
+    /// Returns true if the process is the runner of a run; an error if it has ended or cannot be
+    /// inspected. A process of an agent that poses as a runner is below its own runner, or carries
+    /// the mark of agents.
+    pub fn is_runner_of(&self, run_dir: &Utf8Path) -> io::Result<bool> {
+        let unknown = || io::Error::other(format!("process {} cannot be inspected", self.pid));
+        let origin = self.inspect().ok_or_else(unknown)?;
+        Ok(origin.runner_pid == Some(self.pid)
+            && !origin.is_marked
+            && origin.runner_dir.is_some_and(|dir| is_same_folder(&dir, run_dir)))
+    }
+
+    /// Returns true if the process has ended. Without the kernel's descriptor that is unknown.
+    pub fn has_ended(&self) -> bool {
+        !self.is_alive()
     }
 
     fn is_alive(&self) -> bool {
@@ -149,6 +155,6 @@ mod tests {
     fn only_a_runner_is_the_runner_of_a_run() {
         let (one, _other) = UnixStream::pair().unwrap();
         let peer = SocketPeerProcess::of(&one).unwrap();
-        assert!(!peer.is_runner_of(Utf8Path::new("/")), "this process is no runner");
+        assert!(!peer.is_runner_of(Utf8Path::new("/")).unwrap(), "this process is no runner");
     }
 }

@@ -236,7 +236,10 @@ fn check_process(
     if own.is_root() {
         users.extend(state_dir.metadata().map(|found| found.uid()));
     }
-    let peer = SocketPeerProcess::of(stream).map_err(|error| unproven(error.to_string()))?;
+    // The socket of a daemon that was killed lives on for a moment, in a process that it was starting.
+    let ended =
+        |source: io::Error| DaemonClientError::NoDaemon { socket: socket.to_owned(), source };
+    let peer = SocketPeerProcess::of(stream).map_err(ended)?;
     if !users.contains(&peer.user) {
         return Err(unproven(format!("it belongs to user {}", peer.user)));
     }
@@ -245,11 +248,15 @@ fn check_process(
         return Ok(());
     }
     let origin = peer.inspect();
+    if peer.has_ended() {
+        return Err(ended(io::ErrorKind::ConnectionRefused.into()));
+    }
     if !origin.is_some_and(|origin| origin.is_free_of_agents()) {
         return Err(unproven(format!("process {} may be an agent's", peer.pid)));
     }
-    match heeler_process::flock_holder(&state_dir.join(WRITER_LOCK_FILE)) {
-        Some(holder) if holder != peer.pid => Err(unproven(format!(
+    let holders = heeler_process::flock_holders(&state_dir.join(WRITER_LOCK_FILE));
+    match holders.first() {
+        Some(holder) if !holders.contains(&peer.pid) => Err(unproven(format!(
             "process {holder} is the daemon, and process {} is not",
             peer.pid
         ))),

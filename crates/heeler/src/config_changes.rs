@@ -20,6 +20,7 @@ use crate::fleet_config::{self, RecordedLoad};
 use crate::output;
 use crate::process_env;
 use crate::trust::{self, visible};
+use crate::trust_file::TrustScope;
 
 /// Makes sure that a daemon can start with the config as it is: asks at a terminal whether a change
 /// that is held is right, and fails otherwise.
@@ -178,56 +179,65 @@ fn record_confirmed(
     written.map_err(|error| CommandFailure::new(FailureCode::Failed, error))
 }
 
-/// An edit of a person by a command of Heeler, while a run is alive. The person knows what was
-/// written, and is not asked again.
+/// An edit of a person by a command of Heeler. The person knows what was written, and is not asked
+/// again: neither because a run is alive, nor because the trusted content has changed.
+#[derive(Default)]
 pub(crate) struct OwnConfigEdit {
-    content: ConfigContent,
-    redactor: SecretRedactor,
+    /// Content to confirm, if the config files are exposed to a run.
+    held: Option<(ConfigContent, SecretRedactor)>,
+    /// Content to trust, if the content before was trusted.
+    trusted: Option<TrustScope>,
 }
 
 impl OwnConfigEdit {
-    /// Looks at the config as it will be with these texts, by the real paths of their files. Returns
-    /// `None` if there is nothing to confirm, or if something else has changed too.
+    /// Looks at the config as it will be with these texts, by the real paths of their files. Nothing is
+    /// confirmed or trusted if something else has changed too.
     pub(crate) fn prepare(
         context: &CommandContext,
         texts: BTreeMap<Utf8PathBuf, String>,
-    ) -> CommandResult<Option<OwnConfigEdit>> {
-        let guard = read_guard(context).filter(ConfigGuard::is_exposed);
-        let (Some(guard), Some(file)) = (guard, &context.config) else { return Ok(None) };
+    ) -> CommandResult<OwnConfigEdit> {
+        let Some(file) = &context.config else { return Ok(OwnConfigEdit::default()) };
         if trust::refuse_run().is_err() {
-            return Ok(None);
+            return Ok(OwnConfigEdit::default());
         }
         let paths: Vec<Utf8PathBuf> = texts.keys().cloned().collect();
         let recorder = ConfigFileRecorder::with_drafts(texts);
         let recorded = fleet_config::load_with_recorder(context, file, recorder)?;
         let redactor = recorded.redactor();
-        let (Ok(_), content) = (&recorded.loaded, recorded.content) else { return Ok(None) };
+        let Ok(loaded) = &recorded.loaded else { return Ok(OwnConfigEdit::default()) };
+        let trusted = trust::scope_after_edit(context, loaded);
         let is_own = |file: &ChangedConfigFile| {
             let real = file.path.canonicalize_utf8().unwrap_or_else(|_| file.path.clone());
             paths.contains(&real)
         };
-        let held = guard.held_change(&content, &redactor);
+        let content = recorded.content;
+        let guard = read_guard(context).filter(ConfigGuard::is_exposed);
+        let held = guard.and_then(|guard| guard.held_change(&content, &redactor));
         let is_own = held.is_some_and(|held| held.files.iter().all(is_own));
-        Ok(is_own.then_some(OwnConfigEdit { content, redactor }))
+        Ok(OwnConfigEdit { held: is_own.then_some((content, redactor)), trusted })
     }
 
-    /// Confirms the edit, which is written now. If that fails, the next reload asks.
+    /// Confirms the edit, which is written now. If that fails, the next command asks.
     pub(crate) fn confirm(self, context: &CommandContext) {
-        let OwnConfigEdit { content, redactor } = self;
-        let confirmed = match daemon::connect(context) {
-            Ok(Some(mut client)) => {
-                let (fingerprint, by) = (content.fingerprint(), String::new());
-                let command = DaemonCommand::AcceptConfig { fingerprint, load: false, by };
-                let answer = client.send_command(&command, Some(daemon::ANSWER_WAIT));
-                answer.map(drop).map_err(CommandFailure::from)
-            }
-            Ok(None) => record_confirmed(context, content, redactor),
-            Err(failure) => Err(failure),
-        };
-        if let Err(failure) = confirmed {
+        let held = self.held.map_or(Ok(()), |held| confirm_held(context, held));
+        let trusted = self.trusted.map_or(Ok(()), |scope| trust::record_scope(context, scope));
+        for failure in [held, trusted].into_iter().filter_map(Result::err) {
             tracing::debug!("the edit is not confirmed: {}", failure.error);
         }
     }
+}
+
+fn confirm_held(
+    context: &CommandContext,
+    (content, redactor): (ConfigContent, SecretRedactor),
+) -> CommandResult {
+    let Some(mut client) = daemon::connect(context)? else {
+        return record_confirmed(context, content, redactor);
+    };
+    let (fingerprint, by) = (content.fingerprint(), String::new());
+    let command = DaemonCommand::AcceptConfig { fingerprint, load: false, by };
+    client.send_command(&command, Some(daemon::ANSWER_WAIT))?;
+    Ok(())
 }
 
 /// Returns the failure for a change that is not the one that was shown.

@@ -4,7 +4,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{Hook, HookAction, LoadedConfig, McpTransport, RuntimeConfig, hook_programs};
+use heeler_config::{
+    Hook, HookAction, LoadedConfig, McpTransport, RuntimeConfig, command_words, hook_programs,
+};
 use heeler_engine::ProtectedFiles;
 
 use crate::context::{CONFIG_NAMES, CommandContext};
@@ -54,10 +56,8 @@ pub(crate) fn hook_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
         let hooks = agent.hooks.after_run.iter().chain(&agent.hooks.on_error);
         for (command, folder) in hooks.filter_map(shell_command) {
             found.extend(hook_programs(command).into_iter().map(|it| folder.join(it.path)));
-            let words = command.split(|c: char| c.is_whitespace() || "'\";|&()<>=".contains(c));
-            let named = words.filter(|word| !word.is_empty());
             let places = [folder, agent.working_directory.as_path()];
-            let named = named.flat_map(|word| places.map(|it| it.join(word)));
+            let named = command_words(command).flat_map(|word| places.map(|it| it.join(word)));
             found.extend(named.filter(|path| is_program_file(path)));
         }
     }

@@ -109,6 +109,30 @@ pub(crate) fn describe_change(context: &CommandContext, loaded: &LoadedConfig) -
     })
 }
 
+/// Returns what to trust after a person has edited the config: the content with the edit, if the
+/// content before the edit is trusted as it is.
+pub(crate) fn scope_after_edit(
+    context: &CommandContext,
+    edited: &LoadedConfig,
+) -> Option<TrustScope> {
+    let fleet = FleetKey::of(context).ok()?;
+    if fleet.is_trusted_whole(context).ok()? {
+        return None;
+    }
+    // A config that has faults, or was changed by somebody else, is not what a person agreed to.
+    let recorded = fleet_config::load_recorded(context, context.config_file().ok()?).ok()?;
+    let before = ShownFleet::new(context, &recorded.loaded.ok()?).ok()?;
+    match fleet.state(context, &before.content).ok()? {
+        TrustState::Trusted => Some(ShownFleet::new(context, edited).ok()?.scope()),
+        TrustState::Unknown | TrustState::Changed { .. } => None,
+    }
+}
+
+/// Records that the user trusts this much of the fleet.
+pub(crate) fn record_scope(context: &CommandContext, scope: TrustScope) -> CommandResult {
+    FleetKey::of(context)?.record(context, scope)
+}
+
 /// Shows a fleet and records that the user trusts it; asks unless `is_agreed`.
 pub(crate) fn trust_fleet(context: &CommandContext, is_agreed: bool) -> CommandResult {
     refuse_run()?;

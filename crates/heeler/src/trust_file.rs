@@ -49,13 +49,27 @@ pub(crate) struct TrustedFleet {
 
 /// Properties by which a folder is recognized. A file system may give the inode of a removed folder
 /// to the next one, so the time at which the folder was created counts too.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct FolderIdentity {
     inode: u64,
     /// Device of its file system; `None` only in old entries.
     device: Option<u64>,
     /// Nanoseconds between 1970 and its creation; `None` if the file system does not record it.
     created: Option<u64>,
+}
+
+impl FolderIdentity {
+    /// Returns true if both are surely the same folder.
+    fn is_same_folder(&self, other: &FolderIdentity) -> bool {
+        // Some file systems get another device number at each mount. The number counts only where
+        // the time of creation is unknown.
+        let is_same_time = match (self.created, other.created) {
+            (Some(own), Some(others)) => own == others,
+            (None, None) => self.device.is_some() && self.device == other.device,
+            _ => false,
+        };
+        self.inode == other.inode && is_same_time
+    }
 }
 
 impl TrustedFleet {
@@ -149,7 +163,9 @@ impl TrustFile {
     /// Returns the entry of a fleet, if its folder is still the same.
     pub(crate) fn fleet(&self, config: &Utf8Path) -> Option<&TrustedFleet> {
         let folder = folder_identity(config).ok()?;
-        self.fleets.iter().find(|fleet| fleet.config == config && fleet.folder() == folder)
+        self.fleets
+            .iter()
+            .find(|fleet| fleet.config == config && fleet.folder().is_same_folder(&folder))
     }
 
     /// Adds or replaces the entry of a fleet.
@@ -268,7 +284,13 @@ mod tests {
         };
         assert!(with(own.clone()));
         assert!(!with(FolderIdentity { created: Some(1), ..own.clone() }));
-        assert!(!with(FolderIdentity { device: Some(u64::MAX), ..own.clone() }));
+        // Some file systems get another device number at each mount.
+        assert!(with(FolderIdentity { device: Some(u64::MAX), ..own.clone() }));
+        // Without the time of creation, the number must do.
+        let unknown = |device| FolderIdentity { inode: 1, device, created: None };
+        assert!(unknown(Some(7)).is_same_folder(&unknown(Some(7))));
+        assert!(!unknown(Some(7)).is_same_folder(&unknown(Some(8))));
+        assert!(!unknown(None).is_same_folder(&unknown(None)));
         // An entry of an earlier release; the person is asked again.
         assert!(!with(FolderIdentity { device: None, created: None, ..own }));
     }

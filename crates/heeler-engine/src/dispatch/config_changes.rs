@@ -16,7 +16,7 @@ use super::dispatcher_state::DispatcherState;
 use super::event::DispatchEvent;
 use super::transaction::DispatchTransaction;
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind, PendingReply};
-use crate::config_files::read_content_again;
+use crate::config_files::{ConfigFileStamps, read_content_again};
 use crate::config_guard::ConfigGuard;
 use crate::setup::DaemonSetup;
 
@@ -124,22 +124,32 @@ impl Dispatcher {
         if !guard.is_exposed() {
             return None;
         }
+        let baseline = guard.baseline().fingerprint();
+        if let Some(known) = self.deferred.held_change.as_ref().filter(|it| it.baseline == baseline)
+            && known.stamps == ConfigFileStamps::of_files(guard.baseline(), &known.listed)
+        {
+            let jobs = guard.jobs().to_vec();
+            return known.change.clone().map(|change| HeldConfigChange { jobs, ..change });
+        }
         let on_disk = read_content_again(guard.baseline());
-        if guard.baseline().covers(&on_disk) {
-            return None;
-        }
-        let key = on_disk.fingerprint();
-        if let Some(known) = self.deferred.held_change.as_ref().filter(|it| it.on_disk == key) {
-            return Some(HeldConfigChange { jobs: guard.jobs().to_vec(), ..known.change.clone() });
-        }
         // The config may name further files, which a person must see too. One with faults cannot be
         // loaded, and only its known files are shown.
-        let content = (self.load)().map_or(on_disk, |setup| {
-            setup.content.redacted(&SecretRedactor::new(&setup.secrets()))
-        });
-        let change = guard.held_change(&content, &redactor)?;
-        self.deferred.held_change = Some(HeldChangeCache { on_disk: key, change: change.clone() });
-        Some(change)
+        let mut load = || match guard.baseline().covers(&on_disk) {
+            true => on_disk.clone(),
+            false => (self.load)().map_or_else(
+                |_| on_disk.clone(),
+                |setup| setup.content.redacted(&SecretRedactor::new(&setup.secrets())),
+            ),
+        };
+        // The first time tells which files there are. Their stamps are taken before the content that
+        // counts is read, so that a change in between is noticed the next time.
+        let listed = load();
+        let stamps = ConfigFileStamps::of_files(guard.baseline(), &listed);
+        let content = load();
+        let change = guard.held_change(&content, &redactor);
+        let held = HeldChangeCache { baseline, stamps, listed, change: change.clone() };
+        self.deferred.held_change = Some(held);
+        change
     }
 
     /// Ends the exposure of the config files, if that is possible now.

@@ -6,15 +6,19 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use heeler_model::RunId;
-use heeler_model::config_change::HeldConfigChange;
+use heeler_model::config_change::{ConfigContent, HeldConfigChange};
+use jiff::Timestamp;
 
 use super::event::DispatchEvent;
 use super::watch_registry::WatchRegistry;
 use crate::command::{ReplyCallback, StopMode};
+use crate::config_files::ConfigFileStamps;
 
 /// Work that the dispatcher must return to later.
 #[derive(Default)]
 pub(crate) struct DeferredWork {
+    /// Time at which the current turn of the loop began.
+    pub(super) turn_began_at: Option<Timestamp>,
     pub(super) stop: Option<StopProgress>,
     /// The last failed commit, until one succeeds.
     pub(super) failed_commit: Option<FailedCommit>,
@@ -31,7 +35,7 @@ pub(crate) struct DeferredWork {
     pub(super) expire_at: Option<Instant>,
     /// Next check whether agents can still change the config files.
     pub(super) config_check: Option<ConfigCheck>,
-    /// The last change of the config that was found.
+    /// The last comparison of the config files.
     pub(super) held_change: Option<HeldChangeCache>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.
@@ -44,12 +48,16 @@ pub(super) struct ConfigCheck {
     pub(super) delay: Duration,
 }
 
-/// The last change of the config that was found. It need not be computed again while the files are
-/// the same.
+/// The last comparison of the config files with the loaded ones. It need not be repeated while the
+/// files are the same: each status report asks for it, and an agent can make files large.
 pub(super) struct HeldChangeCache {
-    /// Hash of the files as they were then.
-    pub(super) on_disk: String,
-    pub(super) change: HeldConfigChange,
+    /// Hash of the loaded files.
+    pub(super) baseline: String,
+    /// State of the loaded files and of those in `listed`, before they were read.
+    pub(super) stamps: ConfigFileStamps,
+    /// The files on disk.
+    pub(super) listed: ConfigContent,
+    pub(super) change: Option<HeldConfigChange>,
 }
 
 /// Progress of a stop command.

@@ -3,7 +3,8 @@
 //! A file system can be out of inodes while the database can still be written, so a successful commit
 //! proves nothing. Start at [`Dispatcher::hold_starts_on_full_disk`].
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use heeler_model::rerun::is_disk_full;
@@ -17,6 +18,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 
 /// Directory that is created, and removed again, to see whether there is space.
 const PROBE: &str = ".space-probe";
+
+/// Size of the file in it. Some file systems keep small files where there is space for nothing else.
+const PROBE_BYTES: usize = 64 << 10;
 
 impl Dispatcher {
     /// Holds all starts if a run had no space for its files.
@@ -55,7 +59,13 @@ impl Dispatcher {
 
 fn create_probe(path: &camino::Utf8Path) -> io::Result<()> {
     // A daemon that was killed may have left one.
-    let _left = std::fs::remove_dir(path);
+    let _left = std::fs::remove_dir_all(path);
     std::fs::create_dir(path)?;
-    std::fs::remove_dir(path)
+    let written = File::create_new(path.join("file")).and_then(|mut file| {
+        file.write_all(&[1; PROBE_BYTES])?;
+        // Space may be allocated as late as this.
+        file.sync_all()
+    });
+    std::fs::remove_dir_all(path)?;
+    written
 }

@@ -122,8 +122,10 @@ impl CancelAttempt {
             Err(error) if self.requires_kill(&error) => {
                 tracing::warn!(%run, reason = error_chain(&error), "a runner cannot be asked to end and is killed");
                 match cancel::kill_runner(&self.folder) {
-                    // A runner that is gone needs no signal. Its end is noticed by the watcher.
-                    Ok(_) | Err(RunnerKillError::Gone(_)) => return CancelProgress::Finished,
+                    Ok(_) => return CancelProgress::Finished,
+                    // The end of a runner is noticed by the watcher. One that lives was not found,
+                    // because it or an ancestor was just executing a program.
+                    Err(RunnerKillError::Gone(_)) => {}
                     Err(error) => {
                         tracing::warn!(%run, reason = error_chain(&error), "cannot kill it");
                     }
@@ -134,7 +136,8 @@ impl CancelAttempt {
             }
         }
         // Without a start file the runner may still be starting, and must then get the request.
-        match !is_run_alive(&self.folder) && self.folder.join(file::STARTED).exists() {
+        let was_started = self.folder.join(file::STARTED).exists() || !self.folder.exists();
+        match !is_run_alive(&self.folder) && was_started {
             true => CancelProgress::Finished,
             false => CancelProgress::Unreached,
         }

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{ConfigDuration, HookPermissions, RuntimeType, hook_programs};
+use heeler_config::{ConfigDuration, HookPermissions, RuntimeType, command_words};
+use heeler_model::config_change::ConfigFileKind;
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
     AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits,
@@ -98,8 +99,8 @@ pub(super) fn run_command_hook(
     }
 }
 
-/// Refuses a hook whose programs were changed while a run was alive: an agent would gain the hook's
-/// rights. Scripts that a program starts in turn are not known.
+/// Refuses a hook if a file that its command names was changed while a run was alive: an agent would
+/// gain the hook's rights. Scripts that a program starts in turn are not known.
 fn refuse_changed_programs(
     hook: &CommandHook<'_>,
     fleet: &EngineContext,
@@ -109,11 +110,17 @@ fn refuse_changed_programs(
     if !guard.is_exposed() {
         return Ok(());
     }
-    for program in hook_programs(hook.command) {
-        let path = normalize(&hook.folder.join(&program.path));
-        // Programs of the system are not on record.
-        let known = guard.baseline().files.get(&path);
-        if known.is_some_and(|known| known.digest != program_content(&path).digest) {
+    let words = command_words(hook.command).map(|word| normalize(Utf8Path::new(word)));
+    // A mere `.` names no file.
+    let words: Vec<Utf8PathBuf> = words.filter(|word| !word.as_str().is_empty()).collect();
+    // The command may change its folder, so the end of a path must match. Programs of the system are
+    // not on record.
+    let is_named = |path: &Utf8Path| {
+        words.iter().any(|word| path.ends_with(word) || *path == normalize(&hook.folder.join(word)))
+    };
+    for (path, known) in guard.baseline().files.iter().filter(|(path, _)| is_named(path)) {
+        let is_program = known.kind == ConfigFileKind::Text;
+        if is_program && known.digest != program_content(path).digest {
             return Err(HookExecutionError::Permanent(format!(
                 "{path} was changed while a job ran, and no person has confirmed it: heeler reload \
                  --accept"

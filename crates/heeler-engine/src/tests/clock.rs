@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use heeler_model::{JobRequest, JobStatus};
 use heeler_store::JobFilter;
 use jiff::{SignedDuration, Timestamp};
 
@@ -71,5 +72,35 @@ fn an_interval_goes_on_when_the_clock_is_set_back() {
     clock.turn_clock(-600, &daemon);
     let before = clock.jobs("a");
     clock.place.wait_until(|| clock.jobs("a") >= before + 2);
+    daemon.stop(StopMode::KeepJobs);
+}
+
+/// A turn reads the clock several times. A time that passes between two of these is not forgotten.
+#[test]
+fn a_delay_that_is_over_during_a_turn_ends() {
+    static OFFSET_MS: AtomicI64 = AtomicI64::new(0);
+    static STEP_MS: AtomicI64 = AtomicI64::new(0);
+    let now = || {
+        let offset = OFFSET_MS.fetch_add(STEP_MS.load(Ordering::SeqCst), Ordering::SeqCst);
+        super::clock() + SignedDuration::from_millis(offset)
+    };
+    let mut place = EngineFixture::new("success");
+    place.fleet.now = now;
+    let config = "agents: [{name: a, runtime: scripted, script: [{say: hi}]}]";
+    let daemon = place.daemon(DaemonMode::Permanent, config);
+    // The first attempt to start the runner fails, and the next one follows a second later.
+    for (number, step) in (100..1_000).step_by(60).enumerate() {
+        place.behave("die-once");
+        STEP_MS.store(step, Ordering::SeqCst);
+        let request = JobRequest::new("a".parse().unwrap());
+        daemon.handle.send_and_wait(DaemonCommand::Trigger(Box::new(request))).unwrap();
+        let completed = || {
+            let status = Some(JobStatus::Completed);
+            let filter = JobFilter { status, ..JobFilter::default() };
+            place.reader().jobs(&filter, None, 99).unwrap().len()
+        };
+        place.wait_until(|| completed() > number);
+    }
+    STEP_MS.store(0, Ordering::SeqCst);
     daemon.stop(StopMode::KeepJobs);
 }

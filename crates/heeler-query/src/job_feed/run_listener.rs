@@ -106,6 +106,26 @@ impl Drop for RunListener {
     }
 }
 
+/// Text of the current message, as far as it was received.
+#[derive(Default)]
+struct StreamedText(String);
+
+impl StreamedText {
+    /// Returns what is new in an event. The first event of a subscription tells the current message
+    /// from its beginning, which an earlier subscription may have told already.
+    fn new_part(&mut self, event: ControlEvent, is_first: bool) -> Option<ControlEvent> {
+        let ControlEvent::Delta { text, from } = event else { return Some(event) };
+        if from != Some(0) {
+            self.0.push_str(&text);
+            return Some(ControlEvent::Delta { text, from });
+        }
+        let known = if is_first && text.starts_with(&self.0) { self.0.len() } else { 0 };
+        let rest = text[known..].to_owned();
+        self.0 = text;
+        (!rest.is_empty()).then_some(ControlEvent::Delta { text: rest, from: Some(known as u64) })
+    }
+}
+
 fn lock(connection: &Mutex<RunConnection>) -> MutexGuard<'_, RunConnection> {
     connection.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -140,20 +160,15 @@ impl RunListenerThread {
     }
 
     fn forward_events(&self) -> Option<()> {
-        let mut has_subscribed = false;
+        let mut message = StreamedText::default();
         loop {
             match ControlClient::connect_to_run(&self.folder).and_then(ControlClient::subscribe) {
                 Ok(events) => {
                     lock(&self.connection).closer = events.closer().ok();
                     // Checked after the closer is known: it is closed with the listener.
                     self.check_open()?;
-                    let was_subscribed = std::mem::replace(&mut has_subscribed, true);
                     for (number, event) in events.map_while(Result::ok).enumerate() {
-                        // The beginning of the current message, which is known from before.
-                        let is_repeated = was_subscribed
-                            && number == 0
-                            && matches!(event, ControlEvent::Delta { from: Some(0), .. });
-                        if !is_repeated {
+                        if let Some(event) = message.new_part(event, number == 0) {
                             self.send(RunListenerEvent::Control(event))?;
                         }
                     }
@@ -213,6 +228,21 @@ mod tests {
         let (sender, events) = sync_channel(EVENTS_WAITING_MAX);
         let waker = TranscriptFollower::new().waker();
         (temp, RunListenerThread { folder, sender, waker, connection: Arc::default() }, events)
+    }
+
+    #[test]
+    fn a_message_that_is_told_again_continues_where_it_was() {
+        let delta =
+            |text: &str, from| ControlEvent::Delta { text: text.to_owned(), from: Some(from) };
+        let mut message = StreamedText::default();
+        assert_eq!(message.new_part(delta("ab", 0), true), Some(delta("ab", 0)));
+        assert_eq!(message.new_part(delta("c", 2), false), Some(delta("c", 2)));
+        // The same message after another subscription: nothing new, then two letters more.
+        assert_eq!(message.new_part(delta("abc", 0), true), None);
+        assert_eq!(message.new_part(delta("abcde", 0), true), Some(delta("de", 3)));
+        // The next message, which began while there was no connection.
+        assert_eq!(message.new_part(delta("xy", 0), true), Some(delta("xy", 0)));
+        assert_eq!(message.new_part(delta("x", 0), false), Some(delta("x", 0)));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl ControlPeerVerifier {
             return ControlPeer::Stranger;
         }
         let lock = self.daemon_lock.as_deref();
-        if lock.and_then(heeler_process::flock_holder) == Some(peer.pid) {
+        if lock.is_some_and(|lock| heeler_process::flock_holders(lock).contains(&peer.pid)) {
             return ControlPeer::Daemon;
         }
         match origin.is_person() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
+use heeler_process::ProcessOrigin;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
@@ -302,9 +303,21 @@ fn signal(process: ProcessIdentity, signal: Signal) -> Result<Option<ProcessHand
     Ok(Some(handle))
 }
 
+/// Lists the processes that hold a lock of a dead run's agent.
 fn lock_holders(lock: &Utf8Path) -> impl Iterator<Item = Pid> {
     let holders = heeler_process::flock_descriptor_holders(lock).into_iter();
+    // An agent can write the name of its dead runner into the lock file of another run.
+    let holders = holders.filter(|pid| !has_live_runner(*pid));
     holders.filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+}
+
+/// Returns true if a process is a runner or belongs to a living one. A runner that carries the mark
+/// of agents is a fake.
+fn has_live_runner(pid: u32) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    let inspect = |pid| ProcessOrigin::inspect(pid, user);
+    let runner = inspect(pid).and_then(|origin| inspect(origin.runner_pid?));
+    runner.is_some_and(|runner| !runner.is_marked)
 }
 
 fn all_pids() -> impl Iterator<Item = Pid> {

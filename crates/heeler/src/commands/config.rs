@@ -243,9 +243,7 @@ fn edit(context: &CommandContext, args: &ConfigEditArgs) -> CommandResult {
                 let own = OwnConfigEdit::prepare(context, own)?;
                 // Fails if someone else has changed the file meanwhile.
                 text_file::replace_text(&file, &before, &text)?;
-                if let Some(own) = own {
-                    own.confirm(context);
-                }
+                own.confirm(context);
                 return Ok(output::print_line(format!("saved {file}"))?);
             }
             Err(faults) => {

