@@ -109,6 +109,18 @@ pub(crate) fn describe_change(context: &CommandContext, loaded: &LoadedConfig) -
     })
 }
 
+/// Prints what an agent would run that is not part of the fleet yet.
+pub(crate) fn print_commands(
+    context: &CommandContext,
+    name: &str,
+    loaded: &LoadedConfig,
+) -> CommandResult {
+    let shown = ShownFleet::new(context, loaded)?;
+    output::print_error(format!("{} would run, as you:", visible(name)))?;
+    shown.lines.into_iter().try_for_each(output::print_error)?;
+    Ok(())
+}
+
 /// Shows a fleet and records that the user trusts it; asks unless `is_agreed`.
 pub(crate) fn trust_fleet(context: &CommandContext, is_agreed: bool) -> CommandResult {
     refuse_run()?;
