@@ -18,7 +18,7 @@ use crate::fleet_secrets::FleetSecrets;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
-use crate::reader::ConfigReader;
+use crate::reader::{ConfigDialect, ConfigReader};
 use crate::render_json::{AgentConfigJson, restore_templates};
 use crate::repo::RepoConfig;
 use crate::runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
@@ -32,7 +32,7 @@ use crate::unused_keys;
 use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName};
 use crate::work_source::WorkSource;
 use crate::yaml::{YamlKind, YamlNode};
-use crate::{AgentName, ApprovalMode, LocalName};
+use crate::{AgentName, ApprovalMode, LocalName, SessionMode};
 
 section! {
     /// Settings of one agent.
@@ -330,7 +330,7 @@ impl AgentSource<'_> {
 impl AgentConfig {
     /// Checks rules that involve several keys. Reports all faults.
     pub(crate) fn check(
-        keys: AgentKeys,
+        mut keys: AgentKeys,
         origin: &AgentSource<'_>,
         reader: &mut ConfigReader,
     ) -> Option<AgentConfig> {
@@ -339,7 +339,8 @@ impl AgentConfig {
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         check_review(&keys, origin, reader);
-        let schedules = check_schedules(&keys, reader);
+        warn_removed_mode(&keys, origin, reader);
+        let schedules = check_own_and_schedules(&mut keys, origin, reader);
         let mcp_servers = keys
             .mcp_servers
             .iter()
@@ -440,8 +441,41 @@ fn qualified_name(
     }
 }
 
-fn check_schedules(keys: &AgentKeys, reader: &mut ConfigReader) -> Vec<ScheduleConfig> {
+/// Prompt of a herdctl agent for which none is written.
+const HERDCTL_PROMPT: &str = "Execute your configured task";
+
+/// Returns true if an agent of this runtime cannot work without a prompt.
+fn reads_prompts(runtime: RuntimeType) -> bool {
+    matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli)
+}
+
+/// Completes the agent's keys as herdctl does, if the config is herdctl's, and checks the schedules.
+fn check_own_and_schedules(
+    keys: &mut AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Vec<ScheduleConfig> {
+    let is_herdctl = reader.dialect == ConfigDialect::Herdctl;
+    if is_herdctl && reads_prompts(keys.runtime) {
+        keys.default_prompt.get_or_insert_with(|| HERDCTL_PROMPT.to_owned());
+    }
+    let session = origin.tree.get("session");
+    let names_session_mode = session.is_some_and(|session| session.get("mode").is_some());
+    let schedules = check_schedules(keys, names_session_mode, reader);
+    // After the schedules: jobs of a person continue the agent's session, theirs do not.
+    if is_herdctl && !names_session_mode && keys.runtime != RuntimeType::Command {
+        keys.session.mode = SessionMode::Persistent;
+    }
+    schedules
+}
+
+fn check_schedules(
+    keys: &AgentKeys,
+    names_session_mode: bool,
+    reader: &mut ConfigReader,
+) -> Vec<ScheduleConfig> {
     let defaults = AgentScheduleDefaults {
+        names_session_mode,
         prompt: keys.default_prompt.as_ref(),
         session: &keys.session,
         timeout: keys.timeout,
@@ -455,9 +489,28 @@ fn check_schedules(keys: &AgentKeys, reader: &mut ConfigReader) -> Vec<ScheduleC
     let schedules = keys.schedules.0.iter();
     // A boxed slice has no spare capacity, which matters with ten thousand agents.
     let checked: Box<[ScheduleConfig]> = schedules
-        .filter_map(|(name, keys)| ScheduleConfig::check(name, keys, &defaults, reader))
+        .filter_map(|(name, schedule)| {
+            let checked = ScheduleConfig::check(name, schedule, &defaults, reader)?;
+            if checked.prompt.is_none() && reads_prompts(keys.runtime) {
+                let message = format!("schedule `{name}` has no prompt, so its jobs cannot start");
+                let cure = "add `prompt` here, or `default_prompt` to the agent";
+                reader.warn(schedule.at, message).expected(cure);
+            }
+            Some(checked)
+        })
         .collect();
     checked.into_vec()
+}
+
+/// Warns about a permission mode that Claude no longer has. Only its agent is refused: the others of
+/// a herdctl fleet go on.
+fn warn_removed_mode(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
+    if keys.permission_mode == PermissionMode::Delegate {
+        let at = origin.tree.get("permission_mode").map_or(origin.tree.at, |mode| mode.at);
+        let message = "Claude has no mode `delegate` any more: the agent is refused and never runs \
+                       in another mode instead";
+        reader.warn(at, message.to_owned()).expected("choose another mode");
+    }
 }
 
 /// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions than

@@ -271,7 +271,8 @@ fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<R
 /// Orders permission modes by what runs without a person.
 fn mode_rank(mode: PermissionMode) -> u8 {
     match mode {
-        PermissionMode::Plan => 0,
+        // No run has the mode `delegate`.
+        PermissionMode::Plan | PermissionMode::Delegate => 0,
         PermissionMode::DontAsk => 1,
         PermissionMode::Default => 2,
         PermissionMode::AcceptEdits => 3,

@@ -38,6 +38,8 @@ words! {
         DontAsk = "dontAsk",
         /// Actions that Claude itself considers harmless.
         Auto = "auto",
+        /// A mode of earlier versions of Claude; an agent that requests it is refused.
+        Delegate = "delegate",
     }
 }
 

@@ -391,6 +391,8 @@ fn flatten_trigger(schedule: &mut YamlNode, reader: &mut ConfigReader) {
 pub(crate) struct AgentScheduleDefaults<'a> {
     pub(crate) prompt: Option<&'a String>,
     pub(crate) session: &'a SessionKeys,
+    /// True if the agent's session has a written `mode`.
+    pub(crate) names_session_mode: bool,
     pub(crate) timeout: Option<ConfigDuration>,
     pub(crate) timezone: Option<&'a ConfigTimeZone>,
     pub(crate) jitter: Option<ConfigDuration>,
@@ -418,8 +420,13 @@ impl ScheduleConfig {
             true => SessionMode::Persistent,
             false => session.mode,
         };
+        // Without a mode, herdctl's `timeout` is only the expiry of the agent's session.
+        let is_expiry = reader.dialect == ConfigDialect::Herdctl
+            && !agent.names_session_mode
+            && keys.session.is_none();
+        let session_limit = session.job_timeout(mode).filter(|_| !is_expiry);
         // The agent's own time limit has precedence over that of its session.
-        let inherited = agent.timeout.or(session.job_timeout(mode));
+        let inherited = agent.timeout.or(session_limit);
         Some(ScheduleConfig {
             name: name.to_owned(),
             trigger: trigger?,

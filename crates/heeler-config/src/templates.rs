@@ -56,12 +56,36 @@ schedules:
 /// Returns a template of an additional agent for Claude Code. The file belongs in a directory
 /// beside the fleet file, and the agent runs in the fleet file's directory.
 pub fn agent_file(name: &LocalName, schema: &str) -> String {
+    agent_file_with(name, schema, &AgentTemplateOptions::default())
+}
+
+/// Values of a new agent's file that differ from the template.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AgentTemplateOptions<'t> {
+    pub description: Option<&'t str>,
+    pub permission_mode: Option<&'t str>,
+    pub runtime: Option<&'t str>,
+}
+
+/// Returns a template of an additional agent, with these values.
+pub fn agent_file_with(
+    name: &LocalName,
+    schema: &str,
+    options: &AgentTemplateOptions<'_>,
+) -> String {
+    // A JSON string is a YAML string too, whatever it contains.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let description =
+        options.description.map_or_else(|| "The purpose of this agent.".to_owned(), quoted);
+    let keys = [("runtime", options.runtime), ("permission_mode", options.permission_mode)];
+    let given = keys.into_iter().filter_map(|(key, value)| Some(format!("{key}: {}\n", value?)));
+    let given: String = given.collect();
     format!(
         r#"# yaml-language-server: $schema={schema}
 
 name: {name}
-description: The purpose of this agent.
-
+description: {description}
+{given}
 # Directory in which the agent runs, relative to this file.
 working_directory: ..
 
@@ -91,6 +115,14 @@ pub struct AddAgentError {
     pub reason: &'static str,
 }
 
+/// The form of the fleet file does not allow a safe removal.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("cannot remove the agent automatically: remove `- path: {path}` from `agents` by hand")]
+pub struct RemoveAgentError {
+    /// Path of the agent file.
+    pub path: String,
+}
+
 /// Adds the path of an agent file to the text of a fleet file and keeps everything else unchanged,
 /// including comments. The result is parsed again and compared before it is returned.
 pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
@@ -106,6 +138,79 @@ pub fn add_agent(text: &str, path: &str) -> Result<String, AddAgentError> {
         true => Ok(changed),
         false => Err(refuse("its layout is not supported")),
     }
+}
+
+/// Removes the path of an agent file from the text of a fleet file and keeps everything else
+/// unchanged. The result is parsed again and compared before it is returned.
+pub fn remove_agent(text: &str, path: &str) -> Result<String, RemoveAgentError> {
+    let refuse = || RemoveAgentError { path: path.to_owned() };
+    let before = parse_fleet_file(text).ok_or_else(refuse)?;
+    let items = agent_items(&before);
+    let is_it = |item: &YamlNode| {
+        item.get("path").is_some_and(
+            |node| matches!(&node.kind, YamlKind::Scalar(scalar) if scalar.text == path),
+        )
+    };
+    let number = items.iter().position(is_it).ok_or_else(refuse)?;
+    let changed = cut_agent(text, &before, &items, number).ok_or_else(refuse)?;
+    let after = parse_fleet_file(&changed).ok_or_else(refuse)?;
+    let mut left = items;
+    left.remove(number);
+    let is_same = has_same_items(&left, &agent_items(&after))
+        && has_same_items(&other_keys(&before), &other_keys(&after));
+    if is_same { Ok(changed) } else { Err(refuse()) }
+}
+
+/// Cuts one item of `agents` out of the text.
+fn cut_agent(text: &str, tree: &YamlNode, items: &[YamlNode], number: usize) -> Option<String> {
+    let item = &items[number];
+    let line_start = text[..item.at.start].rfind('\n').map_or(0, |at| at + 1);
+    // Only a block list has one item per line.
+    if text[line_start..item.at.start].trim() != "-" {
+        return cut_flow_item(text, items, number);
+    }
+    let end = end_of_line(text, text.get(..node_end(item))?.trim_end().len());
+    let next_line = text[end..].find('\n').map_or(text.len(), |offset| end + offset + 1);
+    let cut = splice(text, line_start, next_line, "");
+    if items.len() > 1 {
+        return Some(cut);
+    }
+    let (key, _) = tree.entries().iter().find(|(key, _)| key.text == "agents")?;
+    let colon = key.at.end + text.get(key.at.end..)?.find(':')?;
+    Some(splice(&cut, colon + 1, colon + 1, " []"))
+}
+
+/// Cuts one item out of a list in brackets, with the comma before or after it.
+fn cut_flow_item(text: &str, items: &[YamlNode], number: usize) -> Option<String> {
+    let begin = |item: &YamlNode| text[..=item.at.start].rfind('{');
+    let end = |item: &YamlNode| {
+        let end = node_end(item);
+        Some(end + text.get(end..)?.find('}')? + 1)
+    };
+    let (from, to) = match (number, items.get(number + 1)) {
+        (_, Some(next)) => (begin(&items[number])?, begin(next)?),
+        (0, None) => (begin(&items[number])?, end(&items[number])?),
+        (_, None) => (end(&items[number - 1])?, end(&items[number])?),
+    };
+    Some(splice(text, from, to, ""))
+}
+
+fn agent_items(tree: &YamlNode) -> Vec<YamlNode> {
+    match tree.get("agents").map(|agents| agents.kind.clone()) {
+        Some(YamlKind::List(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the values of all keys except `agents`.
+fn other_keys(tree: &YamlNode) -> Vec<YamlNode> {
+    let others = tree.entries().iter().filter(|(key, _)| key.text != "agents");
+    others.map(|(_, value)| value.clone()).collect()
+}
+
+/// Compares contents; positions may differ.
+fn has_same_items(a: &[YamlNode], b: &[YamlNode]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
 }
 
 fn parse_fleet_file(text: &str) -> Option<YamlNode> {
@@ -216,25 +321,13 @@ fn node_end(node: &YamlNode) -> usize {
 
 /// Returns true if the second tree equals the first with one more agent at the end.
 fn adds_only_agent(before: &YamlNode, after: &YamlNode, path: &str) -> bool {
-    let items = |tree: &YamlNode| match tree.get("agents").map(|agents| agents.kind.clone()) {
-        Some(YamlKind::List(items)) => items,
-        _ => Vec::new(),
-    };
-    let (old, new) = (items(before), items(after));
+    let (old, new) = (agent_items(before), agent_items(after));
     // Without items nothing was added.
     let Some((last, kept)) = new.split_last() else { return false };
     let is_path =
         |node: &YamlNode| matches!(&node.kind, YamlKind::Scalar(text) if text.text == path);
-    let same = |a: &[YamlNode], b: &[YamlNode]| {
-        // Positions have moved, so only the content is compared.
-        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.has_same_content(b))
-    };
     // An edit in the wrong place would change another key.
-    let others = |tree: &YamlNode| {
-        let others = tree.entries().iter().filter(|(key, _)| key.text != "agents");
-        others.map(|(_, value)| value.clone()).collect::<Vec<_>>()
-    };
     last.get("path").is_some_and(is_path)
-        && same(&old, kept)
-        && same(&others(before), &others(after))
+        && has_same_items(&old, kept)
+        && has_same_items(&other_keys(before), &other_keys(after))
 }

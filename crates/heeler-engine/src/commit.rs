@@ -438,9 +438,29 @@ fn write_session_end(
     }
     tx.put_session(&session)?;
     match becomes_own && end.resumable {
-        true => tx.set_agent_session(&session.agent, Some(&session.id)),
+        true => {
+            finish_replaced_session(tx, &session)?;
+            tx.set_agent_session(&session.agent, Some(&session.id))
+        }
         false => Ok(()),
     }
+}
+
+/// Completes the session that was the agent's own until now: no usual job continues it any more.
+fn finish_replaced_session(
+    tx: &mut StoreTransaction<'_>,
+    session: &Session,
+) -> Result<(), DatabaseError> {
+    let Some(mut old) = tx.agent_session(&session.agent)? else { return Ok(()) };
+    // A paused session of a single job is one that failed, and waits for `jobs resume`.
+    let is_replaced = old.id != session.id
+        && old.mode != SessionMode::FreshPerJob
+        && old.status == SessionStatus::Paused;
+    if !is_replaced {
+        return Ok(());
+    }
+    old.apply_event(SessionEvent::Finish);
+    tx.put_session(&old).map(|_| ())
 }
 
 /// Completes the session that this one continues. It can still be shown, forked and resumed.

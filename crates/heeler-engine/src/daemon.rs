@@ -210,6 +210,8 @@ impl Daemon {
             self;
         drop(handle);
         let ended = dispatcher.run();
+        // Replies wait for their views. `at_end` ends the server, which must send them first.
+        store.wait_for_callbacks();
         drop(pulse);
         // `at_end` removes the daemon's file, which must not be written again.
         drop(file_keeper);

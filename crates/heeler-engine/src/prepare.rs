@@ -83,12 +83,22 @@ pub enum PrepareError {
     /// The config asks for an isolation that this release does not support.
     #[error(
         "{agent} asks for `{key}`, which this release does not have; it never runs without it \
-         instead: remove `{key}` from {file} if it may"
+         instead: set `{key}: {{enabled: false}}` in {file} if it may"
     )]
     Isolation {
         agent: String,
         /// `docker` or `sandbox`.
         key: &'static str,
+        /// The agent's config file.
+        file: Utf8PathBuf,
+    },
+    /// Claude no longer has the permission mode.
+    #[error(
+        "{agent} has `permission_mode: delegate`, which Claude no longer has; it never runs in \
+         another mode instead: choose one in {file}"
+    )]
+    PermissionMode {
+        agent: String,
         /// The agent's config file.
         file: Utf8PathBuf,
     },
@@ -141,6 +151,10 @@ pub fn prepare_request(
 ) -> Result<ResolvedJobRequest, PrepareError> {
     // An agent never runs with less isolation than its config asks for.
     refuse_isolation(agent)?;
+    if agent.permission_mode == PermissionMode::Delegate {
+        let (agent, file) = (agent.name.to_string(), agent.file.clone());
+        return Err(PrepareError::PermissionMode { agent, file });
+    }
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let mut prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
     if let Some(author) = wanted.prompt_by.as_ref().filter(|_| reads_marks(agent)) {
@@ -188,6 +202,7 @@ pub fn prepare_request(
         sockets: around.sockets.to_owned(),
         session: wanted.session.clone(),
         rules: session_rules(agent, schedule, wanted),
+        forked_from: None,
         channel: wanted.channel.clone(),
         note: None,
         take_in: wanted.take_in,

@@ -9,7 +9,7 @@ use camino::Utf8PathBuf;
 use heeler_config::{RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{AgentName, ApprovalMode, TriggerType};
+use heeler_model::{AgentName, ApprovalMode, JobId, TriggerType};
 use serde::{Deserialize, Serialize};
 
 /// A resolved job request.
@@ -35,6 +35,9 @@ pub struct ResolvedJobRequest {
     pub session: SessionChoice,
     /// Rules for continuing sessions.
     pub rules: SessionRules,
+    /// Job at whose end, or within which, the session that is forked was cut.
+    #[serde(default)]
+    pub forked_from: Option<JobId>,
     /// Chat channel of the request.
     pub channel: Option<String>,
     /// Note about the session for people, besides the reason for its choice.

@@ -17,7 +17,7 @@ use heeler_model::session_choice::{
 };
 use heeler_model::{
     AgentSessionId, AgentStatus, JobId, JobTransition, RunId, Session, SessionEvent, SessionId,
-    SessionMode, SessionStatus,
+    SessionMode, SessionStatus, TriggerType,
 };
 use heeler_store::{DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction};
 use heeler_store::{SessionHolder, session_holder};
@@ -380,8 +380,12 @@ fn mark_job_running(
             .into_owned();
         job.prompt = Some(prompt).filter(|prompt| !prompt.is_empty());
     }
-    if let SessionStart::Fork { source, .. } = &plan.start {
-        job.forked_from = tx.job_ids_of_session(source)?.pop();
+    if let SessionStart::Fork { .. } = &plan.start {
+        job.forked_from = request.forked_from.clone();
+        // Other causes, such as a schedule, say more.
+        if job.head.trigger_type == TriggerType::Manual {
+            job.head.trigger_type = TriggerType::Fork;
+        }
     }
     tx.update_job(&job).map(|_| ())
 }

@@ -8,6 +8,7 @@ mod adoption;
 mod errors;
 mod expiry;
 mod fork;
+mod forked_job;
 mod removal;
 mod worktree;
 
@@ -24,6 +25,7 @@ use crate::setup::DaemonSetup;
 use errors::internal_error;
 
 pub(crate) use expiry::{EXPIRED_MAX, expire_sessions};
+pub(crate) use forked_job::find_forked_job;
 pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub(crate) use removal::{SessionMoveLocks, sync_session_files};
 pub(crate) use worktree::{is_worktree_missing, recreate_worktree};

@@ -183,6 +183,7 @@ impl EngineFixture {
                 context_window: None,
                 snapshots: true,
             },
+            forked_from: None,
             channel: None,
             approvals: ApprovalMode::Autonomous,
             max_concurrent: NonZeroU32::MIN,

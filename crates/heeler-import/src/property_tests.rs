@@ -35,7 +35,10 @@ proptest! {
         if let Ok(session) = view_records::parse_session(&stem, &text) {
             prop_assert!(session.created_at <= session.last_active_at || session.job_count >= 0);
         }
-        drop((read::chat_sessions(&stem, &text), read::adopted_session(&stem, &text)));
+        drop((
+            read::chat_sessions("slack", &stem, &text),
+            read::adopted_session(&stem, &text),
+        ));
         drop((view_records::parse_agents(&text), LenientRecord::yaml(&text), LenientRecord::json(&text)));
     }
 

@@ -119,8 +119,15 @@ pub struct RunOutcomeBuilder {
     has_unbilled_output: bool,
     reported_end: bool,
     error: Option<AgentError>,
+    /// The agent reported that it gave up.
+    gave_up: bool,
     rate_limit: Option<RateLimit>,
     spending: RunSpending,
+}
+
+/// Returns true if a system message with this subtype is an agent's report of its end.
+pub fn is_end_report(subtype: &str) -> bool {
+    matches!(subtype, "end" | "complete" | "session_end")
 }
 
 /// Error that the agent reported outside of a result.
@@ -186,21 +193,28 @@ impl RunOutcomeBuilder {
                 self.spending.add_result(&message.fields);
                 self.is_turn_open = false;
                 self.has_unbilled_output = false;
-                // A result without an error means that the agent recovered from what it reported
-                // before.
-                self.error = self.error.take().filter(|_| result.is_error);
-                self.result = Some(TurnResult::clone(result));
+                // The agent's last word was an error, and what follows does not undo it.
+                if !self.gave_up {
+                    // A result without an error means that the agent recovered from what it
+                    // reported before.
+                    self.error = self.error.take().filter(|_| result.is_error);
+                    self.result = Some(TurnResult::clone(result));
+                }
             }
             MessageBody::Error { message, code } => {
                 let api = ApiError { code: code.clone(), ..ApiError::default() };
-                self.error = Some(AgentError { text: message.clone(), api });
+                // The first error is the cause of the others.
+                if !self.gave_up {
+                    self.error = Some(AgentError { text: message.clone(), api });
+                }
+                self.gave_up = true;
                 // An error after a result means that the result was not the last word.
                 self.result = None;
             }
             MessageBody::RateLimit(limit) => self.rate_limit = Some(limit.clone()),
             MessageBody::System { subtype } => {
                 // An agent that reports no result may report its end in one of these ways.
-                self.reported_end |= matches!(subtype.as_str(), "end" | "complete" | "session_end");
+                self.reported_end |= is_end_report(subtype);
             }
             MessageBody::User(_)
             | MessageBody::Retry(_)
@@ -222,10 +236,13 @@ impl RunOutcomeBuilder {
         }
         match &said.api_error {
             // An API error arrives as a message of the agent, and is not something that it said.
-            Some(api) => self.error = Some(AgentError { text, api: api.clone() }),
+            Some(api) if !self.gave_up => {
+                self.error = Some(AgentError { text, api: api.clone() });
+            }
+            Some(_) => {}
             None => {
                 // The agent went on, so the earlier error was not its end.
-                self.error = None;
+                self.error = self.error.take().filter(|_| self.gave_up);
                 // Only the main agent's words are the result; a sub-agent's are part of the work.
                 if is_main && !text.trim().is_empty() {
                     self.last_text = Some(truncate_summary(&text));

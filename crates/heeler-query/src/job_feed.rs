@@ -29,6 +29,8 @@ use heeler_store::StateDir;
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
+use crate::unpublished_views::UnpublishedViews;
+
 pub use self::multi_job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use self::open_questions::OpenQuestions;
 use self::recorded_state::{RecordedJobState, read_job_state};
@@ -43,6 +45,8 @@ const END_INTERVAL: Duration = Duration::from_millis(20);
 /// Time without any writer of the state after which an active job counts as unattended. A daemon
 /// that is being replaced is absent for a moment.
 const UNATTENDED_AFTER: Duration = Duration::from_secs(2);
+/// Longest wait for the views of an ended job. One that cannot be written must not hold a follower.
+const VIEWS_WAIT: Duration = Duration::from_secs(5);
 /// Silence of a run, after its job's result is recorded, that counts as its end.
 const LAST_ROWS_WAIT: Duration = Duration::from_secs(2);
 
@@ -147,6 +151,8 @@ struct RecordedStateTracker {
     /// Time at which a writer of the state was last seen.
     written_at: Instant,
     is_unattended: bool,
+    /// Views of the ended job that are not published yet, and the time at which its end was seen.
+    unpublished: Option<(UnpublishedViews, Instant)>,
 }
 
 impl JobFeed {
@@ -174,6 +180,7 @@ impl JobFeed {
                 delayed: None,
                 written_at: now,
                 is_unattended: false,
+                unpublished: None,
             },
             run_status: FollowedRunStatus::None,
             end: None,
@@ -323,8 +330,12 @@ impl JobFeed {
         if self.end == Some(FeedEnd::Recorded) || !is_due {
             return;
         }
-        let RecordedJobState { is_ended, run, delayed } = read_job_state(&self.dir, &self.job);
         self.recorded.read_at = Some(Instant::now());
+        if self.recorded.unpublished.is_some() {
+            return self.check_views();
+        }
+        let RecordedJobState { is_ended, unpublished, run, delayed } =
+            read_job_state(&self.dir, &self.job);
         if let Some((reason, at)) = delayed.clone().filter(|_| delayed != self.recorded.delayed) {
             self.recorded.delayed = delayed;
             self.push(JobFeedEvent::Delayed { reason, at });
@@ -335,10 +346,20 @@ impl JobFeed {
         }
         match is_ended {
             true => {
-                (self.end, self.row_at) = (Some(FeedEnd::Recorded), Instant::now());
-                self.transcript.set_unattended();
+                self.recorded.unpublished = Some((unpublished, Instant::now()));
+                self.check_views();
             }
             false => self.check_attended(),
+        }
+    }
+
+    /// Takes the end of the job for recorded once its views are published. Followers return then, and
+    /// scripts read the files next.
+    fn check_views(&mut self) {
+        let Some((views, since)) = &mut self.recorded.unpublished else { return };
+        if views.are_settled(&self.dir) || since.elapsed() > VIEWS_WAIT {
+            (self.end, self.row_at) = (Some(FeedEnd::Recorded), Instant::now());
+            self.transcript.set_unattended();
         }
     }
 

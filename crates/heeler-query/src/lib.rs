@@ -30,12 +30,14 @@ pub mod schedules;
 pub mod search;
 pub mod session_holder;
 pub mod sessions;
+mod unpublished_views;
 pub mod workers;
 pub mod workflow_runs;
 pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};
 pub use fleet_reader::{FleetReader, PooledReader, QueryContext, StateLockOwner};
+pub use unpublished_views::UnpublishedViews;
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,8 @@ mod sdk;
 mod shell_parser;
 mod tool_allowlist;
 
+pub use tool_allowlist::check_allowed_tools;
+
 pub(crate) use args::{ClaudeLaunchOptions, limit_args, session_args, text_args};
 pub(crate) use cli::ClaudeCliRuntime;
 pub(crate) use progress::ClaudeBackgroundTasks;

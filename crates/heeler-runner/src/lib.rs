@@ -31,6 +31,7 @@ mod text_decoder;
 mod transcript_segment;
 mod transcript_writer;
 
+pub use claude::check_allowed_tools;
 pub use files::RunFileError;
 pub use mcp::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,

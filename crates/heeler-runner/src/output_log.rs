@@ -50,8 +50,13 @@ fn format_row(row: &JobRow) -> String {
         JobRowKind::ToolCall { tool, input } => (format!("tool {tool}"), value_text(input)),
         // The rows before have the text of the turn.
         JobRowKind::TurnResult(turn) => {
-            let error = turn.error.map(|error| format!(": {error}")).unwrap_or_default();
-            ("result".to_owned(), format!("{}{error}", turn.subtype))
+            // Claude reports an error of the API with the subtype `success`.
+            let text = match (turn.error, turn.subtype) {
+                (Some(error), "success") => format!("failed: {error}"),
+                (Some(error), subtype) => format!("{subtype}: {error}"),
+                (None, subtype) => subtype.to_owned(),
+            };
+            ("result".to_owned(), text)
         }
         JobRowKind::ToolResult(result) => {
             let speaker = if result.failed { "tool failed" } else { "tool result" };
@@ -85,6 +90,7 @@ mod tests {
             json!({"type": "tool_result", "result": "no", "success": false, "timestamp": "T5"}),
             json!({"type": "tool_result", "error": "exit code 1", "success": false, "timestamp": "T5"}),
             json!({"type": "tool_result", "subtype": "success", "result": "hi", "timestamp": "T6"}),
+            json!({"type": "tool_result", "subtype": "success", "error": "API Error: 500", "is_error": true, "timestamp": "T6"}),
             json!({"type": "error", "message": "broken", "timestamp": "T6"}),
         ] {
             output.append_row(row.to_string().as_bytes());
@@ -99,6 +105,7 @@ mod tests {
             [T5] tool failed: no
             [T5] tool failed: exit code 1
             [T6] result: success
+            [T6] result: failed: API Error: 500
             [T6] error: broken
             [-] row
         "#]]

@@ -81,8 +81,8 @@ pub use store_writer::StoreWriteError;
 pub use transaction::StoreTransaction;
 pub use view_publisher::ViewPublisher;
 pub use views::{
-    HandEdits, PublishError, PublishReport, PublishedView, StatusEdit, ViewFailure, render_view,
-    sha256_hex,
+    HandEdits, PublishCallback, PublishError, PublishReport, PublishedView, StatusEdit,
+    ViewFailure, render_view, sha256_hex,
 };
 pub use writer_lock::acquire_writer_lock;
 

@@ -194,6 +194,21 @@ impl Store {
         }
     }
 
+    /// Writes those of the views that are due. Calls `in_place` when their files are written, before
+    /// that is recorded; not at all if nothing can be written.
+    pub(crate) fn publish_some_views(
+        &self,
+        paths: &[String],
+        now: Timestamp,
+        in_place: impl FnOnce(),
+    ) -> Result<PublishReport, views::PublishError> {
+        let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.is_directory_intact() {
+            true => views::publish_some(&self.writer, paths, now, in_place),
+            false => Ok(PublishReport::default()),
+        }
+    }
+
     /// Takes today's backup of the database unless it exists; returns the path of a new backup.
     pub fn backup_daily(&self, now: Timestamp) -> Result<Option<Utf8PathBuf>, BackupError> {
         backup::take_daily_backup(self.dir(), now)

@@ -10,6 +10,7 @@ mod locks;
 mod lost_files;
 mod parts;
 mod races;
+mod view_requests;
 mod views;
 mod workflows;
 mod writer;

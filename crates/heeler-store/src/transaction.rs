@@ -8,7 +8,8 @@ mod daemon;
 mod imports;
 mod workflows;
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use heeler_model::run::RunResult;
@@ -35,7 +36,14 @@ use crate::views::PublishedView;
 pub struct StoreTransaction<'c> {
     db: &'c StateDatabase,
     dir: &'c StateDir,
-    has_due_view: Cell<bool>,
+    marked: RefCell<MarkedViews>,
+}
+
+/// Views that a command has marked as due.
+#[derive(Debug, Default, Clone)]
+struct MarkedViews {
+    paths: BTreeSet<String>,
+    all: bool,
 }
 
 impl Deref for StoreTransaction<'_> {
@@ -47,12 +55,18 @@ impl Deref for StoreTransaction<'_> {
 
 impl<'c> StoreTransaction<'c> {
     pub(crate) fn new(db: &'c StateDatabase, dir: &'c StateDir) -> StoreTransaction<'c> {
-        StoreTransaction { db, dir, has_due_view: Cell::new(false) }
+        StoreTransaction { db, dir, marked: RefCell::default() }
     }
 
     /// Returns true if this command marked a view as due.
     pub(crate) fn has_marked(&self) -> bool {
-        self.has_due_view.get()
+        let marked = self.marked.borrow();
+        marked.all || !marked.paths.is_empty()
+    }
+
+    /// Returns the paths of the views that this command has marked one by one.
+    pub fn marked_views(&self) -> Vec<String> {
+        self.marked.borrow().paths.iter().cloned().collect()
     }
 
     /// Runs a part of the change that may fail on its own. A failed part leaves no changes, and the
@@ -65,7 +79,7 @@ impl<'c> StoreTransaction<'c> {
         // one.
         self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
         // Read before the work, to restore it if the work is undone.
-        let marked = self.has_due_view.get();
+        let marked = self.marked.borrow().clone();
         let done = work(self);
         if self.conn.is_autocommit() {
             // A full disk makes SQLite roll back the whole transaction. Later writes of the caller
@@ -83,7 +97,7 @@ impl<'c> StoreTransaction<'c> {
         };
         self.conn.execute_batch(end).attempt("end a part of a change")?;
         if done.is_err() {
-            self.has_due_view.set(marked);
+            *self.marked.borrow_mut() = marked;
         }
         done
     }
@@ -373,13 +387,15 @@ impl<'c> StoreTransaction<'c> {
     pub fn mark_view_due(&mut self, view: &PublishedView) -> Result<(), DatabaseError> {
         // The publisher is woken after the commit, never before: it reads through another
         // connection.
-        self.has_due_view.set(true);
-        views::mark_due(&self.conn, &view.path())
+        let path = view.path();
+        views::mark_due(&self.conn, &path)?;
+        self.marked.borrow_mut().paths.insert(path);
+        Ok(())
     }
 
     /// Marks every view that was ever published as due.
     pub fn mark_all_views_due(&mut self) -> Result<(), DatabaseError> {
-        self.has_due_view.set(true);
+        self.marked.borrow_mut().all = true;
         views::mark_all_due(&self.conn)
     }
 

@@ -1,29 +1,27 @@
 //! The thread that publishes views of a running daemon. Start at [`ViewPublisher`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
 use crate::store::Store;
-use crate::views::DueSignal;
+use crate::views::{PublishCallback, PublishError, PublishReport, PublishTask, PublishedView};
 
-/// Shortest interval between two publications.
+/// Shortest interval between two publications that nobody waits for.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
 
 /// Delay before a failed view is retried without a new signal.
 const RETRY_EVERY: Duration = Duration::from_secs(10);
 
-/// A thread that writes due views, at most twice a second, until it is dropped.
+/// A thread that writes due views until it is dropped: those that a caller waits for at once, the
+/// others at most twice a second.
 ///
 /// Dropping it writes the views that are still due.
 #[derive(Debug)]
 pub struct ViewPublisher {
     store: Arc<Store>,
-    is_ending: Arc<AtomicBool>,
-    end_signal: Arc<DueSignal>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -33,26 +31,22 @@ impl ViewPublisher {
         store: Arc<Store>,
         clock: impl Fn() -> Timestamp + Send + 'static,
     ) -> std::io::Result<ViewPublisher> {
-        let is_ending = Arc::new(AtomicBool::new(false));
-        let ended = Arc::new(DueSignal::default());
         let thread = {
-            let (store, is_ending, ended) =
-                (Arc::clone(&store), Arc::clone(&is_ending), Arc::clone(&ended));
+            let store = Arc::clone(&store);
+            // Before the thread exists: a request that comes meanwhile waits for it.
+            store.due().begin();
             std::thread::Builder::new()
                 .name("heeler-views".to_owned())
-                .spawn(move || keep_publishing(&store, &is_ending, &ended, clock))?
+                .spawn(move || keep_publishing(&store, clock))
         };
-        Ok(ViewPublisher { store, is_ending, end_signal: ended, thread: Some(thread) })
+        let thread = thread.inspect_err(|_| store.due().close().call_back())?;
+        Ok(ViewPublisher { store, thread: Some(thread) })
     }
 }
 
 impl Drop for ViewPublisher {
     fn drop(&mut self) {
-        // Set before the signals, so that the thread sees it when it wakes.
-        self.is_ending.store(true, Ordering::SeqCst);
-        // The thread may be in either wait.
-        self.end_signal.signal();
-        self.store.due().signal();
+        self.store.due().end();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -61,30 +55,79 @@ impl Drop for ViewPublisher {
     }
 }
 
-fn keep_publishing(
-    store: &Store,
-    is_ending: &AtomicBool,
-    ended: &DueSignal,
-    clock: impl Fn() -> Timestamp,
-) {
-    loop {
-        // Read before the publication, so that the last round covers every earlier change.
-        let is_last = is_ending.load(Ordering::SeqCst);
-        let started = Instant::now();
-        let is_done = publish_and_report(store, clock());
-        if is_last {
-            return;
+impl Store {
+    /// Publishes certain views at once, on the publisher's thread, and then calls `done`, on that
+    /// thread too. `done` must not block.
+    ///
+    /// It is also called if a view could not be written, and at once if no publisher runs: a view
+    /// is a convenience, and the change that it shows is committed.
+    pub fn publish_then(&self, views: Vec<String>, done: PublishCallback) {
+        match views.is_empty() {
+            true => done(),
+            false => self.due().request(views, done),
         }
-        // The pause collects changes: a busy fleet would otherwise write its views all the time.
-        ended.wait(PUBLISH_EVERY.saturating_sub(started.elapsed()));
-        // A failed view has no new signal, so it is retried by time.
-        store.due().wait(if is_done { Duration::MAX } else { RETRY_EVERY });
+    }
+
+    /// Waits until the callback of every earlier [`Store::publish_then`] was called.
+    pub fn wait_for_callbacks(&self) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let view = PublishedView::State.path();
+        // The receiver lives until the end of this function.
+        self.publish_then(
+            vec![view],
+            Box::new(move || {
+                let _gone = sender.send(());
+            }),
+        );
+        // An error means that the publisher has ended, and with it the callbacks.
+        let _ended = receiver.recv();
     }
 }
 
-/// Publishes; returns true if nothing must be retried.
-fn publish_and_report(store: &Store, now: Timestamp) -> bool {
-    match store.publish_views(now) {
+/// Ends the service when the thread ends, even by a panic: nobody waits for a view in vain.
+struct PublishService<'s>(&'s Store);
+
+impl Drop for PublishService<'_> {
+    fn drop(&mut self) {
+        self.0.due().close().call_back();
+    }
+}
+
+fn keep_publishing(store: &Store, clock: impl Fn() -> Timestamp) {
+    let _service = PublishService(store);
+    let mut pause_end = Instant::now();
+    let mut retry_at = Some(pause_end);
+    loop {
+        match store.due().next_task(pause_end, retry_at) {
+            PublishTask::Requested(mut wanted) => {
+                let paths: Vec<String> = std::mem::take(&mut wanted.paths).into_iter().collect();
+                // The callers wait for the files, not for the record of their publication.
+                let done = store.publish_some_views(&paths, clock(), || wanted.call_back());
+                wanted.call_back();
+                if !report(done) {
+                    retry_at = Some(Instant::now() + RETRY_EVERY);
+                }
+            }
+            PublishTask::AllDue => {
+                let began = Instant::now();
+                let is_done = report(store.publish_views(clock()));
+                // The pause collects changes: a busy fleet would otherwise write its views all the
+                // time.
+                pause_end = began + PUBLISH_EVERY;
+                // A failed view has no new signal, so it is retried by time.
+                retry_at = (!is_done).then(|| Instant::now() + RETRY_EVERY);
+            }
+            PublishTask::Last => {
+                report(store.publish_views(clock()));
+                return;
+            }
+        }
+    }
+}
+
+/// Logs what failed; returns true if nothing must be retried.
+fn report(published: Result<PublishReport, PublishError>) -> bool {
+    match published {
         Ok(report) => {
             for failure in &report.failed {
                 tracing::warn!(view = failure.path, error = failure.reason, "view not written");

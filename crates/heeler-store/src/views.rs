@@ -12,11 +12,12 @@ mod render;
 mod temp_files;
 mod view_node;
 
-pub(crate) use due_signal::DueSignal;
+pub use due_signal::PublishCallback;
+pub(crate) use due_signal::{DueSignal, PublishTask};
 pub(crate) use hand_edits::apply_hand_edits;
 pub use hand_edits::{HandEdits, StatusEdit};
 pub use publish::{PublishError, PublishReport, ViewFailure, sha256_hex};
-pub(crate) use publish::{hex, publish};
+pub(crate) use publish::{hex, publish, publish_some};
 pub use published_view::PublishedView;
 pub use render::render_view;
 pub(crate) use temp_files::remove_temp_files;

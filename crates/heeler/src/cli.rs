@@ -54,7 +54,7 @@ impl CliArgs {
             CliCommand::Job(args) => commands::jobs::run_job(global, &args),
             CliCommand::Logs(args) => commands::logs::run(global, &args),
             CliCommand::Session { command } => commands::session::run(global, &command),
-            CliCommand::Sessions(args) => commands::session::list::run(global, &args),
+            CliCommand::Sessions(args) => commands::session::herdctl::run(global, &args),
             CliCommand::Search(args) => commands::search::run(global, &args),
             CliCommand::Init(args) => commands::init::run(global, &args),
             CliCommand::Trust(args) => commands::trust::run(global, &args),
@@ -111,7 +111,7 @@ pub(crate) enum CliCommand {
         #[command(subcommand)]
         command: commands::workflow::WorkflowCommand,
     },
-    /// List, show, enable and disable agents
+    /// List, show, add, remove, enable and disable agents
     #[command(
         after_help = "Examples:\n  heeler agent list\n  heeler agent show coder\n  heeler agent disable coder"
     )]
@@ -163,7 +163,7 @@ pub(crate) enum CliCommand {
     },
     /// List sessions (herdctl's name for `session list`)
     #[command(hide = true)]
-    Sessions(commands::session::list::SessionListArgs),
+    Sessions(commands::session::herdctl::SessionsArgs),
     /// Find text in all transcripts
     Search(commands::search::SearchArgs),
     /// Create a fleet that works at once, or add an agent to one

@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 36] = [
+const RUNNING: [&str; 37] = [
     "agent disable",
     "agent enable",
     "agent reset",
@@ -55,6 +55,7 @@ const RUNNING: [&str; 36] = [
     "session import",
     "session restore",
     "session resume",
+    "sessions resume",
     "token create",
     "token revoke",
     "trigger",
@@ -67,8 +68,10 @@ const RUNNING: [&str; 36] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 47] = [
+const READING: [&str; 49] = [
+    "agent add",
     "agent list",
+    "agent remove",
     "agent show",
     "approvals list",
     "approvals show",

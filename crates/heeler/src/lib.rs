@@ -65,7 +65,11 @@ pub fn main() -> ExitCode {
     }
     // Completion must come before any other command: it takes over the process before any argument is checked.
     clap_complete::CompleteEnv::with_factory(CliArgs::command).complete();
-    let given = command().get_matches_from(arguments);
+    let json = arguments.iter().take_while(|it| *it != "--").any(|it| it == "--json");
+    let given = match command().try_get_matches_from(arguments) {
+        Ok(given) => given,
+        Err(error) => return report_usage(&error, json),
+    };
     let cli = CliArgs::from_arg_matches(&given).unwrap_or_else(|error| error.exit());
     start_logging(cli.command.log_form(), cli.global.verbose, cli.global.quiet);
     // Notes are printed by many modules, so the flag is global.
@@ -129,6 +133,17 @@ fn arguments() -> Vec<std::ffi::OsString> {
         arguments.insert(1, "chat".into());
     }
     arguments
+}
+
+/// Prints a usage error, help or the version. With `--json`, an error is a JSON document like every
+/// other failure.
+fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
+    if !json || !error.use_stderr() {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let text = text.trim().strip_prefix("error: ").unwrap_or(text.trim());
+    report(&CommandFailure::message(FailureCode::Usage, text), true)
 }
 
 fn report(failure: &CommandFailure, json: bool) -> ExitCode {

@@ -11,19 +11,41 @@ use anstyle::Style;
 use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use heeler_config::ConfigFaults;
-use heeler_model::JobStatus;
-use heeler_model::is_hidden_char;
+use heeler_model::{JobStatus, is_hidden_char, iso_millis};
 pub(crate) use heeler_model::{one_line, reveal_hidden, sanitize};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::failure::CommandResult;
 use crate::wrap::{self, VALUE_INDENT};
 
 /// Prints one JSON document, as `--json` promises.
 pub(crate) fn print_json(value: &impl Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
+    let mut value = serde_json::to_value(value)?;
+    align_times(&mut value);
+    let text = serde_json::to_string_pretty(&value)?;
     writeln!(io::stdout().lock(), "{}", escape_json(&text))
+}
+
+/// Writes all times with milliseconds: times of one width can be compared and sorted as text.
+fn align_times(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(align_times),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(text) if key.ends_with("At") || key.ends_with("_at") => {
+                        if let Ok(at) = text.parse::<Timestamp>() {
+                            *text = iso_millis(at);
+                        }
+                    }
+                    value => align_times(value),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Prints one line of JSON; for a program, unchanged.

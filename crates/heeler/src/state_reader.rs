@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::LoadedConfig;
 use heeler_model::{Job, JobHead, JobId, Session};
-use heeler_query::{FleetReader, sessions};
+use heeler_query::{FleetReader, UnpublishedViews, sessions};
 use heeler_store::{DatabaseOpenError, StateDir, StoreReader, WorkflowRunRow};
 use heeler_transcript::LockFile;
 
@@ -157,6 +157,13 @@ impl CommandContext {
     pub(crate) fn recorded_job(&self, id: &JobId) -> CommandResult<Job> {
         let job = StoreReader::open(&self.dir()?)?.job(id)?;
         job.ok_or_else(|| record_gone(&format!("job {id}")))
+    }
+
+    /// Waits until the files that show a job are published: scripts read them when the command ends.
+    pub(crate) fn wait_for_views(&self, job: &Job) -> CommandResult {
+        let dir = self.dir()?;
+        UnpublishedViews::of_job(&StoreReader::open(&dir)?, job)?.wait(&dir);
+        Ok(())
     }
 
     /// Finds a workflow run by ID or unique prefix.

@@ -133,6 +133,18 @@ pub(crate) fn record_scope(context: &CommandContext, scope: TrustScope) -> Comma
     FleetKey::of(context)?.record(context, scope)
 }
 
+/// Prints what an agent would run that is not part of the fleet yet.
+pub(crate) fn print_commands(
+    context: &CommandContext,
+    name: &str,
+    loaded: &LoadedConfig,
+) -> CommandResult {
+    let shown = ShownFleet::new(context, loaded)?;
+    output::print_error(format!("{} would run, as you:", visible(name)))?;
+    shown.lines.into_iter().try_for_each(output::print_error)?;
+    Ok(())
+}
+
 /// Shows a fleet and records that the user trusts it; asks unless `is_agreed`.
 pub(crate) fn trust_fleet(context: &CommandContext, is_agreed: bool) -> CommandResult {
     refuse_run()?;

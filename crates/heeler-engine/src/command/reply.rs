@@ -97,8 +97,8 @@ pub enum DaemonCommandErrorKind {
     Trouble,
 }
 
-/// Receives the reply to a command. It is called once, on the dispatcher's thread, and must not
-/// block.
+/// Receives the reply to a command. It is called once, on the thread of the dispatcher or of the
+/// publisher of views, and must not block.
 pub type ReplyCallback = Box<dyn FnOnce(Result<CommandReply, DaemonCommandError>) + Send>;
 
 /// The dispatcher has stopped.

@@ -129,6 +129,13 @@ impl DispatchTransaction<'_, '_> {
                 return Err(refused.with_hint(again).into());
             }
         };
+        // Checked before the record changes: the job could not be prepared and would fail.
+        if let Some(schedule) = &job.head.schedule
+            && let Err(refused) = find_schedule(&setup, agent.name.as_str(), schedule)
+        {
+            let hint = format!("heeler trigger {} --session {session} -p '…'", agent.name);
+            return Err(refused.with_hint(hint).into());
+        }
         let wanted = JobRequest {
             prompt: Some(prompt.unwrap_or_else(|| RESUME_PROMPT.to_owned())),
             schedule: job.head.schedule.clone(),

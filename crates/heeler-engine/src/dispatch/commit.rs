@@ -37,6 +37,8 @@ struct TransactionResult {
     outcomes: Vec<EventOutcome>,
     effects: Vec<DispatchEffect>,
     is_stale: bool,
+    /// Paths of the views that show the changes.
+    views: Vec<String>,
 }
 
 impl DispatchEvent {
@@ -46,6 +48,16 @@ impl DispatchEvent {
             return false;
         };
         !matches!(order, AccessOperation::TokensUsed { .. })
+    }
+
+    /// Returns true if a job may end by the event. Commands that watch the job return then, and its
+    /// views must be in place.
+    fn may_end_a_job(&self) -> bool {
+        match self {
+            DispatchEvent::RunEnded(_) => true,
+            DispatchEvent::JobPrepared(prepared) => prepared.resolved.is_err(),
+            _ => false,
+        }
     }
 
     /// Returns a copy of an event that its sender will not repeat.
@@ -99,6 +111,7 @@ impl Dispatcher {
         // The transaction may replace the config in the shared state, which a failure must undo.
         let setup = Arc::clone(&self.state().setup);
         fault::reach(FaultPoint::BeforeCommit);
+        let has_watchers = tasks.iter().any(DispatchEvent::may_end_a_job);
         let has_names = keys.iter().any(Option::is_some);
         let has_access = tasks.iter().any(DispatchEvent::changes_access);
         let began = Instant::now();
@@ -115,7 +128,7 @@ impl Dispatcher {
         }
         match done {
             Ok(written) => {
-                self.finish_commit(written, owed, &runs);
+                self.finish_commit(written, owed, &runs, has_watchers);
                 let ended = runs.into_iter().flatten().collect();
                 self.snapshot.notify_listeners(&CommitNotice { duration: took, ended_runs: ended });
                 true
@@ -222,18 +235,22 @@ impl Dispatcher {
                 Ok(None)
             })?;
             deeds.extend(more);
-            Ok(TransactionResult { outcomes, effects: deeds, is_stale: board.is_stale })
+            let (views, is_stale) = (tx.marked_views(), board.is_stale);
+            Ok(TransactionResult { outcomes, effects: deeds, is_stale, views })
         })
     }
 
-    /// Sends the replies and executes the effects of a committed turn.
+    /// Executes the effects of a committed turn, and sends the replies once the views of the turn are
+    /// published. The dispatcher does not wait for that.
     fn finish_commit(
         &mut self,
         written: TransactionResult,
         owed: Vec<Option<PendingReply>>,
         runs: &[Option<RunId>],
+        has_watchers: bool,
     ) {
-        let TransactionResult { outcomes, effects: deeds, is_stale } = written;
+        let TransactionResult { outcomes, effects: deeds, is_stale, views } = written;
+        let mut replies = Vec::new();
         // The rows of the parts that succeeded are committed, so only the memory must be replaced.
         if is_stale {
             self.reload_state();
@@ -245,7 +262,17 @@ impl Dispatcher {
             }
             let Some(owed) = owed else { continue };
             let nothing = || CommandReply::Done { message: String::new() };
-            owed.send(outcome.map(|answer| answer.unwrap_or_else(nothing)));
+            match outcome {
+                Ok(answer) => replies.push((owed, answer.unwrap_or_else(nothing))),
+                // A refusal implies no file.
+                Err(refused) => owed.send(Err(refused)),
+            }
+        }
+        if !replies.is_empty() || has_watchers {
+            let send_replies = move || {
+                replies.into_iter().for_each(|(owed, answer)| owed.send(Ok(answer)));
+            };
+            self.store.publish_then(views, Box::new(send_replies));
         }
         deeds.into_iter().for_each(|deed| self.execute_effect(deed));
     }

@@ -201,12 +201,15 @@ fn resolve_request(
         setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
             let kind = match &error {
                 PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
-                PrepareError::Isolation { .. } => DaemonCommandErrorKind::NotAllowed,
+                PrepareError::Isolation { .. } | PrepareError::PermissionMode { .. } => {
+                    DaemonCommandErrorKind::NotAllowed
+                }
                 _ => DaemonCommandErrorKind::Usage,
             };
             DaemonCommandError::new(kind, error_chain(&error))
         })?;
     request.note = note;
+    request.forked_from = sessions::find_forked_job(&fleet.dir, wanted);
     Ok(Box::new(request))
 }
 

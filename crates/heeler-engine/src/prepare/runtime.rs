@@ -52,6 +52,8 @@ fn claude_brief(
     let sources = match &agent.setting_sources {
         Some(sources) => sources.clone(),
         None if agent.has_explicit_working_directory => vec![SettingSource::Project],
+        // In a terminal, Claude reads the instructions of its directory.
+        None if matches!(agent.runtime, RuntimeConfig::Cli) => vec![SettingSource::Project],
         None => Vec::new(),
     };
     let servers = agent.mcp_servers.iter();

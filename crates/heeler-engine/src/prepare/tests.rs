@@ -275,6 +275,7 @@ fn settings_come_from_a_working_directory_that_is_named() {
     let place = PrepareFixture::new();
     assert_eq!(place.claude("model: m").setting_sources, [""; 0]);
     assert_eq!(place.claude("working_directory: .").setting_sources, ["project"]);
+    assert_eq!(place.claude("runtime: cli").setting_sources, ["project"]);
     assert_eq!(place.claude("setting_sources: [user, local]").setting_sources, ["user", "local"]);
     assert_eq!(place.claude("working_directory: ., setting_sources: []").setting_sources, [""; 0]);
     assert_eq!(place.claude("model: m").allowed_tools, None);

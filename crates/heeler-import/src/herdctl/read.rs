@@ -5,7 +5,8 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::{
-    AgentName, ApprovalMode, ExitReason, Job, JobStatus, JobTransition, Session, SessionMode,
+    AgentName, ApprovalMode, ChannelKey, ExitReason, Job, JobStatus, JobTransition, Session,
+    SessionMode,
 };
 use heeler_store::{LenientRecord, idle_session};
 
@@ -32,7 +33,11 @@ pub(crate) type HerdctlChannelSession = (String, Result<Session, String>);
 /// Reads `discord-sessions/<stem>.yaml` and similar files: one session per channel.
 ///
 /// A channel that cannot be read is a separate error, named by the channel.
-pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<HerdctlChannelSession>, String> {
+pub(crate) fn chat_sessions(
+    platform: &str,
+    stem: &str,
+    text: &str,
+) -> Result<Vec<HerdctlChannelSession>, String> {
     let record = LenientRecord::yaml(text)?;
     let name = record.filled("agentName").unwrap_or_else(|| stem.to_owned());
     let agent: AgentName = name.parse().map_err(|error| format!("{error}"))?;
@@ -42,7 +47,8 @@ pub(crate) fn chat_sessions(stem: &str, text: &str) -> Result<Vec<HerdctlChannel
             Some(_) => channels.record(channel).ok_or_else(|| "it is no mapping".to_owned()),
             None => Err("it is not a mapping of keys to values".to_owned()),
         };
-        let session = session.and_then(|record| chat_session(&agent, channel, &record));
+        let key = format!("{platform}/{channel}");
+        let session = session.and_then(|record| chat_session(&agent, &key, &record));
         (channel.clone(), session)
     });
     Ok(read.collect())
@@ -53,12 +59,14 @@ fn chat_session(
     channel: &str,
     record: &LenientRecord,
 ) -> Result<Session, String> {
+    // The key by which a job names the channel. herdctl's files have only the platform's ID.
+    let channel: ChannelKey = channel.parse().map_err(|error| format!("{error}"))?;
     let id = record.filled("sessionId").ok_or("it has no `sessionId`")?;
     let last = record.time("lastMessageAt").ok_or("it has no `lastMessageAt` that is a moment")?;
     let id = id.parse().map_err(|error| format!("{error}"))?;
     let mut session = idle_session(agent.as_str(), Some(id), last);
     session.mode = SessionMode::PerChannel;
-    session.channel_id = Some(channel.to_owned());
+    session.channel_id = Some(channel.to_string());
     Ok(session)
 }
 
@@ -108,9 +116,9 @@ mod tests {
         let text = "version: 3\nagentName: support\nchannels:\n  \"111\":\n    sessionId: s-1\n    \
                     lastMessageAt: 2026-11-01T10:00:00.000Z\n  \"222\":\n    sessionId: ../x\n    \
                     lastMessageAt: 2026-11-01T10:00:00.000Z\n  \"333\": gone\n";
-        let read = chat_sessions("support", text).unwrap();
+        let read = chat_sessions("discord", "support", text).unwrap();
         let first = read[0].1.as_ref().unwrap();
-        assert_eq!(first.channel_id.as_deref(), Some("111"));
+        assert_eq!(first.channel_id.as_deref(), Some("discord/111"));
         assert_eq!(first.mode, SessionMode::PerChannel);
         assert!(read[1].1.as_ref().unwrap_err().contains("agent session id"));
         assert!(read[2].1.is_err());

@@ -88,8 +88,8 @@ impl HerdctlImport<'_> {
             files.into_iter().partition(|(stem, _)| stem.parse::<SessionId>().is_ok());
         // Numbered files first: only they contain the session's id.
         self.plan_files(numbered, &mut plan)?;
-        for folder in ["discord-sessions", "slack-sessions", "web-sessions"] {
-            self.plan_chats(folder, &mut plan);
+        for platform in ["discord", "slack", "web"] {
+            self.plan_chats(platform, &mut plan);
         }
         // After the numbered files and chats, which describe the same sessions in more detail.
         self.plan_files(by_agent, &mut plan)?;
@@ -99,10 +99,10 @@ impl HerdctlImport<'_> {
         self.put_plan(plan)
     }
 
-    fn plan_chats(&mut self, folder: &str, plan: &mut SessionImportPlan) {
-        for (stem, what) in self.records(folder, ".yaml") {
-            let channels =
-                self.source.text(&what).and_then(|text| read::chat_sessions(&stem, &text));
+    fn plan_chats(&mut self, platform: &str, plan: &mut SessionImportPlan) {
+        for (stem, what) in self.records(&format!("{platform}-sessions"), ".yaml") {
+            let text = self.source.text(&what);
+            let channels = text.and_then(|text| read::chat_sessions(platform, &stem, &text));
             let channels = match channels {
                 Ok(channels) => channels,
                 Err(reason) => {

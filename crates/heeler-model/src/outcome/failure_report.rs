@@ -81,9 +81,7 @@ impl<'t> FailureReport<'t> {
     fn class_by_specific_phrase(&self) -> Option<ErrorClass> {
         let oauth = self.contains_any(&["oauth", "access token", "refresh token", "login"]);
         Some(match () {
-            () if self.contains_any(&["no conversation found with session id"]) => {
-                ErrorClass::SessionExpired
-            }
+            () if self.is_session_lost() => ErrorClass::SessionExpired,
             () if self.contains_any(&["session id"])
                 && self.contains_any(&["is already in use"]) =>
             {
@@ -107,6 +105,42 @@ impl<'t> FailureReport<'t> {
             }
             () => return None,
         })
+    }
+
+    /// Returns true if the agent program does not have the session that it should resume.
+    fn is_session_lost(&self) -> bool {
+        // Claude's own words, those of its SDK, and those of earlier versions.
+        const WORDS: [&str; 18] = [
+            "no conversation found",
+            "conversation not found",
+            "conversation does not exist",
+            "conversation has expired",
+            "invalid conversation",
+            "session expired",
+            "session has expired",
+            "session_expired",
+            "stale session",
+            "session not found",
+            "session does not exist",
+            "invalid session",
+            "resume failed",
+            "cannot resume",
+            "unable to resume",
+            "failed to resume",
+            "could not resume",
+            "no session found",
+        ];
+        const CODES: [&str; 5] = [
+            "session_expired",
+            "session_not_found",
+            "invalid_session",
+            "conversation_expired",
+            "conversation_not_found",
+        ];
+        let is_login = self.contains_any(&["oauth", "access token", "refresh token", "login"]);
+        let is_named = self.contains_any(&["session id"]) && self.contains_any(&["not found"]);
+        CODES.iter().any(|code| self.has_code(code))
+            || (!is_login && (is_named || self.contains_any(&WORDS)))
     }
 
     fn class_by_status(&self) -> Option<ErrorClass> {

@@ -155,6 +155,26 @@ fn what_was_said_before_a_death_is_the_summary() {
 fn standard_error_is_understood_when_there_is_nothing_else() {
     let class = |stderr: &str| tally(&[]).conclude(&exited_with(1, stderr)).error.unwrap().class;
     assert_eq!(class("No conversation found with session ID: x"), ErrorClass::SessionExpired);
+    for words in [
+        "Session expired",
+        "the session has expired",
+        "stale session",
+        "Session not found: x",
+        "session does not exist",
+        "Session ID x was not found",
+        "Invalid session",
+        "conversation not found",
+        "Conversation does not exist",
+        "Invalid conversation",
+        "Resume failed",
+        "Cannot resume x",
+        "Unable to resume",
+        "Failed to resume session x",
+        "Could not resume",
+    ] {
+        assert_eq!(class(words), ErrorClass::SessionExpired, "{words}");
+    }
+    assert_eq!(class("OAuth session expired, please login"), ErrorClass::TokenExpired);
     assert_eq!(class("Error: Session ID x is already in use."), ErrorClass::SessionBusy);
     assert_eq!(class("Segmentation fault"), ErrorClass::AgentDied);
     let long = format!("{}the end", "é".repeat(5000));
@@ -261,7 +281,9 @@ fn an_agent_that_says_it_ends_has_ended_well() {
 #[test]
 fn an_error_message_ends_the_run_badly() {
     let error = json!({"type": "error", "message": "connect ECONNREFUSED", "code": "ECONNREFUSED"});
-    check_class(&[done("earlier"), error], ErrorClass::Network);
+    check_class(&[done("earlier"), error.clone()], ErrorClass::Network);
+    check_class(&[error.clone(), done("later")], ErrorClass::Network);
+    check_class(&[error, said("as if nothing was"), done("later")], ErrorClass::Network);
     let timed_out = json!({"type": "error", "message": "connect ETIMEDOUT 10.0.0.1:443"});
     let conclusion = tally(&[timed_out]).conclude(&exited(1));
     assert_eq!(conclusion.exit_reason, ExitReason::Timeout);

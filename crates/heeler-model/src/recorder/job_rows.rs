@@ -366,6 +366,10 @@ fn error_row(row: &Json) -> RowFields {
         ("message", truncate_text(&message, JOB_TEXT_BYTES_MAX).into()),
         ("code", code.map(truncate_short).into()),
     ]);
+    if let Some(stack) = string_field(row, "stack") {
+        let stack = truncate_text(stack, JOB_TEXT_BYTES_MAX);
+        error.insert("stack".to_owned(), stack.into());
+    }
     if row["api_error_status"].is_number() {
         error.insert("status".to_owned(), row["api_error_status"].clone());
     }

@@ -410,8 +410,10 @@ fn the_older_forms_of_the_stream_give_the_same_rows() {
     assert_eq!(auth["content"], "authentication open\nit");
     let end = session.job_row(r#"{"type":"system","subtype":"session_end","content":"bye"}"#);
     assert_eq!((&end["subtype"], &end["content"]), (&json!("session_end"), &json!("bye")));
-    let error = session.job_row(r#"{"type":"error","message":"gone","code":"EPIPE"}"#);
+    let error =
+        session.job_row(r#"{"type":"error","message":"gone","code":"EPIPE","stack":"at x"}"#);
     assert_eq!((&error["message"], &error["code"]), (&json!("gone"), &json!("EPIPE")));
+    assert_eq!(error["stack"], "at x");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 
 use heeler_model::message::{AgentMessage, MessageBody, SubagentTask};
+use heeler_model::outcome::is_end_report;
 use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
@@ -64,6 +65,8 @@ pub(super) struct ClaudeTurnProgress {
     reports_lifecycle: bool,
     /// Claude was asked to end: only the running turn is waited for.
     ending: bool,
+    /// Claude gave up or reported its end: no result follows.
+    ended: bool,
     /// `take_done` has returned true for the current idle period.
     done_reported: bool,
 }
@@ -99,6 +102,8 @@ impl ClaudeTurnProgress {
                     self.queued_messages.remove(0);
                 }
             }
+            MessageBody::Error { .. } => self.ended = true,
+            MessageBody::System { subtype } if is_end_report(subtype) => self.ended = true,
             MessageBody::CommandLifecycle { command, state } => {
                 self.reports_lifecycle = true;
                 // The message was steered into the running turn or begins its own: a result
@@ -158,7 +163,7 @@ impl ClaudeTurnProgress {
             && self.background.is_empty()
             && self.idle != Some(false);
         // After an interrupt queued messages are withdrawn and tasks die with the agent.
-        let done = self.turn_over && (quiet || self.ending);
+        let done = self.ended || (self.turn_over && (quiet || self.ending));
         let newly = done && !self.done_reported;
         self.done_reported |= done;
         newly
@@ -170,6 +175,23 @@ mod tests {
     use heeler_model::message::parse_line;
 
     use super::*;
+
+    #[test]
+    fn an_agent_that_gives_up_or_reports_its_end_is_done() {
+        for end in [
+            r#"{"type":"error","message":"no"}"#,
+            r#"{"type":"system","subtype":"end"}"#,
+            r#"{"type":"system","subtype":"session_end"}"#,
+        ] {
+            let mut progress = ClaudeTurnProgress::default();
+            progress.record_sent(Uuid::nil());
+            progress.handle_message(&parse_line(br#"{"type":"system","subtype":"init"}"#));
+            assert!(!progress.take_done());
+            progress.handle_message(&parse_line(end.as_bytes()));
+            assert!(progress.take_done(), "{end}");
+            assert!(!progress.take_done(), "once");
+        }
+    }
 
     #[test]
     fn a_tool_is_waited_for_until_its_result_or_the_end_of_the_turn() {

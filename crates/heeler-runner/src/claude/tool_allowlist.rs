@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use heeler_config::RuntimeType;
 use heeler_model::run::ClaudeLaunchSpec;
 use serde_json::Value as Json;
 use thiserror::Error;
@@ -25,6 +26,18 @@ pub(crate) enum AllowedToolsError {
         /// Problem of the entry, and the remedy.
         reason: &'static str,
     },
+}
+
+/// Checks that the runtime of an agent can hold its allowlist; returns the reason if not. A run would
+/// be refused for the same reason.
+pub fn check_allowed_tools(entries: &[String], runtime: RuntimeType) -> Result<(), String> {
+    let rules: Result<_, _> = entries.iter().map(|entry| ToolAllowRule::parse(entry)).collect();
+    let list = rules.map(|rules| ToolAllowlist { rules, entries: entries.to_vec() });
+    let checked = match runtime {
+        RuntimeType::Cli => list.and_then(|list| list.ensure_no_input_rules()),
+        _ => list.map(drop),
+    };
+    checked.map_err(|error| error.to_string())
 }
 
 /// The only tools that may run.

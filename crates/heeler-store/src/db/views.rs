@@ -19,6 +19,10 @@ sql! {
     MARK_ALL = "UPDATE views SET generation = generation + 1";
     DUE = concat!("SELECT ", columns!(), " FROM views WHERE generation <> published_generation \
         AND path > ?1 ORDER BY path LIMIT ?2");
+    DUE_VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1 \
+        AND generation <> published_generation");
+    // Generations only grow, so a later publication shows this change too.
+    IS_PUBLISHED = "SELECT published_generation >= ?2 FROM views WHERE path = ?1";
     VIEW = concat!("SELECT ", columns!(), " FROM views WHERE path = ?1");
     // The hash of the present file stays known until the new one is in place.
     ANNOUNCE = "UPDATE views SET pending_sha256 = ?2, sha256 = COALESCE(?3, sha256) WHERE path = ?1";
@@ -60,6 +64,22 @@ impl ViewRow {
 impl StateDatabase {
     pub fn view(&self, path: &str) -> Result<Option<ViewRow>, DatabaseError> {
         query_first(&self.conn, VIEW, [path], "read a view's record", read)
+    }
+
+    /// Returns a view's record if the view is due.
+    pub fn due_view(&self, path: &str) -> Result<Option<ViewRow>, DatabaseError> {
+        query_first(&self.conn, DUE_VIEW, [path], "read a due view's record", read)
+    }
+
+    /// Returns true if this generation of a view, or a later one, is published.
+    pub fn is_view_published(&self, path: &str, generation: i64) -> Result<bool, DatabaseError> {
+        let values = params![path, generation];
+        let found: Option<bool> =
+            query_first(&self.conn, IS_PUBLISHED, values, "read a view's generation", |row| {
+                ColumnReader::new("views", row).get()
+            })?;
+        // A view without a record has nothing to publish.
+        Ok(found.unwrap_or(true))
     }
 
     /// Lists due views by path, after `after`.

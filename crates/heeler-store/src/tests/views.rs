@@ -42,6 +42,7 @@ fn finish(job: &mut Job) {
     job.head.cost_usd = Some(0.25);
     job.head.session_id = Some("claude-session-xyz789".parse().unwrap());
     job.head.summary = Some("Traffic up 12% from yesterday.".to_owned());
+    job.stop_reason = Some("end_turn".to_owned());
     job.usage.num_turns = Some(7);
     job.usage.per_model.insert("m-1".to_owned(), serde_json::json!({"input_tokens": 5}));
 }
@@ -93,6 +94,7 @@ fn a_job_looks_as_the_documents_show_it() {
             trigger_type: schedule
             status: completed
             exit_reason: success
+            stop_reason: end_turn
             session_id: claude-session-xyz789
             forked_from: null
             started_at: "2026-11-15T00:48:58.120Z"

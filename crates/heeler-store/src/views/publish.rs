@@ -91,17 +91,56 @@ pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishRepo
         let due = db.due_views(&after, ROUND_MAX)?;
         let Some(last) = due.last() else { return Ok(report) };
         after.clone_from(&last.path);
-        let mut round = Vec::new();
-        for row in due {
-            let path = row.path.clone();
-            match plan(dir, &db, row, now, &mut report) {
-                Ok(Some(planned)) => round.push(planned),
-                Ok(None) => {}
-                Err(reason) => report.failed.push(ViewFailure { path, reason }),
-            }
-        }
-        publish_round(store, round, now, &mut report)?;
+        let round = plan_round(dir, &db, due, now, &mut report);
+        publish_round(store, round, now, &mut report, || {})?;
     }
+}
+
+/// Writes those of the views that are due. Calls `in_place` when their files are written, before
+/// that is recorded.
+pub(crate) fn publish_some(
+    store: &StoreWriter,
+    paths: &[String],
+    now: Timestamp,
+    in_place: impl FnOnce(),
+) -> Result<PublishReport, PublishError> {
+    let dir = store.dir();
+    let db = StateDatabase::open_read_only(&dir.database())?;
+    let mut report = PublishReport::default();
+    let mut in_place = Some(in_place);
+    let last = paths.len().div_ceil(ROUND_MAX);
+    for (number, paths) in paths.chunks(ROUND_MAX).enumerate() {
+        let due: Result<Vec<Option<ViewRow>>, DatabaseError> =
+            paths.iter().map(|path| db.due_view(path)).collect();
+        let due = due?.into_iter().flatten().collect();
+        let round = plan_round(dir, &db, due, now, &mut report);
+        let is_last = number + 1 == last;
+        publish_round(store, round, now, &mut report, || {
+            if let Some(in_place) = in_place.take_if(|_| is_last) {
+                in_place();
+            }
+        })?;
+    }
+    Ok(report)
+}
+
+fn plan_round(
+    dir: &StateDir,
+    db: &StateDatabase,
+    due: Vec<ViewRow>,
+    now: Timestamp,
+    report: &mut PublishReport,
+) -> Vec<PublishPlan> {
+    let mut round = Vec::new();
+    for row in due {
+        let path = row.path.clone();
+        match plan(dir, db, row, now, report) {
+            Ok(Some(planned)) => round.push(planned),
+            Ok(None) => {}
+            Err(reason) => report.failed.push(ViewFailure { path, reason }),
+        }
+    }
+    round
 }
 
 fn publish_round(
@@ -109,6 +148,7 @@ fn publish_round(
     mut round: Vec<PublishPlan>,
     now: Timestamp,
     report: &mut PublishReport,
+    in_place: impl FnOnce(),
 ) -> Result<(), PublishError> {
     // Committed before the files change. A crash after a rename must not make Heeler's own file
     // look like a hand edit.
@@ -142,6 +182,10 @@ fn publish_round(
                 report.failed.push(ViewFailure { path: planned.row.path, reason });
             }
         }
+    }
+    in_place();
+    if done.is_empty() {
+        return Ok(());
     }
     // A view that changed meanwhile has another generation and stays due.
     store.write(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;

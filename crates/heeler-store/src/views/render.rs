@@ -129,6 +129,7 @@ fn job_node(job: &Job) -> ViewNode {
         ("trigger_type", leaf(head.trigger_type.as_str())),
         ("status", leaf(head.status.as_str())),
         ("exit_reason", ViewNode::nullable(head.exit_reason.map(ExitReason::as_str))),
+        ("stop_reason", ViewNode::optional(job.stop_reason.as_deref())),
         ("session_id", ViewNode::nullable(head.session_id.as_ref().map(AgentSessionId::as_str))),
         ("forked_from", ViewNode::nullable(job.forked_from.as_ref().map(JobId::as_str))),
         ("started_at", leaf(iso_millis(head.started_at))),

@@ -53,6 +53,7 @@ fn allowed_without_asking(mode: PermissionMode) -> &'static str {
         PermissionMode::Plan => "read and plan",
         PermissionMode::DontAsk => "actions that are allowed; all others are denied",
         PermissionMode::Auto => "actions that Claude judges to be harmless",
+        PermissionMode::Delegate => "nothing: Claude no longer has this mode",
     }
 }
 

@@ -1,6 +1,9 @@
-//! `heeler agent`: lists, shows, enables and disables agents.
+//! `heeler agent`: lists, shows, adds, removes, enables and disables agents.
 //!
 //! Lists are read from the config and the database; changes are requests to the daemon.
+
+mod agent_package;
+mod install;
 
 use clap::{Args, Subcommand};
 use heeler_config::AgentLookupError;
@@ -39,7 +42,14 @@ pub(crate) enum AgentCommand {
     #[command(
         after_help = "Example:\n  heeler agent show coder\n\nExit codes: 0 shown, 4 not found."
     )]
+    #[command(alias = "info")]
     Show(AgentTargetArgs),
+    /// Install an agent from a folder or a git repository
+    #[command(after_help = install::ADD)]
+    Add(install::AgentAddArgs),
+    /// Remove an agent that `agent add` installed
+    #[command(after_help = install::REMOVE)]
+    Remove(install::AgentRemoveArgs),
     /// Allow an agent's jobs to start again
     #[command(after_help = CHANGE)]
     Enable(AgentTargetArgs),
@@ -80,6 +90,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
     match command {
         AgentCommand::List(args) => list(global, args),
         AgentCommand::Show(args) => show(global, args),
+        AgentCommand::Add(args) => install::add(global, args),
+        AgentCommand::Remove(args) => install::remove(global, args),
         AgentCommand::Enable(args) => change(global, args, AgentChange::Enable),
         AgentCommand::Disable(args) => change(global, args, AgentChange::Disable),
         AgentCommand::Reset(args) => change(global, args, AgentChange::Reset),

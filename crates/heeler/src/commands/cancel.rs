@@ -28,6 +28,9 @@ pub(crate) struct JobCancelArgs {
     /// Kill the agent at once instead of letting it finish its current step
     #[arg(long, alias = "force", short_alias = 'f')]
     now: bool,
+    /// No effect: nothing is asked (herdctl's flag)
+    #[arg(short, long, hide = true)]
+    yes: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -86,6 +89,7 @@ fn cancel(context: &CommandContext, id: &JobId, now: bool) -> CommandResult<Job>
     loop {
         let job = context.recorded_job(id)?;
         if job.head.status == JobStatus::Cancelled {
+            context.wait_for_views(&job)?;
             return Ok(job);
         }
         // The job may have completed before the cancel request reached it.

@@ -9,11 +9,12 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand};
 use heeler_config::{
     AgentConfig, ApprovalMode, ConfigFaults, FaultSeverity, LoadedConfig, PermissionMode,
-    RuntimeConfig,
+    RuntimeConfig, RuntimeType,
 };
 use heeler_engine::SANDBOX_VARIABLE;
 use heeler_query::config::EffectiveConfig;
 use heeler_query::workflows::ConfigFaultSummary;
+use heeler_runner::check_allowed_tools;
 use serde_json::{Value, json};
 
 use crate::config_changes::OwnConfigEdit;
@@ -41,6 +42,9 @@ pub(crate) enum ConfigCommand {
 /// Arguments of `config validate`.
 #[derive(Args)]
 pub(crate) struct ConfigValidateArgs {
+    /// No effect: each error is printed with its cure (herdctl's flag)
+    #[arg(long, hide = true)]
+    fix: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -91,14 +95,19 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
     // Invalid workflows only disable themselves elsewhere; here they are errors.
     let result = fleet_config::try_load(context, file, &text_file::read_text)?
         .and_then(LoadedConfig::require_no_faults);
+    let unenforceable = result.as_ref().map(unenforceable_lists).unwrap_or_default();
     if as_json {
-        output::print_json(&validation_json(file, &result))?;
+        output::print_json(&validation_json(file, &result, &unenforceable))?;
         return match result {
-            Ok(_) => Ok(()),
-            Err(_) => Err(CommandFailure::silent(FailureCode::Usage)),
+            Ok(_) if unenforceable.is_empty() => Ok(()),
+            _ => Err(CommandFailure::silent(FailureCode::Usage)),
         };
     }
     match result {
+        Ok(_) if !unenforceable.is_empty() => {
+            let faults: Vec<&str> = unenforceable.iter().map(|(_, why)| why.as_str()).collect();
+            Err(CommandFailure::message(FailureCode::Usage, faults.join("\n")))
+        }
         Ok(loaded) => {
             fleet_config::print_faults(context, &loaded.warnings)?;
             print_root_warnings(&loaded)?;
@@ -113,6 +122,21 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
             Err(CommandFailure::message(FailureCode::Usage, faults.summary()))
         }
     }
+}
+
+/// Returns each agent whose list of tools cannot be enforced, with the reason. All its runs are
+/// refused, rather than run with more rights.
+fn unenforceable_lists(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
+    let check = |agent: &'_ AgentConfig| {
+        let runtime = match agent.runtime {
+            RuntimeConfig::Sdk => RuntimeType::Sdk,
+            RuntimeConfig::Cli => RuntimeType::Cli,
+            RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_) => return None,
+        };
+        let why = check_allowed_tools(agent.allowed_tools.as_ref()?, runtime).err()?;
+        Some(format!("{} ({}): {why}", agent.name, agent.file))
+    };
+    loaded.agents.iter().filter_map(|agent| Some((agent, check(agent)?))).collect()
 }
 
 /// Warns about agents that root may not run without permissions, or only because their config
@@ -167,7 +191,11 @@ fn workflow_names(loaded: &LoadedConfig) -> Vec<&str> {
     loaded.workflows.iter().map(|loaded| loaded.workflow.name.as_str()).collect()
 }
 
-fn validation_json(file: &Utf8Path, result: &Result<LoadedConfig, ConfigFaults>) -> Value {
+fn validation_json(
+    file: &Utf8Path,
+    result: &Result<LoadedConfig, ConfigFaults>,
+    unenforceable: &[(&AgentConfig, String)],
+) -> Value {
     let faults = match result {
         Ok(loaded) => &loaded.warnings,
         Err(faults) => faults,
@@ -177,9 +205,18 @@ fn validation_json(file: &Utf8Path, result: &Result<LoadedConfig, ConfigFaults>)
         Err(_) => Vec::new(),
     };
     let workflows = result.as_ref().map(workflow_names).unwrap_or_default();
+    let mut errors = faults_json(faults, FaultSeverity::Error);
+    errors.extend(unenforceable.iter().map(|(agent, why)| ConfigFaultSummary {
+        file: agent.file.to_string(),
+        line: 1,
+        column: 1,
+        message: why.clone(),
+        expected: None,
+        help: None,
+    }));
     json!({
-        "valid": result.is_ok(), "configPath": file, "agents": agents, "workflows": workflows,
-        "errors": faults_json(faults, FaultSeverity::Error),
+        "valid": result.is_ok() && unenforceable.is_empty(), "configPath": file,
+        "agents": agents, "workflows": workflows, "errors": errors,
         "warnings": faults_json(faults, FaultSeverity::Warning),
     })
 }

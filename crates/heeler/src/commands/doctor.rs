@@ -213,7 +213,8 @@ fn to_json(findings: &[Finding], fixed: &[RepairOutcome], settled: &[CommittedRu
 }
 
 fn rebuild(context: &CommandContext, args: &DoctorArgs) -> CommandResult {
-    if !args.yes {
+    // Without a database there is nothing to replace.
+    if !args.yes && context.state_dir.join("heeler.db").exists() {
         if !std::io::stdin().is_terminal() {
             let message = "a rebuild replaces the database";
             return Err(CommandFailure::message(FailureCode::Refused, message)

@@ -6,7 +6,8 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand, ValueHint};
-use heeler_config::templates;
+use heeler_config::PermissionMode;
+use heeler_config::templates::{self, AgentTemplateOptions};
 use heeler_model::LocalName;
 
 use crate::config_changes::OwnConfigEdit;
@@ -28,6 +29,19 @@ pub(crate) struct InitArgs {
     /// Folder for the fleet [default: working directory]
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    herdctl: HerdctlInitArgs,
+}
+
+/// Flags of herdctl's `init`, which asks questions and overwrites files.
+#[derive(Args)]
+struct HerdctlInitArgs {
+    /// No effect: nothing is asked (herdctl's flag)
+    #[arg(short, long, hide = true)]
+    yes: bool,
+    /// Refused if a file exists: nothing is overwritten (herdctl's flag)
+    #[arg(short, long, hide = true)]
+    force: bool,
 }
 
 #[derive(Subcommand)]
@@ -37,32 +51,75 @@ enum InitCommand {
     Fleet {
         /// Folder for the fleet
         dir: Option<Utf8PathBuf>,
+        /// Name of the fleet [default: the folder's]
+        #[arg(short, long)]
+        name: Option<LocalName>,
+        #[command(flatten)]
+        herdctl: HerdctlInitArgs,
     },
     /// Add an agent to the fleet in the working directory
-    Agent {
-        /// Agent name: letters, digits, `-` and `_`
-        name: String,
-    },
+    Agent(InitAgentArgs),
+}
+
+/// Arguments of `init agent`.
+#[derive(Args)]
+struct InitAgentArgs {
+    /// Agent name: letters, digits, `-` and `_`
+    name: LocalName,
+    /// Purpose of the agent
+    #[arg(short, long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Actions that the agent may take without asking
+    #[arg(long, value_name = "MODE")]
+    permission_mode: Option<PermissionMode>,
+    /// Runtime: `sdk` or `cli`
+    #[arg(long, value_parser = ["sdk", "cli"])]
+    runtime: Option<String>,
+    /// Refused: there are no containers (herdctl's flag)
+    #[arg(long, hide = true)]
+    docker: bool,
+    /// No effect: there are no containers (herdctl's flag)
+    #[arg(long, hide = true, conflicts_with = "docker")]
+    no_docker: bool,
+    /// Refused: there is no Discord connector (herdctl's flag)
+    #[arg(long, hide = true)]
+    discord: bool,
+    /// Refused: there is no Slack connector (herdctl's flag)
+    #[arg(long, hide = true)]
+    slack: bool,
+    #[command(flatten)]
+    herdctl: HerdctlInitArgs,
 }
 
 /// Runs `init`.
 pub(crate) fn run(global: &GlobalArgs, args: &InitArgs) -> CommandResult {
     let here = working_directory()?;
     match &args.command {
-        Some(InitCommand::Agent { name }) => add_agent(global, &here, name),
-        Some(InitCommand::Fleet { dir }) => make_fleet(&here, dir.as_deref()),
-        None => make_fleet(&here, args.dir.as_deref()),
+        Some(InitCommand::Agent(args)) => add_agent(global, &here, args),
+        Some(InitCommand::Fleet { dir, name, herdctl }) => {
+            make_fleet(&here, dir.as_deref(), name.clone(), herdctl.force)
+        }
+        None => make_fleet(&here, args.dir.as_deref(), None, args.herdctl.force),
     }
 }
 
-fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
+fn make_fleet(
+    here: &Utf8Path,
+    dir: Option<&Utf8Path>,
+    name: Option<LocalName>,
+    force: bool,
+) -> CommandResult {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
     // Also herdctl's names: a second config would hide the existing one.
     for (name, _) in CONFIG_NAMES {
         if folder.join(name).exists() {
             let message = format!("{} exists; nothing was changed", folder.join(name));
-            return Err(CommandFailure::message(FailureCode::Refused, message)
-                .hint("heeler init agent NAME"));
+            // A config is a person's work, so `--force` does not overwrite it.
+            let hint = match force {
+                true => format!("mv {name} {name}.old && heeler init"),
+                false => "heeler init agent NAME".to_owned(),
+            };
+            return Err(CommandFailure::message(FailureCode::Refused, message).hint(hint));
         }
     }
     std::fs::create_dir_all(&folder).map_err(|error| {
@@ -71,7 +128,7 @@ fn make_fleet(here: &Utf8Path, dir: Option<&Utf8Path>) -> CommandResult {
     })?;
     // A folder may have a name that no fleet can have.
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
-    let name = own_name.unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
+    let name = name.or(own_name).unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
     let first_text = templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT));
     let found = find_foreign_content(&folder, &first_text);
@@ -124,8 +181,29 @@ fn record_trust(folder: &Utf8Path, found: Option<&Utf8Path>) -> CommandResult {
     Ok(output::print_note(&format!("{why}, so heeler asks before it runs the fleet"))?)
 }
 
-fn add_agent(global: &GlobalArgs, here: &Utf8Path, name: &str) -> CommandResult {
-    let name: LocalName = name.parse()?;
+/// Refuses options of herdctl that need something that Heeler does not have.
+fn refuse_missing_features(args: &InitAgentArgs) -> CommandResult {
+    let refuse = |message: &str, hint: &str| {
+        Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
+    };
+    match () {
+        () if args.docker => refuse(
+            "agents cannot run in Docker containers",
+            "leave out --docker; docs/security.md says what isolates agents",
+        ),
+        () if args.discord => {
+            refuse("there is no Discord connector", "heeler trigger AGENT --channel discord/ID")
+        }
+        () if args.slack => {
+            refuse("there is no Slack connector", "heeler trigger AGENT --channel slack/ID")
+        }
+        () => Ok(()),
+    }
+}
+
+fn add_agent(global: &GlobalArgs, here: &Utf8Path, args: &InitAgentArgs) -> CommandResult {
+    refuse_missing_features(args)?;
+    let name = &args.name;
     let (file, state_name) = CONFIG_NAMES
         .map(|(file, state_name)| (here.join(file), state_name))
         .into_iter()
@@ -143,8 +221,19 @@ fn add_agent(global: &GlobalArgs, here: &Utf8Path, name: &str) -> CommandResult 
     let after = templates::add_agent(&before, &relative)
         .map_err(|error| CommandFailure::new(FailureCode::Refused, error))?;
     schema::write_schemas(&here.join(state_name))?;
-    let text = templates::agent_file(&name, &format!("../{state_name}/{}", schema::AGENT));
+    let options = AgentTemplateOptions {
+        description: args.description.as_deref(),
+        permission_mode: args.permission_mode.map(PermissionMode::as_str),
+        runtime: args.runtime.as_deref(),
+    };
+    let schema = format!("../{state_name}/{}", schema::AGENT);
+    let text = templates::agent_file_with(name, &schema, &options);
     let agent_file = here.join(&relative);
+    if args.herdctl.force && agent_file.exists() {
+        let message = format!("{agent_file} exists; it was not changed");
+        return Err(CommandFailure::message(FailureCode::Refused, message)
+            .hint(format!("mv {relative} {relative}.old, and remove it from {file}")));
+    }
     let texts = BTreeMap::from([(agent_file.clone(), text.clone()), (file.clone(), after.clone())]);
     let context = CommandContext::find(&GlobalArgs { quiet: true, ..global.clone() }).ok();
     let own = match &context {

@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod diff;
 pub(crate) mod export;
 pub(crate) mod fork;
+pub(crate) mod herdctl;
 mod history;
 pub(crate) mod list;
 pub(crate) mod native;

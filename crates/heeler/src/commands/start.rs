@@ -7,6 +7,7 @@ mod start_failure;
 mod web_listener;
 
 use std::io::Write as _;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use clap::Args;
 use clap::builder::FalseyValueParser;
 #[cfg(feature = "fault-points")]
 use heeler_config::ConfigDuration;
-use heeler_config::ConfigFaults;
+use heeler_config::{ConfigFaults, WebConfig, WebPort};
 #[cfg(feature = "fault-points")]
 use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
@@ -76,6 +77,12 @@ const STATE_LOCK_WAIT_IN_BACKGROUND: Duration = Duration::from_millis(200);
 /// Variable with the effect of `--no-web`.
 const NO_WEB: &str = "HEELER_NO_WEB";
 
+/// Variable with the effect of `--web`, for the background process.
+const WITH_WEB: &str = "HEELER_WEB";
+
+/// Variable with the effect of `--web-port`, for the background process.
+const WEB_PORT: &str = "HEELER_WEB_PORT";
+
 /// Version as reported to other processes.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -91,6 +98,12 @@ pub(crate) struct StartArgs {
     /// Serve neither dashboard nor API, overriding the config
     #[arg(long, env = NO_WEB, hide_env_values = true, value_parser = FalseyValueParser::new())]
     no_web: bool,
+    /// Serve the dashboard and the API even if the config turns them off
+    #[arg(long, env = WITH_WEB, hide_env = true, value_parser = FalseyValueParser::new())]
+    web: bool,
+    /// Serve the dashboard and the API on this port, overriding the config
+    #[arg(long, value_name = "PORT", env = WEB_PORT, hide_env = true)]
+    web_port: Option<NonZeroU16>,
     /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -124,6 +137,17 @@ impl StartArgs {
     #[cfg(not(feature = "fault-points"))]
     fn silence_max(&self) -> Duration {
         RUNNER_SILENCE_MAX
+    }
+
+    /// Returns the web settings of the config with the changes of the options.
+    fn web_settings(&self, config: &WebConfig) -> WebConfig {
+        let mut web = config.clone();
+        let is_wanted = self.web || self.web_port.is_some();
+        web.enabled = is_wanted || (web.enabled && !self.no_web);
+        if let Some(port) = self.web_port {
+            web.port = WebPort::Fixed(port);
+        }
+        web
     }
 
     fn mode(&self) -> DaemonMode {
@@ -170,10 +194,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
 /// Starts a daemon in the background, and prints its process and address.
 fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     let mut context = CommandContext::find(global)?.allow_new_state();
-    if args.no_web {
-        // The background process has fixed arguments, so the option goes by its environment.
-        context.env.insert(NO_WEB.to_owned(), "1".to_owned());
-    }
+    // The background process has fixed arguments, so the options go by its environment.
+    let options = [
+        (NO_WEB, args.no_web.then(|| "1".to_owned())),
+        (WITH_WEB, args.web.then(|| "1".to_owned())),
+        (WEB_PORT, args.web_port.map(|port| port.to_string())),
+    ];
+    let given = options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    context.env.extend(given);
     trust::require(&context, UnlistedFleet::Ask)?;
     config_changes::require(&context)?;
     // Show config faults here: the background process has no terminal.
@@ -318,8 +346,8 @@ impl OpenDaemon {
         let logs = root.map(|fleet| fleet.logs);
         // Bind the port first: if it is taken, nothing has been changed yet.
         let web = match (args.mode(), root) {
-            (DaemonMode::Permanent, Some(root)) if !args.no_web => {
-                web_listener::listen(context, &root.web, reader.as_ref())?
+            (DaemonMode::Permanent, Some(root)) => {
+                web_listener::listen(context, &args.web_settings(&root.web), reader.as_ref())?
             }
             _ => None,
         };

@@ -29,11 +29,11 @@ const TICK: Duration = Duration::from_millis(500);
 /// Arguments of `stop`.
 #[derive(Args)]
 pub(crate) struct StopArgs {
-    /// Cancel jobs that have not ended after this time, such as `10m`
-    #[arg(long, value_name = "DURATION")]
+    /// Cancel jobs that have not ended after this time: `10m`, or a number of seconds
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_timeout)]
     timeout: Option<ConfigDuration>,
     /// Cancel running jobs
-    #[arg(long, conflicts_with_all = ["timeout", "keep_jobs"])]
+    #[arg(short, long, conflicts_with_all = ["timeout", "keep_jobs"])]
     force: bool,
     /// Let running jobs continue without a daemon; the next daemon takes over
     #[arg(long, conflicts_with = "timeout")]
@@ -41,6 +41,16 @@ pub(crate) struct StopArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Parses a duration. A plain number means seconds, as with herdctl.
+fn parse_timeout(text: &str) -> Result<ConfigDuration, String> {
+    let parsed = match text.parse::<u64>() {
+        Ok(0) => Err("it must be longer than zero; `--force` cancels jobs at once"),
+        Ok(seconds) => ConfigDuration::from_millis(seconds.saturating_mul(1000)),
+        Err(_) => text.parse(),
+    };
+    parsed.map_err(str::to_owned)
 }
 
 /// Runs `stop`.

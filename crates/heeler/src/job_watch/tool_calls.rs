@@ -114,6 +114,10 @@ impl ToolCallTracker {
         let dim = Style::new().dimmed();
         let dimmed = |text: &str| SafeText::styled(dim, &format!("{:indent$}{}", "", fit(text)));
         match row.kind() {
+            // Without an ID its result cannot be told from others, so it has a line of its own.
+            JobRowKind::ToolCall { tool, input } if row.call_id().is_none() => {
+                Some(dimmed(&format!("· {tool} {}", summarize_tool_input(input))))
+            }
             JobRowKind::ToolCall { tool, input } => {
                 self.begin_call(
                     row,
@@ -360,6 +364,15 @@ mod tests {
                     "result": "x", "duration_ms": 320}),
             ],
             &["  ✗ Bash cargo test  1m 01s\n    exit code 101", "  ✓ Bash ls -la  320ms"],
+        );
+    }
+
+    #[test]
+    fn a_call_without_an_id_has_a_line_of_its_own_in_its_place() {
+        let row = json!({"type": "tool_use", "tool_name": "Bash", "input": "node scripts/x.js"});
+        check(
+            &[row, json!({"type": "assistant", "content": "up"})],
+            &["  · Bash node scripts/x.js"],
         );
     }
 

@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod agent_packages;
 mod api;
 mod api_described;
 mod approvals;
@@ -27,9 +28,11 @@ mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
 mod damaged_files;
+mod faithful_herdctl;
 mod fleet;
 mod forks;
 mod golden;
+mod herdctl_commands;
 mod histories;
 mod hooks;
 mod hostile;
@@ -53,6 +56,7 @@ mod sessions;
 mod steering;
 mod terminal;
 mod trigger;
+mod views;
 mod web;
 mod web_kills;
 mod webhooks;

@@ -162,12 +162,7 @@ fn a_job_is_run_shown_and_recorded() {
 
     assert_eq!((job.head.status, job.prompt.as_deref()), (JobStatus::Completed, Some("Look.")));
     assert!(fleet.run(&["jobs"]).ok().contains("completed"));
-    let view = format!(".heeler/jobs/{}.yaml", job.head.id);
-    // It is written at most twice a second.
-    let view = wait_for("the file that people read", || {
-        let text = std::fs::read_to_string(fleet.file(&view)).ok()?;
-        text.contains("status: completed").then_some(text)
-    });
+    let view = fleet.read(&format!(".heeler/jobs/{}.yaml", job.head.id));
     assert!(view.contains("status: completed") && view.contains("exit_reason: success"), "{view}");
     assert!(fleet.run(&["jobs", "logs", job.head.id.as_str()]).ok().contains("Looking."));
     assert!(fleet.run(&["status"]).ok().contains("idle"));

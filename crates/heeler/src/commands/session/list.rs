@@ -50,27 +50,34 @@ pub(crate) struct SessionListArgs {
     pub(crate) page: ListPageArgs,
 }
 
+impl SessionListArgs {
+    fn since(&self, now: Timestamp) -> CommandResult<Option<Timestamp>> {
+        self.page.since.as_deref().map(|text| time_argument::parse_moment(text, now)).transpose()
+    }
+
+    /// Returns the query for Heeler's sessions.
+    pub(super) fn query(&self, now: Timestamp) -> CommandResult<SessionListQuery> {
+        Ok(SessionListQuery {
+            agent: self.page.agent.clone(),
+            status: self.status,
+            channel: self.channel.clone(),
+            since: self.since(now)?,
+            before: self.page.before.clone(),
+            limit: self.page.limit.get() as usize,
+            tree: self.tree,
+        })
+    }
+}
+
 /// Runs `session list`.
 pub(crate) fn run(global: &GlobalArgs, args: &SessionListArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
-    let since = args
-        .page
-        .since
-        .as_deref()
-        .map(|text| time_argument::parse_moment(text, process_env::now()))
-        .transpose()?;
+    let now = process_env::now();
     if args.native {
-        return native::list(&context, &args.page, native_filter(&context, args, since)?);
+        let filter = native_filter(&context, args, args.since(now)?)?;
+        return native::list(&context, &args.page, filter);
     }
-    let wanted = SessionListQuery {
-        agent: args.page.agent.clone(),
-        status: args.status,
-        channel: args.channel.clone(),
-        since,
-        before: args.page.before.clone(),
-        limit: args.page.limit.get() as usize,
-        tree: args.tree,
-    };
+    let wanted = args.query(now)?;
     let page = context.open_records()?.sessions(&wanted, process_env::now())?;
     match args.page.json {
         true => Ok(output::print_json(&page)?),

@@ -221,10 +221,11 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     context.migrate_database()?;
     let before = time_argument::parse_moment(&args.older_than, process_env::now())?;
     // Planned before the request: afterwards the deleted sessions can no longer be described.
+    let recent = plan_recent(&context, before)?;
     let plan = plan(&context, before)?;
     if args.dry_run {
         let CleanupPlan { removed: going, retained } = plan;
-        return print_cleanup(global, args, &going, &retained);
+        return print_cleanup(global, args, &going, &retained, recent);
     }
     let order = SessionOperation::Cleanup { before };
     let answer =
@@ -238,7 +239,13 @@ pub(crate) fn cleanup(global: &GlobalArgs, args: &SessionCleanupArgs) -> Command
     let unknown = |id: &SessionId| Session::new(id.clone(), "", process_env::now());
     let gone: Vec<Session> =
         sessions.iter().map(|id| was(id).unwrap_or_else(|| unknown(id))).collect();
-    print_cleanup(global, args, &gone, &retained)
+    print_cleanup(global, args, &gone, &retained, recent)
+}
+
+/// Counts the ended sessions that are kept only because they were used recently.
+fn plan_recent(context: &CommandContext, before: Timestamp) -> CommandResult<u64> {
+    let ended = plan(context, process_env::now())?.removed;
+    Ok(ended.iter().filter(|session| session.last_active_at >= before).count() as u64)
 }
 
 /// Plans a clean-up without changing anything.
@@ -255,11 +262,13 @@ fn print_cleanup(
     args: &SessionCleanupArgs,
     gone: &[Session],
     retained: &[RetainedSession],
+    recent: u64,
 ) -> CommandResult {
     if args.json {
         let ids: Vec<_> = gone.iter().map(|session| &session.id).collect();
         let document = json!({
-            "sessions": ids, "total": ids.len(), "kept": retained, "dryRun": args.dry_run,
+            "sessions": ids, "total": ids.len(), "kept": retained, "recentlyUsed": recent,
+            "dryRun": args.dry_run,
         });
         return Ok(output::print_json(&document)?);
     }
@@ -271,6 +280,11 @@ fn print_cleanup(
     }
     for RetainedSession { reason, .. } in retained {
         output::print_note(&format!("kept: {reason}"))?;
+    }
+    if recent > 0 {
+        let recent = output::pluralize(recent, "session");
+        let (age, all) = (&args.older_than, "--older-than 1s deletes them too");
+        output::print_note(&format!("kept: {recent} used within {age}; {all}"))?;
     }
     let count = output::pluralize(gone.len() as u64, "session");
     output::print_note(&match args.dry_run {

@@ -45,6 +45,7 @@ pub(super) fn wait_for_record(
         std::thread::sleep(POLL_INTERVAL);
         job = context.recorded_job(id)?;
     }
+    context.wait_for_views(&job)?;
     drop(daemon);
     Ok(job)
 }
