@@ -40,6 +40,9 @@ pub enum QueryError {
     /// A database query failed.
     #[error(transparent)]
     Db(#[from] DatabaseError),
+    /// The result cannot be encoded.
+    #[error("cannot encode the reply: {0}")]
+    Encode(#[from] serde_json::Error),
     /// A transcript cannot be read.
     #[error(transparent)]
     Disk(#[from] DiskError),

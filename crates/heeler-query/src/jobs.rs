@@ -6,8 +6,7 @@ use heeler_model::run::{ErrorClass, RunError, RunResult};
 use heeler_model::workflow::PartDecision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
 use heeler_store::{
-    FailedHook, JobCursor, JobFilter, JobListRow, RunRecord, SentFile, StateDir, StoreReader,
-    failed_hooks,
+    FailedHook, JobListRow, RunRecord, SentFile, StateDir, StoreReader, failed_hooks,
 };
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -18,7 +17,7 @@ use utoipa::ToSchema;
 use crate::{FleetReader, QueryError, enum_schemas};
 
 /// Filter and page of a job list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct JobListQuery {
     /// Only jobs of this agent; its own name suffices if it is unique.
     pub agent: Option<String>,
@@ -107,7 +106,7 @@ impl JobSummary {
         dir: &StateDir,
     ) -> Result<JobSummary, QueryError> {
         let JobListRow { head, began_at, error } = line;
-        let dead = is_dead(&head, reader, dir)?;
+        let dead = is_dead((&head.id, head.status), reader, dir)?;
         Ok(JobSummary { error, ..JobSummary::from_head(head, began_at, dead) })
     }
 
@@ -132,20 +131,13 @@ impl JobSummary {
     }
 }
 
-/// Returns the list position of a job without reading its prompt.
-fn job_cursor(reader: &StoreReader, id: &str) -> Result<JobCursor, QueryError> {
-    // A complete id is found without reading the prompt; a prefix needs the full search.
-    let line = id.parse().ok().map(|id| reader.job_list_row(&id)).transpose()?.flatten();
-    let head = match line {
-        Some(line) => line.head,
-        None => reader.find_job(id)?.head,
-    };
-    Ok(JobCursor::after(&head))
-}
-
-fn is_dead(head: &JobHead, reader: &StoreReader, dir: &StateDir) -> Result<bool, QueryError> {
+pub(crate) fn is_dead(
+    (id, status): (&JobId, JobStatus),
+    reader: &StoreReader,
+    dir: &StateDir,
+) -> Result<bool, QueryError> {
     // Only a running job can be dead, so no lock is probed for the others.
-    Ok(head.status == JobStatus::Running && reader.is_job_orphaned(dir, &head.id)?)
+    Ok(status == JobStatus::Running && reader.is_job_orphaned(dir, id)?)
 }
 
 /// Returns the start time of a job; records imported from other programs have one time only.
@@ -414,20 +406,7 @@ fn prompt_author(reader: &StoreReader, job: &Job) -> Result<Option<String>, Quer
 impl FleetReader {
     /// Lists jobs, newest first.
     pub fn jobs(&self, wanted: &JobListQuery) -> Result<JobPage, QueryError> {
-        let reader = self.reader()?;
-        let JobListQuery { agent, status, since, before, limit } = wanted;
-        let agent =
-            agent.as_deref().map(|name| self.resolve_agent_name(&reader, name)).transpose()?;
-        let filter = JobFilter { agent, status: *status, since: *since };
-        let before = before.as_deref().map(|id| job_cursor(&reader, id)).transpose()?;
-        // One extra entry shows if there is a next page.
-        let mut lines = reader.job_list_rows(&filter, before.as_ref(), limit.saturating_add(1))?;
-        let total = reader.count_jobs(&filter)?;
-        let has_more = lines.len() > *limit;
-        lines.truncate(*limit);
-        let next = lines.last().filter(|_| has_more).map(|last| last.head.id.to_string());
-        let jobs = self.job_summaries(&reader, lines)?;
-        Ok(JobPage { jobs, total, limit: *limit, next })
+        self.with_job_lists(|lists| lists.page(wanted))?
     }
 
     /// Converts list rows to list entries.
@@ -461,7 +440,7 @@ impl FleetReader {
         let runs = load_runs(reader, dir, &id)?;
         let hooks = failed_hooks(reader, &id)?;
         let output_file = self.job_transcript_path(reader, &job.head)?;
-        let dead = is_dead(&job.head, reader, dir)?;
+        let dead = is_dead((&id, job.head.status), reader, dir)?;
         let prompt_by = prompt_author(reader, &job)?;
         let about =
             JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by };

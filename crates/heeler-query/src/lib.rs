@@ -19,6 +19,7 @@ pub mod fleet;
 mod fleet_reader;
 pub mod health;
 pub mod job_feed;
+mod job_lists;
 pub mod jobs;
 pub mod live_updates;
 pub mod messages;
@@ -38,6 +39,7 @@ pub mod workflows;
 pub use error::{QueryError, QueryErrorKind};
 pub use fleet_reader::{FleetReader, PooledReader, QueryContext, StateLockOwner};
 pub use unpublished_views::UnpublishedViews;
+pub use job_lists::JobListSnapshot;
 
 #[cfg(test)]
 mod tests;

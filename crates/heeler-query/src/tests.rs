@@ -7,16 +7,19 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::LoadedConfig;
 use heeler_config::workflow::{freeze_workflow, load_workflow_folder};
 use heeler_model::workflow::WorkflowRunStatus;
-use heeler_model::{AgentSessionId, Job, JobId, JobStatus, Session, TriggerType, WorkflowRunId};
+use heeler_model::{
+    AgentSessionId, ExitReason, Job, JobId, JobStatus, Session, TriggerType, WorkflowRunId,
+};
 use heeler_store::{
     DatabaseError, StateDir, Store, StoreTransaction, WorkflowRunHead, WorkflowRunRow,
 };
 use heeler_transcript::{LockFile, LockHolder};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::fleet_reader::IDLE_READERS_MAX;
+use crate::jobs::JobListQuery;
 use crate::session_holder::SessionHolderDetails;
 use crate::{FleetReader, QueryContext, QueryErrorKind};
 
@@ -182,4 +185,65 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
         records.workflow_run_phases("run-none").unwrap_err().kind(),
         QueryErrorKind::NotFound
     );
+}
+
+/// Jobs of every status, with all fields that a list shows in several forms.
+fn listed_jobs() -> Vec<Job> {
+    (0..40_u32)
+        .map(|number| {
+            let at = NOW + SignedDuration::from_millis(i64::from(number / 3) * 86_400_010);
+            let agent = ["coder", "team.writer"][number as usize % 2];
+            let trigger = [TriggerType::Manual, TriggerType::from_word("a \"word\"")];
+            let trigger = trigger[number as usize / 2 % 2].clone();
+            let mut job = Job::new_pending(JobId::mint(at, number.into()), agent, trigger, at);
+            job.head.status = JobStatus::ALL[number as usize % JobStatus::ALL.len()];
+            if number % 3 == 0 {
+                job.head.schedule = Some("hourly".to_owned());
+                job.head.finished_at = Some(at + SignedDuration::from_millis(90_500));
+                job.head.duration_ms = Some(90_500);
+                job.head.cost_usd = Some(0.0123);
+                job.head.exit_reason = Some(ExitReason::ALL[number as usize % 2]);
+                job.head.session_id = Some("0b8c5d3e-aa01-4c2b-9a55-6d3f1f1f0001".parse().unwrap());
+                job.run_started_at = Some(at + SignedDuration::from_millis(1));
+            }
+            if number % 5 == 0 {
+                job.origin = Some("herdctl".to_owned());
+                job.head.summary = Some("Zeile 1\nund \"Ü\" \u{7} \\ </script>".to_owned());
+                job.error = Some("it failed".to_owned());
+            }
+            job
+        })
+        .collect()
+}
+
+#[test]
+fn a_page_is_the_same_text_whether_it_is_written_from_rows_or_from_data() {
+    let fleet = QueryFixture::new();
+    let jobs = listed_jobs();
+    let middle = jobs[20].head.id.to_string();
+    fleet.write(move |tx| jobs.iter().try_for_each(|job| tx.insert_job(job)));
+    let records = fleet.records(None);
+    let mut pages = 0;
+    for agent in [None, Some("coder".to_owned()), Some("writer".to_owned())] {
+        for status in [None].into_iter().chain(JobStatus::ALL.iter().copied().map(Some)) {
+            for (limit, since) in [(1, None), (7, None), (100, None), (7, Some(NOW))] {
+                for before in [None, Some(middle.clone())] {
+                    let agent = agent.clone();
+                    let query = JobListQuery { agent, status, since, before, limit };
+                    let mut text = Vec::new();
+                    let page = records.with_job_lists(|lists| {
+                        lists.write_page(&query, &mut text).unwrap();
+                        lists.page(&query).unwrap()
+                    });
+                    let expected = serde_json::to_string(&page.unwrap()).unwrap();
+                    assert_eq!(String::from_utf8(text).unwrap(), expected, "{query:?}");
+                    pages += 1;
+                }
+            }
+        }
+    }
+    assert!(pages > 100, "{pages}");
+    let unknown = JobListQuery { before: Some("job-none".to_owned()), ..JobListQuery::default() };
+    let found = records.with_job_lists(|lists| lists.write_page(&unknown, &mut Vec::new()));
+    assert_eq!(found.unwrap().unwrap_err().kind(), QueryErrorKind::NotFound);
 }

@@ -63,8 +63,10 @@ pub(crate) fn routes() -> ApiRoutes {
 
 /// Returns the API and its OpenAPI description. Requests must carry their [`RequestCaller`].
 fn build_api() -> (Router<SharedServerState>, OpenApi) {
-    let ApiRoutes { mut read, mut shared, mut shared_logs, mut operate, mut admin } = routes();
+    let ApiRoutes { mut read, mut batched, mut shared, mut shared_logs, mut operate, mut admin } =
+        routes();
     openapi_document::document_scope(read.get_openapi_mut(), AccessScope::Read);
+    openapi_document::document_scope(batched.get_openapi_mut(), AccessScope::Read);
     openapi_document::document_scope(shared.get_openapi_mut(), AccessScope::Read);
     openapi_document::document_scope(shared_logs.get_openapi_mut(), AccessScope::Read);
     openapi_document::document_scope(operate.get_openapi_mut(), AccessScope::Operate);
@@ -82,6 +84,7 @@ fn build_api() -> (Router<SharedServerState>, OpenApi) {
     // The layer that is added last runs first, so the scope is checked before a body is read.
     let all = OpenApiRouter::with_openapi(openapi_document::base_document())
         .merge(read.route_layer(from_fn(etag::add_etag)).route_layer(needs(AccessScope::Read)))
+        .merge(batched.route_layer(needs(AccessScope::Read)))
         .merge(shared.route_layer(together()))
         .merge(shared_logs.route_layer(together()))
         .merge(

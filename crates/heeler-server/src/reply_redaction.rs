@@ -25,12 +25,16 @@ use crate::server_state::SharedServerState;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RevealsSecret;
 
+/// Mark of a reply that is redacted already, where its data was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RedactedReply;
+
 /// Redactor of the current config, built once per config.
 #[derive(Debug, Default)]
 pub struct ReplyRedactor(Mutex<Option<(Weak<DaemonSetup>, SecretRedactor)>>);
 
 impl ReplyRedactor {
-    fn for_setup(&self, setup: &Arc<DaemonSetup>) -> SecretRedactor {
+    pub(crate) fn for_setup(&self, setup: &Arc<DaemonSetup>) -> SecretRedactor {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, redactor)) = &*cached
             && of.as_ptr() == Arc::as_ptr(setup)
@@ -52,7 +56,8 @@ pub(crate) async fn redact_reply(
 ) -> Response {
     let response = next.run(request).await;
     let Some(format) = ReplyFormat::of(response.headers()) else { return response };
-    if response.extensions().get::<RevealsSecret>().is_some() {
+    let marks = response.extensions();
+    if marks.get::<RevealsSecret>().is_some() || marks.get::<RedactedReply>().is_some() {
         return response;
     }
     let redactor = app.reply_redactor.for_setup(&app.fleet_monitor.setup());
@@ -105,6 +110,11 @@ impl ReplyFormat {
             ReplyFormat::Text => clean.into(),
         }
     }
+}
+
+/// Redacts the text of a JSON reply.
+pub(crate) fn redact_json_reply(redactor: &SecretRedactor, json: Bytes) -> Bytes {
+    ReplyFormat::Json.redact(redactor, json)
 }
 
 fn redact_json(redactor: &SecretRedactor, bytes: &[u8]) -> Option<Bytes> {

@@ -17,6 +17,7 @@ use crate::caller::{KeyedCaller, RequestCaller};
 use crate::daemon_info::DaemonInfo;
 use crate::encoded_json::{EncodedJson, EncodedJsonResult};
 use crate::expensive_reads::{ExaminationResult, ExpensiveReadKind, ExpensiveReads};
+use crate::job_list_reads::JobListReads;
 use crate::live_streams::LiveStreams;
 use crate::metrics::ServerMetrics;
 use crate::problem::ProblemDetails;
@@ -38,6 +39,8 @@ pub struct ServerState {
     pub live_streams: Arc<LiveStreams>,
     pub access: Arc<AccessControl>,
     pub metrics: Arc<ServerMetrics>,
+    /// Requests for job lists that wait for a reader.
+    pub job_lists: Arc<JobListReads>,
     /// Permits for expensive reads.
     pub expensive_reads: Arc<ExpensiveReads>,
     /// Removes secrets from replies.

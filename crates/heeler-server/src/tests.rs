@@ -1,6 +1,7 @@
 //! The server and the client with each other, in front of a scripted dispatcher.
 
 mod access;
+mod job_lists;
 mod pages;
 
 use std::collections::BTreeMap;
@@ -68,6 +69,7 @@ pub(crate) fn app(
         access,
         metrics: Arc::default(),
         expensive_reads: Arc::default(),
+        job_lists: Arc::default(),
         reply_redactor: Arc::default(),
         daemon_info: DaemonInfo {
             pid: std::process::id(),

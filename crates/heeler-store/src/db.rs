@@ -26,6 +26,7 @@ pub(crate) mod approvals;
 pub(crate) mod counters;
 pub(crate) mod deleted_sessions;
 pub(crate) mod effects;
+pub(crate) mod job_list_text;
 pub(crate) mod jobs;
 pub(crate) mod lastlight_tables;
 pub(crate) mod meta;
@@ -491,6 +492,11 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
         self.index += 1;
         let value = self.row.get_ref(at).map_err(|error| self.bad(error.to_string()))?;
         value.as_str_or_null().map_err(|error| self.bad(error.to_string()))
+    }
+
+    /// Reads text that must be there, without copying it.
+    fn required_text(&mut self) -> Result<&'r str, DatabaseError> {
+        self.text()?.ok_or_else(|| self.bad(TEXT_MISSING.to_owned()))
     }
 
     /// Reads a value that is parsed from text, such as an id.

@@ -10,14 +10,15 @@ use heeler_transcript::LockFile;
 use jiff::Timestamp;
 
 use crate::database_files::FileIdentity;
-use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
 
 /// Longest wait for a database that its writer is about to create or to write back.
 const WRITER_WAIT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A read-only connection. Each query ends its own transaction before it returns.
+/// A read-only connection. Each query ends its own transaction before it returns, except in
+/// [`StoreReader::in_snapshot`].
 ///
 /// Queries are methods of [`StateDatabase`], to which it dereferences. It works with or without
 /// a running writer, and on a read-only medium.
@@ -52,6 +53,16 @@ impl StoreReader {
     /// Returns true if the opened file still has its name. Another one may have replaced it.
     pub fn is_current(&self) -> bool {
         self.file.as_ref().is_none_or(|(path, identity)| FileIdentity::at(path) == *identity)
+    }
+
+    /// Runs several queries on one state of the database. SQLite takes its locks once for all of
+    /// them.
+    pub fn in_snapshot<T>(&self, read: impl FnOnce() -> T) -> Result<T, DatabaseError> {
+        // Its drop ends the transaction, also when `read` panics.
+        let transaction = self.db.conn.unchecked_transaction().attempt("begin to read")?;
+        let found = read();
+        drop(transaction);
+        Ok(found)
     }
 
     /// Returns a reader of an empty in-memory database, for a fleet that has no state yet.

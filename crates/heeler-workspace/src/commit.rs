@@ -8,10 +8,12 @@ use std::io;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::pack_writer::PackWriter;
 use crate::snapshot::{CommitId, Snapshot, SnapshotOmission};
+use crate::snapshot_cache::ContentDigest;
 use crate::work_tree::HeadState;
 
 /// Start of the last line of a snapshot's message.
@@ -36,6 +38,26 @@ struct SnapshotCommitMetadata {
 }
 
 impl SnapshotCommitDraft<'_> {
+    /// Returns a digest of everything that the commits record, except for the time and the note.
+    pub(crate) fn content_digest(
+        &self,
+        tree: ObjectId,
+        left_out: &[SnapshotOmission],
+    ) -> io::Result<ContentDigest> {
+        let meta = self.metadata(left_out)?;
+        let text = format!("{}\n{}\n{meta}", tree.hex(), self.index_tree.hex());
+        Ok(Sha256::digest(text.as_bytes()).into())
+    }
+
+    fn metadata(&self, left_out: &[SnapshotOmission]) -> io::Result<String> {
+        let meta = SnapshotCommitMetadata {
+            base: self.head.commit.clone(),
+            branch: self.head.branch.clone(),
+            left_out: left_out.to_vec(),
+        };
+        Ok(serde_json::to_string(&meta)?)
+    }
+
     /// Adds both commits to a pack; returns the second.
     pub(crate) fn write(
         &self,
@@ -44,12 +66,7 @@ impl SnapshotCommitDraft<'_> {
         left_out: &[SnapshotOmission],
     ) -> io::Result<CommitId> {
         let base = self.head.commit.as_ref();
-        let meta = SnapshotCommitMetadata {
-            base: base.cloned(),
-            branch: self.head.branch.clone(),
-            left_out: left_out.to_vec(),
-        };
-        let meta = serde_json::to_string(&meta)?;
+        let meta = self.metadata(left_out)?;
         let staged = self.commit(pack, self.index_tree, &[base], "what was staged\n")?;
         let message = format!("{}\n\n{METADATA_PREFIX}{meta}\n", self.note);
         self.commit(pack, tree, &[base, Some(&staged)], &message)

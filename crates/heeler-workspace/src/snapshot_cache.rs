@@ -24,7 +24,7 @@ pub(crate) const RACY_NS: i64 = 2_000_000_000;
 /// Size limit of a cache that is read: about ten million files.
 const CACHE_BYTES_MAX: u64 = 2 << 30;
 
-const MAGIC: &[u8; 8] = b"heeler2\n";
+const MAGIC: &[u8; 8] = b"heeler3\n";
 
 /// Attributes that distinguish two states of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +121,9 @@ pub(crate) type RecordedFiles = PathMap<RecordedFile>;
 /// Identifies the state of an index: its size, a checksum, and the digest at its end.
 pub(crate) type IndexState = [u8; 32];
 
+/// Identifies what a snapshot records besides its time and note.
+pub(crate) type ContentDigest = [u8; 32];
+
 /// Last snapshot of a work tree, as a starting point for the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SnapshotCache {
@@ -129,6 +132,8 @@ pub(crate) struct SnapshotCache {
     pub(crate) tree: ObjectId,
     /// State of the user's index at that time, and the tree that it produces.
     pub(crate) index: Option<(IndexState, ObjectId)>,
+    /// Content of that commit; `None` if it may differ from this work tree's.
+    pub(crate) content: Option<ContentDigest>,
     pub(crate) files: RecordedFiles,
 }
 
@@ -151,6 +156,7 @@ pub(crate) struct SnapshotCacheHeader<'a> {
     pub(crate) commit: &'a CommitId,
     pub(crate) tree: ObjectId,
     pub(crate) index: Option<(IndexState, ObjectId)>,
+    pub(crate) content: Option<ContentDigest>,
 }
 
 /// Encodes a cache for writing.
@@ -164,6 +170,7 @@ pub(crate) fn encode<'a>(
     let index = head.index.as_ref();
     put_bytes(&mut body, index.map_or(&[][..], |(digest, _)| digest.as_slice()));
     put_bytes(&mut body, index.map_or(&[][..], |(_, tree)| tree.as_bytes()));
+    put_bytes(&mut body, head.content.as_ref().map_or(&[][..], <[u8; 32]>::as_slice));
     for (path, file) in files {
         put_bytes(&mut body, path);
         put_bytes(&mut body, file.oid.as_bytes());
@@ -202,6 +209,7 @@ fn decode(body: Vec<u8>) -> Option<SnapshotCache> {
     let (digest, index_tree) = (get_bytes(&mut rest)?, get_bytes(&mut rest)?);
     let index =
         ObjectId::from_bytes(index_tree).and_then(|tree| Some((digest.try_into().ok()?, tree)));
+    let content = get_bytes(&mut rest)?.try_into().ok();
     let mut rows = Vec::with_capacity(rest.len() / 100);
     while !rest.is_empty() {
         // The path is not copied: the map refers to its range in the file.
@@ -215,7 +223,7 @@ fn decode(body: Vec<u8>) -> Option<SnapshotCache> {
             RecordedFile { mode: GitFileMode::from_byte(mode)?, oid, stat },
         ));
     }
-    Some(SnapshotCache { commit, tree, index, files: PathMap::new(body, rows) })
+    Some(SnapshotCache { commit, tree, index, content, files: PathMap::new(body, rows) })
 }
 
 fn decode_stat(rest: &mut &[u8]) -> Option<FileStat> {
@@ -269,10 +277,12 @@ mod tests {
         let link = RecordedFile { mode: GitFileMode::Link, oid, stat: None };
         let files = [(&b"a\n\xff"[..], file), (b"b/c", link)];
         let commit = CommitId::parse(&oid.hex()).unwrap();
-        let head = SnapshotCacheHeader { commit: &commit, tree: oid, index: Some(([9; 32], oid)) };
+        let (index, content) = (Some(([9; 32], oid)), Some([8; 32]));
+        let head = SnapshotCacheHeader { commit: &commit, tree: oid, index, content };
         fs::write(&path, encode(&head, files.iter().map(|(path, file)| (*path, file)))).unwrap();
         let cache = SnapshotCache::read(&path).unwrap();
         assert_eq!((&cache.commit, cache.tree, cache.index), (&commit, oid, head.index));
+        assert_eq!(cache.content, content);
         let read: Vec<_> = cache.files.iter().map(|(path, file)| (path, *file)).collect();
         assert_eq!(read, files);
         let whole = fs::read(&path).unwrap();

@@ -250,6 +250,11 @@ impl<'a> SnapshotPlan<'a> {
         paths.zip(&self.files).filter_map(|(path, file)| Some((path, file.as_ref()?)))
     }
 
+    /// Returns true if the last snapshot's cache has the same files, in the same state.
+    pub(crate) fn has_same_files(&self) -> bool {
+        self.previous.is_some_and(|last| last.removed.is_empty() && last.files == self.files)
+    }
+
     /// Adds the trees that git does not have to a pack; returns the root tree.
     pub(crate) fn write_trees(&self, pack: &mut PackWriter) -> io::Result<ObjectId> {
         let files: Vec<TreeEntry<'_>> =

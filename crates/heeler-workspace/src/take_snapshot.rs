@@ -17,7 +17,8 @@ use crate::pack_writer::PackWriter;
 use crate::path_map::PathMap;
 use crate::snapshot::{CommitId, Snapshot, SnapshotName, SnapshotOmission};
 use crate::snapshot_cache::{
-    GitFileMode, IndexState, SnapshotCache, SnapshotCacheHeader, checksum, encode, fs_now_ns,
+    ContentDigest, GitFileMode, IndexState, SnapshotCache, SnapshotCacheHeader, checksum, encode,
+    fs_now_ns,
 };
 use crate::snapshot_plan::{PreviousSnapshot, SnapshotPlan};
 use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_at, write_file};
@@ -118,25 +119,37 @@ impl SnapshotOperation<'_> {
         let cache = cache.filter(|cache| Some(&cache.commit) == last_commit.as_ref());
         let index_tree = self.index_tree(&index, &listed, cache.as_ref())?;
         let walked = walk(&tree.top, &listed.statuses)?;
+        let last = cache.as_ref().map(|cache| LastSnapshot {
+            commit: cache.commit.clone(),
+            content: cache.content,
+            index: cache.index,
+        });
         let start = cache.map(|cache| PreviousSnapshot::new(cache, &listed.statuses));
         let mut plan = SnapshotPlan::new(self.snapshots, tree, &listed, start.as_ref(), fs_now)?;
         plan.classify_files(walked);
         self.find_lfs_pointers(&mut plan)?;
         let draft = SnapshotCommitDraft { head: &head, index_tree, note, now };
-        let stored =
-            self.store_objects(&mut plan, &draft).map_err(io_at("store objects in", root))?;
+        let stored = self
+            .store_objects(&mut plan, &draft, last.as_ref())
+            .map_err(io_at("store objects in", root))?;
         if let Some(name) = name {
             // The name comes after the objects, which `store_objects` has synced.
             self.snapshots.set_ref(&self.snapshots.ref_path(name), &stored.commit)?;
         }
-        let index = Some((index.state, index_tree));
-        let head_of_cache =
-            SnapshotCacheHeader { commit: &stored.commit, tree: stored.tree, index };
-        let cache = encode(&head_of_cache, plan.recorded());
-        // After the name: without it the next snapshot only reads more files.
-        self.record_last_snapshot(&tree.top, &head_of_cache, &cache)?;
-        // A failed merge of packs is no reason to fail the snapshot.
-        let _unused = self.merge_packs();
+        let (index, content) = (Some((index.state, index_tree)), Some(stored.content));
+        let is_cached = !stored.is_new && last.is_some_and(|last| last.index == index);
+        // The cache of an unchanged work tree says the same already.
+        if !is_cached || !plan.has_same_files() {
+            let head_of_cache =
+                SnapshotCacheHeader { commit: &stored.commit, tree: stored.tree, index, content };
+            let cache = encode(&head_of_cache, plan.recorded());
+            // After the name: without it the next snapshot only reads more files.
+            self.record_last_snapshot(&tree.top, &head_of_cache, &cache)?;
+        }
+        if stored.is_new {
+            // A failed merge of packs is no reason to fail the snapshot.
+            let _unused = self.merge_packs();
+        }
         let left_out = stored.omissions;
         Ok(Snapshot {
             commit: stored.commit,
@@ -298,20 +311,32 @@ impl SnapshotOperation<'_> {
         Ok(self.git(&["cat-file", mode])?.output(GitInput::Write(&mut feed))?)
     }
 
-    /// Writes new content as git objects.
+    /// Writes new content as git objects. Without new content, the last snapshot is this one too.
     fn store_objects(
         &self,
         plan: &mut SnapshotPlan<'_>,
         draft: &SnapshotCommitDraft<'_>,
+        last: Option<&LastSnapshot>,
     ) -> io::Result<StoredSnapshot> {
         let mut pack = PackWriter::new(&self.scratch, self.snapshots.format)?;
         plan.write_objects(&mut pack)?;
         let left_out = plan.take_omissions();
         let tree = plan.write_trees(&mut pack)?;
+        let content = draft.content_digest(tree, &left_out)?;
+        if let Some(last) = last.filter(|last| last.content == Some(content)) {
+            let commit = last.commit.clone();
+            return Ok(StoredSnapshot {
+                commit,
+                tree,
+                omissions: left_out,
+                content,
+                is_new: false,
+            });
+        }
         let commit = draft.write(&mut pack, tree, &left_out)?;
         // Synced when this returns, so the name that follows never refers to a missing object.
         pack.finish(&self.snapshots.objects().join("pack"), &self.snapshots.root.join("packs"))?;
-        Ok(StoredSnapshot { commit, tree, omissions: left_out })
+        Ok(StoredSnapshot { commit, tree, omissions: left_out, content, is_new: true })
     }
 }
 
@@ -319,6 +344,16 @@ struct StoredSnapshot {
     commit: CommitId,
     tree: ObjectId,
     omissions: Vec<SnapshotOmission>,
+    content: ContentDigest,
+    /// False if it is the last snapshot.
+    is_new: bool,
+}
+
+/// What the cache says about the last snapshot, besides its files.
+struct LastSnapshot {
+    commit: CommitId,
+    content: Option<ContentDigest>,
+    index: Option<(IndexState, ObjectId)>,
 }
 
 impl GitFileList {

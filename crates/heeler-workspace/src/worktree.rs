@@ -306,7 +306,7 @@ impl SnapshotOperation<'_> {
             let stat = stat.filter(|stat| stat.is_settled(fs_now));
             files.push((path, RecordedFile { mode, oid, stat }));
         }
-        let head = SnapshotCacheHeader { commit, tree, index: None };
+        let head = SnapshotCacheHeader { commit, tree, index: None, content: None };
         let files = files.iter().map(|(path, file)| (*path, file));
         self.record_last_snapshot(at, &head, &encode(&head, files))
     }

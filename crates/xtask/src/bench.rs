@@ -14,7 +14,8 @@ pub(crate) fn figures(group: Option<&str>) -> Result<()> {
     install_debian_packages(&[("node", "nodejs"), ("npm", "npm"), ("wrk", "wrk")])?;
     let node = alternatives()?;
     let node = node.to_string_lossy();
-    let mut command = vec!["cargo", "bench", "--package", "heeler", "--bench", "figures", "--"];
+    let mut command =
+        vec!["cargo", "bench", "--package", "heeler", "--bench", "heeler-figures", "--"];
     command.extend(group);
     run(&command, &[("HEELER_BENCH_NODE", &node)])
 }

@@ -8,6 +8,8 @@ use crate::server_state::SharedServerState;
 #[derive(Default)]
 pub(crate) struct ApiRoutes {
     pub(crate) read: OpenApiRouter<SharedServerState>,
+    /// Scope `read`, with replies that are read in batches and have an ETag already.
+    pub(crate) batched: OpenApiRouter<SharedServerState>,
     /// Scope `read`, with the same reply for every caller: identical concurrent reads are
     /// coalesced.
     pub(crate) shared: OpenApiRouter<SharedServerState>,
@@ -22,6 +24,7 @@ impl ApiRoutes {
     pub(super) fn merge(self, more: ApiRoutes) -> ApiRoutes {
         ApiRoutes {
             read: self.read.merge(more.read),
+            batched: self.batched.merge(more.batched),
             shared: self.shared.merge(more.shared),
             shared_logs: self.shared_logs.merge(more.shared_logs),
             operate: self.operate.merge(more.operate),

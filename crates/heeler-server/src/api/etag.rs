@@ -1,15 +1,23 @@
 //! ETags: a reply that the client already has is not sent again.
 
+use std::convert::Infallible;
+
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
+use crate::reply_redaction::RedactedReply;
+
 /// Bytes of the digest in an ETag.
 const TAG_BYTES: usize = 16;
+
+/// Room for the headers of a reply: those of the guard, the type, the tag and the cache rule.
+const REPLY_HEADERS: usize = 10;
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
@@ -37,6 +45,14 @@ impl IfNoneMatchTags {
     }
 }
 
+impl<S: Sync> FromRequestParts<S> for IfNoneMatchTags {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(head: &mut Parts, _: &S) -> Result<IfNoneMatchTags, Infallible> {
+        Ok(IfNoneMatchTags::from_headers(&head.headers))
+    }
+}
+
 /// Complete reply, with its ETag if it has one. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct TaggedResponse {
@@ -44,6 +60,8 @@ pub(crate) struct TaggedResponse {
     headers: HeaderMap,
     bytes: Bytes,
     tag: Option<HeaderValue>,
+    /// True if the bytes are redacted.
+    is_redacted: bool,
 }
 
 impl TaggedResponse {
@@ -56,14 +74,25 @@ impl TaggedResponse {
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Bytes::new()),
         };
         let tag = has_tag.then(|| compute_etag(&bytes));
-        TaggedResponse { status, headers: parts.headers, bytes, tag }
+        TaggedResponse { status, headers: parts.headers, bytes, tag, is_redacted: false }
+    }
+
+    /// Creates the reply of JSON that was redacted where it was read.
+    pub(crate) fn redacted_json(bytes: Bytes) -> TaggedResponse {
+        let mut headers = HeaderMap::with_capacity(REPLY_HEADERS);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let tag = Some(compute_etag(&bytes));
+        TaggedResponse { status: StatusCode::OK, headers, bytes, tag, is_redacted: true }
     }
 
     /// Returns the reply for a client, or 304 if the client has it.
     pub(crate) fn into_response_for(self, known: &IfNoneMatchTags) -> Response {
-        let TaggedResponse { status, headers, bytes, tag } = self;
+        let TaggedResponse { status, headers, bytes, tag, is_redacted } = self;
         let mut response = Response::new(Body::empty());
         (*response.status_mut(), *response.headers_mut()) = (status, headers);
+        if is_redacted {
+            response.extensions_mut().insert(RedactedReply);
+        }
         let Some(tag) = tag else {
             *response.body_mut() = Body::from(bytes);
             return response;

@@ -2,6 +2,7 @@
 
 use crate::replies::{CreatedSessionReply, JobReply};
 use axum::extract::State;
+use axum::response::Response;
 use heeler_config::PRIORITY_MAX;
 use heeler_engine::DaemonCommand;
 use heeler_model::session_choice::SessionChoice;
@@ -16,12 +17,14 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::api_routes::ApiRoutes;
+use super::etag::IfNoneMatchTags;
 use super::page_limit::{PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX, check_limit};
 use super::path_params::IdPathParams;
 use super::sessions::{ForkSessionBody, request_fork};
 use crate::caller::KeyedCaller;
 use crate::encoded_json::{EncodedJsonResult, JsonResult};
 use crate::extractors::{JsonBody, PathParams, QueryParams};
+use crate::job_list_reads::read_job_list;
 use crate::problem::ProblemDetails;
 use crate::server_state::SharedServerState;
 
@@ -33,7 +36,8 @@ const ROWS_MAX: usize = 1_000;
 
 pub(super) fn routes() -> ApiRoutes {
     ApiRoutes {
-        shared: OpenApiRouter::new().routes(routes!(list)).routes(routes!(show)),
+        batched: OpenApiRouter::new().routes(routes!(list)),
+        shared: OpenApiRouter::new().routes(routes!(show)),
         shared_logs: OpenApiRouter::new().routes(routes!(rows)),
         operate: OpenApiRouter::new()
             .routes(routes!(trigger))
@@ -70,12 +74,13 @@ struct JobListParams {
 )]
 async fn list(
     State(app): State<SharedServerState>,
+    known: IfNoneMatchTags,
     QueryParams(params): QueryParams<JobListParams>,
-) -> EncodedJsonResult<JobPage> {
+) -> Result<Response, ProblemDetails> {
     let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
     let JobListParams { agent, status, since, before, .. } = params;
     let query = JobListQuery { agent, status, since, before, limit };
-    app.read_json(move |records| records.jobs(&query)).await
+    Ok(read_job_list(&app, query).await?.into_response_for(&known))
 }
 
 /// Show one job.

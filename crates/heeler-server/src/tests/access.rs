@@ -167,10 +167,11 @@ struct RouteCase {
 
 /// Returns every route of the OpenAPI description, and the pages.
 fn routes() -> Vec<RouteCase> {
-    let api::ApiRoutes { read, shared, shared_logs, operate, admin } = api::routes();
+    let api::ApiRoutes { read, batched, shared, shared_logs, operate, admin } = api::routes();
     let mut all = Vec::new();
     for (router, needs) in [
         (read, AccessScope::Read),
+        (batched, AccessScope::Read),
         (shared, AccessScope::Read),
         (shared_logs, AccessScope::Read),
         (operate, AccessScope::Operate),

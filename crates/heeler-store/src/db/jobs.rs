@@ -1,5 +1,7 @@
 //! Jobs: the table `executions`.
 
+use std::ops::ControlFlow;
+
 use heeler_model::workflow::{PartDecision, truncate_output};
 use heeler_model::{
     AgentSessionId, ExitReason, Job, JobHead, JobId, JobStatus, SUMMARY_BYTES_MAX, TriggerType,
@@ -71,6 +73,7 @@ sql! {
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
         phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
     LINE = concat!("SELECT ", line_columns!(), " FROM executions WHERE id = ?1 AND step IS NULL");
+    CURSOR = "SELECT started_at FROM executions WHERE id = ?1 AND step IS NULL";
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
@@ -184,13 +187,7 @@ impl StateDatabase {
         before: Option<&JobCursor>,
         limit: usize,
     ) -> Result<Vec<JobListRow>, DatabaseError> {
-        let page = match (&filter.agent, filter.status) {
-            (None, None) => PAGE,
-            (Some(_), None) => PAGE_OF_AGENT,
-            (None, Some(_)) => PAGE_OF_STATUS,
-            (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
-        };
-        let status = filter.status.map(JobStatus::as_str);
+        let (page, status) = (page_statement(filter), filter.status.map(JobStatus::as_str));
         self.page(page, filter.agent.as_deref(), status, before, filter.since, limit)
     }
 
@@ -214,24 +211,42 @@ impl StateDatabase {
         since: Option<Timestamp>,
         limit: usize,
     ) -> Result<Vec<JobListRow>, DatabaseError> {
-        let attempt = "list jobs";
-        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
-        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         // A caller may ask for everything, so the capacity is not taken from the limit alone.
         let mut page = Vec::with_capacity(limit.min(PAGE_CAPACITY));
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
-        let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
-        while let Some(row) = rows.next().attempt(attempt)? {
+        self.visit_rows(sql, (key, status), before, limit, |row| {
             let line = read_line(row)?;
             // Newest first, so all later rows are older too. A lower bound in the SQL would make
             // SQLite choose the index of one filter although there is an index of both.
             if since.is_some_and(|since| line.head.started_at < since) {
-                break;
+                return Ok::<_, DatabaseError>(ControlFlow::Break(()));
             }
             page.push(line);
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(page)
+    }
+
+    /// Calls `visit` with each row of a page, until it breaks or fails.
+    pub(super) fn visit_rows<E: From<DatabaseError>>(
+        &self,
+        sql: &'static str,
+        (key, status): (Option<&str>, Option<&str>),
+        before: Option<&JobCursor>,
+        limit: usize,
+        mut visit: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(), E> {
+        let attempt = "list jobs";
+        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
+        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
+        let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
+        while let Some(row) = rows.next().attempt(attempt)? {
+            if visit(row)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Counts the jobs that match a filter: from counters, or over an index if `since` is set.
@@ -276,6 +291,14 @@ impl StateDatabase {
     /// Returns the fields of a job that a list shows, without reading its prompt.
     pub fn job_list_row(&self, id: &JobId) -> Result<Option<JobListRow>, DatabaseError> {
         query_first(&self.conn, LINE, [id.as_str()], "read a job", read_line)
+    }
+
+    /// Returns the position of a job in lists.
+    pub fn job_cursor(&self, id: &JobId) -> Result<Option<JobCursor>, DatabaseError> {
+        let started_at = query_first(&self.conn, CURSOR, [id.as_str()], "find a job", |row| {
+            ColumnReader::new("executions", row).time()
+        })?;
+        Ok(started_at.map(|started_at| JobCursor { started_at, id: id.clone() }))
     }
 
     pub fn job(&self, id: &JobId) -> Result<Option<Job>, DatabaseError> {
@@ -344,6 +367,16 @@ impl StateDatabase {
     pub fn running_jobs(&self) -> Result<Vec<JobHead>, DatabaseError> {
         let filter = JobFilter { status: Some(JobStatus::Running), ..JobFilter::default() };
         self.jobs(&filter, None, usize::MAX)
+    }
+}
+
+/// Returns the statement for the pages of a list.
+pub(super) fn page_statement(filter: &JobFilter) -> &'static str {
+    match (&filter.agent, filter.status) {
+        (None, None) => PAGE,
+        (Some(_), None) => PAGE_OF_AGENT,
+        (None, Some(_)) => PAGE_OF_STATUS,
+        (Some(_), Some(_)) => PAGE_OF_AGENT_STATUS,
     }
 }
 

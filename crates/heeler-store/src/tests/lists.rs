@@ -47,6 +47,32 @@ fn pages_of_any_size_show_every_job_once_newest_first() {
 }
 
 #[test]
+fn a_snapshot_shows_one_state_and_ends_also_when_a_query_panics() {
+    let place = place();
+    let store = place.store();
+    many(&store);
+    let reader = place.reader();
+    let count = || reader.count_jobs(&JobFilter::default()).unwrap();
+    let counts = reader.in_snapshot(|| {
+        let before = count();
+        insert_jobs(&store, vec![job(100, "coder", JobStatus::Completed)]);
+        (before, count())
+    });
+    assert_eq!(counts.unwrap(), (60, 60), "a commit during the snapshot is not visible in it");
+    assert_eq!(count(), 61);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        reader.in_snapshot(|| {
+            count();
+            panic!("for the test");
+        })
+    }));
+    assert!(panicked.is_err());
+    insert_jobs(&store, vec![job(101, "coder", JobStatus::Completed)]);
+    assert_eq!(count(), 62, "the snapshot has ended");
+    assert_eq!(reader.in_snapshot(count).unwrap(), 62);
+}
+
+#[test]
 fn filters_and_totals_agree() {
     let place = place();
     many(&place.store());

@@ -7,6 +7,7 @@ use camino::Utf8Path;
 use heeler_workspace::{
     DiffTarget, SnapshotError, SnapshotName, SnapshotOmission, SnapshotStore, WorkTree,
 };
+use jiff::SignedDuration;
 
 use crate::scene::{Item, Scene, git, items, listing, name, names, now, odd};
 
@@ -416,4 +417,55 @@ fn a_file_that_is_only_meant_to_be_added_is_recorded() {
     let second = scene.take("2");
     assert_eq!(scene.restored(&second), items(&scene.repo));
     git(&scene.fork(&second).top, &["fsck", "--full", "--strict"]);
+}
+
+#[test]
+fn a_turn_that_changes_nothing_stores_nothing_and_has_the_same_snapshot() {
+    let scene = Scene::new();
+    scene.write("src/a", "1");
+    let mut turn = 0;
+    let mut take = || {
+        turn += 1;
+        let at = now() + SignedDuration::from_secs(turn);
+        let (name, note) = (name(&format!("s/{turn}")), format!("turn {turn}"));
+        let taken = scene.open().take(&scene.tree(), &name, &note, at).unwrap();
+        assert_eq!(scene.open().commit_of(&name).unwrap(), Some(taken.commit.clone()));
+        taken
+    };
+    let first = take();
+    let stored = stored_packs(&scene);
+    assert_eq!(take(), first);
+    assert_eq!(take(), first);
+    assert_eq!(stored_packs(&scene), stored, "nothing was stored");
+    // Each of these changes one thing that a snapshot records.
+    let mut last = first;
+    let changes: [(&str, &dyn Fn()); 6] = [
+        ("content", &|| scene.write("src/a", "2")),
+        ("a new file", &|| scene.write("b", "")),
+        ("staged files", &|| drop(scene.git(&["add", "src/a"]))),
+        ("the branch", &|| drop(scene.git(&["checkout", "-q", "-b", "other"]))),
+        ("the base", &|| drop(scene.git(&["commit", "-qm", "second"]))),
+        ("what is left out", &|| scene.write(".git/info/exclude", "b\n")),
+    ];
+    for (what, change) in changes {
+        change();
+        let taken = take();
+        assert_ne!(taken.commit, last.commit, "{what}");
+        assert_eq!(take(), taken, "{what}");
+        last = taken;
+    }
+    assert_eq!(names(&scene.restored(&last)), ["README", "src/a"]);
+}
+
+/// Lists the packs of all snapshot repositories.
+fn stored_packs(scene: &Scene) -> Vec<String> {
+    let mut packs = Vec::new();
+    for repository in scene.dir.read_dir_utf8().unwrap() {
+        let folder = repository.unwrap().path().join("repo.git/objects/pack");
+        let Ok(entries) = folder.read_dir_utf8() else { continue };
+        packs.extend(entries.map(|entry| entry.unwrap().file_name().to_owned()));
+    }
+    packs.sort();
+    assert!(!packs.is_empty());
+    packs
 }

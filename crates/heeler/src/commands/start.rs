@@ -404,6 +404,7 @@ impl OpenDaemon {
             live_streams: LiveStreams::new(&outlook),
             metrics,
             expensive_reads: Arc::default(),
+            job_lists: Arc::default(),
             reply_redactor: Arc::default(),
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
