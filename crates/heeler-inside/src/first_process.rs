@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::fs::{Mode, OFlags};
@@ -18,25 +19,16 @@ use crate::protocol::{
 };
 use crate::syscall_filter::SyscallFilter;
 
-/// Runs the first process of a sandbox. Its standard input is the socket of its runner. Returns only
-/// if the agent was not started.
-pub fn run_first_process() -> ExitCode {
-    match serve_runner() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: the first process of the sandbox failed: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Serves the runner at standard input; returns when the runner is gone or the agent was not
-/// started.
-fn serve_runner() -> io::Result<()> {
+/// Runs the first process of a sandbox. Its runner listens on `socket`, or is connected to standard
+/// input. Returns when the runner is gone or the agent was not started.
+pub fn run_first_process(socket: Option<&Path>) -> io::Result<()> {
     // Processes of the agent run as the same user. They must not read this one's memory, which held
     // the request, or its descriptors.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let runner = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let runner = match socket {
+        Some(socket) => UnixStream::connect(socket)?,
+        None => UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?),
+    };
     let Some((request, descriptors)) = receive_request(&runner)? else { return Ok(()) };
     let (agent, _kept) = match start_agent(request, descriptors) {
         Ok(started) => started,
@@ -144,10 +136,24 @@ impl AgentRestrictions {
                 let _raised = rustix::io::write(file, oom_score.as_bytes());
             }
         }
+        close_descriptors_on_exec()?;
         for file in &self.files {
             rustix::io::fcntl_setfd(file, FdFlags::empty())?;
         }
         self.filter.apply()
+    }
+}
+
+/// Makes the kernel close every descriptor at exec, except the standard ones. Whoever started the
+/// daemon may have passed some on, and a directory outside of the sandbox would be a way out. Fails
+/// on kernels before 5.11.
+#[expect(unsafe_code, reason = "no library in use offers this system call")]
+fn close_descriptors_on_exec() -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
+    // SAFETY: the call only sets a flag of descriptors. None of them is used after exec.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -107,6 +107,9 @@ fn files_reach_the_agent_and_kept_descriptors_do_not() {
     let mut script = tempfile::tempfile().unwrap();
     script.write_all(b"echo from a file; ls /proc/self/fd | tr '\\n' ' '").unwrap();
     let kept = tempfile::tempfile().unwrap();
+    // A descriptor that everything inherits, as from a shell that started the daemon.
+    let root = File::open("/").unwrap();
+    let _inherited = rustix::io::dup(&root).unwrap();
     let mut request = shell("");
     request.args = vec![InsideArgument::File(0)];
     request.kept = 1;
@@ -118,6 +121,25 @@ fn files_reach_the_agent_and_kept_descriptors_do_not() {
     assert!(output.starts_with("from a file\n0 1 2 "), "{output}");
     // `ls` has its three standard descriptors, the script and the directory that it lists.
     assert_eq!(output.lines().last().unwrap().split_whitespace().count(), 5, "{output}");
+}
+
+#[test]
+fn the_first_process_of_a_container_connects_to_a_path() {
+    let temp = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(temp.path().join("run.sock")).unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_heeler-inside"))
+        .arg(temp.path().join("run.sock"))
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (runner, _) = listener.accept().unwrap();
+    runner.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+    send_request(&runner, &shell("exit 4"), &[null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
+    assert_eq!(read_frame(&runner).unwrap(), Some(InsideReport::Started));
+    let ended: Option<InsideReport> = read_frame(&runner).unwrap();
+    assert_eq!(ended, Some(InsideReport::Ended { status: 4 << 8 }));
+    process.wait().unwrap();
 }
 
 #[test]

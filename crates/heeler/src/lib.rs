@@ -66,7 +66,13 @@ pub fn main() -> ExitCode {
     // Before everything else: this process is the first one of a sandbox, and starts the agent.
     #[cfg(target_os = "linux")]
     if arguments.get(1).is_some_and(|name| name == FIRST_PROCESS) {
-        return heeler_inside::run_first_process();
+        return match heeler_inside::run_first_process(None) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("error: the first process of the sandbox failed: {error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     if let Some(command) = InternalCommand::from_arguments(&arguments) {
         start_logging(LogOutputFormat::Remarks, 0, false);

@@ -441,6 +441,32 @@ fn a_sandbox_is_a_word_or_settings_and_nothing_unknown() {
               |           ^^^^ did you mean `read_only`?
         "#]],
     );
-    check_agent("sandbox: maybe", expect![[""]]);
-    check_agent("sandbox: true\nallow_new_privileges: true", expect![[""]]);
+    check_agent(
+        "sandbox: maybe",
+        expect![[r#"
+            error: expected true or false, found `maybe`
+             --> a.yaml:2:10
+              |
+            2 | sandbox: maybe
+              |          ^^^^^ expected true or false
+        "#]],
+    );
+    check_agent(
+        "sandbox: true\nallow_new_privileges: true",
+        expect![[r#"
+            error: no process gains privileges in a sandbox, so `allow_new_privileges` cannot be honoured
+             --> a.yaml:2:10
+              |
+            2 | sandbox: true
+              |          ^^^^ remove one of both keys
+
+            warning: with `allow_new_privileges`, a process that outlives its run may count as a person
+             --> a.yaml:3:23
+              |
+            3 | allow_new_privileges: true
+              |                       ^^^^ needed only for programs such as `sudo`
+              |
+              = help: run what needs privileges outside of the agent
+        "#]],
+    );
 }

@@ -3,13 +3,14 @@
 //! One job tries everything and prints what succeeds. The test also looks at the outside, because an
 //! attack may deceive itself about private copies.
 
+use std::ffi::OsStr;
 use std::io::Read as _;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
 
 /// Content of files that no sandboxed agent may read.
@@ -19,6 +20,10 @@ const CANARY: &str = "canary-8821-of-the-host";
 /// TCP port, UDP port and abstract socket of the host.
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
+# Outside of a sandbox some of these attacks would damage the machine.
+if open('/proc/1/comm').read().strip() != 'heeler':
+    print('ESCAPED: there is no sandbox')
+    sys.exit(1)
 tcp, udp, abstract = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 libc = ctypes.CDLL(None, use_errno=True)
 def attempt(name):
@@ -67,7 +72,13 @@ for path in ('/proc/1/mem', '/proc/1/environ'):
     attempt('read ' + path)(lambda: read(path))
 attempt('write the memory of the first process')(lambda: open('/proc/1/mem', 'r+b') and True)
 attempt('follow the root of the first process')(lambda: os.listdir('/proc/1/root/'))
-attempt('list the files of the first process')(lambda: os.listdir('/proc/1/fd'))
+attempt('follow a file of the first process')(lambda: os.readlink('/proc/1/fd/0'))
+@attempt('use a directory that was open outside')
+def _():
+    with os.scandir('/proc/self/fd') as entries: numbers = [int(entry.name) for entry in entries]
+    for number in filter(lambda number: number > 2, numbers):
+        try: return os.listdir(number)
+        except OSError: pass
 attempt('kill the first process')(lambda: os.kill(1, 9))
 @attempt('see a runner')
 def _():
@@ -172,7 +183,12 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     fleet.write("attack.py", ATTACK);
     let (config, hooks) = (fleet.read("heeler.yaml"), list(&fleet, ".git/hooks"));
     let git_config = fleet.read(".git/config");
-    let ran = fleet.run(&["trigger", "hostile"]);
+    // Whoever starts the fleet may pass on descriptors, here of the root directory.
+    let wanted = fleet.command(&[]);
+    let mut command = fleet.as_user(Command::new("sh"));
+    command.args(["-c", "exec \"$0\" trigger hostile 9< /"]).arg(fleet.program());
+    command.env_clear().envs(variables(&wanted)).current_dir(fleet.path());
+    let ran = Ran::from(command.output().unwrap());
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains("finished"), "{said}");
     assert!(!said.contains("ESCAPED"), "{said}");
@@ -186,6 +202,11 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     udp.set_nonblocking(true).unwrap();
     assert!(udp.recv(&mut [0; 8]).is_err(), "a datagram came through");
     fleet.run(&["stop", "-q"]);
+}
+
+/// Returns the environment that a command sets.
+fn variables(command: &Command) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+    command.get_envs().filter_map(|(name, value)| Some((name, value?)))
 }
 
 fn list(fleet: &Fleet, folder: &str) -> Vec<String> {
@@ -259,9 +280,8 @@ fn an_agent_is_refused_where_no_sandbox_can_be_made() {
     let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" trigger hostile";
     command.args(["-Ur", "sh", "-c", script]).arg(fleet.program());
     let wanted = fleet.command(&[]);
-    let variables = wanted.get_envs().filter_map(|(name, value)| Some((name, value?)));
-    command.env_clear().envs(variables).current_dir(fleet.path());
-    let ran = crate::fleet::Ran::from(command.output().unwrap());
+    command.env_clear().envs(variables(&wanted)).current_dir(fleet.path());
+    let ran = Ran::from(command.output().unwrap());
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert_ne!(ran.code, Some(0), "{said}");
     assert!(said.contains("sudo sysctl -w user.max_user_namespaces=15000"), "{said}");
