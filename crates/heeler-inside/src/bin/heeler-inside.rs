@@ -1,0 +1,22 @@
+//! The first process of a sandbox as a program of its own, which can be linked statically: a
+//! container may have no library that `heeler` needs.
+
+use std::process::ExitCode;
+
+#[cfg(target_os = "linux")]
+fn main() -> ExitCode {
+    let socket = std::env::args_os().nth(1);
+    match heeler_inside::run_first_process(socket.as_deref().map(std::path::Path::new)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: the first process of the sandbox failed: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    eprintln!("error: sandboxes exist on Linux only");
+    ExitCode::FAILURE
+}
