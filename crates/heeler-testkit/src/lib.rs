@@ -1,10 +1,12 @@
-//! Shared test tools: simulated disks, proof settings, a fake Messages API, the real claude.
+//! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub,
+//! the real claude.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
 mod disk;
 mod disk_crash;
 mod disk_hook;
+mod fake_github;
 mod messages_api;
 mod proof;
 
@@ -14,6 +16,7 @@ pub use claude::{axe, claude};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
+pub use fake_github::{FakeGithub, GithubFailure};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
 
