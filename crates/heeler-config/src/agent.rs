@@ -504,15 +504,7 @@ fn check_schedules(
     let schedules = keys.schedules.0.iter();
     // A boxed slice has no spare capacity, which matters with ten thousand agents.
     let checked: Box<[ScheduleConfig]> = schedules
-        .filter_map(|(name, schedule)| {
-            let checked = ScheduleConfig::check(name, schedule, &defaults, reader)?;
-            if checked.prompt.is_none() && reads_prompts(keys.runtime) {
-                let message = format!("schedule `{name}` has no prompt, so its jobs cannot start");
-                let cure = "add `prompt` here, or `default_prompt` to the agent";
-                reader.warn(schedule.at, message).expected(cure);
-            }
-            Some(checked)
-        })
+        .filter_map(|(name, keys)| ScheduleConfig::check(name, keys, &defaults, reader))
         .collect();
     checked.into_vec()
 }

@@ -400,17 +400,17 @@ fn what_would_have_an_agent_refused_is_told_as_that() {
     check_agent(
         "docker: {enabled: true}\npermission_mode: delegate",
         expect![[r#"
-        error: expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto; found `delegate`
-         --> a.yaml:3:18
-          |
-        3 | permission_mode: delegate
-          |                  ^^^^^^^^ expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto
-
         warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
          --> a.yaml:2:1
           |
         2 | docker: {enabled: true}
           | ^^^^^^ refused by `heeler trigger`
+
+        warning: Claude has no mode `delegate` any more: the agent is refused and never runs in another mode instead
+         --> a.yaml:3:18
+          |
+        3 | permission_mode: delegate
+          |                  ^^^^^^^^ choose another mode
     "#]],
     );
     check_agent(

@@ -111,6 +111,9 @@ fn validate(context: &CommandContext, as_json: bool) -> CommandResult {
         Ok(loaded) => {
             fleet_config::print_faults(context, &loaded.warnings)?;
             print_root_warnings(&loaded)?;
+            for (_, why) in schedules_without_prompt(&loaded) {
+                output::print_note(&why)?;
+            }
             // A good moment to refresh the schemas, but no reason to create the directory.
             if context.state_dir.is_dir() {
                 schema::write_schemas(&context.state_dir)?;
@@ -137,6 +140,28 @@ fn unenforceable_lists(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
         Some(format!("{} ({}): {why}", agent.name, agent.file))
     };
     loaded.agents.iter().filter_map(|agent| Some((agent, check(agent)?))).collect()
+}
+
+/// Returns each agent with a schedule that has no prompt, with the consequence.
+fn schedules_without_prompt(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
+    let is_claudes =
+        |agent: &&AgentConfig| matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    let notes = |agent: &'_ AgentConfig| -> Vec<String> {
+        let schedules = agent.schedules.iter();
+        let without = schedules.filter(|it| it.prompt.is_none() && it.workflow.is_none());
+        without
+            .map(|it| {
+                let name = &it.name;
+                format!(
+                    "{}: schedule `{name}` has no prompt, so its jobs cannot start: add `prompt`, or \
+                     `default_prompt` to the agent",
+                    agent.name
+                )
+            })
+            .collect()
+    };
+    let agents = loaded.agents.iter().filter(is_claudes);
+    agents.flat_map(|agent| notes(agent).into_iter().map(move |note| (agent, note))).collect()
 }
 
 /// Warns about agents that root may not run without permissions, or only because their config

@@ -370,10 +370,7 @@ mod tests {
     #[test]
     fn a_call_without_an_id_has_a_line_of_its_own_in_its_place() {
         let row = json!({"type": "tool_use", "tool_name": "Bash", "input": "node scripts/x.js"});
-        check(
-            &[row, json!({"type": "assistant", "content": "up"})],
-            &["  · Bash node scripts/x.js"],
-        );
+        check(&[row], &["  · Bash node scripts/x.js"]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn a_package_that_would_break_the_fleet_changes_nothing() {
     home.write("empty/README.md", "");
     let refused = home.run(&["agent", "add", "./empty", "--yes"]).fails(4);
     assert!(refused.contains("no agent.yaml"), "{refused}");
-    home.write("bad/agent.yaml", "name: y\nruntime: scripted\nscript: [{say: Hi.}]\n");
+    home.write("bad/agent.yaml", "name: yard\nruntime: scripted\nscript: [{say: Hi.}]\n");
     home.run(&["agent", "add", "./bad", "--yes", "--path", "../outside"]).fails(2);
     let refused = home.run(&["agent", "add", "reviewer"]).fails(2);
     assert!(refused.contains("owner/repo"), "{refused}");
@@ -87,7 +87,7 @@ fn a_package_that_would_break_the_fleet_changes_nothing() {
     // Of two agents, one is removed and the other stays.
     home.run(&["agent", "add", "./bad", "--yes", "--path", "agents/here"]).ok();
     home.write("agents/here/workspace/notes", "mine");
-    home.run(&["agent", "remove", "y", "--yes", "--keep-workspace"]).ok();
+    home.run(&["agent", "remove", "yard", "--yes", "--keep-workspace"]).ok();
     assert_eq!(home.read("agents/here/workspace/notes"), "mine");
     assert!(!home.file("agents/here/agent.yaml").exists());
 }

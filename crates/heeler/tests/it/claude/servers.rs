@@ -75,7 +75,8 @@ fn our_own_tools_work_in_process_and_over_http() {
 fn our_own_tools_run_in_every_mode(runtime: RuntimeType) {
     let rig = Rig::new();
     std::fs::write(rig.work("report.txt"), "all is well").unwrap();
-    for mode in PermissionMode::ALL {
+    // Claude no longer has `delegate`, and no run starts with it.
+    for mode in PermissionMode::ALL.iter().filter(|mode| **mode != PermissionMode::Delegate) {
         let mode = mode.as_str();
         let script = ModelScript::new()
             .tool("mcp__heeler__report_progress", json!({"message": "half way"}))
