@@ -22,6 +22,7 @@ use crate::reader::ConfigReader;
 use crate::render_json::{AgentConfigJson, restore_templates};
 use crate::repo::RepoConfig;
 use crate::runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+use crate::sandbox::SandboxConfig;
 use crate::schedule::{
     AgentScheduleDefaults, MissedRunPolicy, OverlapPolicy, ScheduleConfig, SchedulesKeys,
 };
@@ -146,8 +147,9 @@ section! {
         chat: Option<ChatConfig>,
         /// Container in which the agent runs.
         docker: Option<DockerConfig>,
-        /// Sandbox in which the agent runs.
-        sandbox: Option<Json>,
+        /// Sandbox in which the agent runs: `true`, `off`, or the settings of one. It is described in
+        /// `docs/isolation.md`.
+        sandbox: Option<SpannedValue<SandboxConfig>>,
     }
 }
 
@@ -304,8 +306,7 @@ pub struct AgentConfig {
     pub work_source: Option<WorkSource>,
     pub chat: Option<ChatConfig>,
     pub docker: Option<DockerConfig>,
-    /// Sandbox settings, not interpreted yet.
-    pub sandbox: Option<Json>,
+    pub sandbox: Option<SandboxConfig>,
     pub(crate) config_json: AgentConfigJson,
 }
 
@@ -339,6 +340,7 @@ impl AgentConfig {
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         check_review(&keys, origin, reader);
+        check_sandbox(&keys, reader);
         let schedules = check_schedules(&keys, reader);
         let mcp_servers = keys
             .mcp_servers
@@ -406,8 +408,21 @@ impl AgentConfig {
             work_source: keys.work_source,
             chat: keys.chat,
             docker: keys.docker,
-            sandbox: keys.sandbox,
+            sandbox: keys.sandbox.map(|sandbox| sandbox.value),
         })
+    }
+}
+
+/// Refuses what a sandbox cannot give.
+fn check_sandbox(keys: &AgentKeys, reader: &mut ConfigReader) {
+    let Some(sandbox) = keys.sandbox.as_ref().filter(|it| it.value.settings().is_some()) else {
+        return;
+    };
+    if keys.allow_new_privileges.as_ref().is_some_and(|allowed| allowed.value) {
+        let message =
+            "no process gains privileges in a sandbox, so `allow_new_privileges` cannot be honoured"
+                .to_owned();
+        reader.error(sandbox.at, message).expected("remove one of both keys");
     }
 }
 

@@ -40,6 +40,7 @@ mod render_json;
 mod repo;
 mod rights;
 mod runtime;
+mod sandbox;
 mod schedule;
 mod schema;
 pub mod script;
@@ -104,6 +105,7 @@ pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
 pub use rights::{RightDifference, compare_rights, describe_differences};
 pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
+pub use sandbox::{SandboxConfig, SandboxSettings, UnixSocketAccess};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
     ScheduleType, ScheduledWorkflow,

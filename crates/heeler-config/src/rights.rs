@@ -6,7 +6,6 @@
 use std::fmt;
 
 use indexmap::IndexMap;
-use serde_json::Value as Json;
 
 use crate::agent::AgentConfig;
 use crate::amount::UsdAmount;
@@ -14,6 +13,7 @@ use crate::hooks::{AgentHooks, HookList};
 use crate::mcp::McpServer;
 use crate::names::ApprovalMode;
 use crate::runtime::{PermissionMode, RuntimeConfig};
+use crate::sandbox::sandbox_settings;
 use crate::value::{EnvVars, VarName};
 
 /// Tools that only read; Claude runs them without asking in every permission mode.
@@ -429,10 +429,8 @@ fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec
     if is_in_container(caller) && caller.docker != target.docker {
         found.push(RightDifference::Isolation { key: "docker" });
     }
-    let is_set = |sandbox: &Json| {
-        !matches!(sandbox, Json::Null | Json::Bool(false)) && sandbox["enabled"] != false
-    };
-    if caller.sandbox.as_ref().is_some_and(is_set) && caller.sandbox != target.sandbox {
+    let settings = |agent: &AgentConfig| sandbox_settings(agent.sandbox.as_ref()).cloned();
+    if settings(caller).is_some_and(|own| Some(own) != settings(target)) {
         found.push(RightDifference::Isolation { key: "sandbox" });
     }
 }

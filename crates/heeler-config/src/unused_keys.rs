@@ -23,7 +23,6 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "docker",
-    "sandbox",
     "chat",
     "work_source",
     "plugins.*.skipMcpDiscovery",
@@ -38,7 +37,7 @@ const CLAUDE_ONLY_KEYS: [&str; 4] = ["permission_mode", "tools", "allowed_tools"
 
 /// Isolation keys. They are not implemented either, but are never ignored: an agent that requests
 /// isolation is refused rather than run without it.
-const ISOLATION_KEYS: [&str; 2] = ["docker", "sandbox"];
+const ISOLATION_KEYS: [&str; 1] = ["docker"];
 
 /// Says whether an agent that sets the key is refused instead of being run without it.
 pub(crate) fn is_refused(key: &str) -> bool {
@@ -118,8 +117,6 @@ fn warn_isolation(tree: &YamlNode, reader: &mut ConfigReader) {
 fn requests_isolation(key: &str, block: &YamlNode) -> bool {
     match key {
         "docker" => block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "true")),
-        // A sandbox is requested by any value that does not switch it off.
-        "sandbox" => !block.is_null() && !is_disabled(block) && !is_scalar(block, "false"),
         _ => false,
     }
 }
@@ -143,7 +140,7 @@ fn find_unused<'p>(
             // A block that is switched off is without effect on purpose.
             None if value.is_null() || is_disabled(value) => {}
             // `warn_isolation` reports these, or the block requests nothing.
-            None if path == "sandbox" || path == "docker" && requests_isolation(path, value) => {}
+            None if path == "docker" && requests_isolation(path, value) => {}
             None => found.push((path, key.at)),
         }
     }

@@ -5,6 +5,7 @@
 
 mod protection;
 mod runtime;
+mod sandbox;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,6 @@ use heeler_model::run::{
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
 use indexmap::IndexMap;
-use serde_json::Value as Json;
 use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
@@ -87,7 +87,7 @@ pub enum PrepareError {
     )]
     Isolation {
         agent: String,
-        /// `docker` or `sandbox`.
+        /// `docker`.
         key: &'static str,
         /// The agent's config file.
         file: Utf8PathBuf,
@@ -103,7 +103,7 @@ pub enum PrepareError {
     /// Root may not skip permissions outside a sandbox.
     #[error(
         "{agent} has `permission_mode: bypassPermissions`, which root must not use outside a \
-         sandbox: run the fleet as another user, or choose another mode in {file}; if this machine \
+         sandbox: set `sandbox: true`, run the fleet as another user, or choose another mode in {file}; if this machine \
          is a sandbox, set `env: {{IS_SANDBOX: \"1\"}}` there"
     )]
     BypassAsRoot {
@@ -173,6 +173,7 @@ pub fn prepare_request(
         }
     }
     let work = resolve_work(agent, &env, around, &working_directory)?;
+    let sandbox = sandbox::run_sandbox(agent, around, &env, &working_directory);
     // The daemon adds its lock when it starts the run.
     let authority =
         RunAuthority { allow_new_privileges: agent.allow_new_privileges, daemon_lock: None };
@@ -208,6 +209,7 @@ pub fn prepare_request(
             send_files_to: None,
             authority,
             may_start_jobs: agent.spawn.allows_jobs(),
+            sandbox,
         },
     })
 }
@@ -237,18 +239,11 @@ fn resolve_work(
 }
 
 fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {
-    let docker = agent.docker.as_ref().is_some_and(|docker| docker.enabled);
-    let sandbox = agent.sandbox.as_ref().is_some_and(|sandbox| {
-        !matches!(sandbox, Json::Null | Json::Bool(false))
-            && sandbox["enabled"] != Json::Bool(false)
-    });
-    let key = match (docker, sandbox) {
-        (true, _) => "docker",
-        (false, true) => "sandbox",
-        (false, false) => return Ok(()),
-    };
+    if !agent.docker.as_ref().is_some_and(|docker| docker.enabled) {
+        return Ok(());
+    }
     let (agent, file) = (agent.name.to_string(), agent.file.clone());
-    Err(PrepareError::Isolation { agent, key, file })
+    Err(PrepareError::Isolation { agent, key: "docker", file })
 }
 
 /// Refuses root without permissions. Claude refuses it too, unless its environment claims to be a
@@ -260,7 +255,8 @@ fn refuse_bypass_as_root(
 ) -> Result<(), PrepareError> {
     let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
     let skips = runtime::permission_mode(agent) == PermissionMode::BypassPermissions;
-    if !(is_root && is_claude && skips) || env.contains_key(SANDBOX_VARIABLE) {
+    let is_sandboxed = agent.sandbox.as_ref().is_some_and(|sandbox| sandbox.settings().is_some());
+    if !(is_root && is_claude && skips) || is_sandboxed || env.contains_key(SANDBOX_VARIABLE) {
         return Ok(());
     }
     let (agent, file) = (agent.name.to_string(), agent.file.clone());

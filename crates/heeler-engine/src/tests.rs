@@ -201,6 +201,7 @@ impl EngineFixture {
                 send_files_to: None,
                 authority: RunAuthority::default(),
                 may_start_jobs: false,
+                sandbox: None,
             },
         }
     }

@@ -20,7 +20,7 @@ pub use control::{
 };
 pub use launch_spec::{
     AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, McpServerSpec, RunAuthority,
-    RunnerInput, RuntimeLaunchSpec, SettleInput,
+    RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,

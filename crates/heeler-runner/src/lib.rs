@@ -36,6 +36,8 @@ pub use mcp::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 pub use memory::release_free_memory;
+#[cfg(target_os = "linux")]
+pub use process::probe_sandbox;
 pub use process::{control_group_unavailable_reason, restart_without_marker};
 pub use run::{RunnerError, RunnerHost, run};
 pub use settle::{

@@ -15,12 +15,26 @@
 mod agent_process;
 mod cgroup;
 #[cfg(target_os = "linux")]
+mod claude_folder;
+#[cfg(target_os = "linux")]
 mod confinement;
+#[cfg(target_os = "linux")]
+mod git_folder;
 #[cfg(target_os = "linux")]
 mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
 mod non_linux;
+#[cfg(target_os = "linux")]
+mod sandbox;
+#[cfg(target_os = "linux")]
+mod sandbox_control;
+#[cfg(target_os = "linux")]
+mod sandbox_cure;
+#[cfg(target_os = "linux")]
+mod sandbox_mounts;
+#[cfg(target_os = "linux")]
+mod sandbox_probe;
 mod scanner;
 
 use std::ffi::OsString;
@@ -58,6 +72,10 @@ pub use cgroup::control_group_unavailable_reason;
 use marker::MARKER;
 pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;
+#[cfg(target_os = "linux")]
+pub(crate) use sandbox::AgentSandbox;
+#[cfg(target_os = "linux")]
+pub use sandbox_probe::probe_sandbox;
 pub(crate) use scanner::{LiveRunSet, RunProcessScanner, TerminationReport, is_runner_alive};
 
 /// Increase of the OOM score of the agent and its children, so that they are killed before the
@@ -138,6 +156,16 @@ pub(crate) enum AgentSpawnError {
     /// Arguments and environment exceed the limit of the system.
     #[error("cannot start {program}: its arguments and environment are too large; shorten them")]
     TooLarge { program: Utf8PathBuf },
+    /// The agent runs in a sandbox only, and this machine or the config does not allow one.
+    #[error(
+        "cannot start {program} in its sandbox: {reason}; the agent never runs without the sandbox \
+         unless the config says `sandbox: off`"
+    )]
+    Sandbox {
+        program: Utf8PathBuf,
+        /// The reason, with its cure.
+        reason: String,
+    },
     /// An argument would hold a secret.
     #[error(
         "cannot start {program}: the secret in {place} would be visible to every user of this machine; remove it"
@@ -166,6 +194,9 @@ pub(crate) struct ProcessTree {
     children: Arc<ChildExitRegistry>,
     /// True if the agent may gain privileges and is therefore not marked.
     allows_new_privileges: bool,
+    /// Sandbox of the agent; `None` if it runs as any other process of its user.
+    #[cfg(target_os = "linux")]
+    sandbox: Option<AgentSandbox>,
 }
 
 impl ProcessTree {
@@ -181,7 +212,20 @@ impl ProcessTree {
             // Every kernel since 3.4 supports this; the marker and the cgroup remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
         }
-        ProcessTree { run, cgroup, children: Arc::default(), allows_new_privileges: false }
+        ProcessTree {
+            run,
+            cgroup,
+            children: Arc::default(),
+            allows_new_privileges: false,
+            #[cfg(target_os = "linux")]
+            sandbox: None,
+        }
+    }
+
+    /// Sets the sandbox of the agents that are started from now on.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn set_sandbox(&mut self, sandbox: Option<AgentSandbox>) {
+        self.sandbox = sandbox;
     }
 
     /// Sets whether the agent may execute programs that gain privileges, such as `sudo`.
@@ -208,36 +252,46 @@ impl ProcessTree {
         if let Some(at) = find_secret_argument(launch, context.secrets) {
             return Err(AgentSpawnError::Secret { program: launch.program.clone(), place: at });
         }
+        #[cfg(target_os = "linux")]
+        if let Some(sandbox) = &self.sandbox {
+            return self.spawn_sandboxed(sandbox, launch, context);
+        }
         let (args, mut inherited) =
             build_arguments(&launch.args).map_err(failed("hand arguments to"))?;
         // The agent keeps the lock open, so its session stays locked if only the runner dies.
         for fd in context.inherit {
             inherited.push(fd.try_clone_to_owned().map_err(failed("hand the lock to"))?);
         }
-        let group = self.cgroup.as_ref().map(RunCgroup::open_entry).transpose();
-        // It is read before the fork: the child compares it with its parent at that time.
-        // It is read after the agent has executed its program or ended, so nothing is waited for.
-        let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
-            .map_err(|error| failed("create a pipe for")(error.into()))?;
-        let prepared = PreExecSetup {
-            parent: rustix::process::getpid(),
-            group: group.map_err(failed("open the control group of"))?,
-            pid_report,
-            oom_score: oom_score(),
-            inherited,
-            confinement: (!self.allows_new_privileges).then(AgentConfinement::prepare),
-        };
-        let oom_score = prepared.oom_score.clone();
         let mut command = build_command(launch, context, self.run, args);
-        prepared.attach(&mut command);
+        let reported_pid =
+            self.prepare_child(&mut command, inherited).map_err(failed("prepare"))?;
         let started = AgentProcess::start(&mut command, reported_pid, &self.children);
         if let Ok(agent) = &started {
             // The agent itself cannot do this before exec: the files of `/proc` belong to root for a
             // copy of this process, which is hidden. A failure costs only the order in which the
             // kernel kills processes when memory runs out.
-            let _raised = std::fs::write(format!("/proc/{}/oom_score_adj", agent.pid), oom_score);
+            let _raised = std::fs::write(format!("/proc/{}/oom_score_adj", agent.pid), oom_score());
         }
         started.map_err(|source| classify_spawn_error(source, launch, context))
+    }
+
+    /// Makes a command start within the tree, with inherited descriptors. Returns the pipe from which
+    /// the PID of its process is read.
+    fn prepare_child(&self, command: &mut Command, inherited: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+        let group = self.cgroup.as_ref().map(RunCgroup::open_entry).transpose()?;
+        // It is read after the agent has executed its program or ended, so nothing is waited for.
+        let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let prepared = PreExecSetup {
+            // It is read before the fork: the child compares it with its parent at that time.
+            parent: rustix::process::getpid(),
+            group,
+            pid_report,
+            oom_score: oom_score(),
+            inherited,
+            confinement: (!self.allows_new_privileges).then(AgentConfinement::prepare),
+        };
+        prepared.attach(command);
+        Ok(reported_pid)
     }
 
     /// Returns true if a process belongs, or may belong, to the tree. Returns false on systems
@@ -306,6 +360,16 @@ fn build_arguments(args: &[LaunchArg]) -> io::Result<(Vec<OsString>, Vec<OwnedFd
         }
     }
     Ok((texts, files))
+}
+
+/// Returns the in-memory files of the arguments, in their order.
+#[cfg(target_os = "linux")]
+fn build_memory_files(args: &[LaunchArg]) -> io::Result<Vec<OwnedFd>> {
+    let files = args.iter().filter_map(|arg| match arg {
+        LaunchArg::File(bytes) => Some(memory_file(bytes)),
+        LaunchArg::Text(_) | LaunchArg::ConfigText(..) => None,
+    });
+    files.collect()
 }
 
 fn oom_score() -> String {

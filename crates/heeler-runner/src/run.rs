@@ -12,6 +12,7 @@ mod host;
 mod prepare;
 mod result;
 mod runner_error;
+mod sandbox;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,7 @@ use prepare::{PreparedRun, RunSessionStart, prepare_run};
 use result::RunAttemptOutcomes;
 use runner_error::RunPrepareError;
 pub use runner_error::RunnerError;
+pub(crate) use sandbox::remove_socket_folder;
 
 /// Time to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -124,7 +126,7 @@ impl RunExecutor<'_> {
                 return Ok(result);
             }
         };
-        let PreparedRun { mut run, tree, bridge, first } = prepared;
+        let PreparedRun { mut run, tree, bridge, sockets: _sockets, first } = prepared;
         // Settling needs the record to find what the agent leaves, so it is durable before the
         // start.
         let started = self.started_record(&run, &tree)?;

@@ -26,6 +26,7 @@ use crate::native_session;
 use crate::process::{
     LiveRunSet, RunCgroup, RunProcessScanner, TerminationReport, is_runner_alive,
 };
+use crate::run::remove_socket_folder;
 use crate::session::{self, runner_command};
 use crate::transcript_segment::hash_transcript;
 use report::SettledRunReport;
@@ -345,6 +346,7 @@ fn complete_job_log(
 
 /// Removes the socket that the runner left. Only a socket of this run is touched.
 fn remove_socket(spec: &RunSpec, started: &RunStartRecord) {
+    remove_socket_folder(spec);
     let is_ours = started.socket.file_name() == Some(socket_name(spec.run).as_str());
     // The directory may come from an untrusted clone, so the recorded path alone is not enough.
     let is_socket = started.socket.symlink_metadata().is_ok_and(|it| it.file_type().is_socket());

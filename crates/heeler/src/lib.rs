@@ -56,9 +56,18 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::internal_command::InternalCommand;
 use crate::logging::LogOutputFormat;
 
+/// Name of the command that a runner starts as the first process of a sandbox.
+#[cfg(target_os = "linux")]
+const FIRST_PROCESS: &str = "inside";
+
 /// Runs the program.
 pub fn main() -> ExitCode {
     let arguments = arguments();
+    // Before everything else: this process is the first one of a sandbox, and starts the agent.
+    #[cfg(target_os = "linux")]
+    if arguments.get(1).is_some_and(|name| name == FIRST_PROCESS) {
+        return heeler_inside::run_first_process();
+    }
     if let Some(command) = InternalCommand::from_arguments(&arguments) {
         start_logging(LogOutputFormat::Remarks, 0, false);
         return run_guarded(|| command.run(), false);

@@ -9,6 +9,7 @@ use crate::{axe, claude, schemathesis};
 /// Installs everything that is missing.
 pub(crate) fn all() -> Result<()> {
     install_debian_packages(&[
+        ("bwrap", "bubblewrap"),
         ("git", "git"),
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),

@@ -398,7 +398,7 @@ fn environment_variables_are_such_as_a_process_can_be_given() {
 #[test]
 fn what_would_have_an_agent_refused_is_told_as_that() {
     check_agent(
-        "sandbox: {read: [x]}\npermission_mode: delegate",
+        "docker: {enabled: true}\npermission_mode: delegate",
         expect![[r#"
         error: expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto; found `delegate`
          --> a.yaml:3:18
@@ -406,11 +406,11 @@ fn what_would_have_an_agent_refused_is_told_as_that() {
         3 | permission_mode: delegate
           |                  ^^^^^^^^ expected one of: default, acceptEdits, bypassPermissions, plan, dontAsk, auto
 
-        warning: `sandbox` is not implemented yet: an agent that requests it is refused and never runs without it
+        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
          --> a.yaml:2:1
           |
-        2 | sandbox: {read: [x]}
-          | ^^^^^^^ refused by `heeler trigger`
+        2 | docker: {enabled: true}
+          | ^^^^^^ refused by `heeler trigger`
     "#]],
     );
     check_agent(
@@ -419,4 +419,28 @@ fn what_would_have_an_agent_refused_is_told_as_that() {
             ok
         "#]],
     );
+}
+
+#[test]
+fn a_sandbox_is_a_word_or_settings_and_nothing_unknown() {
+    for keys in ["sandbox: true", "sandbox: off", "sandbox: {write: [x], unix_sockets: deny}"] {
+        check_agent(
+            keys,
+            expect![[r#"
+                ok
+            "#]],
+        );
+    }
+    check_agent(
+        "sandbox: {read: [x]}",
+        expect![[r#"
+            error: unknown key `read` in sandbox
+             --> a.yaml:2:11
+              |
+            2 | sandbox: {read: [x]}
+              |           ^^^^ did you mean `read_only`?
+        "#]],
+    );
+    check_agent("sandbox: maybe", expect![[""]]);
+    check_agent("sandbox: true\nallow_new_privileges: true", expect![[""]]);
 }

@@ -244,6 +244,7 @@ impl ShellHookRun<'_> {
                 allow_new_privileges: hook.allow_new_privileges,
             },
             may_start_jobs: false,
+            sandbox: None,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heeler_config::LoadedConfig;
-use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec, SandboxSpec};
 
 use super::*;
 
@@ -332,17 +332,32 @@ fn limits_sessions_and_attendance_follow_the_config() {
 #[test]
 fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
     let place = PrepareFixture::new();
-    for (agent, key) in [
-        ("docker: {enabled: true}", "docker"),
-        ("sandbox: {level: 2}", "sandbox"),
-        ("sandbox: true", "sandbox"),
-    ] {
+    for (agent, key) in [("docker: {enabled: true}", "docker")] {
         let error = place.prepare(agent, asked("x")).unwrap_err().to_string();
         assert!(error.starts_with(&format!("a asks for `{key}`")), "{error}");
     }
     for agent in ["docker: {enabled: false}", "sandbox: false", "sandbox: {enabled: false}"] {
-        place.prepare(agent, asked("x")).unwrap();
+        assert_eq!(place.brief(agent).sandbox, None, "{agent}");
     }
+}
+
+#[test]
+fn a_sandbox_hides_credentials_and_what_belongs_to_others() {
+    let mut place = PrepareFixture::new();
+    place.set("HOME", "/home/ann");
+    let hides = |sandbox: &SandboxSpec, path: &str| sandbox.hidden.iter().any(|it| it == path);
+    let sandbox = place.brief("sandbox: true").sandbox.unwrap();
+    for path in ["/home/ann/.ssh", "/home/ann/.aws", "/fleet/.env", "/etc/shadow"] {
+        assert!(hides(&sandbox, path), "{path}: {:?}", sandbox.hidden);
+    }
+    assert!(sandbox.protected.iter().any(|it| it == "/fleet/heeler.yaml"));
+    let keys = "sandbox: {write: [/w], read_only: [/r], deny_read: [/d], unix_sockets: deny}";
+    let sandbox = place.brief(keys).sandbox.unwrap();
+    assert_eq!((sandbox.writable, sandbox.readable), (vec!["/w".into()], vec!["/r".into()]));
+    assert!(sandbox.hidden.iter().any(|it| it == "/d") && sandbox.denies_unix_sockets);
+    // A sandbox is what root needs to bypass permissions.
+    place.is_root = true;
+    place.brief("permission_mode: bypassPermissions, sandbox: true");
 }
 
 #[test]

@@ -32,6 +32,26 @@ pub struct AgentLaunchSpec {
     /// True if the agent may start jobs of other agents. Otherwise it has no tools for that.
     #[serde(default)]
     pub may_start_jobs: bool,
+    /// Sandbox in which the agent runs. Without it, the agent may do what its user may do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxSpec>,
+}
+
+/// Sandbox of a run: the file system as the agent sees it, besides its working directory. Paths are
+/// absolute. Of two paths, the deeper one counts.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SandboxSpec {
+    /// Files and directories that the config lets the agent write. They must exist.
+    pub writable: Vec<Utf8PathBuf>,
+    /// Files and directories that the config lets the agent read. They must exist.
+    pub readable: Vec<Utf8PathBuf>,
+    /// Files and directories that the agent must not change. They need not exist.
+    pub protected: Vec<Utf8PathBuf>,
+    /// Files and directories that the agent must not see. They need not exist.
+    pub hidden: Vec<Utf8PathBuf>,
+    /// True if the agent must not create unix sockets.
+    pub denies_unix_sockets: bool,
 }
 
 /// Who may control a run, and what its processes may become.

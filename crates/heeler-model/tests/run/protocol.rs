@@ -164,6 +164,7 @@ fn briefs() {
         send_files_to: Some("/srv/demo/sent".into()),
         authority: RunAuthority::default(),
         may_start_jobs: true,
+        sandbox: None,
     };
     let briefs = [
         brief(RuntimeLaunchSpec::Claude(Box::new(claude))),

@@ -21,14 +21,16 @@ use axum::http::header::AUTHORIZATION;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::serve::{IncomingStream, Listener};
+use camino::Utf8Path;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -88,7 +90,7 @@ impl std::fmt::Debug for McpBridgeEndpoint {
 
 /// Reason that the injected servers cannot be reached.
 #[derive(Debug, Error)]
-#[error("cannot listen on the loopback interface for the agent's tools")]
+#[error("cannot listen for the agent's tools")]
 pub(crate) struct McpBridgeError {
     #[source]
     source: io::Error,
@@ -122,6 +124,28 @@ impl McpHttpBridge {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let port = listener.local_addr().map_err(failed)?.port();
         let endpoint = McpBridgeEndpoint { port, token: token.clone() };
+        Ok(McpHttpBridge::serve(injected, endpoint, Either::Left(listener), stranger_wait))
+    }
+
+    /// Listens on a unix socket, to which a sandbox forwards a loopback port of its own. Must be
+    /// called within the run's tokio runtime.
+    pub(crate) fn open_socket(
+        injected: &InjectedMcpServers,
+        token: &McpBridgeToken,
+        socket: &Utf8Path,
+        port: u16,
+    ) -> Result<McpHttpBridge, McpBridgeError> {
+        let listener = UnixListener::bind(socket).map_err(|source| McpBridgeError { source })?;
+        let endpoint = McpBridgeEndpoint { port, token: token.clone() };
+        Ok(McpHttpBridge::serve(injected, endpoint, Either::Right(listener), AUTH_TIMEOUT))
+    }
+
+    fn serve(
+        injected: &InjectedMcpServers,
+        endpoint: McpBridgeEndpoint,
+        listener: Either<TcpListener, UnixListener>,
+        stranger_wait: Duration,
+    ) -> McpHttpBridge {
         let closing = CancellationToken::new();
         let services = router(injected, &endpoint, &closing)
             .into_make_service_with_connect_info::<BridgeConnection>();
@@ -135,7 +159,7 @@ impl McpHttpBridge {
                 tracing::warn!(%error, "the agent's tools are gone");
             }
         });
-        Ok(McpHttpBridge { endpoint, closing, serving })
+        McpHttpBridge { endpoint, closing, serving }
     }
 
     pub(crate) fn endpoint(&self) -> &McpBridgeEndpoint {
@@ -210,7 +234,7 @@ fn constant_time_eq(given: &[u8], expected: &[u8]) -> bool {
 /// Listener with at most [`CONNECTIONS_MAX`] connections, so that strangers cannot exhaust the file
 /// descriptors.
 struct BoundedListener {
-    listener: TcpListener,
+    listener: Either<TcpListener, UnixListener>,
     free: Arc<Semaphore>,
     /// Time in which a connection must present the token.
     auth_timeout: Duration,
@@ -233,7 +257,10 @@ impl Listener for BoundedListener {
         // queue.
         let permit = Arc::clone(&self.free).acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
-        let (stream, _) = Listener::accept(&mut self.listener).await;
+        let stream = match &mut self.listener {
+            Either::Left(listener) => Either::Left(Listener::accept(listener).await.0),
+            Either::Right(listener) => Either::Right(Listener::accept(listener).await.0),
+        };
         let is_known = Arc::<AtomicBool>::default();
         let patience = Box::pin(tokio::time::sleep(self.auth_timeout));
         let guarded = AuthDeadlineStream {
@@ -253,7 +280,7 @@ impl Listener for BoundedListener {
 
 /// Stream that stops reading if the connection has not authenticated in time.
 struct AuthDeadlineStream {
-    stream: TcpStream,
+    stream: Either<TcpStream, UnixStream>,
     is_authenticated: Arc<AtomicBool>,
     auth_deadline: Pin<Box<Sleep>>,
 }

@@ -17,6 +17,21 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::os::{self, ProcessHandle};
+#[cfg(target_os = "linux")]
+use super::sandbox_control::SandboxControl;
+
+/// The runner's ends of the pipes of a sandboxed agent.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+pub(super) struct AgentPipes {
+    pub(super) stdin: std::process::ChildStdin,
+    pub(super) stdout: std::process::ChildStdout,
+    pub(super) stderr: std::process::ChildStderr,
+}
+
+/// Time that a killed sandbox has to end.
+#[cfg(target_os = "linux")]
+const SANDBOX_END_WAIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(crate) struct AgentProcess {
@@ -32,6 +47,9 @@ pub(crate) struct AgentProcess {
     children: Arc<ChildExitRegistry>,
     /// Signals that a child has ended: the agent, or an adopted orphan.
     child_ended: tokio::signal::unix::Signal,
+    /// Connection to the first process of the agent's sandbox. The process above is then bubblewrap.
+    #[cfg(target_os = "linux")]
+    sandbox: Option<SandboxControl>,
 }
 
 impl AgentProcess {
@@ -57,7 +75,60 @@ impl AgentProcess {
             let _killed = handle.signal(Signal::KILL);
         })?;
         let children = Arc::clone(children);
-        Ok(AgentProcess { pid, stdin, stdout, stderr, handle, children, child_ended })
+        Ok(AgentProcess {
+            pid,
+            stdin,
+            stdout,
+            stderr,
+            handle,
+            children,
+            child_ended,
+            #[cfg(target_os = "linux")]
+            sandbox: None,
+        })
+    }
+
+    /// Starts bubblewrap for an agent with these pipes. Returns its standard error, too.
+    #[cfg(target_os = "linux")]
+    pub(super) fn start_sandbox(
+        command: &mut Command,
+        reported_pid: OwnedFd,
+        children: &Arc<ChildExitRegistry>,
+        pipes: AgentPipes,
+    ) -> io::Result<(AgentProcess, Option<std::process::ChildStderr>)> {
+        let (mut child, pid, handle) = children.spawn(command, reported_pid)?;
+        let build = || -> io::Result<_> {
+            Ok(AgentProcess {
+                pid,
+                stdin: Some(ChildStdin::from_std(pipes.stdin)?),
+                stdout: Some(ChildStdout::from_std(pipes.stdout)?),
+                stderr: Some(ChildStderr::from_std(pipes.stderr)?),
+                handle,
+                children: Arc::clone(children),
+                child_ended: signal(SignalKind::child())?,
+                sandbox: None,
+            })
+        };
+        // A failure closes the socket of the sandbox, which ends it.
+        Ok((build()?, child.stderr.take()))
+    }
+
+    /// Connects the process with the sandbox in which it has started the agent.
+    #[cfg(target_os = "linux")]
+    pub(super) fn attach_control(
+        &mut self,
+        runner: std::os::unix::net::UnixStream,
+    ) -> io::Result<()> {
+        self.sandbox = Some(SandboxControl::new(runner)?);
+        Ok(())
+    }
+
+    /// Kills bubblewrap, and with it every process of the sandbox. Returns when it is dead.
+    #[cfg(target_os = "linux")]
+    pub(super) fn kill_sandbox(&self) {
+        self.signal(Signal::KILL);
+        self.handle.wait(SANDBOX_END_WAIT);
+        self.children.reap();
     }
 
     /// Waits until the agent has ended. Cancel-safe; may be called again, also after the end.
@@ -69,18 +140,39 @@ impl AgentProcess {
                 return status;
             }
             // A child that ends between the check above and here is remembered for this call.
+            #[cfg(target_os = "linux")]
+            if let Some(sandbox) = &self.sandbox {
+                tokio::select! {
+                    _ = self.child_ended.recv() => {}
+                    () = sandbox.changed() => {}
+                }
+                continue;
+            }
             self.child_ended.recv().await;
         }
     }
 
     /// Returns the agent's exit status, if it has ended.
-    pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.children.reap();
-        self.children.status(self.pid)
+        // Looked up first: a sandbox that has ended has reported everything before.
+        let status = self.children.status(self.pid);
+        #[cfg(target_os = "linux")]
+        if let Some(sandbox) = &mut self.sandbox {
+            return sandbox.exit_status().or(status);
+        }
+        status
     }
 
     /// Sends a signal, unless the agent has ended.
     pub(crate) fn signal(&self, signal: Signal) {
+        #[cfg(target_os = "linux")]
+        if let Some(sandbox) = &self.sandbox {
+            if let Err(error) = sandbox.signal(signal) {
+                tracing::debug!(%error, ?signal, "the agent could not be signalled");
+            }
+            return;
+        }
         if let Err(error) = self.handle.signal(signal) {
             tracing::debug!(%error, ?signal, "the agent could not be signalled");
         }

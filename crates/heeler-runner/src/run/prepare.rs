@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
 use super::runner_error::RunPrepareError;
+use super::sandbox::{self, RunSocketFolder};
 use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
@@ -35,6 +36,8 @@ pub(super) struct PreparedRun {
     pub(super) run: ActiveRun,
     pub(super) tree: ProcessTree,
     pub(super) bridge: Option<McpHttpBridge>,
+    /// Sockets that the agent's sandbox contains.
+    pub(super) sockets: Option<RunSocketFolder>,
     pub(super) first: RunSessionStart,
 }
 
@@ -73,11 +76,18 @@ pub(super) async fn prepare_run(
     let (injected, channels) =
         InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, access);
     let ToolChannels { notes, questions: tool_questions } = channels;
-    let bridge = match spec.runtime {
-        RuntimeType::Cli => {
+    let sockets = open_sockets(executor)?;
+    let bridge = match (spec.runtime, &sockets) {
+        (RuntimeType::Cli, None) => {
             Some(McpHttpBridge::open(&injected, &host.token).await.map_err(refuse)?)
         }
-        RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command => None,
+        // The agent's network has no port of this machine, and the machine gets none.
+        (RuntimeType::Cli, Some(sockets)) => {
+            let (socket, port) = (sockets.mcp_socket(), sandbox::MCP_PORT);
+            let bridge = McpHttpBridge::open_socket(&injected, &host.token, &socket, port);
+            Some(bridge.map_err(refuse)?)
+        }
+        (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => None,
     };
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
     let context = RuntimeContext { spec, host, injected: &injected, endpoint };
@@ -132,12 +142,37 @@ pub(super) async fn prepare_run(
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    Ok(PreparedRun { run, tree: claim_tree(executor), bridge, first })
+    let tree = claim_tree(executor, sockets.as_ref());
+    Ok(PreparedRun { run, tree, bridge, sockets, first })
 }
 
-fn claim_tree(executor: &RunExecutor<'_>) -> ProcessTree {
+/// Creates the directory of sockets that a sandbox contains, if the agent needs one.
+#[cfg(target_os = "linux")]
+fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
+    let RunExecutor { spec, host, .. } = *executor;
+    let needs_sockets = host.brief.sandbox.is_some() && spec.runtime == RuntimeType::Cli;
+    needs_sockets.then(|| RunSocketFolder::create(spec)).transpose().map_err(refuse)
+}
+
+/// Refuses a sandbox, which exists on Linux only.
+#[cfg(not(target_os = "linux"))]
+fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
+    match executor.host.brief.sandbox {
+        None => Ok(None),
+        Some(_) => Err(RunPrepareError::Refused(
+            "sandboxes exist on Linux only: set `sandbox: off` for this agent if it may run without one"
+                .to_owned(),
+        )),
+    }
+}
+
+fn claim_tree(executor: &RunExecutor<'_>, sockets: Option<&RunSocketFolder>) -> ProcessTree {
     let mut tree = ProcessTree::claim(executor.spec.run);
     tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
+    #[cfg(target_os = "linux")]
+    tree.set_sandbox(sandbox::agent_sandbox(executor, sockets));
+    #[cfg(not(target_os = "linux"))]
+    let _ = sockets;
     tree
 }
 

@@ -73,6 +73,7 @@ fn command_fixture(script: &str) -> RunFixture {
         send_files_to: None,
         authority: RunAuthority::default(),
         may_start_jobs: false,
+        sandbox: None,
     };
     RunFixture { folder, spec, brief, means: RunnerDependencies::default() }
 }

@@ -194,6 +194,7 @@ fn live(scene: &Scene<'_>, spec: &RunSpec) -> Child {
         send_files_to: None,
         authority: RunAuthority::default(),
         may_start_jobs: false,
+        sandbox: None,
     };
     let stdin = runner.stdin.take().expect("it was asked for");
     serde_json::to_writer(stdin, &brief).expect("the runner reads its brief");

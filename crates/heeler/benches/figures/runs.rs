@@ -163,6 +163,7 @@ impl<'a> Place<'a> {
             send_files_to: None,
             authority: RunAuthority::default(),
             may_start_jobs: false,
+            sandbox: None,
         };
         Run { dir, brief, log, job }
     }

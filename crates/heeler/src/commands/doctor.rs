@@ -2,6 +2,7 @@
 //! everything that Heeler stores on this machine. Start at [`run`].
 
 mod footprint;
+mod sandbox;
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -38,6 +39,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
+    /// Check one part only: `sandbox` tests whether agents can run in a sandbox on this machine
+    part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
     fix: bool,
@@ -60,8 +63,17 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
+/// Part of the machine that `doctor` checks alone.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum DoctorPart {
+    Sandbox,
+}
+
 /// Runs `doctor`.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
+    if let Some(DoctorPart::Sandbox) = args.part {
+        return sandbox::run(args.json);
+    }
     let context = CommandContext::find(global)?;
     if args.rebuild {
         return rebuild(&context, args);

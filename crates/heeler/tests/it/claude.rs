@@ -11,6 +11,7 @@ mod handed_over;
 mod moved;
 mod outside;
 mod permissions;
+mod sandboxed;
 mod servers;
 mod sessions;
 mod trigger;

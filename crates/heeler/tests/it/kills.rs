@@ -119,6 +119,7 @@ fn start_runner(dir: &Utf8PathBuf, steps: &[Json]) -> Child {
         send_files_to: None,
         authority: RunAuthority::default(),
         may_start_jobs: false,
+        sandbox: None,
     };
     let mut runner = heeler().args(["runner", dir.as_str()]).stdin(Stdio::piped()).spawn().unwrap();
     // A runner that was refused may be gone already.

@@ -116,6 +116,7 @@ impl Rig {
             send_files_to: None,
             authority: RunAuthority::default(),
             may_start_jobs: false,
+            sandbox: None,
         };
         Plan { spec, brief }
     }

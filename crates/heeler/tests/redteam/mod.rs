@@ -29,6 +29,7 @@ mod delegation;
 mod protection;
 mod results;
 mod review;
+mod sandbox;
 mod secrets;
 mod sockets;
 mod trust;

@@ -1,0 +1,95 @@
+//! Sandbox of an agent.
+
+use camino::Utf8PathBuf;
+use serde_json::{Value as Json, json};
+
+use crate::reader::ConfigReader;
+use crate::shape::{ValueShape, section};
+use crate::value::{ConfigValue, word_value};
+use crate::words::words;
+use crate::yaml::{YamlKind, YamlNode};
+
+/// Config word for no sandbox.
+const OFF: &str = "off";
+
+words! {
+    /// Use of unix sockets in a sandbox.
+    pub enum UnixSocketAccess ("use of unix sockets") {
+        /// The agent may create unix sockets.
+        Allow = "allow",
+        /// The agent may not create unix sockets.
+        Deny = "deny",
+    }
+}
+
+word_value!(UnixSocketAccess);
+
+section! {
+    /// Sandbox in which the agent runs; described in `docs/isolation.md`.
+    pub struct SandboxSettings ("sandbox") {
+        /// Run the agent in the sandbox.
+        enabled: bool = "true",
+        /// Further files and directories that the agent may write, relative to this file. They must
+        /// exist.
+        write: Vec<Utf8PathBuf>,
+        /// Further files and directories that the agent may read but not write: those that the
+        /// sandbox would hide, or that are in the working directory. They must exist.
+        read_only: Vec<Utf8PathBuf>,
+        /// Further files and directories that the agent must not see.
+        deny_read: Vec<Utf8PathBuf>,
+        /// Unix sockets that the agent creates itself. `deny` breaks programs that talk to their own
+        /// processes by such sockets, among them browsers and Claude's own tools.
+        unix_sockets: UnixSocketAccess = "allow",
+    }
+}
+
+/// Sandbox of an agent: `true`, `false`, `off`, or settings.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SandboxConfig(SandboxSettings);
+
+impl SandboxConfig {
+    /// Returns the settings, unless the sandbox is off.
+    pub fn settings(&self) -> Option<&SandboxSettings> {
+        Some(&self.0).filter(|settings| settings.enabled)
+    }
+
+    fn switched(enabled: bool) -> SandboxConfig {
+        SandboxConfig(SandboxSettings {
+            enabled,
+            write: Vec::new(),
+            read_only: Vec::new(),
+            deny_read: Vec::new(),
+            unix_sockets: UnixSocketAccess::Allow,
+        })
+    }
+}
+
+impl ConfigValue for SandboxConfig {
+    fn shape() -> ValueShape {
+        ValueShape::OneOf(vec![
+            ValueShape::Bool,
+            ValueShape::Words(vec![OFF]),
+            SandboxSettings::shape(),
+        ])
+    }
+
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<SandboxConfig> {
+        match &node.kind {
+            YamlKind::Map(_) => SandboxSettings::read(node, reader).map(SandboxConfig),
+            YamlKind::Scalar(scalar) if scalar.text == OFF => Some(SandboxConfig::switched(false)),
+            _ => bool::read(node, reader).map(SandboxConfig::switched),
+        }
+    }
+
+    fn show(&self) -> Json {
+        match self.0 == SandboxConfig::switched(self.0.enabled).0 {
+            true => json!(self.0.enabled),
+            false => self.0.show(),
+        }
+    }
+}
+
+/// Returns the settings of an agent's sandbox, unless it has none.
+pub(crate) fn sandbox_settings(sandbox: Option<&SandboxConfig>) -> Option<&SandboxSettings> {
+    sandbox.and_then(SandboxConfig::settings)
+}

@@ -1,0 +1,139 @@
+//! The sandbox of a run: what its agent may see and change besides its working directory.
+//!
+//! The runner makes mounts of it. Start at [`run_sandbox`].
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{AgentConfig, UnixSocketAccess};
+use heeler_model::run::SandboxSpec;
+use indexmap::IndexMap;
+
+use super::PrepareContext;
+use super::protection::{RunProtection, protect_run};
+
+/// Files and directories of a home directory that hold credentials, keys, or records of what a
+/// person did.
+const HOME_SECRETS: [&str; 52] = [
+    ".age",
+    ".aws",
+    ".azure",
+    ".bash_history",
+    ".boto",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".composer/auth.json",
+    ".config/chromium",
+    ".config/composer/auth.json",
+    ".config/doctl",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/git/credentials",
+    ".config/glab-cli",
+    ".config/google-chrome",
+    ".config/hub",
+    ".config/op",
+    ".config/rclone",
+    ".config/sops",
+    ".databrickscfg",
+    ".docker",
+    ".fly",
+    ".gem/credentials",
+    ".git-credentials",
+    ".gnupg",
+    ".gradle/gradle.properties",
+    ".heroku",
+    ".kube",
+    ".local/share/fish/fish_history",
+    ".local/share/keyrings",
+    ".m2/settings.xml",
+    ".mozilla",
+    ".my.cnf",
+    ".mysql_history",
+    ".netrc",
+    ".node_repl_history",
+    ".npmrc",
+    ".oci",
+    ".password-store",
+    ".pgpass",
+    ".psql_history",
+    ".pypirc",
+    ".python_history",
+    ".s3cfg",
+    ".ssh",
+    ".terraform.d",
+    ".thunderbird",
+    ".vault-token",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".zsh_history",
+];
+
+/// Files and directories of the system that only root can read. An agent of root could.
+const ROOT_SECRETS: [&str; 9] = [
+    "/etc/NetworkManager/system-connections",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/ssh",
+    "/etc/ssl/private",
+    "/var/lib/containerd",
+    "/var/lib/docker",
+];
+
+/// Returns the sandbox of a run, unless its agent has none.
+pub(super) fn run_sandbox(
+    agent: &AgentConfig,
+    around: &PrepareContext<'_>,
+    env: &IndexMap<String, String>,
+    working_directory: &Utf8Path,
+) -> Option<SandboxSpec> {
+    let settings = agent.sandbox.as_ref()?.settings()?;
+    let RunProtection { protected, unreadable } =
+        protect_run(around.protected, agent, around.agents, working_directory);
+    let mut hidden = unreadable;
+    hidden.extend(around.protected.state_dirs.iter().cloned());
+    // Locks and sessions of all fleets of this user, and sockets of all their runs.
+    hidden.extend([around.home.to_owned(), around.sockets.to_owned()]);
+    hidden.extend(other_folders(agent, around.agents, working_directory));
+    hidden.extend(homes(env, around.env).flat_map(|home| HOME_SECRETS.map(|it| home.join(it))));
+    hidden.extend(ROOT_SECRETS.map(Utf8PathBuf::from));
+    hidden.extend(settings.deny_read.iter().cloned());
+    hidden.sort();
+    hidden.dedup();
+    Some(SandboxSpec {
+        writable: settings.write.clone(),
+        readable: settings.read_only.clone(),
+        protected,
+        hidden,
+        denies_unix_sockets: settings.unix_sockets == UnixSocketAccess::Deny,
+    })
+}
+
+/// Returns the working directories of other agents. One inside of this agent's own stays visible:
+/// the config gave it to both.
+fn other_folders(
+    agent: &AgentConfig,
+    agents: &[AgentConfig],
+    working_directory: &Utf8Path,
+) -> Vec<Utf8PathBuf> {
+    let others = agents.iter().filter(|other| other.name != agent.name);
+    let folders = others.filter_map(|other| other.working_directory.canonicalize_utf8().ok());
+    // The root directory would hide the system.
+    let is_separate = |folder: &Utf8PathBuf| {
+        !folder.starts_with(working_directory) && !working_directory.starts_with(folder)
+    };
+    folders.filter(is_separate).collect()
+}
+
+/// Returns the home directories of the agent and of the daemon.
+fn homes<'e>(
+    agent: &'e IndexMap<String, String>,
+    daemon: &'e std::collections::BTreeMap<String, String>,
+) -> impl Iterator<Item = &'e Utf8Path> {
+    let homes = [agent.get("HOME"), daemon.get("HOME")];
+    homes
+        .into_iter()
+        .flatten()
+        .map(|home| Utf8Path::new(home.as_str()))
+        .filter(|it| it.is_absolute())
+}

@@ -1,0 +1,69 @@
+//! The runner's end of the socket to the first process of a sandbox. Start at
+//! [`SandboxControl`].
+
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+
+use heeler_inside::{InsideCommand, InsideReport, read_frame, write_frame};
+use rustix::process::Signal;
+use tokio::net::UnixStream;
+
+/// Connection to the first process of a sandbox that has started its agent.
+#[derive(Debug)]
+pub(super) struct SandboxControl {
+    stream: UnixStream,
+    /// Received bytes of an incomplete message.
+    received: Vec<u8>,
+    status: Option<ExitStatus>,
+    is_closed: bool,
+}
+
+impl SandboxControl {
+    pub(super) fn new(stream: std::os::unix::net::UnixStream) -> io::Result<SandboxControl> {
+        stream.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(stream)?;
+        Ok(SandboxControl { stream, received: Vec::new(), status: None, is_closed: false })
+    }
+
+    /// Waits until the first process may have reported something. Cancel-safe.
+    pub(super) async fn changed(&self) {
+        if self.is_closed || self.stream.readable().await.is_err() {
+            // The end of the sandbox is noticed by the end of its process.
+            std::future::pending().await
+        }
+    }
+
+    /// Returns the reported exit status of the agent, if it has ended.
+    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
+        let mut buffer = [0; 256];
+        while !self.is_closed && self.status.is_none() {
+            match self.stream.try_read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(0) | Err(_) => self.is_closed = true,
+                Ok(count) => self.received.extend(&buffer[..count]),
+            }
+            self.status = self.take_status();
+        }
+        self.status
+    }
+
+    fn take_status(&self) -> Option<ExitStatus> {
+        // An incomplete message cannot be read yet. The only message at this time is the last one.
+        match read_frame(self.received.as_slice()) {
+            Ok(Some(InsideReport::Ended { status })) => Some(ExitStatus::from_raw(status)),
+            _ => None,
+        }
+    }
+
+    /// Sends a signal to the agent.
+    pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
+        let mut frame = Vec::new();
+        write_frame(&mut frame, &InsideCommand::Signal { number: signal.as_raw() })?;
+        // A few bytes fit into the socket unless the sandbox has stopped reading for long.
+        match self.stream.try_write(&frame)? == frame.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+}
