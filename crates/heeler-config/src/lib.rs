@@ -18,6 +18,7 @@ mod cron;
 mod docker;
 mod dotenv;
 mod duration;
+mod egress;
 mod fault;
 mod fleet;
 mod fleet_secrets;
@@ -73,6 +74,10 @@ pub use docker::{
 };
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};
+pub use egress::{
+    AddressClass, CredentialMode, EgressConfig, EgressPreset, EgressRules, HostName, HostNameError,
+    HostPattern, HostVerdict, LocalAddress, RequestHost, classify_address,
+};
 pub use fault::{ConfigFault, ConfigFaults, FAULTS_SHOWN_MAX, FaultSeverity, RenderStyle};
 pub use fleet::{
     FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,

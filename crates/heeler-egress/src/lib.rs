@@ -1,0 +1,34 @@
+//! The network of a sandboxed run.
+//!
+//! A sandboxed agent has no network. One unix socket leads to this proxy, which runs in the runner's
+//! process, outside of the sandbox. It speaks HTTP (`CONNECT` and absolute URLs) and SOCKS5, allows only
+//! the hosts of its rules, resolves names itself and connects to the address that it has checked.
+//! Requests without a host go to the agent's API: the proxy adds the credentials, which the agent does
+//! not have, and counts the tokens of the replies.
+//!
+//! The crate writes no files and knows no rows. Its decisions are events. Start at [`EgressProxy`].
+
+mod api_route;
+mod body;
+mod client_hello;
+mod decision;
+mod forward;
+mod gate;
+mod limits;
+mod meter;
+mod network;
+mod price;
+mod proxy;
+mod relay;
+mod server;
+mod socks;
+mod tunnel;
+mod usage;
+
+pub use api_route::{ApiCredentials, ApiRoute, ApiRouteError};
+pub use decision::{DenialReason, EgressDecision, EgressEvent, EgressQuestion, GrantScope};
+pub use limits::EgressLimits;
+pub use network::{EgressNetwork, NetworkFuture, SystemNetwork};
+pub use price::price_usd;
+pub use proxy::{EgressOptions, EgressProxy, EgressStartError};
+pub use usage::{ApiUsage, ReplyUsage, UsageLedger};
