@@ -5,6 +5,7 @@
     reason = "tests start the program, read the environment, and fail by panicking"
 )]
 
+mod agents_fleet_import;
 mod api;
 mod api_described;
 mod approvals;
