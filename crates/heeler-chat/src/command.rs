@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// Shortest interval between two turns of a loop.
-pub const LOOP_INTERVAL_MIN: Duration = Duration::from_secs(10);
+pub const LOOP_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Longest interval between two turns of a loop.
 pub const LOOP_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -247,7 +247,7 @@ fn parse_interval(text: &str) -> Result<Duration, ChatCommandError> {
     // A huge number must be refused as too long and not wrap around.
     let every = Duration::from_secs(count.saturating_mul(unit));
     if every < LOOP_INTERVAL_MIN || every > LOOP_INTERVAL_MAX {
-        return Err(command_error(format!("`{text}`: a loop's interval must be from 10s to 7d")));
+        return Err(command_error(format!("`{text}`: a loop's interval must be from 1s to 7d")));
     }
     Ok(every)
 }
@@ -283,8 +283,8 @@ mod tests {
         fails("/loop", "/loop \"GOAL\" INTERVAL");
         fails("/loop \"never closed 5m", "/loop \"GOAL\" INTERVAL");
         fails("/loop \"x\" soon", "not an interval");
-        fails("/loop x 9s", "from 10s to 7d");
-        fails("/loop x 8d", "from 10s to 7d");
+        fails("/loop x 0s", "from 1s to 7d");
+        fails("/loop x 8d", "from 1s to 7d");
         fails("/loop x 99999999999999999999s", "not an interval");
     }
 

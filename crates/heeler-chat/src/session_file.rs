@@ -195,6 +195,12 @@ impl SessionFile {
         &self.location.id
     }
 
+    /// Returns true if the session is in Heeler's directory. A session of another program is copied
+    /// there with the first write.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.location.foreign.is_none()
+    }
+
     /// Returns the state of the conversation.
     pub fn state(&self) -> &ConversationState {
         &self.metadata.state

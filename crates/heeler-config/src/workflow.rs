@@ -26,14 +26,18 @@ mod translate;
 
 pub use definition::{
     ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, ITEMS_MAX, MarkerRule, OutputRules,
-    Phase, PhaseMessages, PhaseRepeat, PhaseWork, ReviewLoop, ScriptLanguage, SoftFailurePolicy,
-    TriggerRule, UntilLoop, Workflow, WorkflowInput, WorkflowInputType,
+    Phase, PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop, ScriptLanguage,
+    SkillFile, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow, WorkflowInput,
+    WorkflowInputType,
 };
 pub use folder::{
     FaultyWorkflowFile, WORKFLOW_FILES_MAX, WorkflowCron, WorkflowFolder, load_workflow_folder,
 };
 pub use keys::{ITERATIONS_MAX, MarkerAction, PhaseType, SoftFailureOutcome};
-pub use parse::{LoadedWorkflow, PHASES_MAX, freeze_workflow, load_frozen_workflow, load_workflow};
+pub use parse::{
+    FolderLister, LoadedWorkflow, PHASES_MAX, SKILL_FILES_MAX, freeze_workflow,
+    load_frozen_workflow, load_workflow,
+};
 pub use pattern::{PATTERN_CHARS_MAX, WorkflowPattern};
 pub use settings::WorkflowSettings;
 pub use template::{RENDERED_BYTES_MAX, WorkflowExpression, WorkflowTemplate};

@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::FILE_BYTES_MAX;
-use heeler_config::workflow::WORKFLOW_FILES_MAX;
+use heeler_config::workflow::{SKILL_FILES_MAX, WORKFLOW_FILES_MAX};
 use heeler_model::config_change::{ConfigContent, ConfigFileContent, ConfigFileKind};
 use rustix::fs::OFlags;
 
@@ -79,7 +79,16 @@ impl ConfigFileRecorder {
     /// Lists the workflow files of a folder.
     pub fn list_workflows(&self, folder: &Utf8Path) -> Vec<Utf8PathBuf> {
         let files = list_workflow_files(folder);
-        let content = folder_content(&files);
+        let content = folder_content(ConfigFileKind::WorkflowFolder, &files);
+        let text = Err((io::ErrorKind::IsADirectory, "it is a folder".to_owned()));
+        self.read.borrow_mut().insert(normalize(folder), RecordedConfigFile { content, text });
+        files
+    }
+
+    /// Lists the files of a skill.
+    pub fn list_skill(&self, folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+        let files = list_skill_files(folder);
+        let content = folder_content(ConfigFileKind::SkillFolder, &files);
         let text = Err((io::ErrorKind::IsADirectory, "it is a folder".to_owned()));
         self.read.borrow_mut().insert(normalize(folder), RecordedConfigFile { content, text });
         files
@@ -105,7 +114,10 @@ impl RecordedConfigFile {
 pub(crate) fn read_content_again(known: &ConfigContent) -> ConfigContent {
     let read = |(path, file): (&Utf8PathBuf, &ConfigFileContent)| {
         let content = match file.kind {
-            ConfigFileKind::WorkflowFolder => folder_content(&list_workflow_files(path)),
+            kind @ ConfigFileKind::WorkflowFolder => {
+                folder_content(kind, &list_workflow_files(path))
+            }
+            kind @ ConfigFileKind::SkillFolder => folder_content(kind, &list_skill_files(path)),
             kind => file_content(kind, &read_bytes(path)),
         };
         (path.clone(), content)
@@ -163,9 +175,9 @@ fn file_content(kind: ConfigFileKind, bytes: &io::Result<Vec<u8>>) -> ConfigFile
     }
 }
 
-fn folder_content(files: &[Utf8PathBuf]) -> ConfigFileContent {
+fn folder_content(kind: ConfigFileKind, files: &[Utf8PathBuf]) -> ConfigFileContent {
     let names: String = files.iter().map(|file| format!("{file}\n")).collect();
-    ConfigFileContent::of_bytes(ConfigFileKind::WorkflowFolder, names.as_bytes())
+    ConfigFileContent::of_bytes(kind, names.as_bytes())
 }
 
 /// Reads a file, which an agent may have made: a pipe, a device or a very large file is an error, so
@@ -224,6 +236,30 @@ fn add_workflow_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathB
         }
         if !is_folder && matches!(path.extension(), Some("yaml" | "yml")) {
             found.push(path.to_owned());
+        }
+    }
+}
+
+/// Lists the files of a skill, sorted. Names that begin with a dot are left out.
+pub fn list_skill_files(folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let mut found = Vec::new();
+    add_skill_files(folder, 0, &mut found);
+    found.sort();
+    found
+}
+
+fn add_skill_files(folder: &Utf8Path, depth: usize, found: &mut Vec<Utf8PathBuf>) {
+    let Ok(entries) = folder.read_dir_utf8() else { return };
+    for entry in entries.filter_map(Result::ok) {
+        // `SKILL.md` and one file more than allowed, so that the loader reports the excess.
+        if found.len() > SKILL_FILES_MAX + 1 || entry.file_name().starts_with('.') {
+            continue;
+        }
+        // Do not follow a link to a folder: it may lead back here.
+        match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            true if depth < WORKFLOW_DEPTH_MAX => add_skill_files(entry.path(), depth + 1, found),
+            true => {}
+            false => found.push(entry.path().to_owned()),
         }
     }
 }

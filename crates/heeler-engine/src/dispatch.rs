@@ -20,6 +20,7 @@ mod dispatcher_state;
 mod event;
 mod hook_authorization;
 mod idempotency;
+mod imported_runs;
 mod run_exits;
 mod schedules;
 mod shutdown;

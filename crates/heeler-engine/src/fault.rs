@@ -106,6 +106,8 @@ apart: {
     RequestDone = "request-done",
     /// An access change is recorded; no reply was sent.
     AccessDone = "access-done",
+    /// The files of a run's skills are written; its spec is not.
+    SkillsPlaced = "skills-placed",
 }
 }
 

@@ -44,6 +44,7 @@ mod runner_watcher;
 mod session_operation;
 mod sessions;
 mod setup;
+mod skill_folder;
 mod socket_folder;
 mod stored_workflow_run;
 mod thread_pool;
@@ -65,7 +66,7 @@ pub use command::{
     StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
 };
 pub use commit::{CommitError, CommittedRun};
-pub use config_files::{ConfigFileRecorder, list_workflow_files};
+pub use config_files::{ConfigFileRecorder, list_skill_files, list_workflow_files};
 pub use config_guard::ConfigGuard;
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};

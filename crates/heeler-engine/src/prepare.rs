@@ -214,6 +214,7 @@ pub fn prepare_request(
         attendance: question_policy(agent, wanted),
         sync_each_row: around.durability == LogDurability::Event,
         keep_output: wanted.phase.is_some(),
+        skill_files: Vec::new(),
         brief: AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt,

@@ -6,6 +6,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
+use heeler_config::workflow::SkillFile;
 use heeler_config::{RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
@@ -57,6 +58,9 @@ pub struct ResolvedJobRequest {
     /// True if the agent's final answer is stored with the job.
     #[serde(default)]
     pub keep_output: bool,
+    /// Files of skills, which the agent may read.
+    #[serde(default)]
+    pub skill_files: Vec<SkillFile>,
     /// Prompt, environment and secrets for the agent.
     pub brief: AgentLaunchSpec,
 }

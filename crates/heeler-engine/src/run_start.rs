@@ -32,6 +32,7 @@ use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
 use crate::named_session;
 use crate::resolved_request::ResolvedJobRequest;
+use crate::skill_folder::place_skills;
 
 /// Origin of a session that a caller named and that Heeler did not create.
 const FOREIGN_ORIGIN: &str = "elsewhere";
@@ -200,12 +201,16 @@ pub(crate) fn launch_run(
     // The folder follows the commit: without a row no daemon would look at it.
     create_folder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::FolderMade);
+    let skills = place_skills(&folder, &request.skill_files).map_err(RunStartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
     // A runner is started only with a durable spec, so no spec proves that no runner was started.
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::SpecWritten);
     let send_files_to = Some(fleet.dir.sent_files_folder(&begun.job));
     let mut brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
+    if let Some(skills) = skills {
+        skills.add_to(&mut brief);
+    }
     capability::add_capability(&mut brief, begun.run, &begun.secret);
     brief.authority.daemon_lock = Some(fleet.dir.lock());
     let input = RunnerInput { brief, result_key: begun.result_key.clone() };

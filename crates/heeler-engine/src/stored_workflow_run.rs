@@ -12,7 +12,7 @@ use heeler_model::workflow::{
     GateAnswer, JournalEntry, PartDecision, PartJobSpec, PartJobWork, PartOutcome, PhasePart,
     WorkflowRun,
 };
-use heeler_model::{JobId, JobRequest, PhaseJobKind, PhaseJobRequest, WorkflowRunId};
+use heeler_model::{JobId, JobRequest, PhaseJobKind, PhaseJobRequest, SkillSource, WorkflowRunId};
 use heeler_store::{DatabaseError, JournalRow, StateDatabase, WorkflowRunRow};
 use jiff::Timestamp;
 
@@ -113,6 +113,12 @@ impl StoredWorkflowRun {
         }
         active.state.seq = active.state.seq.max(self.row.seq);
         Ok(active)
+    }
+
+    /// Returns the place of the files of a phase's skills, if they have any.
+    pub(crate) fn skill_source(&self, phase: &str, has_files: bool) -> Option<SkillSource> {
+        let definition = self.row.definition.clone().filter(|_| has_files)?;
+        Some(SkillSource { definition, phase: phase.to_owned() })
     }
 
     /// Returns the simulated result of a part; `None` in a real run.

@@ -192,6 +192,7 @@ impl EngineFixture {
             attendance: QuestionPolicy::Nobody,
             sync_each_row: false,
             keep_output: false,
+            skill_files: Vec::new(),
             brief: AgentLaunchSpec {
                 protocol: PROTOCOL,
                 prompt: format!("use {SECRET}"),

@@ -28,6 +28,8 @@ pub enum WorkflowOperation {
     Enable { workflow: String },
     /// Keep runs of a workflow from starting.
     Disable { workflow: String },
+    /// Remove the setting that enables or disables a workflow.
+    Reset { workflow: String },
 }
 
 /// Request for a workflow run.

@@ -121,6 +121,9 @@ impl AgentsFleetImport<'_> {
             self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
         }
+        if let Some(other) = &read.other_id {
+            self.report.note(format!("{what} has the id `{other}`; its file name is used"));
+        }
         let transcript = self.sessions.join(own_transcript(&read.id));
         // An existing file proves that its transcripts were written before it.
         if !is_written {

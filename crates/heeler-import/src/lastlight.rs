@@ -4,6 +4,7 @@
 //! Transcripts are in place before the rows that refer to them. Rows are inserted unchanged,
 //! except that unfinished work is marked as ended. Start at [`import_lastlight`].
 
+mod journal;
 mod logs;
 mod read;
 mod snapshot;
@@ -118,6 +119,9 @@ impl LastLightImport<'_> {
             if has(table.name()) {
                 self.table(snapshot, table)?;
             }
+        }
+        if has(LastLightTable::WorkflowRuns.name()) {
+            self.complete_runs(snapshot)?;
         }
         // Threads before messages, because messages refer to them.
         let mut threads = Vec::new();

@@ -47,6 +47,8 @@ pub enum ConfigFileKind {
     Secret,
     /// A folder with workflows, by their names.
     WorkflowFolder,
+    /// A folder with the files of a skill, by their names.
+    SkillFolder,
 }
 
 /// Digest of a file that does not exist.

@@ -69,6 +69,18 @@ pub struct PhaseJobRequest {
     pub folder: Option<String>,
     /// Remaining budget of the workflow run, in millionths of a US dollar.
     pub micros_left: Option<i64>,
+    /// Skills with files that the agent may read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skills: Option<SkillSource>,
+}
+
+/// Place of the files of a phase's skills. The files may be large, so a request only names them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillSource {
+    /// Hash of the run's workflow definition.
+    pub definition: String,
+    /// Name of the phase.
+    pub phase: String,
 }
 
 /// Work of a workflow job.

@@ -134,6 +134,12 @@ impl JobRow {
         // A session file of agents-fleet has a role where others have a type.
         let kind = self.text("type").or_else(|| self.text("role")).unwrap_or("row");
         match kind {
+            // Last Light writes a fatal error as a message without content.
+            "assistant" if self.is_bare_error() => JobRowKind::Error {
+                message: self.text("error").or(self.0["error"]["message"].as_str()).unwrap_or(""),
+                code: self.0["error"]["code"].as_str(),
+                cure: None,
+            },
             "assistant" => JobRowKind::Assistant,
             "user" => JobRowKind::User,
             "tool_use" => JobRowKind::ToolCall {
@@ -154,6 +160,15 @@ impl JobRow {
             "system" => JobRowKind::System { subtype: self.text("subtype").unwrap_or_default() },
             other => JobRowKind::Other(other),
         }
+    }
+
+    /// Says whether the row is an error of the model's service that has no content.
+    fn is_bare_error(&self) -> bool {
+        self.0["isApiErrorMessage"] == Json::Bool(true)
+            && self
+                .content()
+                .is_none_or(|content| *content == "" || *content == Json::Array(vec![]))
+            && !self.0["error"].is_null()
     }
 
     pub fn speaker(&self) -> RowSpeaker<'_> {
@@ -438,6 +453,18 @@ mod tests {
             json!({"type": "tool_result", "result": "a.txt", "success": true}),
             |kind| matches!(kind, JobRowKind::ToolResult(result) if !result.failed),
         );
+    }
+
+    #[test]
+    fn an_error_without_content_is_an_error() {
+        let is = |wanted: &'static str| move |kind: JobRowKind<'_>| matches!(kind, JobRowKind::Error { message, .. } if message == wanted);
+        let row = |error: Json, content: Json| {
+            json!({"type": "assistant", "isApiErrorMessage": true, "error": error,
+                "message": {"role": "assistant", "content": content}})
+        };
+        kind(row(json!("out of memory"), Json::Null), is("out of memory"));
+        kind(row(json!({"message": "overloaded"}), json!([])), is("overloaded"));
+        kind(row(json!("code"), json!("API Error: 529")), |kind| kind == JobRowKind::Assistant);
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub use ids::{
 pub use job::{
     ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType, UsageTotals,
 };
-pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest};
+pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
 pub use native_sessions::NativeSessionLocation;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
 pub use prompt_author::PromptAuthor;

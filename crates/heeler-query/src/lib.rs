@@ -38,8 +38,8 @@ pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};
 pub use fleet_reader::{FleetReader, PooledReader, QueryContext, StateLockOwner};
-pub use unpublished_views::UnpublishedViews;
 pub use job_lists::JobListSnapshot;
+pub use unpublished_views::UnpublishedViews;
 
 #[cfg(test)]
 mod tests;

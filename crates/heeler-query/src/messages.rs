@@ -9,7 +9,7 @@ use heeler_model::recorder::EXTERNAL_KEY;
 use heeler_model::{Session, SessionStatus, iso_millis};
 use heeler_store::history::{
     ForkSafety, HistoryMessage, HistoryPage, HistoryRole, ToolCall, TranscriptSnapshot,
-    load_history,
+    is_conversation_log, load_conversation_history, load_history,
 };
 use heeler_store::native::{DisplayRedactor, read_external_messages};
 use serde::Serialize;
@@ -159,6 +159,11 @@ impl FleetReader {
                 message: format!("session {} has no transcript: it has no messages", session.id),
                 hint: None,
             })?;
+        // A conversation of another program has no native session.
+        if is_conversation_log(&log) {
+            let history = load_conversation_history(&log, wanted.before, wanted.limit)?;
+            return Ok((session, history));
+        }
         // A fork that has not started has no native session yet: it will copy that of its source.
         let source = session.fork.as_ref().map(|fork| &fork.source);
         let native_id = source.or(session.agent_session_id.as_ref());

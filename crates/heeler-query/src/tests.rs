@@ -137,7 +137,7 @@ fn the_plan_of_a_run_is_the_file_that_it_began_with() {
     let settings = &loaded.fleets[0].workflows;
     let found = load_workflow_folder(
         &[settings.folder.join("build.yaml")],
-        &read,
+        (&read, &|_| Vec::new()),
         &loaded.agents,
         settings,
     );

@@ -129,7 +129,8 @@ fn add_user_jobs(reader: &StoreReader, worker: &mut WorkerDetails) -> Result<(),
     let first = worker.jobs.first().map(|job| job.head.started_at);
     let is_peoples = |job: &Job| {
         // Jobs before the worker existed belong to an earlier use of the session.
-        job.head.trigger_type == TriggerType::Manual && Some(job.head.started_at) >= first
+        matches!(job.head.trigger_type, TriggerType::Manual | TriggerType::Api)
+            && Some(job.head.started_at) >= first
     };
     for id in reader.job_ids_of_session(&session)? {
         if worker.jobs.iter().all(|job| job.head.id != id) {

@@ -6,6 +6,7 @@
 //! session file, which is followed from its end along the chain of entries. Both files are read
 //! only, and may be torn, hostile or missing. Start at [`load_history`].
 
+mod conversation;
 mod json_fields;
 mod message;
 mod native_chain;
@@ -19,6 +20,7 @@ use camino::Utf8Path;
 use thiserror::Error;
 use uuid::Uuid;
 
+pub use self::conversation::{is_conversation_log, load_conversation_history};
 pub use self::message::{
     ForkSafety, HistoryError, HistoryMessage, HistoryRole, ToolCall, ToolResult, TranscriptSnapshot,
 };

@@ -45,6 +45,7 @@ pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::deleted_sessions::DeletedSession;
 pub use db::effects::EffectRecord;
+pub use db::imported_journal::{JournalPlace, UnplacedApproval, UnplacedExecution};
 pub use db::job_list_text::JobListText;
 pub use db::jobs::{JobCursor, JobFilter, JobListRow, LastLightExecution};
 pub use db::lastlight_tables::LastLightTable;

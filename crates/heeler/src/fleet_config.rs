@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::workflow;
+use camino::Utf8Path;
+use heeler_config::workflow::{self, FolderLister};
 use heeler_config::{ConfigFaults, LoadedConfig, parse_dotenv};
 
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_engine::{ConfigFileRecorder, DaemonSetup, list_workflow_files};
+use heeler_engine::{ConfigFileRecorder, DaemonSetup, list_skill_files, list_workflow_files};
 use heeler_model::config_change::ConfigContent;
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
@@ -48,7 +48,7 @@ pub(crate) fn try_load(
     let loaded = heeler_config::load(file, read, &env);
     Ok(loaded.map(|mut loaded| {
         loaded.add_dotenv_secrets(&of_file);
-        with_workflows(loaded, read, &list_workflow_files)
+        with_workflows(loaded, read, &list_workflow_files, &list_skill_files)
     }))
 }
 
@@ -82,7 +82,9 @@ pub(crate) fn load_with_recorder(
     let (env, of_file) = with_dotenv(context.env.clone(), &dotenv, &read)?;
     let loaded = heeler_config::load(file, &read, &env).map(|mut loaded| {
         loaded.add_dotenv_secrets(&of_file);
-        with_workflows(loaded, &read, &|folder| recorder.list_workflows(folder))
+        with_workflows(loaded, &read, &|folder| recorder.list_workflows(folder), &|folder| {
+            recorder.list_skill(folder)
+        })
     });
     for program in loaded.iter().flat_map(hook_files) {
         // An update of the system is not a change of the fleet.
@@ -110,14 +112,17 @@ pub(crate) fn load_without_workflows(context: &CommandContext) -> CommandResult<
 fn with_workflows(
     mut loaded: LoadedConfig,
     read: &heeler_config::FileReader<'_>,
-    list: &dyn Fn(&Utf8Path) -> Vec<Utf8PathBuf>,
+    list: &FolderLister<'_>,
+    list_skill: &FolderLister<'_>,
 ) -> LoadedConfig {
     // Only the workflow folder of the root fleet is used.
     let Some(settings) = loaded.fleets.first().map(|fleet| fleet.workflows.clone()) else {
         return loaded;
     };
     let files = list(&settings.folder);
-    loaded.add_workflows(workflow::load_workflow_folder(&files, read, &loaded.agents, &settings));
+    let folder =
+        workflow::load_workflow_folder(&files, (read, list_skill), &loaded.agents, &settings);
+    loaded.add_workflows(folder);
     loaded
 }
 

@@ -154,7 +154,12 @@ impl Conversation {
         let id = self.record.id().to_owned();
         match self.record.session_file.save_changes() {
             Ok(()) => {
-                self.display.show_exit_message(format!("Session saved: {id}"));
+                let said = match self.record.session_file.is_stored() {
+                    true => format!("Session saved: {id}"),
+                    // It still belongs to another program alone.
+                    false => format!("Nothing was changed in session {id}"),
+                };
+                self.display.show_exit_message(said);
                 self.display.show_exit_message(format!("Resume: heeler --resume {id}"));
             }
             Err(error) => {

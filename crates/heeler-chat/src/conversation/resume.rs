@@ -24,6 +24,7 @@ impl Conversation {
         )?;
         let entries = page.entries.clone();
         self.display.show_page(ChatSpeaker::Coordinator, page);
+        self.list_recorded_workers();
         // A message in the transcript without a recorded job.
         let unsure = entries.iter().rev().find(|entry| entry.turn.is_some());
         // A refusal has the same turn but the role `system`, so it ends this search.

@@ -34,6 +34,7 @@ struct FakeChatFleetState {
     refuses: Option<String>,
     unheard: Option<MessageDeliveryError>,
     sessions: Vec<TurnSessionChoice>,
+    prompts: Vec<String>,
 }
 
 #[derive(Clone, Default)]
@@ -96,6 +97,7 @@ impl ChatFleetClient for FakeChatFleet {
             let id = job(played.turns.len() + 1);
             played.turns.push((turn.id, id.clone()));
             played.sessions.push(turn.session.clone());
+            played.prompts.push(turn.prompt.clone());
             played.calls.push(format!("ask {}", turn.prompt.lines().next().unwrap_or_default()));
             Ok(id)
         })

@@ -16,6 +16,15 @@ use crate::{
     EntryRole, EntrySource, MessageDeliveryError, SessionFileError, TurnRequest, TurnSessionChoice,
 };
 
+/// Most entries of another program's transcript that are read for the agent's first turn.
+const HISTORY_ENTRIES_MAX: usize = 400;
+
+/// Most bytes of such a transcript that the first turn contains. The end counts most.
+const HISTORY_BYTES_MAX: usize = 32 << 10;
+
+/// Most bytes of one of its messages.
+const HISTORY_ENTRY_BYTES_MAX: usize = 4 << 10;
+
 impl Conversation {
     /// Changes the phase of the turn, and executes the effects of the change.
     pub(super) fn apply_turn_event(&mut self, event: TurnEvent) {
@@ -217,12 +226,14 @@ impl Conversation {
         let state = self.state();
         // Later turns continue the native session, which has the insights already.
         let insights = self.options.earlier_insights.as_ref().filter(|_| state.turns.is_empty());
-        let prompt = match insights {
-            Some(insights) => {
-                format!("{text}\n\n(What earlier sessions have taught:\n{insights})")
-            }
-            None => text.to_owned(),
-        };
+        let mut prompt = text.to_owned();
+        // The first line of a prompt identifies it, so everything else follows.
+        if let Some(history) = self.foreign_history(id) {
+            prompt.push_str(&format!("\n\n(Earlier in this conversation:\n{history})"));
+        }
+        if let Some(insights) = insights {
+            prompt.push_str(&format!("\n\n(What earlier sessions have taught:\n{insights})"));
+        }
         let session = match &state.session {
             None => TurnSessionChoice::New,
             Some(session) if state.is_fork || state.cut.is_some() => {
@@ -232,6 +243,33 @@ impl Conversation {
         };
         let (agent, model) = (state.agent().to_owned(), state.model.clone());
         TurnRequest { id, agent, prompt, session, model, attended: self.options.attended }
+    }
+
+    /// Returns the end of a conversation that another program recorded, for the agent's first turn:
+    /// its new native session does not have it.
+    fn foreign_history(&self, turn: Uuid) -> Option<String> {
+        let state = self.state();
+        if !state.turns.is_empty() || state.session.is_some() {
+            return None;
+        }
+        let of = ChatSpeaker::Coordinator;
+        // Without its history the turn would still be useful, so a failure to read is no refusal.
+        let page = self.record.session_file.entries_before(&of, None, HISTORY_ENTRIES_MAX).ok()?;
+        let is_before = |entry: &&ConversationEntry| entry.turn != Some(turn);
+        let mut lines: Vec<String> = Vec::new();
+        let mut room = HISTORY_BYTES_MAX;
+        let earlier: Vec<&ConversationEntry> = page.entries.iter().take_while(is_before).collect();
+        for entry in earlier.into_iter().rev().filter(|entry| entry.is_message()) {
+            let text = entry.text();
+            let text = &text[..text.floor_char_boundary(HISTORY_ENTRY_BYTES_MAX)];
+            let speaker = if entry.role == EntryRole::User { "user" } else { "assistant" };
+            let line = format!("{speaker}: {text}");
+            let Some(left) = room.checked_sub(line.len()) else { break };
+            room = left;
+            lines.push(line);
+        }
+        lines.reverse();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     fn record_started_turn(&mut self, turn: Uuid, job: JobId, initiator: &TurnInitiator) {

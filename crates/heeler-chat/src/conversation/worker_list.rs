@@ -47,7 +47,8 @@ impl ConversationWorker {
     }
 
     pub(super) fn state(&self) -> ChatJobState {
-        self.current_job().map_or(ChatJobState::Waiting, |job| job.state)
+        // A worker of another program has no job: only its transcript is left.
+        self.current_job().map_or(ChatJobState::Done, |job| job.state)
     }
 
     fn has_live_jobs(&self) -> bool {
@@ -81,7 +82,8 @@ impl ConversationWorker {
         // The sum of no floats is -0.
         let cost = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>() + 0.0;
         let task = self.facts.task.lines().next().unwrap_or_default();
-        format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name)
+        let line = format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name);
+        line.trim_end().to_owned()
     }
 }
 

@@ -10,9 +10,12 @@ use super::Conversation;
 use super::phase::ConversationPhaseEvent;
 use super::worker_list::ConversationWorker;
 use crate::{
-    ChatJobInfo, ChatJobState, ChatOutput, ChatSpeaker, ChatWorkerInfo, MessageDeliveryError,
-    TurnRequest, TurnSessionChoice,
+    ChatJobInfo, ChatJobState, ChatOutput, ChatSpeaker, ChatWorkerInfo, ConversationEntry,
+    EntryRole, MessageDeliveryError, TurnRequest, TurnSessionChoice,
 };
+
+/// First entry of a worker's transcript.
+const SPAWNED: &str = "Worker spawned";
 
 impl Conversation {
     /// Updates the list of workers, and follows their new jobs.
@@ -44,6 +47,21 @@ impl Conversation {
         }
     }
 
+    /// Lists the workers of another program: their transcripts are there, but no job of this fleet.
+    pub(super) fn list_recorded_workers(&mut self) {
+        let recorded = self.state().workers.iter().filter(|worker| worker.jobs.is_empty());
+        let recorded: Vec<ChatWorkerInfo> = recorded
+            .map(|worker| ChatWorkerInfo {
+                name: worker.name.clone(),
+                task: worker.task.clone().unwrap_or_default(),
+                jobs: Vec::new(),
+            })
+            .collect();
+        for facts in recorded {
+            self.workers.push(ConversationWorker::new(facts, HashSet::new()));
+        }
+    }
+
     /// Returns the jobs of a worker whose rows are all in its transcript: those before the last job
     /// that has a row in it, since jobs are followed one after the other.
     fn find_recorded_jobs(&self, facts: &ChatWorkerInfo) -> HashSet<JobId> {
@@ -65,6 +83,13 @@ impl Conversation {
         worker.task = Some(facts.task.clone());
         worker.jobs = facts.jobs.iter().map(|job| job.job.clone()).collect();
         self.save_state(|state| state.workers.push(worker));
+        // The first line of a worker's transcript, as agents-fleet writes it. It tells nothing new, so
+        // it is neither shown nor written later if the disk fails now.
+        let entry = ConversationEntry::new(EntryRole::System, SPAWNED, self.now);
+        let of = ChatSpeaker::Worker(facts.name.clone());
+        if !self.record.has_unwritten_entries() {
+            drop(self.record.session_file.append(&of, &entry));
+        }
     }
 
     /// Follows a worker's jobs one after the other, so that its transcript has them in order.
@@ -124,7 +149,8 @@ impl Conversation {
         let worker =
             self.workers.get_mut(name).ok_or_else(|| refused("this worker no longer exists"))?;
         let current = worker.current_job().cloned();
-        let current = current.ok_or_else(|| refused("it has no job"))?;
+        let current = current
+            .ok_or_else(|| refused("another program ran it: only its transcript can be read"))?;
         if current.state == ChatJobState::Running {
             return self.fleet.send_message(&current.job, text);
         }

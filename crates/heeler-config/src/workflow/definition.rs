@@ -5,6 +5,7 @@
 use std::num::NonZeroU32;
 
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::pattern::WorkflowPattern;
@@ -80,7 +81,7 @@ pub struct Phase {
     /// Gate after the work is done.
     pub gate: Option<Gate>,
     pub on_output: OutputRules,
-    /// Additional name of its output.
+    /// Additional name of its output; in a loop, the name of its result.
     pub output_var: Option<String>,
     /// Time limit of each part.
     pub timeout_seconds: Option<ContextNumber>,
@@ -91,6 +92,26 @@ pub struct Phase {
     pub messages: PhaseMessages,
     /// Name of the run's current phase after this one has succeeded.
     pub set_phase: Option<String>,
+    pub skills: PhaseSkills,
+}
+
+/// Skills of a phase. Their texts are part of its prompts.
+#[derive(Debug, Clone, Default)]
+pub struct PhaseSkills {
+    /// Files beside the texts, which the agent may read or execute.
+    pub files: Vec<SkillFile>,
+    /// True if the phase has no prompt of its own. The prompt then ends with the run's inputs.
+    pub are_prompt: bool,
+}
+
+/// File of a skill, besides its `SKILL.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillFile {
+    /// Name of the skill.
+    pub skill: String,
+    /// Path within the skill's directory, such as `references/format.md`.
+    pub path: String,
+    pub text: String,
 }
 
 /// Work of a phase.
@@ -267,17 +288,17 @@ pub struct PhaseMessages {
     pub on_success: Option<WorkflowTemplate>,
     /// When the phase has failed.
     pub on_failure: Option<WorkflowTemplate>,
-    /// When the phase is skipped.
+    /// When the phase is skipped because of `skip_if`.
     pub on_skipped_done: Option<WorkflowTemplate>,
     /// When its output contains BLOCKED.
     pub on_blocked: Option<WorkflowTemplate>,
     /// When its output contains BLOCKED but the rule does not apply.
     pub on_blocked_bypassed: Option<WorkflowTemplate>,
-    /// When a cycle of a review loop begins.
+    /// When a review of a review loop begins.
     pub on_cycle_start: Option<WorkflowTemplate>,
     /// When a review approves.
     pub on_approved: Option<WorkflowTemplate>,
-    /// When a review requests changes.
+    /// When a review requests changes and a fix follows.
     pub on_request_changes: Option<WorkflowTemplate>,
     /// When a review still requests changes after the last fix.
     pub on_max_cycles: Option<WorkflowTemplate>,
@@ -299,6 +320,19 @@ impl ContextNumber {
                 // Zero would mean no iteration, or no time at all.
                 number.filter(|number| *number > 0).unwrap_or(*default)
             }
+        }
+    }
+}
+
+impl Phase {
+    /// Returns the gate with a number: 0 at the end of the phase, otherwise in that cycle or
+    /// iteration.
+    pub fn gate_at(&self, number: u32) -> Option<&Gate> {
+        match (&self.repeat, number) {
+            (_, 0) => self.gate.as_ref(),
+            (PhaseRepeat::Review(review), _) => review.gate.as_ref(),
+            (PhaseRepeat::Until(until), _) => until.gate.as_ref(),
+            _ => None,
         }
     }
 }

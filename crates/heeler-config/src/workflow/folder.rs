@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::inputs;
 use super::keys::{self, CronKeys};
-use super::parse::{LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
+use super::parse::{FolderLister, LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
 use super::settings::WorkflowSettings;
 use crate::LocalName;
 use crate::reader::SourceSpan;
@@ -110,10 +110,11 @@ pub struct WorkflowCron {
     pub enabled: bool,
 }
 
-/// Loads the files of a workflow directory. Files with an error are ignored; all others load.
+/// Loads the files of a workflow directory. Files with an error are ignored; all others load. The
+/// functions read a file, and list the files of a skill.
 pub fn load_workflow_folder(
     paths: &[Utf8PathBuf],
-    read: &FileReader<'_>,
+    files: (&FileReader<'_>, &FolderLister<'_>),
     agents: &[AgentConfig],
     settings: &WorkflowSettings,
 ) -> WorkflowFolder {
@@ -121,7 +122,7 @@ pub fn load_workflow_folder(
     let mut folder = WorkflowFolderLoader::default();
     let mut crons: Vec<(WorkflowLoader<'_>, YamlNode)> = Vec::new();
     for (number, path) in paths.iter().enumerate() {
-        let mut loader = WorkflowLoader::new(path, read, fleet);
+        let mut loader = WorkflowLoader::new(path, files, fleet);
         let tree = loader.load_root();
         match tree {
             // The first file beyond the limit carries the fault; the rest is not even read.

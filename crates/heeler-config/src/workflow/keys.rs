@@ -179,7 +179,9 @@ section! {
         /// `.md` or `.txt`), relative to this file or to `prompts` next to it.
         prompt: Option<SpannedValue<NonBlankText>>,
         /// Name of a skill. The text of `skills/NAME/SKILL.md`, next to this file or next to its
-        /// directory, is put before the prompt, or replaces a missing prompt.
+        /// directory, is put before the prompt, or replaces a missing prompt. A missing prompt ends
+        /// with `Context:` and all inputs of the run. Other files of the skill's directory are
+        /// copied for each run, read-only, and the prompt names their directory.
         skill: Option<SpannedValue<LocalName>>,
         /// Names of several skills.
         skills: Option<SpannedValue<Vec<LocalName>>>,
@@ -221,7 +223,7 @@ section! {
         on_output: OutputKeys = "{}",
         /// Consequences of success.
         on_success: Option<OnSuccessKeys>,
-        /// Additional name of the output.
+        /// Additional name of the output; in a loop, the name of its result.
         output_var: Option<SpannedValue<LocalName>>,
         /// Messages that the phase sends.
         messages: MessagesKeys = "{}",
@@ -294,7 +296,7 @@ section! {
         interactive: bool = "false",
         /// Kind of answer that the gate requires.
         gate_kind: GateKind = "approve",
-        /// Text of the question. Defaults to the output of the iteration.
+        /// Text of the question. A gate for a reply shows the output of the iteration before it.
         gate_message: Option<SpannedValue<WorkflowTemplate>>,
         /// Time limit for an answer.
         gate_timeout: Option<ConfigDuration>,
@@ -353,7 +355,7 @@ section! {
         blocked as "contains_BLOCKED": Option<MarkerRuleKeys>,
         /// No effect, as in Last Light.
         ready as "contains_READY": Option<Json>,
-        /// Text that a successful output must contain.
+        /// Text that a successful output must contain; in `generic_loop`, that of the last iteration.
         requires_marker: Option<NonBlankText>,
     }
 }
@@ -365,10 +367,10 @@ section! {
         action: SpannedValue<MarkerAction> = "fail",
         /// Message when the rule applies.
         message: Option<SpannedValue<WorkflowTemplate>>,
-        /// The rule does not apply if the context's `labels` has this label.
+        /// The rule does not apply if the context's `labels` or `issueLabels` has this label.
         unless_label: Option<String>,
-        /// The rule does not apply if the context's `title` matches this regular expression,
-        /// ignoring case.
+        /// The rule does not apply if the context's `title` or `issueTitle` matches this regular
+        /// expression, ignoring case.
         unless_title_matches: Option<SpannedValue<String>>,
         /// Message when the rule does not apply for one of these reasons.
         bypass_message: Option<SpannedValue<WorkflowTemplate>>,
@@ -388,11 +390,11 @@ section! {
     pub(crate) struct MessagesKeys ("messages") {
         /// When the phase starts.
         on_start: Option<SpannedValue<WorkflowTemplate>>,
-        /// When the phase has succeeded.
+        /// When the phase has succeeded. A loop must have reached its goal.
         on_success: Option<SpannedValue<WorkflowTemplate>>,
-        /// When the phase has failed.
+        /// When the phase has failed, or no iteration is left.
         on_failure: Option<SpannedValue<WorkflowTemplate>>,
-        /// When the phase is skipped.
+        /// When the phase is skipped because of `skip_if`.
         on_skipped_done: Option<SpannedValue<WorkflowTemplate>>,
         /// When its output contains BLOCKED.
         on_blocked: Option<SpannedValue<WorkflowTemplate>>,
@@ -404,19 +406,19 @@ section! {
 section! {
     /// Messages of a review loop, as templates.
     pub(crate) struct LoopMessagesKeys ("loop messages") {
-        /// When a cycle begins.
+        /// When a review begins.
         on_cycle_start: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review approves.
         on_approved: Option<SpannedValue<WorkflowTemplate>>,
-        /// When a review requests changes.
+        /// When a review requests changes and a fix follows.
         on_request_changes: Option<SpannedValue<WorkflowTemplate>>,
         /// When a review still requests changes after the last fix.
         on_max_cycles: Option<SpannedValue<WorkflowTemplate>>,
         /// When a fix begins.
         on_fix_start: Option<SpannedValue<WorkflowTemplate>>,
-        /// When a fix has failed.
+        /// When a fix has failed, which ends the loop.
         on_fix_failed: Option<SpannedValue<WorkflowTemplate>>,
-        /// When a gate opens.
+        /// When the loop's gate opens. It is also the text of the question.
         on_pause_for_approval: Option<SpannedValue<WorkflowTemplate>>,
     }
 }

@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::definition::{Workflow, WorkflowInput};
+use super::definition::{SkillFile, Workflow, WorkflowInput};
 use super::inputs;
 use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
 use super::references::{TemplateReferences, WorkflowNames};
@@ -33,6 +33,10 @@ use crate::{AgentConfig, ConfigDialect, ConfigFaults, FILE_BYTES_MAX, FileReader
 pub const PHASES_MAX: usize = 10_000;
 /// Most agents listed in a fault about an unknown agent.
 const AGENTS_LISTED_MAX: usize = 10;
+/// Most files of one skill, besides its `SKILL.md`.
+pub const SKILL_FILES_MAX: usize = 100;
+/// Function that returns the files in a directory and its subdirectories.
+pub type FolderLister<'a> = dyn Fn(&Utf8Path) -> Vec<Utf8PathBuf> + 'a;
 /// Largest total text of a workflow's files, in bytes.
 const WORKFLOW_BYTES_MAX: usize = 8 * FILE_BYTES_MAX;
 
@@ -42,6 +46,8 @@ pub struct LoadedWorkflow {
     pub workflow: Workflow,
     /// Path of the workflow file.
     pub root: Utf8PathBuf,
+    /// Directory of the fleet's workflow files.
+    pub folder: Utf8PathBuf,
     /// All files that were read, including the workflow file, with their text.
     pub files: BTreeMap<Utf8PathBuf, String>,
     /// Warnings: legal content with a probably unintended effect.
@@ -51,19 +57,22 @@ pub struct LoadedWorkflow {
 /// Loads a workflow and all files that it names. `agents` are the fleet's.
 pub fn load_workflow(
     root: &Utf8Path,
-    read: &FileReader<'_>,
+    (read, list): (&FileReader<'_>, &FolderLister<'_>),
     agents: &[AgentConfig],
     settings: &WorkflowSettings,
 ) -> Result<LoadedWorkflow, ConfigFaults> {
     // A workflow that is loaded now must pass all checks.
     let fleet = WorkflowLoadContext { agents, settings, is_frozen: false };
-    WorkflowLoader::new(root, read, fleet).load()
+    WorkflowLoader::new(root, (read, list), fleet).load()
 }
 
 /// Frozen form of a workflow.
 #[derive(Serialize, Deserialize)]
 struct FrozenWorkflow {
     root: Utf8PathBuf,
+    /// Directory of the fleet's workflow files. Earlier releases did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    folder: Option<Utf8PathBuf>,
     files: BTreeMap<Utf8PathBuf, String>,
     /// Agent of phases that name none.
     agent: Option<AgentName>,
@@ -73,6 +82,7 @@ struct FrozenWorkflow {
 pub fn freeze_workflow(loaded: &LoadedWorkflow) -> (String, String) {
     let frozen = FrozenWorkflow {
         root: loaded.root.clone(),
+        folder: Some(loaded.folder.clone()),
         // All files, so that later changes of a prompt do not affect the run.
         files: loaded.files.clone(),
         agent: loaded.workflow.agent.clone(),
@@ -98,14 +108,22 @@ pub fn load_frozen_workflow(json: &str, agents: &[AgentConfig]) -> Result<Workfl
         let text = frozen.files.get(path).cloned();
         text.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     };
+    let list = |folder: &Utf8Path| {
+        let inside = frozen.files.keys().filter(|path| path.starts_with(folder));
+        inside.cloned().collect()
+    };
     let settings = WorkflowSettings {
-        folder: frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned(),
+        // Prompts and skills are searched there too, from any subdirectory.
+        folder: frozen
+            .folder
+            .clone()
+            .unwrap_or_else(|| frozen.root.parent().unwrap_or(Utf8Path::new("")).to_owned()),
         // The default agent at the start of the run, not the one of the current config.
         agent: frozen.agent.clone(),
         ..WorkflowSettings::default()
     };
     let fleet = WorkflowLoadContext { agents, settings: &settings, is_frozen: true };
-    WorkflowLoader::new(&frozen.root, &read, fleet).load().map(|loaded| loaded.workflow)
+    WorkflowLoader::new(&frozen.root, (&read, &list), fleet).load().map(|loaded| loaded.workflow)
 }
 
 /// Context in which a workflow is loaded.
@@ -123,6 +141,7 @@ pub(super) struct WorkflowLoader<'a> {
     pub(super) reader: ConfigReader,
     pub(super) context: WorkflowLoadContext<'a>,
     read: &'a FileReader<'a>,
+    list: &'a FolderLister<'a>,
     root: Utf8PathBuf,
     files: BTreeMap<Utf8PathBuf, String>,
     /// Source numbers of the files that were read.
@@ -134,13 +153,14 @@ pub(super) struct WorkflowLoader<'a> {
 impl<'a> WorkflowLoader<'a> {
     pub(super) fn new(
         root: &Utf8Path,
-        read: &'a FileReader<'a>,
+        (read, list): (&'a FileReader<'a>, &'a FolderLister<'a>),
         fleet: WorkflowLoadContext<'a>,
     ) -> WorkflowLoader<'a> {
         WorkflowLoader {
             reader: ConfigReader::new(ConfigDialect::Heeler, None),
             context: fleet,
             read,
+            list,
             root: root.to_owned(),
             files: BTreeMap::new(),
             sources: BTreeMap::new(),
@@ -183,7 +203,8 @@ impl<'a> WorkflowLoader<'a> {
             "a workflow with an error is not handed out"
         );
         let (warnings, _) = self.reader.finish();
-        LoadedWorkflow { workflow, root: self.root, files: self.files, warnings }
+        let folder = self.context.settings.folder.clone();
+        LoadedWorkflow { workflow, root: self.root, folder, files: self.files, warnings }
     }
 
     /// Completes the loading of a file with errors. Returns its path, the files read, and the
@@ -387,8 +408,12 @@ impl<'a> WorkflowLoader<'a> {
         }
     }
 
-    /// Returns the text of a skill without its front matter.
-    pub(super) fn load_skill(&mut self, name: &str, at: SourceSpan) -> Option<String> {
+    /// Returns the text of a skill without its front matter, and the files beside it.
+    pub(super) fn load_skill(
+        &mut self,
+        name: &str,
+        at: SourceSpan,
+    ) -> Option<(String, Vec<SkillFile>)> {
         let path = format!("skills/{name}/SKILL.md");
         let folder = &self.context.settings.folder;
         let tries = [
@@ -398,9 +423,39 @@ impl<'a> WorkflowLoader<'a> {
         ];
         let source = self.load_file(at, &path, &tries)?;
         let text = self.reader.source(source).text.clone();
+        let found = tries.iter().find(|path| self.sources.get(*path) == Some(&source));
+        let folder = found.and_then(|path| path.parent()).map(Utf8Path::to_owned)?;
+        let files = self.load_skill_files(name, &folder, at)?;
         // Front matter is for Claude's own skill loader.
         let body = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n"));
-        Some(body.map_or(text.as_str(), |(_, body)| body).trim().to_owned())
+        Some((body.map_or(text.as_str(), |(_, body)| body).trim().to_owned(), files))
+    }
+
+    /// Loads the files beside the text of a skill: references, scripts and others.
+    fn load_skill_files(
+        &mut self,
+        name: &str,
+        folder: &Utf8Path,
+        at: SourceSpan,
+    ) -> Option<Vec<SkillFile>> {
+        let mut paths = (self.list)(folder);
+        paths.retain(|path| path.strip_prefix(folder).is_ok_and(|path| path != "SKILL.md"));
+        paths.sort();
+        if paths.len() > SKILL_FILES_MAX {
+            let message = format!("the skill `{name}` has more than {SKILL_FILES_MAX} files");
+            let fault = self.reader.error(at, message).expected("named here");
+            fault.help(format!("remove files from {folder} that the agent does not need"));
+            return None;
+        }
+        let mut files = Vec::new();
+        for path in paths {
+            let inside = path.strip_prefix(folder).expect("others were dropped above").to_string();
+            // Named by its own path, because a skill's files have no place in the workflow file.
+            let source = self.load_file(at, path.as_str(), std::slice::from_ref(&path))?;
+            let text = self.reader.source(source).text.clone();
+            files.push(SkillFile { skill: name.to_owned(), path: inside, text });
+        }
+        Some(files)
     }
 
     fn sibling_path(&self, path: &str) -> Utf8PathBuf {

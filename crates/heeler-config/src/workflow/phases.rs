@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use super::definition::{
     ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, MarkerRule, OutputRules, Phase,
-    PhaseMessages, PhaseRepeat, PhaseWork, ReviewLoop, SoftFailurePolicy, UntilLoop,
+    PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop, SkillFile, SoftFailurePolicy,
+    UntilLoop,
 };
 use super::keys::{
     ContextNumberKeys, ForeachKeys, GateKeys, GateMapKeys, GenericLoopKeys, LoopMessagesKeys,
@@ -29,6 +30,7 @@ struct PhaseLoadContext<'p> {
     keys: &'p PhaseKeys,
     /// Texts of its skills.
     skills: String,
+    skill_files: Vec<SkillFile>,
     /// Name of the item in a `foreach`.
     item: Option<String>,
 }
@@ -44,9 +46,9 @@ impl WorkflowLoader<'_> {
         self.reject_duplicates(written);
         let mut phases = Vec::new();
         for (number, keys) in written.iter().enumerate() {
-            let skills = self.skills(keys);
+            let (skills, skill_files) = self.skills(keys);
             let item = keys.foreach.as_ref().map(|it| it.value.0.name.value.to_string());
-            let place = PhaseLoadContext { number, keys, skills, item };
+            let place = PhaseLoadContext { number, keys, skills, skill_files, item };
             phases.extend(self.phase(&place, has_agent));
         }
         // Zipped by position, which is right only if no phase was lost; the next line checks that.
@@ -76,7 +78,8 @@ impl WorkflowLoader<'_> {
         }
     }
 
-    fn skills(&mut self, keys: &PhaseKeys) -> String {
+    /// Returns the texts of a phase's skills, and their other files.
+    fn skills(&mut self, keys: &PhaseKeys) -> (String, Vec<SkillFile>) {
         // The texts would be joined in an order that nobody wrote.
         if let (Some(skill), Some(_)) = (&keys.skill, &keys.skills) {
             let message = "`skill` and `skills` are the same key".to_owned();
@@ -86,9 +89,9 @@ impl WorkflowLoader<'_> {
         let more =
             keys.skills.iter().flat_map(|list| list.value.iter().map(|name| (name, list.at)));
         let names: Vec<(&LocalName, SourceSpan)> = one.chain(more).collect();
-        let texts: Vec<String> =
-            names.into_iter().filter_map(|(name, at)| self.load_skill(name.as_str(), at)).collect();
-        texts.join("\n\n")
+        let (texts, files): (Vec<String>, Vec<Vec<SkillFile>>) =
+            names.into_iter().filter_map(|(name, at)| self.load_skill(name.as_str(), at)).unzip();
+        (texts.join("\n\n"), files.into_iter().flatten().collect())
     }
 
     fn phase(&mut self, place: &PhaseLoadContext<'_>, has_agent: bool) -> Option<Phase> {
@@ -139,6 +142,10 @@ impl WorkflowLoader<'_> {
             output_var: keys.output_var.as_ref().map(|name| name.value.to_string()),
             messages,
             set_phase: keys.on_success.as_ref().and_then(|it| it.set_phase.clone()),
+            skills: PhaseSkills {
+                files: place.skill_files.clone(),
+                are_prompt: keys.kind.value == PhaseType::Agent && keys.prompt.is_none(),
+            },
         })
     }
 

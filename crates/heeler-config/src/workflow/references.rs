@@ -17,11 +17,12 @@ use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{YamlKind, YamlNode};
 
 /// Names that templates see in addition to the run's, each in certain places.
-const BUILTIN_NAMES: [&str; 14] = [
+const BUILTIN_NAMES: [&str; 15] = [
     "approvalId",
     "approvalUrl",
     "cycle",
     "error",
+    "fixCycle",
     "index",
     "item",
     "iteration",
@@ -35,7 +36,8 @@ const BUILTIN_NAMES: [&str; 14] = [
 ];
 
 /// Names that Last Light's triggers provide.
-const LAST_LIGHT_NAMES: [&str; 6] = ["artifactsUrl", "branch", "labels", "owner", "repo", "title"];
+const LAST_LIGHT_NAMES: [&str; 8] =
+    ["artifactsUrl", "branch", "issueLabels", "issueTitle", "labels", "owner", "repo", "title"];
 
 /// References of a template or an expression.
 pub(super) struct TemplateReferences {

@@ -30,6 +30,9 @@ pub struct TemplateScope<'s> {
     /// Outputs of phases by phase name and `output_var`, as `outputs.NAME`, `NAME.output`, `NAME`
     /// and `${NAME.output}`.
     pub outputs: &'s IndexMap<String, Arc<str>>,
+    /// Results of loops by `output_var`, such as `{approved, cycles}`. They hide the output's text,
+    /// except for `${NAME.output}`.
+    pub loop_results: &'s IndexMap<String, Json>,
     /// Additional names, which take precedence over all others.
     pub extra_names: &'s [(&'s str, Json)],
 }
@@ -89,7 +92,10 @@ impl TemplateScope<'_> {
                 let outputs = self.outputs.iter();
                 Some(map_of(outputs.map(|(name, text)| (name.clone(), Value::from(text)))))
             }
-            ("outputs" | "phaseOutputs", [name, rest @ ..]) => self.output(name, rest),
+            ("outputs" | "phaseOutputs", [name, rest @ ..]) => match self.loop_results.get(*name) {
+                Some(json) => json_at_path(json, rest).map(|json| Value::from(Serde(json))),
+                None => self.output(name, rest),
+            },
             (name, rest) => self.output(name, rest),
         }
     }
@@ -102,7 +108,8 @@ impl TemplateScope<'_> {
             "inputs" | "context" => Some(self.context),
             // A key of the context must not replace a namespace.
             _ if NAMESPACES.contains(&head) => None,
-            _ => self.context.get(head),
+            // Inputs first, as in Last Light.
+            _ => self.context.get(head).or_else(|| self.loop_results.get(head)),
         }
     }
 

@@ -56,3 +56,62 @@ fn what_is_no_definition_is_told() {
     let message = &faults.list[0].message;
     assert!(message.starts_with("the definition of the run cannot be read: "), "{message}");
 }
+
+#[test]
+fn a_workflow_in_a_subdirectory_keeps_the_prompts_and_skills_that_it_found_above() {
+    let text = "name: w\nagent: coder\nphases: [{name: a, prompt: prompts/a.md, skill: s}, {name: b, skill: t}]\n";
+    let files = [
+        ("sub/w.yaml", text),
+        ("prompts/a.md", "Do it."),
+        ("../skills/s/SKILL.md", "The skill."),
+        ("../skills/s/references/format.md", "Three lines."),
+        ("sub/skills/t/SKILL.md", "Another."),
+        ("sub/skills/t/scripts/run.sh", "exit 0"),
+    ];
+    let path = |name: &str| {
+        let path = camino::Utf8Path::new("/fleet/workflows").join(name);
+        camino::Utf8PathBuf::from(path.as_str().replace("/workflows/..", ""))
+    };
+    let read = |wanted: &camino::Utf8Path| {
+        let found = files.iter().find(|(name, _)| path(name) == wanted);
+        found
+            .map(|(_, text)| (*text).to_owned())
+            .ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotFound))
+    };
+    let list = |folder: &camino::Utf8Path| {
+        files.iter().map(|(name, _)| path(name)).filter(|path| path.starts_with(folder)).collect()
+    };
+    let loaded = heeler_config::workflow::load_workflow(
+        &path("sub/w.yaml"),
+        (&read, &list),
+        &agents(),
+        &settings(),
+    )
+    .unwrap();
+    let told = |workflow: &heeler_config::workflow::Workflow| {
+        let files = workflow.phases.iter().flat_map(|phase| &phase.skills.files);
+        files.map(|file| format!("{}/{}: {}", file.skill, file.path, file.text)).collect::<Vec<_>>()
+    };
+    let expected = ["s/references/format.md: Three lines.", "t/scripts/run.sh: exit 0"];
+    assert_eq!(told(&loaded.workflow), expected);
+    let (_, json) = freeze_workflow(&loaded);
+    let workflow = load_frozen_workflow(&json, &agents()).unwrap();
+    assert_eq!(told(&workflow), expected);
+    assert_eq!(format!("{workflow:?}"), format!("{:?}", loaded.workflow));
+}
+
+#[test]
+fn a_skill_has_a_limit_of_files() {
+    let names: Vec<String> = (0..=heeler_config::workflow::SKILL_FILES_MAX)
+        .map(|number| format!("skills/s/references/{number}.md"))
+        .collect();
+    let mut files = vec![
+        ("w.yaml", "name: w\nagent: coder\nphases: [{name: a, skill: s}]\n"),
+        ("skills/s/SKILL.md", "The skill."),
+    ];
+    files.extend(names.iter().map(|name| (name.as_str(), "x")));
+    let faults = load_with(&files, &settings()).unwrap_err();
+    assert!(faults.list[0].message.contains("more than 100 files"), "{:?}", faults.list);
+    files.pop();
+    assert!(load_with(&files, &settings()).is_ok());
+}

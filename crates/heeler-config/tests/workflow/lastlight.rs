@@ -14,7 +14,8 @@ fn load(name: &str) -> LoadedWorkflow {
     let mut settings = settings();
     settings.folder = root.clone();
     settings.agent = Some("coder".parse().unwrap());
-    workflow::load_workflow(&root.join(name), &read, &agents(), &settings).unwrap()
+    workflow::load_workflow(&root.join(name), (&read, &|_| Vec::new()), &agents(), &settings)
+        .unwrap()
 }
 
 /// Tells only messages: the fixtures are wherever the sources are.

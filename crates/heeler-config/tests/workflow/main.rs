@@ -51,12 +51,18 @@ pub fn load_with(
     files: Files<'_>,
     settings: &WorkflowSettings,
 ) -> Result<LoadedWorkflow, ConfigFaults> {
-    workflow::load_workflow(&path(files[0].0), &|path| read(files, path), &agents(), settings)
+    let read = |path: &Utf8Path| read(files, path);
+    let list = |folder: &Utf8Path| list(files, folder);
+    workflow::load_workflow(&path(files[0].0), (&read, &list), &agents(), settings)
 }
 
 fn read(files: Files<'_>, wanted: &Utf8Path) -> io::Result<String> {
     let found = files.iter().find(|(name, _)| path(name) == wanted);
     found.map(|(_, text)| (*text).to_owned()).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+fn list(files: Files<'_>, folder: &Utf8Path) -> Vec<Utf8PathBuf> {
+    files.iter().map(|(name, _)| path(name)).filter(|path| path.starts_with(folder)).collect()
 }
 
 /// Loads all files as a folder, if none has a fault.
@@ -68,7 +74,9 @@ pub fn load_folder(files: Files<'_>) -> Result<WorkflowFolder, ConfigFaults> {
 pub fn load_any(files: Files<'_>) -> WorkflowFolder {
     let names = files.iter().map(|(name, _)| path(name));
     let yaml: Vec<Utf8PathBuf> = names.filter(|name| name.extension() == Some("yaml")).collect();
-    workflow::load_workflow_folder(&yaml, &|path| read(files, path), &agents(), &settings())
+    let read = |path: &Utf8Path| read(files, path);
+    let list = |folder: &Utf8Path| list(files, folder);
+    workflow::load_workflow_folder(&yaml, (&read, &list), &agents(), &settings())
 }
 
 /// Loads a workflow by the lines of its phases; `coder` does it.

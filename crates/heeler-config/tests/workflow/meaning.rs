@@ -52,6 +52,7 @@ fn a_prompt_is_text_or_a_file_and_skills_come_before_it() {
         context: &context,
         scratch: &serde_json::Map::new(),
         outputs: &indexmap::IndexMap::new(),
+        loop_results: &indexmap::IndexMap::new(),
         extra_names: &[],
     };
     let prompts: Vec<String> = loaded

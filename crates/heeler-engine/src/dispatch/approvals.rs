@@ -102,6 +102,10 @@ impl DispatchTransaction<'_, '_> {
         answer: &ApprovalAnswer,
         by: &str,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let given = (answer.approve, answer.text.as_deref());
+        if let Some(reply) = self.prepare_imported_gate(approval, given, by)? {
+            return Ok(Some(reply));
+        }
         let Approval { id, workflow_run_id: run, .. } = approval;
         let run = run.parse::<WorkflowRunId>();
         // The run is looked up before the decision, which may end it.
@@ -182,10 +186,8 @@ fn approval_not_found(id: &ApprovalId) -> DaemonCommandError {
 fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), DaemonCommandError> {
     let Approval { id, kind, .. } = approval;
     if approval.status != ApprovalStatus::Pending {
-        return Err(DaemonCommandError::new(
-            DaemonCommandErrorKind::NotAllowed,
-            closed_approval_text(approval),
-        ));
+        let message = closed_approval_text(approval);
+        return Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message));
     }
     let usage = |message: String, hint: String| {
         Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, message).with_hint(hint))

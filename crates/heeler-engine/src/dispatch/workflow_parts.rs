@@ -86,7 +86,6 @@ impl DispatchTransaction<'_, '_> {
             let agent = PartAgent { name: agent.as_str(), is_scripted };
             stored.simulate_part(phase, &agent, entry, &piece)
         };
-        let attended = is_attended(&trigger);
         let (prompt, work) = match (played, piece.work) {
             (Some(played), PartJobWork::Ask { prompt, .. }) => played.into_job(prompt),
             (Some(played), _) => played.into_job(String::new()),
@@ -104,12 +103,13 @@ impl DispatchTransaction<'_, '_> {
             timeout_ms: piece.timeout.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
             folder: piece.folder,
             micros_left: piece.micros_left,
+            skills: stored.skill_source(phase.name.as_str(), piece.has_skill_files),
         };
         let wanted = JobRequest {
             prompt: Some(prompt),
             session: SessionChoice::Fresh,
+            attended: is_attended(&trigger),
             trigger: trigger.clone(),
-            attended,
             phase: Some(Box::new(order)),
             ..JobRequest::new(agent)
         };
@@ -322,6 +322,7 @@ fn is_attended(trigger: &TriggerType) -> bool {
     matches!(
         trigger,
         TriggerType::Manual
+            | TriggerType::Api
             | TriggerType::Web
             | TriggerType::Chat
             | TriggerType::Slack

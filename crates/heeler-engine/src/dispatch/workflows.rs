@@ -14,6 +14,7 @@ use heeler_store::{DatabaseError, WorkflowOverride, WorkflowRunHead, WorkflowRun
 use jiff::Timestamp;
 use serde_json::{Map, Value as Json};
 
+use super::imported_runs::is_imported;
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
@@ -50,6 +51,7 @@ impl DispatchTransaction<'_, '_> {
             WorkflowOperation::Disable { workflow } => {
                 self.set_workflow_enabled(&workflow, false, by)
             }
+            WorkflowOperation::Reset { workflow } => self.reset_workflow(&workflow, by),
         }
     }
 
@@ -161,6 +163,11 @@ impl DispatchTransaction<'_, '_> {
         let Some(row) = self.tx.workflow_run(id)? else {
             return Err(workflow_run_not_found(id).into());
         };
+        if is_imported(&row) && !row.head.status.is_final() {
+            let (status, why) = (WorkflowRunStatus::Cancelled, format!("cancelled by {by}"));
+            self.close_imported_run(row, status, &why, by)?;
+            return Ok(Some(CommandReply::WorkflowRun { run: id.clone(), status, is_new: false }));
+        }
         let request = CancelRequest { now, by: by.to_owned() };
         // A repeated cancel succeeds, so that a client may repeat it.
         let is_cancelled = row.head.status == WorkflowRunStatus::Cancelled;
@@ -190,7 +197,9 @@ impl DispatchTransaction<'_, '_> {
             Err(DaemonCommandError::new(DaemonCommandErrorKind::Busy, message).into())
         };
         if !row.head.status.is_final() {
-            return busy(format!("{id} has not ended: {}", row.head.status));
+            let message = format!("{id} has not ended: {}", row.head.status);
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+            return Err(refused.with_hint(format!("heeler workflow show {id}")).into());
         }
         if row.head.status == WorkflowRunStatus::Succeeded && from.is_none() {
             let refused = DaemonCommandError::new(
@@ -201,8 +210,16 @@ impl DispatchTransaction<'_, '_> {
                 .with_hint(format!("heeler workflow retry {id} --from PHASE"))
                 .into());
         }
-        // The definition with which the run began is used, not the current file.
-        let workflow = self.state.setup.definition_of(self.tx, &row)?;
+        if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
+            return Err(refused.into());
+        }
+        // The definition with which the run began is used, not the current file. An imported run has
+        // none: it continues with the file of this fleet.
+        let is_imported = is_imported(&row);
+        let workflow = match is_imported {
+            true => self.imported_definition(&row)?,
+            false => self.state.setup.definition_of(self.tx, &row)?,
+        };
         let place = match from {
             None => None,
             Some(name) => match workflow.phase_index(name) {
@@ -225,8 +242,8 @@ impl DispatchTransaction<'_, '_> {
                 row.head.trigger_id
             ));
         }
-        if let Some(refused) = self.disabled_workflow_error(&row.head.workflow)? {
-            return Err(refused.into());
+        if is_imported {
+            self.adopt_imported_run(&mut row, by)?;
         }
         row.head.finished_at = None;
         row.head.status = WorkflowRunStatus::Running;
@@ -269,6 +286,26 @@ impl DispatchTransaction<'_, '_> {
         let how = if enabled { "enabled" } else { "disabled; its active runs continue" };
         let message = format!("{name} is {how}");
         tracing::info!(workflow = name, by, message, "changed");
+        Ok(Some(CommandReply::Done { message }))
+    }
+
+    /// Removes the setting of a workflow. A workflow that the fleet no longer has may have one.
+    fn reset_workflow(
+        &mut self,
+        name: &str,
+        by: &str,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let setup = Arc::clone(&self.state.setup);
+        let faulty = setup.loaded.faulty_workflow(name).and_then(|faulty| faulty.name.clone());
+        let known = setup.workflow(name).map(|loaded| loaded.workflow.name.to_string());
+        let name = known.clone().ok().or(faulty).unwrap_or_else(|| name.to_owned());
+        if !self.tx.remove_workflow_override(&name)? {
+            known?;
+            let message = format!("{name} has no setting to remove; it is enabled");
+            return Ok(Some(CommandReply::Done { message }));
+        }
+        tracing::info!(workflow = name, by, "the setting of a workflow is removed");
+        let message = format!("{name} is enabled: its setting is removed");
         Ok(Some(CommandReply::Done { message }))
     }
 

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use heeler_config::workflow::{SkillFile, load_frozen_workflow};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{JobId, JobRequest, Session, SessionId, error_chain};
+use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
 use heeler_store::StoreReader;
 
 use super::limits::limit_error;
@@ -210,7 +211,35 @@ fn resolve_request(
         })?;
     request.note = note;
     request.forked_from = sessions::find_forked_job(&fleet.dir, wanted);
+    request.skill_files = skill_files(fleet, setup, wanted)?;
     Ok(Box::new(request))
+}
+
+/// Returns the files of the skills of a workflow job, from the definition of its run.
+fn skill_files(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+    wanted: &JobRequest,
+) -> Result<Vec<SkillFile>, DaemonCommandError> {
+    let phase =
+        wanted.phase.as_ref().filter(|phase| matches!(phase.work, PhaseJobKind::Ask { .. }));
+    let Some(skills) = phase.and_then(|phase| phase.skills.as_ref()) else { return Ok(Vec::new()) };
+    let trouble = |why: String| {
+        let why = format!("cannot read the skills of phase {}: {why}", skills.phase);
+        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why)
+    };
+    let reader = StoreReader::open(&fleet.dir).map_err(|error| trouble(error_chain(&error)))?;
+    let definition = reader.definition(&skills.definition);
+    let definition = definition.map_err(|error| trouble(error_chain(&error)))?;
+    let definition =
+        definition.ok_or_else(|| trouble("the workflow definition is not stored".to_owned()))?;
+    let workflow = load_frozen_workflow(&definition, &setup.loaded.agents)
+        .map_err(|faults| trouble(faults.summary()))?;
+    let place = workflow.phase_index(&skills.phase);
+    let phase = place.and_then(|place| workflow.phases.into_iter().nth(place));
+    phase
+        .map(|phase| phase.skills.files)
+        .ok_or_else(|| trouble("there is no such phase".to_owned()))
 }
 
 /// Returns the requested session if it has its own working directory: a worktree, or the directory

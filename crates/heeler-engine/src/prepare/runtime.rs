@@ -65,6 +65,7 @@ fn claude_brief(
         denied_tools: agent.denied_tools.clone(),
         protected: Vec::new(),
         unreadable: Vec::new(),
+        readable: Vec::new(),
         review: agent.approvals == ApprovalMode::Review,
         system_prompt: agent.system_prompt.clone(),
         model: agent.model.clone(),

@@ -18,6 +18,8 @@ const SCHEMA_VERSION: i64 = 3;
 #[derive(Debug)]
 pub(crate) struct AgentsFleetSession {
     pub(crate) id: AgentSessionId,
+    /// ID in the file, if it is not the file's name.
+    pub(crate) other_id: Option<String>,
     record: LenientRecord,
     /// File names of its workers' transcripts.
     pub(crate) workers: Vec<String>,
@@ -34,9 +36,8 @@ impl AgentsFleetSession {
         let record = LenientRecord::json(text)?;
         // The id has one of two keys.
         let recorded_id = record.filled("id").or_else(|| record.filled("sessionId"));
-        if let Some(recorded_id) = recorded_id.filter(|recorded_id| recorded_id != stem) {
-            return Err(format!("its id `{recorded_id}` is not its file name"));
-        }
+        // A file that was renamed is resumed by its name, so it is imported by its name too.
+        let other_id = recorded_id.filter(|recorded_id| recorded_id != stem);
         match record.map().get("schemaVersion").map(Value::as_i64) {
             // A file without a version is read like version 1.
             None | Some(Some(1..=SCHEMA_VERSION)) => {}
@@ -54,7 +55,7 @@ impl AgentsFleetSession {
                 Some(reason) => Err(format!("transcript path `{path}`: {reason}")),
             },
         };
-        Ok(AgentsFleetSession { id, record, workers, unsafe_workers, transcript })
+        Ok(AgentsFleetSession { id, other_id, record, workers, unsafe_workers, transcript })
     }
 
     /// Returns the inline transcript, one entry per line; `None` if there is none.
@@ -196,11 +197,9 @@ mod tests {
     #[test]
     fn a_file_that_is_no_session_is_refused_with_the_reason() {
         assert!(AgentsFleetSession::read("..", "{}").unwrap_err().contains("agent session id"));
-        assert!(
-            AgentsFleetSession::read("a", r#"{"id":"b"}"#)
-                .unwrap_err()
-                .contains("not its file name")
-        );
+        // A renamed file is a session under its name, as it is when it is resumed.
+        let renamed = AgentsFleetSession::read("a", r#"{"id":"b"}"#).unwrap();
+        assert_eq!((renamed.id.as_str(), renamed.other_id.as_deref()), ("a", Some("b")));
         let error = AgentsFleetSession::read("a", r#"{"schemaVersion":9}"#).unwrap_err();
         assert_eq!(error, "its schemaVersion is 9; 1 to 3 are known");
         let read = AgentsFleetSession::read("a", r#"{"transcriptPath":"../../x"}"#).unwrap();

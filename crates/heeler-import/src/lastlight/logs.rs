@@ -68,7 +68,10 @@ impl LastLightImport<'_> {
             false => self.target.db().session_by_agent_id(&id)?,
         };
         // The same import has run before.
-        if known.as_ref().and_then(|known| known.log_path.as_deref()) == Some(relative.into()) {
+        if let Some(known) =
+            known.as_ref().filter(|it| it.log_path.as_deref() == Some(relative.into()))
+        {
+            self.correct_channel(known, threads)?;
             self.report.count_existing(ImportItemKind::Transcript);
             self.report.count_existing(ImportItemKind::Session);
             return Ok(None);
@@ -110,6 +113,22 @@ impl LastLightImport<'_> {
         session.log_path = Some(relative.into());
         session.origin = Some(self.origin.clone());
         Ok(Some(session))
+    }
+
+    /// Corrects the channel of a session that an earlier release imported in another form.
+    fn correct_channel(
+        &self,
+        known: &Session,
+        threads: &[LastLightRow],
+    ) -> Result<(), ImportError> {
+        let id = known.agent_session_id.as_ref().map(AgentSessionId::as_str);
+        let thread = threads.iter().find(|row| row.text("agent_session_id").as_deref() == id);
+        let channel = thread.and_then(chat_session).and_then(|session| session.channel_id);
+        if channel.is_none() || known.channel_id == channel {
+            return Ok(());
+        }
+        let corrected = Session { channel_id: channel, ..known.clone() };
+        Ok(self.target.commit(move |tx| tx.put_session(&corrected).map(drop))?)
     }
 
     /// Creates the session record from its chat, from its executions, or from its transcript alone.

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use heeler_model::{
-    AgentSessionId, ExitReason, Job, JobId, JobStatus, JobTransition, Session, SessionMode,
-    TriggerType, UsageTotals, parse_foreign_time,
+    AgentSessionId, ChannelKey, ExitReason, Job, JobId, JobStatus, JobTransition, Session,
+    SessionMode, TriggerType, UsageTotals, parse_foreign_time,
 };
 use heeler_store::{DURATION_MS_MAX, LastLightExecution, idle_session};
 use jiff::Timestamp;
@@ -243,13 +243,23 @@ pub(crate) fn chat_session(row: &LastLightRow) -> Option<Session> {
     let mut session = idle_session("chat", Some(native_id), last);
     session.created_at = row.time("created_at").unwrap_or(last);
     session.mode = SessionMode::PerChannel;
-    let channel = row.text("channel_id").unwrap_or_default();
-    session.channel_id = Some(match row.text("thread_id") {
-        Some(thread) => format!("{channel}:{thread}"),
-        None => channel,
-    });
+    session.channel_id = channel_key(row);
     session.message_count = row.integer("message_count").unwrap_or(0);
     Some(session)
+}
+
+/// Returns the key of a chat's channel or thread, in the form that all commands use:
+/// `platform/channel[/thread]`.
+fn channel_key(row: &LastLightRow) -> Option<String> {
+    let part = |name: &str| {
+        let text = row.text(name).filter(|text| !text.is_empty())?;
+        // A key has no other slash and no space.
+        Some(text.replace(|c: char| c == '/' || c.is_whitespace() || c.is_control(), "_"))
+    };
+    let platform = part("platform").unwrap_or_else(|| "slack".to_owned()).to_ascii_lowercase();
+    let parts = [Some(platform), part("channel_id"), part("thread_id")];
+    let key = parts.into_iter().flatten().collect::<Vec<_>>().join("/");
+    key.parse::<ChannelKey>().ok().map(|key| key.to_string())
 }
 
 /// Keeps only the newest thread of each place active, and returns how many were deactivated.

@@ -212,7 +212,7 @@ fn each_log_makes_a_session_and_is_copied_with_its_folder() {
     let of = |agent: &str| sessions.iter().find(|session| session.agent == agent).unwrap();
     assert_eq!(of("build:architect").mode, SessionMode::FreshPerJob);
     assert_eq!(of("chat").mode, SessionMode::PerChannel);
-    assert_eq!(of("chat").channel_id.as_deref(), Some("C1:169.22"));
+    assert_eq!(of("chat").channel_id.as_deref(), Some("slack/C1/169.22"));
     assert!(
         store
             .dir()

@@ -130,6 +130,8 @@ pub struct ClaudeLaunchSpec {
     pub protected: Vec<Utf8PathBuf>,
     /// Files and directories that Claude's tools must not read: secrets of the fleet.
     pub unreadable: Vec<Utf8PathBuf>,
+    /// Directories outside of the working directory that Claude's tools may read: files of skills.
+    pub readable: Vec<Utf8PathBuf>,
     /// A person approves each call that is not read-only.
     pub review: bool,
     /// Replaces Claude Code's own instructions.

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heeler_config::workflow::{Gate, GateKind, ITEMS_MAX, Phase, PhaseRepeat, TemplateRenderError};
+use heeler_config::workflow::{GateKind, ITEMS_MAX, Phase, PhaseRepeat, TemplateRenderError};
 use serde_json::Value as Json;
 
 use super::journal::{JournalEntry, PartOutcome, PhasePart};
+use super::messages::PhaseMessage;
 use super::output::truncate_output;
 use super::workflow_run::{PhaseAction, PhaseState, WorkflowRun, first_part, needs_no_job};
 use super::workflow_step::{
@@ -61,17 +62,22 @@ impl WorkflowRun {
                 return false;
             }
             if let Some(why) = self.skip_reason(place, around) {
-                self.push_message(place, phase.messages.on_skipped_done.as_ref(), around, step);
                 // A condition that cannot be evaluated fails the phase; guessing would run or skip
                 // it wrongly.
                 match why {
-                    Ok(why) => self.record_finished_part(
-                        place,
-                        PhasePart::Skip,
-                        PartOutcome::Succeeded,
-                        Some(why),
-                        step,
-                    ),
+                    Ok(why) => {
+                        // A phase that is skipped because others failed was not left out on purpose.
+                        if why.is_intended {
+                            let template = phase.messages.on_skipped_done.as_ref();
+                            self.push_message(
+                                &PhaseMessage { phase: place, template, number: 0, error: None },
+                                around,
+                                step,
+                            );
+                        }
+                        let (part, how) = (PhasePart::Skip, PartOutcome::Succeeded);
+                        self.record_finished_part(place, part, how, Some(why.text), step);
+                    }
                     Err(error) => self.record_failed_part(
                         place,
                         PhasePart::Work,
@@ -84,7 +90,9 @@ impl WorkflowRun {
             }
             // Only a phase that begins is shown as current; a skipped one never was.
             self.current_phase = phase.name.to_string();
-            self.push_message(place, phase.messages.on_start.as_ref(), around, step);
+            let template = phase.messages.on_start.as_ref();
+            let message = PhaseMessage { phase: place, template, number: 0, error: None };
+            self.push_message(&message, around, step);
             self.begin_part(place, first_part(phase), around, step);
             return true;
         }
@@ -130,14 +138,18 @@ impl WorkflowRun {
         &self,
         place: usize,
         around: &WorkflowStepContext<'_>,
-    ) -> Option<Result<String, TemplateRenderError>> {
+    ) -> Option<Result<SkipReason, TemplateRenderError>> {
         if !self.meets_trigger_rule(place) {
             let rule = self.workflow.phases[place].trigger_rule;
-            return Some(Ok(format!("its dependencies do not satisfy `trigger_rule: {rule}`")));
+            let text = format!("its dependencies do not satisfy `trigger_rule: {rule}`");
+            return Some(Ok(SkipReason { text, is_intended: false }));
         }
         for expression in &self.workflow.phases[place].skip_if {
             match self.evaluate_condition(expression, place, &[], around) {
-                Ok(true) => return Some(Ok(format!("`skip_if` holds: {expression}"))),
+                Ok(true) => {
+                    let text = format!("`skip_if` holds: {expression}");
+                    return Some(Ok(SkipReason { text, is_intended: true }));
+                }
                 Ok(false) => {}
                 Err(error) => return Some(Err(error)),
             }
@@ -159,19 +171,21 @@ impl WorkflowRun {
             PhasePart::Items => self.resolve_items(place, around, step),
             // Such a part begins and ends in one entry, so a crash cannot leave it open.
             _ if needs_no_job(phase, part) => {
-                self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
-                self.announce_phase_end(place, around, step);
+                let entry =
+                    self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
+                self.announce_phase_end(&entry, around, step);
             }
             _ => match self.part_job(place, part, around) {
                 Ok(piece) => {
-                    let tries = match &self.nodes[place].state {
-                        PhaseState::Active(progress) => progress.failures_of(part),
-                        _ => 0,
+                    let (tries, interrupts) = match &self.nodes[place].state {
+                        PhaseState::Active(progress) => {
+                            (progress.failures_of(part), progress.interrupts_of(part))
+                        }
+                        _ => (0, 0),
                     };
-                    if let PhasePart::Fix(_) = part {
-                        let messages = &phase.messages;
-                        self.push_message(place, messages.on_cycle_start.as_ref(), around, step);
-                        self.push_message(place, messages.on_fix_start.as_ref(), around, step);
+                    // A repetition of the part is not another cycle.
+                    if tries == 0 && interrupts == 0 {
+                        self.announce_part_start(place, part, around, step);
                     }
                     // The grant is part of the entry, so a reader of the journal knows how much
                     // money is held.
@@ -207,14 +221,9 @@ impl WorkflowRun {
         let items = items.map_err(|error| error.to_string()).and_then(parse_items);
         match items {
             Ok(text) => {
-                self.record_finished_part(
-                    place,
-                    PhasePart::Items,
-                    PartOutcome::Succeeded,
-                    Some(text),
-                    step,
-                );
-                self.announce_phase_end(place, around, step);
+                let (part, how) = (PhasePart::Items, PartOutcome::Succeeded);
+                let entry = self.record_finished_part(place, part, how, Some(text), step);
+                self.announce_phase_end(&entry, around, step);
             }
             Err(why) => self.record_failed_part(place, PhasePart::Items, why, around, step),
         }
@@ -229,30 +238,34 @@ impl WorkflowRun {
     ) {
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
-        let Some(gate) = find_gate(phase, number) else { return };
+        let Some(gate) = phase.gate_at(number) else { return };
         let part = PhasePart::Gate(number);
         // Recorded as an answer, because reading the journal must not depend on the config.
         if (around.is_gate_disabled)(&gate.name) {
-            self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
-            return self.announce_phase_end(place, around, step);
+            let entry = self.record_finished_part(place, part, PartOutcome::Succeeded, None, step);
+            return self.announce_phase_end(&entry, around, step);
         }
-        let mut names = self.template_names(place, number, around);
+        // The gate at the end of a phase is about all of its rounds.
+        let round = if number == 0 { self.rounds(place) } else { number };
+        let mut names = self.template_names(place, round, around);
         // Derived from the entry, so that messages can name the question before it is stored.
         let id = ApprovalId::for_gate(around.run, self.seq);
         names.push(("approvalUrl", Json::from(format!("heeler approvals show {id}"))));
         names.push(("approvalId", Json::from(id.as_str())));
         // Rendered before the entry is made, but sent only if the question itself can be rendered.
-        let pause = phase.messages.on_pause_for_approval.as_ref();
+        let pause = phase.messages.on_pause_for_approval.as_ref().filter(|_| number > 0);
         let pause = self.render_message(place, pause, &names);
-        let text = match &gate.message {
-            Some(message) => message.render(&self.template_scope(&names)),
-            None => Ok(match gate.kind {
-                GateKind::Approve => format!("Continue {} after `{}`?", workflow.name, phase.name),
-                GateKind::Reply => {
-                    let said = self.outputs.get(phase.name.as_str());
-                    said.map_or_else(String::new, |text| text.to_string())
-                }
-            }),
+        let said = self.outputs.get(phase.name.as_str()).map_or("", |text| text.trim());
+        let message = gate.message.as_ref();
+        let message = message.map(|message| message.render(&self.template_scope(&names)));
+        let text = match (message, gate.kind) {
+            (None, GateKind::Approve) => {
+                Ok(format!("Continue {} after `{}`?", workflow.name, phase.name))
+            }
+            (None, GateKind::Reply) => Ok(said.to_owned()),
+            // The agent's question is in the output of the iteration.
+            (Some(Ok(text)), GateKind::Reply) => Ok(with_question(said, &text)),
+            (Some(text), _) => text,
         };
         match text {
             Ok(text) => {
@@ -274,13 +287,19 @@ impl WorkflowRun {
     }
 }
 
-/// Returns the gate with a number.
-fn find_gate(phase: &Phase, number: u32) -> Option<&Gate> {
-    match (&phase.repeat, number) {
-        (_, 0) => phase.gate.as_ref(),
-        (PhaseRepeat::Review(review), _) => review.gate.as_ref(),
-        (PhaseRepeat::Until(until), _) => until.gate.as_ref(),
-        _ => None,
+/// Reason why a phase is skipped.
+struct SkipReason {
+    text: String,
+    /// True if the workflow file says so, false if other phases failed.
+    is_intended: bool,
+}
+
+/// Puts the question of an agent before the text of a gate, unless the text has it.
+fn with_question(said: &str, text: &str) -> String {
+    match (said, text.trim()) {
+        (said, text) if said.is_empty() || text.contains(said) => text.to_owned(),
+        (said, "") => said.to_owned(),
+        (said, text) => format!("{said}\n\n---\n\n{text}"),
     }
 }
 

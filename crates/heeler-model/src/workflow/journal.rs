@@ -173,6 +173,11 @@ words! {
 }
 
 impl PartDecision {
+    /// Returns the verdict of a review's output, if it has one.
+    pub fn of_review(output: &str) -> Option<PartDecision> {
+        super::output::parse_verdict(output)
+    }
+
     /// Returns true if a part with this decision counts as failed, regardless of its outcome.
     pub fn is_failure(self) -> bool {
         matches!(

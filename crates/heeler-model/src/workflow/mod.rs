@@ -7,6 +7,9 @@
 
 mod begin_parts;
 mod journal;
+mod loop_result;
+mod messages;
+mod next_action;
 mod output;
 mod part_job;
 mod status;
@@ -23,6 +26,8 @@ pub use workflow_step::{
     WorkflowEffect, WorkflowStepContext, WorkflowStepEvent, WorkflowStepOutcome,
 };
 
+#[cfg(test)]
+mod message_tests;
 #[cfg(test)]
 pub(crate) mod simulation;
 #[cfg(test)]

@@ -24,27 +24,28 @@ pub fn truncate_output(text: &str) -> String {
     format!("{head}\n…[truncated {left_out} chars]\n{tail}")
 }
 
-/// Result of the marker rules.
+/// Result of the rule for BLOCKED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkerOutcome {
     NoMarker,
-    /// The part failed.
-    Failed(PartDecision),
-    /// A marker was found, but the context exempts the part.
+    /// The output contains BLOCKED, so the part failed.
+    Blocked,
+    /// It contains BLOCKED, but the context exempts the part.
     Bypassed,
 }
 
-/// Applies a phase's marker rules to an output.
+/// Returns true if an output lacks the text that the rules require.
+pub(super) fn lacks_marker(rules: &OutputRules, output: &str) -> bool {
+    rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker))
+}
+
+/// Applies a phase's rule for BLOCKED to an output.
 pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) -> MarkerOutcome {
-    // A missing marker is decided first: it fails the part even if the context exempts `BLOCKED`.
-    if rules.requires_marker.as_ref().is_some_and(|marker| !output.contains(marker)) {
-        return MarkerOutcome::Failed(PartDecision::Unmarked);
-    }
     match &rules.blocked {
         Some(marker) if output.to_ascii_uppercase().contains("BLOCKED") => {
             match is_bypassed(marker, context) {
                 true => MarkerOutcome::Bypassed,
-                false => MarkerOutcome::Failed(PartDecision::Blocked),
+                false => MarkerOutcome::Blocked,
             }
         }
         _ => MarkerOutcome::NoMarker,
@@ -52,15 +53,18 @@ pub(super) fn judge_output(rules: &OutputRules, output: &str, context: &Json) ->
 }
 
 fn is_bypassed(marker: &MarkerRule, context: &Json) -> bool {
-    let labels = context["labels"].as_array().map_or(&[][..], Vec::as_slice);
+    // Last Light's triggers call them `issueLabels` and `issueTitle`.
+    let labels = ["labels", "issueLabels"].into_iter().filter_map(|key| context[key].as_array());
+    let mut labels = labels.flatten();
     // Labels are texts, or objects as GitHub's API returns them.
     let label_of = |label: &Json| label.as_str().or(label["name"].as_str()).map(str::to_owned);
     let by_label = marker
         .unless_label
         .as_ref()
-        .is_some_and(|wanted| labels.iter().filter_map(label_of).any(|label| label == *wanted));
-    let title = context["title"].as_str().unwrap_or_default();
-    by_label || marker.unless_title_matches.as_ref().is_some_and(|it| it.is_match(title))
+        .is_some_and(|wanted| labels.any(|label| label_of(label).as_ref() == Some(wanted)));
+    let mut titles = ["title", "issueTitle"].into_iter().filter_map(|key| context[key].as_str());
+    let pattern = marker.unless_title_matches.as_ref();
+    by_label || pattern.is_some_and(|pattern| titles.any(|title| pattern.is_match(title)))
 }
 
 /// Returns the verdict of a review: the last `VERDICT:` line, or the first word.
@@ -130,25 +134,16 @@ mod tests {
             assert_eq!(judge_output(&rules, output, context), expected, "{output:?} {context}");
         };
         check("all good", &json!({}), MarkerOutcome::NoMarker);
-        check("I am blocked.", &json!({}), MarkerOutcome::Failed(PartDecision::Blocked));
+        check("I am blocked.", &json!({}), MarkerOutcome::Blocked);
         check("BLOCKED", &json!({"labels": ["bootstrap"]}), MarkerOutcome::Bypassed);
         check("BLOCKED", &json!({"labels": [{"name": "bootstrap"}]}), MarkerOutcome::Bypassed);
         check("BLOCKED", &json!({"title": "scaffold the app"}), MarkerOutcome::Bypassed);
-        check(
-            "BLOCKED",
-            &json!({"title": "A scaffold"}),
-            MarkerOutcome::Failed(PartDecision::Blocked),
-        );
-        check(
-            "BLOCKED",
-            &json!({"title": "bootstrap"}),
-            MarkerOutcome::Failed(PartDecision::Blocked),
-        );
+        check("BLOCKED", &json!({"issueLabels": ["bootstrap"]}), MarkerOutcome::Bypassed);
+        check("BLOCKED", &json!({"issueTitle": "scaffold the app"}), MarkerOutcome::Bypassed);
+        check("BLOCKED", &json!({"title": "A scaffold"}), MarkerOutcome::Blocked);
+        check("BLOCKED", &json!({"title": "bootstrap"}), MarkerOutcome::Blocked);
         let marked = OutputRules { blocked: None, requires_marker: Some("DONE:".to_owned()) };
-        assert_eq!(
-            judge_output(&marked, "done", &json!({})),
-            MarkerOutcome::Failed(PartDecision::Unmarked)
-        );
-        assert_eq!(judge_output(&marked, "DONE: x", &json!({})), MarkerOutcome::NoMarker);
+        assert!(lacks_marker(&marked, "done"));
+        assert!(!lacks_marker(&marked, "DONE: x") && !lacks_marker(&rules, "done"));
     }
 }

@@ -3,6 +3,7 @@
 //! Start at [`WorkflowRun::part_job`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_config::workflow::{
@@ -16,8 +17,11 @@ use super::workflow_run::{PhaseState, WorkflowRun};
 use super::workflow_step::WorkflowStepContext;
 use crate::AgentName;
 
-/// Most outputs of earlier phases in a command's environment, nearest first.
-const OUTPUTS_IN_ENVIRONMENT: usize = 32;
+/// Most outputs of earlier phases in a command's environment or a skill's context, nearest first.
+const EARLIER_OUTPUTS_MAX: usize = 32;
+
+/// Largest total of outputs in the context of a skill, in bytes.
+const CONTEXT_BYTES_MAX: usize = 128 << 10;
 
 /// Longest such output in bytes. The system limit is 128 KiB including the name.
 const VARIABLE_BYTES_MAX: usize = 120 << 10;
@@ -34,6 +38,8 @@ pub struct PartJobSpec {
     pub timeout: Option<Duration>,
     /// Directory to work in, within the agent's working directory.
     pub folder: Option<String>,
+    /// True if skills of the phase have files that the agent may read.
+    pub has_skill_files: bool,
     /// Share of the run's remaining budget, in millionths of a US dollar.
     pub micros_left: Option<i64>,
 }
@@ -108,7 +114,11 @@ impl WorkflowRun {
                 PhaseWork::Agent { model, .. },
             ) => PartJobWork::Ask { prompt: fill(&review.re_review_prompt)?, model: maybe(model)? },
             (_, _, PhaseWork::Agent { prompt, model }) => {
-                PartJobWork::Ask { prompt: fill(prompt)?, model: maybe(model)? }
+                let mut prompt = fill(prompt)?;
+                if phase.skills.are_prompt {
+                    prompt.push_str(&self.context_section(place, &names));
+                }
+                PartJobWork::Ask { prompt, model: maybe(model)? }
             }
             (_, _, PhaseWork::Bash { command }) => {
                 PartJobWork::Bash { command: fill(command)?, env: env() }
@@ -130,6 +140,7 @@ impl WorkflowRun {
             work,
             timeout: timeout.map(|it| Duration::from_secs(u64::from(it.resolve(&self.context)))),
             folder: maybe(&phase.working_directory)?,
+            has_skill_files: !phase.skills.files.is_empty(),
             micros_left,
         })
     }
@@ -164,34 +175,46 @@ impl WorkflowRun {
             ("HEELER_WORKFLOW".to_owned(), self.workflow.name.to_string()),
             ("HEELER_WORKFLOW_RUN".to_owned(), around.run.to_owned()),
         ];
-        let mut room = ENVIRONMENT_BYTES_MAX;
+        // Half, because each output is passed under two names.
+        for (name, text) in self.earlier_outputs(place, ENVIRONMENT_BYTES_MAX / 2) {
+            // A NUL would end the variable.
+            let text = text.replace('\0', "");
+            // Names of phases may have hyphens, names of variables may not.
+            let name = name.to_ascii_uppercase().replace('-', "_");
+            env.push((format!("HEELER_OUT_{name}"), text.clone()));
+            env.push((format!("LL_OUT_{name}"), text));
+        }
+        env
+    }
+
+    /// Returns the outputs of the phases that a phase depends on, nearest first, as far as they fit.
+    fn earlier_outputs(
+        &self,
+        place: usize,
+        bytes_max: usize,
+    ) -> impl Iterator<Item = (&str, &Arc<str>)> {
+        let mut room = bytes_max;
         let mut turn: VecDeque<usize> = [place].into();
         let mut seen = vec![place];
+        let mut found = Vec::new();
         while let Some(at) = turn.pop_front() {
             for on in &self.workflow.phases[at].depends_on {
                 // Breadth first, so the limit drops the outputs that are furthest away.
-                if seen.len() > OUTPUTS_IN_ENVIRONMENT || seen.contains(on) {
+                if seen.len() > EARLIER_OUTPUTS_MAX || seen.contains(on) {
                     continue;
                 }
                 seen.push(*on);
                 turn.push_back(*on);
                 let name = self.workflow.phases[*on].name.as_str();
-                // Half, because each output is passed twice.
-                let most = VARIABLE_BYTES_MAX.min(room / 2);
+                let most = VARIABLE_BYTES_MAX.min(room);
                 let Some(text) = self.outputs.get(name).filter(|it| it.len() <= most) else {
                     continue;
                 };
-                // The output is passed under two names.
-                room -= 2 * text.len();
-                // A NUL would end the variable.
-                let text = text.replace('\0', "");
-                // Names of phases may have hyphens, names of variables may not.
-                let name = name.to_ascii_uppercase().replace('-', "_");
-                env.push((format!("HEELER_OUT_{name}"), text.clone()));
-                env.push((format!("LL_OUT_{name}"), text));
+                room -= text.len();
+                found.push((name, text));
             }
         }
-        env
+        found.into_iter()
     }
 
     /// Returns the names that templates of a phase see in addition to the run's.
@@ -211,21 +234,55 @@ impl WorkflowRun {
             _ => ("", true),
         };
         match &phase.repeat {
-            PhaseRepeat::Until(_) => {
+            PhaseRepeat::Until(until) => {
                 // With a fresh context the iterations are independent on purpose.
                 let said = if is_fresh { "" } else { said };
-                names.push(("iteration", json!(number.max(1))));
+                names.push(("iteration", json!(number)));
+                names.push(("maxIterations", json!(until.max_iterations.resolve(&self.context))));
                 names.push(("previousOutput", json!(said)));
             }
             PhaseRepeat::Review(review_loop) => {
                 let review = self.outputs.get(phase.name.as_str()).map_or("", |text| &**text);
                 names.push(("cycle", json!(number)));
+                names.push(("fixCycle", json!(number)));
                 names.push(("maxCycles", json!(review_loop.max_cycles)));
                 names.push(("review", json!(review)));
             }
-            PhaseRepeat::Once | PhaseRepeat::Foreach(_) => {}
+            PhaseRepeat::Foreach(_) => names.push(("index", json!(number))),
+            PhaseRepeat::Once => {}
         }
         names
+    }
+
+    /// Returns the end of a prompt that consists of skills: the inputs of the run, as Last Light
+    /// passes them, with the loop's names and the outputs of earlier phases.
+    fn context_section(&self, place: usize, names: &[(&str, Json)]) -> String {
+        let mut text = "\n\nContext:".to_owned();
+        let mut add = |name: &str, value: &Json| {
+            let value = match value {
+                Json::Null => return,
+                Json::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            text.push_str(&format!("\n{name}: {value}"));
+        };
+        for (name, value) in self.context.as_object().into_iter().flatten() {
+            add(name, value);
+        }
+        // The run and the phase mean nothing to a skill.
+        for (name, value) in names.iter().filter(|(name, _)| !["run", "phase"].contains(name)) {
+            add(name, value);
+        }
+        if !self.scratch.is_empty() {
+            add("scratch", &Json::Object(self.scratch.clone()));
+        }
+        let outputs = self.earlier_outputs(place, CONTEXT_BYTES_MAX);
+        let outputs: serde_json::Map<String, Json> =
+            outputs.map(|(name, text)| (name.to_owned(), Json::from(&**text))).collect();
+        if !outputs.is_empty() {
+            add("phaseOutputs", &Json::Object(outputs));
+        }
+        text
     }
 
     fn item(&self, place: usize, number: u32) -> Json {
@@ -241,6 +298,7 @@ impl WorkflowRun {
             context: &self.context,
             scratch: &self.scratch,
             outputs: &self.outputs,
+            loop_results: &self.loop_results,
             extra_names: more,
         }
     }

@@ -8,8 +8,8 @@ use expect_test::{Expect, expect};
 use heeler_config::RetryPolicy;
 use heeler_config::workflow::{
     ContextNumber, ForeachLoop, Gate, GateKind, MarkerRule, OutputRules, Phase, PhaseMessages,
-    PhaseRepeat, PhaseWork, ReviewLoop, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow,
-    WorkflowExpression, WorkflowTemplate,
+    PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop, SoftFailurePolicy, TriggerRule, UntilLoop,
+    Workflow, WorkflowExpression, WorkflowTemplate,
 };
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -55,6 +55,7 @@ pub(super) fn phase(name: &str, depends_on: &[usize]) -> Phase {
         working_directory: None,
         messages: PhaseMessages::default(),
         set_phase: None,
+        skills: PhaseSkills::default(),
     }
 }
 
@@ -79,19 +80,19 @@ fn until(until: &str) -> UntilLoop {
 }
 
 /// Run with a log of its effects as text.
-struct WorkflowRunFixture {
-    course: WorkflowRun,
+pub(super) struct WorkflowRunFixture {
+    pub(super) course: WorkflowRun,
     open: Vec<JournalEntry>,
-    log: String,
+    pub(super) log: String,
     off: Vec<String>,
 }
 
 impl WorkflowRunFixture {
-    fn new(workflow: Workflow) -> WorkflowRunFixture {
+    pub(super) fn new(workflow: Workflow) -> WorkflowRunFixture {
         WorkflowRunFixture::with(workflow, json!({}), &[])
     }
 
-    fn with(workflow: Workflow, context: Json, off: &[&str]) -> WorkflowRunFixture {
+    pub(super) fn with(workflow: Workflow, context: Json, off: &[&str]) -> WorkflowRunFixture {
         let course = WorkflowRun::new(Arc::new(workflow), context);
         let off = off.iter().map(|it| (*it).to_owned()).collect();
         let mut play = WorkflowRunFixture { course, open: Vec::new(), log: String::new(), off };
@@ -99,7 +100,7 @@ impl WorkflowRunFixture {
         play
     }
 
-    fn happens(&mut self, happening: WorkflowStepEvent) {
+    pub(super) fn happens(&mut self, happening: WorkflowStepEvent) {
         let off = self.off.clone();
         let is_off = |gate: &str| off.iter().any(|it| it == gate);
         let step = self
@@ -154,7 +155,7 @@ impl WorkflowRunFixture {
         self.open.remove(at.unwrap_or_else(|| panic!("{phase} {part} is not open:\n{}", self.log)))
     }
 
-    fn ends(
+    pub(super) fn ends(
         &mut self,
         phase: &str,
         part: &str,
@@ -178,11 +179,16 @@ impl WorkflowRunFixture {
         self
     }
 
-    fn says(&mut self, phase: &str, part: &str, output: &str) -> &mut WorkflowRunFixture {
+    pub(super) fn says(
+        &mut self,
+        phase: &str,
+        part: &str,
+        output: &str,
+    ) -> &mut WorkflowRunFixture {
         self.ends(phase, part, PartOutcome::Succeeded, output)
     }
 
-    fn answers(
+    pub(super) fn answers(
         &mut self,
         phase: &str,
         part: &str,
@@ -329,17 +335,30 @@ fn a_gate_waits_for_consent_and_a_refusal_fails_the_run() {
 
 #[test]
 fn a_gates_message_names_the_approval_that_it_asks_for() {
+    let template = |text: &str| WorkflowTemplate::parse(text).unwrap();
+    let message = Some(template("Answer {{approvalId}}: {{ approvalUrl }}"));
     let mut a = phase("a", &[]);
-    let message = WorkflowTemplate::parse("Answer {{approvalId}}: {{ approvalUrl }}").unwrap();
-    a.gate = Some(Gate { message: Some(message), ..gate("post_a", GateKind::Approve) });
-    a.messages.on_pause_for_approval =
-        Some(WorkflowTemplate::parse("wait for {{approvalId}}").unwrap());
+    a.repeat = PhaseRepeat::Review(Box::new(ReviewLoop {
+        max_cycles: 1,
+        fix_prompt: template("fix"),
+        fix_model: None,
+        re_review_prompt: template("again"),
+        gate: Some(Gate { message: message.clone(), ..gate("post_a", GateKind::Approve) }),
+    }));
+    a.gate = Some(Gate { message, ..gate("at_end", GateKind::Approve) });
+    a.messages.on_pause_for_approval = Some(template("wait for {{approvalId}}"));
     let mut play = WorkflowRunFixture::new(workflow(vec![a]));
-    play.says("a", "work", "plan");
+    play.says("a", "work", "VERDICT: REQUEST_CHANGES");
     let id = crate::ApprovalId::for_gate("wf-1", play.open[0].seq);
-    let asked = format!("ask a gate:0 approve: Answer {id}: heeler approvals show {id}\n");
+    let asked = format!("ask a gate:1 approve: Answer {id}: heeler approvals show {id}\n");
     assert!(play.log.contains(&asked), "{}", play.log);
     assert!(play.log.contains(&format!("say wait for {id}\n")), "{}", play.log);
+    // The message is that of the loop's gate, not of the one at the end of the phase.
+    play.answers("a", "gate:1", true, "").says("a", "fix:1", "done");
+    play.says("a", "recheck:1", "VERDICT: APPROVED");
+    let id = crate::ApprovalId::for_gate("wf-1", play.open[0].seq);
+    assert!(play.log.contains(&format!("ask a gate:0 approve: Answer {id}: ")), "{}", play.log);
+    assert!(!play.log.contains(&format!("say wait for {id}\n")), "{}", play.log);
     assert_eq!(
         crate::ApprovalId::for_gate("wf-2026-11-15-k3v9q1", 7).as_str(),
         "ask-2026-11-15-k3v9q1-7"
@@ -690,9 +709,8 @@ fn a_blocked_output_fails_and_says_so() {
           start a work: do a
           running
         a work ends Succeeded: I am Blocked by CI
-          say it is stuck
           close a work: Succeeded (blocked)
-          say it failed
+          say it is stuck
           failed
     "#]]);
 }

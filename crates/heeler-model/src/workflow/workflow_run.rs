@@ -13,6 +13,10 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
+use super::loop_result::{LoopEnd, LoopResult};
+use super::next_action::{
+    LoopFeatures, after_items, after_iteration, after_review, after_work, retry_action,
+};
 use super::status::WorkflowRunStatus;
 
 /// Most consecutive repetitions of a part that crashes interrupted.
@@ -46,6 +50,8 @@ pub struct WorkflowRun {
     /// Number of entries in the journal.
     pub seq: u64,
     pub(super) outputs: IndexMap<String, Arc<str>>,
+    /// Results of loops, by their `output_var`.
+    pub(super) loop_results: IndexMap<String, Json>,
     /// Budgets of the parts in progress, by entry number.
     pub(super) grants: BTreeMap<u64, i64>,
     pub(super) nodes: Vec<PhaseNode>,
@@ -67,6 +73,8 @@ pub(super) struct PhaseNode {
     /// Number of dependencies that have not ended.
     pub(super) unmet_dependencies: usize,
     pub(super) state: PhaseState,
+    /// Result of the phase's loop, if it has one.
+    pub(super) loop_result: Option<LoopResult>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -108,8 +116,8 @@ pub(super) struct ItemsProgress {
     /// Items to begin: new ones and repetitions.
     pub(super) ready_items: BTreeSet<u32>,
     pub(super) open_items: usize,
-    remaining_items: usize,
-    failed_items: usize,
+    pub(super) remaining_items: usize,
+    pub(super) failed_items: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -142,6 +150,7 @@ impl WorkflowRun {
         let node = |phase: &Phase| PhaseNode {
             unmet_dependencies: phase.depends_on.len(),
             state: PhaseState::Waiting,
+            loop_result: None,
         };
         let nodes: Vec<PhaseNode> = workflow.phases.iter().map(node).collect();
         let due = (0..count).filter(|place| nodes[*place].unmet_dependencies == 0).collect();
@@ -155,6 +164,7 @@ impl WorkflowRun {
             spent_micros: 0,
             seq: 0,
             outputs: IndexMap::new(),
+            loop_results: IndexMap::new(),
             grants: BTreeMap::new(),
             nodes,
             dependants,
@@ -250,6 +260,16 @@ impl WorkflowRun {
             _ => self.progress_mut(place).close(entry, how),
         }
         self.store_output(entry, how);
+        self.store_loop_result(entry, how);
+    }
+
+    fn store_loop_result(&mut self, entry: &JournalEntry, how: PartOutcome) {
+        let phase = &self.workflow.phases[entry.phase];
+        let Some(result) = LoopResult::after(&phase.repeat, entry, how) else { return };
+        self.nodes[entry.phase].loop_result = Some(result);
+        if let Some(name) = &phase.output_var {
+            self.loop_results.insert(name.clone(), result.to_json(&phase.repeat));
+        }
     }
 
     fn list_items(&mut self, entry: &JournalEntry) {
@@ -360,7 +380,9 @@ impl WorkflowRun {
         self.outputs.shift_remove(phase.name.as_str());
         if let Some(alias) = &phase.output_var {
             self.outputs.shift_remove(alias);
+            self.loop_results.shift_remove(alias);
         }
+        self.nodes[place].loop_result = None;
         self.nodes[place].state = PhaseState::Waiting;
         self.ready_phases.remove(&place);
         if self.nodes[place].unmet_dependencies == 0 {
@@ -435,6 +457,14 @@ impl WorkflowRun {
         matches!(self.nodes.get(place).map(|node| &node.state), Some(PhaseState::Active(_)))
     }
 
+    /// Returns true if a failed fix has ended the phase. Later phases proceed as after the last cycle,
+    /// but the run has failed.
+    pub(super) fn has_failed_fix(&self, place: usize) -> bool {
+        let result = self.nodes[place].loop_result;
+        self.phase_outcome(place) == Some(PhaseOutcome::Succeeded)
+            && result.is_some_and(|result| result.end == LoopEnd::FixFailed)
+    }
+
     /// Returns the output of a phase.
     pub fn phase_output(&self, name: &str) -> Option<&str> {
         self.outputs.get(name).map(|text| &**text)
@@ -448,6 +478,9 @@ impl WorkflowRun {
     /// Computes the status of the run from its phases.
     pub(super) fn compute_status(&self) -> WorkflowRunStatus {
         match (self.remaining_phases, self.failed_phases) {
+            (0, 0) if (0..self.nodes.len()).any(|place| self.has_failed_fix(place)) => {
+                WorkflowRunStatus::Failed
+            }
             (0, 0) => WorkflowRunStatus::Succeeded,
             (0, _) => WorkflowRunStatus::Failed,
             // A run with ready phases only lacks capacity, and is not waiting for a person.
@@ -558,123 +591,6 @@ pub(super) fn first_part(phase: &Phase) -> PhasePart {
         PhaseRepeat::Once | PhaseRepeat::Review(_) => PhasePart::Work,
         PhaseRepeat::Until(_) => PhasePart::Iteration(1),
         PhaseRepeat::Foreach(_) => PhasePart::Items,
-    }
-}
-
-/// Returns the next action after a part that did not succeed, for any kind of part.
-fn retry_action(phase: &Phase, progress: &PhaseProgress, last: LastPart) -> Option<PhaseAction> {
-    if last.decision.is_some_and(PartDecision::is_failure) {
-        return Some(PhaseAction::Finish(PhaseOutcome::Failed));
-    }
-    match (last.part, last.outcome) {
-        // Items have counts of their own, and were put back in `ItemsProgress::close`.
-        (PhasePart::Item(_), _) => None,
-        // A crash is not the part's fault, so its retries are not used up; `RESTARTS_MAX` limits
-        // it.
-        (_, PartOutcome::Interrupted) => Some(PhaseAction::Begin(last.part)),
-        (_, PartOutcome::Cancelled) => Some(PhaseAction::Finish(PhaseOutcome::Failed)),
-        (PhasePart::Gate(_), PartOutcome::Failed) => {
-            // A refusal is an answer. Asking again would ignore it.
-            Some(PhaseAction::Finish(PhaseOutcome::Failed))
-        }
-        (_, PartOutcome::Failed) if progress.failures <= phase.retry.max => {
-            Some(PhaseAction::Begin(last.part))
-        }
-        (_, PartOutcome::Failed) => Some(PhaseAction::Finish(PhaseOutcome::Failed)),
-        (_, PartOutcome::Soft) => match &phase.repeat {
-            PhaseRepeat::Until(until) if progress.failures <= until.on_soft_failure.retries => {
-                Some(PhaseAction::Begin(last.part))
-            }
-            PhaseRepeat::Until(until) if until.on_soft_failure.completes => None,
-            PhaseRepeat::Once | PhaseRepeat::Review(_) if progress.failures <= phase.retry.max => {
-                Some(PhaseAction::Begin(last.part))
-            }
-            _ => Some(PhaseAction::Finish(PhaseOutcome::Failed)),
-        },
-        (_, PartOutcome::Succeeded) => None,
-    }
-}
-
-fn finish_or_gate(phase: &Phase) -> PhaseAction {
-    match phase.gate {
-        Some(_) => PhaseAction::Begin(PhasePart::Gate(0)),
-        None => PhaseAction::Finish(PhaseOutcome::Succeeded),
-    }
-}
-
-fn after_work(phase: &Phase, last: LastPart) -> PhaseAction {
-    match last.part {
-        PhasePart::Gate(_) => PhaseAction::Finish(PhaseOutcome::Succeeded),
-        _ => finish_or_gate(phase),
-    }
-}
-
-fn after_review(phase: &Phase, last: LastPart, cycles: u32, has_gate: bool) -> PhaseAction {
-    let wants_changes = last.decision == Some(PartDecision::RequestChanges);
-    match last.part {
-        PhasePart::Gate(0) => PhaseAction::Finish(PhaseOutcome::Succeeded),
-        PhasePart::Gate(cycle) => PhaseAction::Begin(PhasePart::Fix(cycle)),
-        PhasePart::Fix(cycle) => PhaseAction::Begin(PhasePart::Recheck(cycle)),
-        PhasePart::Work | PhasePart::Recheck(_) if wants_changes => {
-            let cycle = match last.part {
-                PhasePart::Recheck(cycle) => cycle + 1,
-                _ => 1,
-            };
-            match has_gate {
-                // After the last fix the work counts as done.
-                _ if cycle > cycles => finish_or_gate(phase),
-                true => PhaseAction::Begin(PhasePart::Gate(cycle)),
-                false => PhaseAction::Begin(PhasePart::Fix(cycle)),
-            }
-        }
-        _ => finish_or_gate(phase),
-    }
-}
-
-/// Optional features of a loop.
-#[derive(Clone, Copy)]
-struct LoopFeatures {
-    has_check: bool,
-    has_gate: bool,
-}
-
-fn after_iteration(
-    phase: &Phase,
-    last: LastPart,
-    most: u32,
-    soft_completes: bool,
-    has: LoopFeatures,
-) -> PhaseAction {
-    let next_pass = |number: u32| match has.has_gate {
-        _ if number >= most => finish_or_gate(phase),
-        true => PhaseAction::Begin(PhasePart::Gate(number)),
-        false => PhaseAction::Begin(PhasePart::Iteration(number + 1)),
-    };
-    match (last.part, last.decision) {
-        (PhasePart::Gate(0), _) => PhaseAction::Finish(PhaseOutcome::Succeeded),
-        (PhasePart::Gate(number), _) => PhaseAction::Begin(PhasePart::Iteration(number + 1)),
-        (_, Some(PartDecision::ConditionMet)) => finish_or_gate(phase),
-        (PhasePart::Iteration(_), _) if last.outcome == PartOutcome::Soft && soft_completes => {
-            finish_or_gate(phase)
-        }
-        (PhasePart::Iteration(number), Some(PartDecision::ConditionOpen)) if has.has_check => {
-            PhaseAction::Begin(PhasePart::Check(number))
-        }
-        (PhasePart::Iteration(number) | PhasePart::Check(number), _) => next_pass(number),
-        _ => finish_or_gate(phase),
-    }
-}
-
-fn after_items(phase: &Phase, progress: &PhaseProgress, last: LastPart) -> PhaseAction {
-    let Some(items) = &progress.items else { return PhaseAction::Finish(PhaseOutcome::Failed) };
-    match (last.part, items.remaining_items, items.failed_items) {
-        (PhasePart::Gate(_), ..) => PhaseAction::Finish(PhaseOutcome::Succeeded),
-        (_, 0, 0) => finish_or_gate(phase),
-        (_, 0, _) => PhaseAction::Finish(PhaseOutcome::Failed),
-        _ => match items.ready_items.first() {
-            Some(number) => PhaseAction::Begin(PhasePart::Item(*number)),
-            None => PhaseAction::Wait,
-        },
     }
 }
 

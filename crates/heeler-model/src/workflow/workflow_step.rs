@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heeler_config::workflow::{GateDefault, GateKind, PhaseRepeat, WorkflowTemplate};
+use heeler_config::workflow::{GateDefault, GateKind, OutputRules, PhaseRepeat};
 use jiff::Timestamp;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
-use super::output::{MarkerOutcome, judge_output, parse_verdict, truncate_output};
+use super::messages::PhaseMessage;
+use super::output::{MarkerOutcome, judge_output, lacks_marker, parse_verdict, truncate_output};
 use super::part_job::PartJobSpec;
 use super::status::WorkflowRunStatus;
 use super::workflow_run::{PhaseOutcome, PhaseState, RESTARTS_MAX, WorkflowRun};
@@ -235,9 +236,9 @@ impl WorkflowRun {
         if entry.outcome == Some(PartOutcome::Interrupted) {
             return self.count_restart(entry);
         }
-        if let PhasePart::Check(_) = entry.part {
+        if let PhasePart::Check(number) = entry.part {
             entry.decision = decide_check(entry);
-            return;
+            return self.require_marker(number, entry);
         }
         // A fix has no verdict of its own: the recheck after it judges.
         if entry.outcome != Some(PartOutcome::Succeeded) || matches!(entry.part, PhasePart::Fix(_))
@@ -248,29 +249,24 @@ impl WorkflowRun {
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
         let output = entry.output.clone().unwrap_or_default();
+        // An iteration that is not the last one need not say that the work is done.
+        let is_judged_later = matches!(phase.repeat, PhaseRepeat::Until(_));
+        if !is_judged_later && lacks_marker(&phase.on_output, &output) {
+            return fail_unmarked(&phase.on_output, entry);
+        }
         match judge_output(&phase.on_output, &output, &self.context) {
-            MarkerOutcome::Failed(decision) => {
-                let marker = phase.on_output.requires_marker.as_deref().unwrap_or_default();
-                entry.decision = Some(decision);
-                entry.error = Some(match decision {
-                    PartDecision::Unmarked => format!("its output lacks `{marker}`"),
-                    _ => "its output contains BLOCKED".to_owned(),
-                });
-                let blocked = phase.on_output.blocked.as_ref().and_then(|it| it.message.as_ref());
-                self.push_message(
-                    place,
-                    // The rule's own message is more specific than that of the phase.
-                    blocked.or(phase.messages.on_blocked.as_ref()),
-                    around,
-                    step,
-                );
+            MarkerOutcome::Blocked => {
+                entry.decision = Some(PartDecision::Blocked);
+                entry.error = Some("its output contains BLOCKED".to_owned());
                 return;
             }
             MarkerOutcome::Bypassed => {
                 let bypassed = phase.on_output.blocked.as_ref();
-                let message = bypassed.and_then(|it| it.bypass_message.as_ref());
-                let message = message.or(phase.messages.on_blocked_bypassed.as_ref());
-                self.push_message(place, message, around, step);
+                let template = bypassed.and_then(|it| it.bypass_message.as_ref());
+                let template = template.or(phase.messages.on_blocked_bypassed.as_ref());
+                let number = self.rounds(place);
+                let message = PhaseMessage { phase: place, template, number, error: None };
+                self.push_message(&message, around, step);
             }
             MarkerOutcome::NoMarker => {}
         }
@@ -279,11 +275,6 @@ impl WorkflowRun {
                 // A review without a verdict must not count as consent.
                 let verdict = parse_verdict(&output).unwrap_or(PartDecision::RequestChanges);
                 entry.decision = Some(verdict);
-                let message = match verdict {
-                    PartDecision::Approved => &phase.messages.on_approved,
-                    _ => &phase.messages.on_request_changes,
-                };
-                self.push_message(place, message.as_ref(), around, step);
             }
             (PhaseRepeat::Until(until), PhasePart::Iteration(number)) => {
                 let more = [("output", json!(&*output)), ("iteration", json!(number))];
@@ -303,8 +294,29 @@ impl WorkflowRun {
                     _ => PartDecision::ConditionNotMet,
                 });
                 self.save_iteration(until.scratch_key.as_deref(), number, entry);
+                self.require_marker(number, entry);
             }
             _ => {}
+        }
+    }
+
+    /// Fails the last part of a loop if the output of the last iteration lacks the phase's marker.
+    fn require_marker(&self, number: u32, entry: &mut JournalEntry) {
+        let phase = &self.workflow.phases[entry.phase];
+        let PhaseRepeat::Until(until) = &phase.repeat else { return };
+        let is_last = match entry.decision {
+            Some(PartDecision::ConditionMet) => true,
+            Some(PartDecision::ConditionNotMet) => {
+                number >= until.max_iterations.resolve(&self.context)
+            }
+            _ => false,
+        };
+        let said = match entry.part {
+            PhasePart::Check(_) => self.outputs.get(phase.name.as_str()),
+            _ => entry.output.as_ref(),
+        };
+        if is_last && lacks_marker(&phase.on_output, said.map_or("", |text| text)) {
+            fail_unmarked(&phase.on_output, entry);
         }
     }
 
@@ -425,7 +437,8 @@ impl WorkflowRun {
             PhaseState::Active(_) => true,
             PhaseState::Waiting => false,
         };
-        let bad = (0..self.nodes.len()).filter(|place| is_bad(&self.nodes[*place].state));
+        let bad = (0..self.nodes.len())
+            .filter(|place| is_bad(&self.nodes[*place].state) || self.has_failed_fix(*place));
         let all = self.with_dependants(bad.chain(from).collect::<Vec<usize>>());
         for place in all {
             // A phase that waits has nothing to reset, and an entry for it would only fill the
@@ -471,12 +484,13 @@ impl WorkflowRun {
         how: PartOutcome,
         output: Option<String>,
         step: &mut WorkflowStepOutcome,
-    ) {
+    ) -> JournalEntry {
         let output = output.map(Into::into);
         let entry = JournalEntry { outcome: Some(how), output, ..self.new_entry(place, part) };
         // Applied first, so that the entry and the state that follows from it agree.
         self.apply_entry(&entry);
-        step.effects.push(WorkflowEffect::RecordPart { entry });
+        step.effects.push(WorkflowEffect::RecordPart { entry: entry.clone() });
+        entry
     }
 
     /// Records a part that cannot begin.
@@ -496,8 +510,9 @@ impl WorkflowRun {
         };
         self.set_first_error(place, &why);
         self.apply_entry(&entry);
-        step.effects.push(WorkflowEffect::RecordPart { entry });
-        self.announce_phase_end(place, around, step);
+        step.effects.push(WorkflowEffect::RecordPart { entry: entry.clone() });
+        self.announce_part_end(&entry, around, step);
+        self.announce_phase_end(&entry, around, step);
     }
 
     /// Records the end of an open part.
@@ -510,20 +525,19 @@ impl WorkflowRun {
         let place = entry.phase;
         self.apply_entry(&entry);
         // A part may fail without its phase, so only the end of the phase is an error of the run.
-        if self.phase_outcome(place) == Some(PhaseOutcome::Failed) {
-            let why = entry.error.clone().unwrap_or_else(|| "it failed".to_owned());
+        let default = match self.phase_outcome(place) {
+            Some(PhaseOutcome::Failed) => Some("it failed"),
+            _ => self.has_failed_fix(place).then_some("a fix failed"),
+        };
+        if let Some(default) = default {
+            let why = entry.error.as_deref().unwrap_or(default).to_owned();
             self.set_first_error(place, &why);
         }
-        if entry.outcome != Some(PartOutcome::Succeeded) && matches!(entry.part, PhasePart::Fix(_))
-        {
-            let workflow = Arc::clone(&self.workflow);
-            let message = &workflow.phases[place].messages.on_fix_failed;
-            self.push_message(place, message.as_ref(), around, step);
-        }
-        step.effects.push(WorkflowEffect::ClosePart { entry });
+        step.effects.push(WorkflowEffect::ClosePart { entry: entry.clone() });
         // A run that is over sends no more messages about its phases.
         if !self.status.is_final() {
-            self.announce_phase_end(place, around, step);
+            self.announce_part_end(&entry, around, step);
+            self.announce_phase_end(&entry, around, step);
         }
     }
 
@@ -532,67 +546,13 @@ impl WorkflowRun {
         let name = &self.workflow.phases[place].name;
         self.error.get_or_insert_with(|| format!("{name}: {why}"));
     }
+}
 
-    /// Sends the messages for a phase that has just ended.
-    pub(super) fn announce_phase_end(
-        &mut self,
-        place: usize,
-        around: &WorkflowStepContext<'_>,
-        step: &mut WorkflowStepOutcome,
-    ) {
-        let workflow = Arc::clone(&self.workflow);
-        let phase = &workflow.phases[place];
-        match self.phase_outcome(place) {
-            Some(PhaseOutcome::Succeeded) => {
-                if let Some(name) = &phase.set_phase {
-                    self.current_phase = name.clone();
-                }
-                self.push_message(place, phase.messages.on_success.as_ref(), around, step);
-            }
-            Some(PhaseOutcome::Failed) => {
-                self.push_message(place, phase.messages.on_failure.as_ref(), around, step);
-            }
-            Some(PhaseOutcome::Skipped) | None => {}
-        }
-    }
-
-    pub(super) fn push_message(
-        &self,
-        place: usize,
-        message: Option<&WorkflowTemplate>,
-        around: &WorkflowStepContext<'_>,
-        step: &mut WorkflowStepOutcome,
-    ) {
-        let names = self.template_names(place, 0, around);
-        step.effects.extend(self.render_message(place, message, &names));
-    }
-
-    /// Renders a message. Returns `None` if the text is empty.
-    pub(super) fn render_message(
-        &self,
-        place: usize,
-        message: Option<&WorkflowTemplate>,
-        names: &[(&str, Json)],
-    ) -> Option<WorkflowEffect> {
-        // A message that cannot be rendered must not fail the run.
-        let text =
-            message?.render(&self.template_scope(names)).unwrap_or_else(|error| error.to_string());
-        (!text.trim().is_empty())
-            .then_some(WorkflowEffect::SendMessage { phase: Some(place), text })
-    }
-
-    fn push_final_message(&self, around: &WorkflowStepContext<'_>, step: &mut WorkflowStepOutcome) {
-        let Some(message) = &self.workflow.final_message else { return };
-        let run =
-            json!({ "id": around.run, "workflow": self.workflow.name, "status": self.status });
-        let names = [("run", run)];
-        // As for other messages, the error is sent rather than nothing.
-        let text =
-            message.render(&self.template_scope(&names)).unwrap_or_else(|error| error.to_string());
-        if !text.trim().is_empty() {
-            step.effects.push(WorkflowEffect::SendMessage { phase: None, text });
-        }
-    }
+/// Fails a part whose output lacks the required marker.
+fn fail_unmarked(rules: &OutputRules, entry: &mut JournalEntry) {
+    let marker = rules.requires_marker.as_deref().unwrap_or_default();
+    entry.decision = Some(PartDecision::Unmarked);
+    entry.error = Some(format!("its output lacks `{marker}`"));
 }
 
 /// Returns the decision of a check command; none if the command itself failed.

@@ -147,6 +147,7 @@ fn briefs() {
         denied_tools: vec!["WebFetch".to_owned()],
         protected: vec!["/srv/demo/heeler.yaml".into()],
         unreadable: vec!["/srv/demo/.env".into()],
+        readable: vec!["/srv/demo/.heeler/runs/1/skills".into()],
         review: true,
         system_prompt: Some("You are careful.".to_owned()),
         model: Some("sonnet".to_owned()),

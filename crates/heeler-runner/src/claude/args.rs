@@ -97,6 +97,9 @@ impl ClaudeLaunchOptions {
         if let Some(model) = &brief.model {
             args.extend(config_arg("model", "--model", model));
         }
+        for folder in &brief.readable {
+            args.extend(config_arg("skills", "--add-dir", folder.as_str()));
+        }
         for plugin in &brief.plugins {
             args.extend(config_arg("plugins", "--plugin-dir", plugin.as_str()));
         }

@@ -218,7 +218,7 @@ async fn trigger(
         output_file: order.output_file,
         attended: order.attended,
         // Unlike Heeler's own programs, callers of the API cannot choose the trigger.
-        trigger: TriggerType::Manual,
+        trigger: TriggerType::Api,
         priority: order.priority,
         ..JobRequest::new(agent)
     };

@@ -250,7 +250,7 @@ async fn talk(
         session: SessionChoice::Given { id: native_session },
         take_in: order.take_in,
         attended: order.attended,
-        trigger: TriggerType::Manual,
+        trigger: TriggerType::Api,
         ..JobRequest::new(agent)
     };
     app.request_job(&caller, DaemonCommand::Trigger(Box::new(request))).await

@@ -35,6 +35,7 @@ pub(super) fn routes() -> ApiRoutes {
             .routes(routes!(run))
             .routes(routes!(enable))
             .routes(routes!(disable))
+            .routes(routes!(reset))
             .routes(routes!(cancel))
             .routes(routes!(retry)),
         ..ApiRoutes::default()
@@ -95,6 +96,23 @@ async fn disable(
     .await
 }
 
+/// Remove the setting of a workflow that enable or disable made.
+#[utoipa::path(
+    post, path = "/workflows/{workflow}/reset", tag = "workflows", params(WorkflowPathParams),
+    responses((status = OK, body = MessageReply)),
+)]
+async fn reset(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(it): PathParams<WorkflowPathParams>,
+) -> JsonResult<MessageReply> {
+    app.request_change(
+        &caller,
+        workflow_command(&caller, WorkflowOperation::Reset { workflow: it.workflow }),
+    )
+    .await
+}
+
 /// Workflow run to start.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -148,7 +166,7 @@ async fn run(
         workflow: it.workflow,
         inputs,
         trigger_id,
-        trigger: TriggerType::Manual,
+        trigger: TriggerType::Api,
         mode,
     };
     app.request_workflow_run(&caller, workflow_command(&caller, WorkflowOperation::Run(request)))

@@ -22,6 +22,7 @@ sql! {
     PUT_WORKFLOW = "INSERT INTO workflow_overrides (name, enabled, updated_at, updated_by) \
         VALUES (?1, ?2, ?3, ?4) ON CONFLICT(name) DO UPDATE SET enabled = excluded.enabled, \
         updated_at = excluded.updated_at, updated_by = excluded.updated_by";
+    REMOVE_WORKFLOW = "DELETE FROM workflow_overrides WHERE name = ?1";
 }
 
 /// A person's setting that enables or disables a workflow.
@@ -100,4 +101,8 @@ pub(crate) fn put_workflow(
 ) -> Result<(), DatabaseError> {
     let params = params![change.name, i64::from(change.enabled), iso_millis(change.at), change.by];
     execute(conn, PUT_WORKFLOW, params, "switch a workflow").map(|_| ())
+}
+
+pub(crate) fn remove_workflow(conn: &Connection, name: &str) -> Result<bool, DatabaseError> {
+    Ok(execute(conn, REMOVE_WORKFLOW, [name], "reset a workflow")? > 0)
 }

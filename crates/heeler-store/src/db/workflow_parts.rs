@@ -14,7 +14,8 @@ sql! {
     JOURNAL_OF_PARTS = "SELECT id, phase, part, seq, step, agent, status, exit_reason, \
         interrupted, decision, started_at, run_started_at, finished_at, duration_ms, session_id, \
         error, CASE WHEN part = 'items' THEN output_text END, \
-        (SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id) FROM executions \
+        COALESCE((SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id), \
+        CAST(ROUND(cost_usd * 1000000) AS INTEGER)) FROM executions \
         WHERE workflow_run_id = ?1 AND seq >= ?2 ORDER BY seq";
 }
 

@@ -89,7 +89,8 @@ sql! {
     // Rows without `seq` are no part of the journal: they come from imports and plain jobs.
     JOURNAL_OF_EXECUTIONS = "SELECT id, phase, part, seq, step, status, exit_reason, interrupted, \
         decision, output_text, error, \
-        (SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id) FROM executions \
+        COALESCE((SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id), \
+        CAST(ROUND(cost_usd * 1000000) AS INTEGER)) FROM executions \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
     JOURNAL_OF_GATES = "SELECT id, phase, part, seq, status, response FROM workflow_approvals \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
@@ -588,7 +589,11 @@ pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Da
         ":mode": run.head.mode,
         ":scratch": scratch_text(run),
     };
-    Ok(execute(conn, UPDATE, params, "update a workflow run")? == 1)
+    let is_updated = execute(conn, UPDATE, params, "update a workflow run")? == 1;
+    if is_updated && head.status.is_final() {
+        super::phase_history::write(conn, &head.id)?;
+    }
+    Ok(is_updated)
 }
 
 fn scratch_text(run: &WorkflowRunRow) -> String {

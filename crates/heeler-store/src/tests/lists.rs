@@ -107,12 +107,14 @@ fn plan_of(reader: &StoreReader, sql: &str) -> String {
 }
 
 /// The statements that lists use.
-const LISTS: [&[(&str, &str)]; 7] = [
+const LISTS: [&[(&str, &str)]; 9] = [
     db::jobs::ALL_SQL,
     db::sessions::ALL_SQL,
     db::effects::ALL_SQL,
     db::views::ALL_SQL,
     db::workflows::ALL_SQL,
+    db::imported_journal::ALL_SQL,
+    db::phase_history::ALL_SQL,
     db::workflow_parts::ALL_SQL,
     db::approvals::ALL_SQL,
 ];

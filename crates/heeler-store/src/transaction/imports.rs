@@ -3,12 +3,13 @@
 //!
 //! The files must be durable before: see [`crate::staging::RecordTarget`].
 
-use heeler_model::{AgentName, Job, Session, SessionId};
+use heeler_model::{AgentName, ApprovalId, Job, JobId, Session, SessionId, WorkflowRunId};
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
 use super::StoreTransaction;
 use crate::db::counters::CounterKind;
+use crate::db::imported_journal::{self, JournalPlace};
 use crate::db::jobs::{self, LastLightExecution};
 use crate::db::lastlight_tables::{self, LastLightTable};
 use crate::db::{DatabaseError, views};
@@ -81,6 +82,44 @@ impl StoreTransaction<'_> {
             self.count(kind, text(name), text("status"), 1)?;
         }
         Ok(fresh)
+    }
+
+    /// Gives an imported execution its place in the journal of its run.
+    pub fn place_execution(
+        &mut self,
+        id: &JobId,
+        place: &JournalPlace,
+    ) -> Result<(), DatabaseError> {
+        imported_journal::place_execution(&self.conn, id, place)
+    }
+
+    /// Gives an imported approval its place in the journal of its run.
+    pub fn place_approval(
+        &mut self,
+        id: &ApprovalId,
+        place: &JournalPlace,
+    ) -> Result<(), DatabaseError> {
+        imported_journal::place_approval(&self.conn, id, place)
+    }
+
+    /// Sets the length of an imported run's journal, and its cost in millionths of a dollar.
+    pub fn set_imported_totals(
+        &mut self,
+        run: &WorkflowRunId,
+        seq: u64,
+        micros: i64,
+    ) -> Result<(), DatabaseError> {
+        imported_journal::set_totals(&self.conn, run, seq, micros)
+    }
+
+    /// Makes an imported run one of this fleet, with a definition. Returns false if it was not
+    /// imported.
+    pub fn adopt_imported_run(
+        &mut self,
+        run: &WorkflowRunId,
+        definition: &str,
+    ) -> Result<bool, DatabaseError> {
+        imported_journal::adopt(&self.conn, run, definition)
     }
 
     /// Records an existing file as the published view, so that it is not written again.

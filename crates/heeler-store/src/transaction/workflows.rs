@@ -184,4 +184,9 @@ impl StoreTransaction<'_> {
     ) -> Result<(), DatabaseError> {
         overrides::put_workflow(&self.conn, change)
     }
+
+    /// Removes the override of a workflow; returns true if there was one.
+    pub fn remove_workflow_override(&mut self, name: &str) -> Result<bool, DatabaseError> {
+        overrides::remove_workflow(&self.conn, name)
+    }
 }

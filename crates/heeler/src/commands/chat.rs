@@ -6,10 +6,12 @@ use std::io::IsTerminal as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 use heeler_chat::{
-    Conversation, ConversationOptions, ConversationState, OldFormatPolicy, SessionDirectory,
-    SessionDirectoryError, SessionFile, WorkerExitPolicy,
+    Conversation, ConversationOptions, ConversationState, OldFormatPolicy, OpenedSessionFile,
+    SessionDirectory, SessionDirectoryError, SessionFile, WorkerExitPolicy,
 };
 use heeler_config::{AgentConfig, LoadedConfig, RuntimeConfig};
+use heeler_model::Session;
+use heeler_store::history::is_conversation_log;
 use heeler_tui::{SessionPicker, TerminalHandle};
 
 use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};
@@ -107,7 +109,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     };
     let (session_file, warnings, context) = match resumed {
         Some(id) => {
-            let mut opened = sessions.open(&id, process_env::now(), older).map_err(not_opened)?;
+            let mut opened = open_session(global, &sessions, &id, older)?;
             let context = find_session_fleet(global, &opened.session_file)?;
             // The session is locked since it was opened, so no other terminal changes it meanwhile.
             opened.warnings.extend(assign_agent(&mut opened.session_file, args, &context)?);
@@ -115,7 +117,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         }
         None => {
             let context = CommandContext::find(global)?;
-            let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref())?;
+            let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref(), None)?;
             // Fail before a session is created if the fleet's state cannot be opened.
             drop(context.open_reader()?);
             // With both paths, a later `--resume` from anywhere finds this fleet.
@@ -173,6 +175,29 @@ fn session_directory(
     // agents-fleet ignores HEELER_HOME, so its folder is found by HOME alone.
     let foreign = env.get("HOME").map(|home| Utf8Path::new(home).join(".fleet/sessions"));
     Ok(SessionDirectory::new(home(env, here)?.join("sessions"), foreign.into_iter().collect()))
+}
+
+/// Opens a session by its ID, or by the ID under which `session list` has an imported one.
+fn open_session(
+    global: &GlobalArgs,
+    sessions: &SessionDirectory,
+    id: &str,
+    older: OldFormatPolicy,
+) -> CommandResult<OpenedSessionFile> {
+    let now = process_env::now();
+    let unknown = match sessions.open(id, now, older) {
+        Err(error @ SessionDirectoryError::Unknown { .. }) => error,
+        opened => return opened.map_err(not_opened),
+    };
+    // Without a fleet here, the first error tells more.
+    let reader = CommandContext::find(global).ok().and_then(|context| context.open_reader().ok());
+    let listed = reader.flatten().and_then(|reader| reader.find_session(id).ok());
+    let is_conversation =
+        |session: &Session| session.log_path.as_deref().is_some_and(is_conversation_log);
+    match listed.filter(is_conversation).and_then(|session| session.agent_session_id) {
+        Some(own) => sessions.open(own.as_str(), now, older).map_err(not_opened),
+        None => Err(not_opened(unknown)),
+    }
 }
 
 fn not_opened(error: SessionDirectoryError) -> CommandFailure {
@@ -234,7 +259,9 @@ fn assign_agent(
         }
         return Ok(None);
     }
-    let agent = choose_agent(&fleet_config::load(context)?, args.agent.as_deref())?;
+    let id = session_file.id().to_owned();
+    let agent =
+        choose_agent(&fleet_config::load(context)?, args.agent.as_deref(), Some(id.as_str()))?;
     if known.as_deref() == Some(&agent) {
         return Ok(None);
     }
@@ -253,8 +280,13 @@ fn assign_agent(
     Ok(warning)
 }
 
-/// Chooses the agent, which must have a runtime that can converse.
-fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<String> {
+/// Chooses the agent, which must have a runtime that can converse. `resumed` is the session that it
+/// continues.
+fn choose_agent(
+    loaded: &LoadedConfig,
+    name: Option<&str>,
+    resumed: Option<&str>,
+) -> CommandResult<String> {
     let able: Vec<&AgentConfig> = loaded.agents.iter().filter(|it| can_talk(it)).collect();
     let names = || able.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
     let agent = match (name, &able[..]) {
@@ -267,7 +299,9 @@ fn choose_agent(loaded: &LoadedConfig, name: Option<&str>) -> CommandResult<Stri
         (None, []) => return Err(no_agent_failure()),
         (None, [first, ..]) => {
             let message = format!("several agents can chat: {}", names());
-            let hint = format!("heeler chat {}", first.name);
+            // With the session's ID, or the command would start a new session.
+            let resume = resumed.map(|id| format!(" --resume {id}")).unwrap_or_default();
+            let hint = format!("heeler chat {}{resume}", first.name);
             return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
         }
     };

@@ -75,12 +75,15 @@ pub(crate) enum WorkflowCommand {
     /// Keep runs of a workflow from starting; active runs continue
     #[command(after_help = control::SWITCH)]
     Disable(WorkflowTargetArgs),
+    /// Remove the setting made by enable or disable
+    #[command(after_help = control::SWITCH)]
+    Reset(WorkflowTargetArgs),
     /// Write an example that runs at once, without a model, key or network
     #[command(after_help = example::ABOUT)]
     Example(example::WorkflowExampleArgs),
 }
 
-/// Arguments of `workflow enable` and `disable`.
+/// Arguments of `workflow enable`, `disable` and `reset`.
 #[derive(Args)]
 pub(crate) struct WorkflowTargetArgs {
     /// Workflow name
@@ -110,6 +113,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &WorkflowCommand) -> CommandResu
         WorkflowCommand::Disable(args) => {
             control::set_enabled(global, &args.workflow, false, args.json)
         }
+        WorkflowCommand::Reset(args) => control::reset(global, &args.workflow, args.json),
         WorkflowCommand::Example(args) => example::run(args),
     }
 }

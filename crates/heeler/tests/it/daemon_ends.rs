@@ -71,6 +71,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::RequestDone],
         // In `web_kills`.
         &[FaultPoint::AccessDone],
+        // In `workflow_skills`.
+        &[FaultPoint::SkillsPlaced],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);

@@ -6,6 +6,7 @@
 )]
 
 mod agent_packages;
+mod agents_fleet_import;
 mod api;
 mod api_described;
 mod approvals;
@@ -36,6 +37,7 @@ mod herdctl_commands;
 mod histories;
 mod hooks;
 mod hostile;
+mod imported_runs;
 mod kills;
 mod limits;
 mod live;
@@ -68,5 +70,6 @@ mod workflow_faults;
 mod workflow_lives;
 mod workflow_proof;
 mod workflow_races;
+mod workflow_skills;
 mod workspaces;
 mod writes;

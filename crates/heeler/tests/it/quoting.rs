@@ -41,6 +41,7 @@ fn a_shell_takes_values_as_they_are() {
             context: &context,
             scratch: &Map::new(),
             outputs: &IndexMap::new(),
+            loop_results: &indexmap::IndexMap::new(),
             extra_names: &[],
         };
         let command = template.render(&scope).unwrap();

@@ -84,3 +84,87 @@ fn what_is_said_while_another_programs_session_is_copied_is_sent_when_it_is_ours
     assert_eq!(rig.stage.calls()[..1], ["ask hello"]);
     assert_eq!(rig.shown(), ["User hello", "  1 [ ] more"]);
 }
+
+/// Opens a session of another program, with a worker.
+fn open_foreign(rig: &mut ConversationFixture) {
+    let theirs = rig.folder().join("theirs");
+    std::fs::create_dir_all(theirs.join("old.workers")).unwrap();
+    let roster = r#"[{"agentId":"scout","transcriptPath":"scout.ndjson"}]"#;
+    let json = format!(r#"{{"schemaVersion":3,"workers":{roster}}}"#);
+    std::fs::write(theirs.join("old.json"), json).unwrap();
+    let lines = "{\"role\":\"user\",\"content\":\"Paint it blue.\"}\n\
+        {\"role\":\"tool\",\"name\":\"view\",\"args\":{}}\n\
+        {\"role\":\"assistant\",\"content\":\"It is blue.\"}\n";
+    std::fs::write(theirs.join("old.transcript.ndjson"), lines).unwrap();
+    let lines = "{\"role\":\"system\",\"content\":\"Worker spawned\"}\n\
+        {\"role\":\"assistant\",\"content\":\"I found paint.\"}\n";
+    std::fs::write(theirs.join("old.workers/scout.ndjson"), lines).unwrap();
+    let directory = SessionDirectory::new(rig.folder().join("sessions"), vec![theirs]);
+    let mut session_file =
+        directory.open("old", rig.now, crate::OldFormatPolicy::Migrate).unwrap().session_file;
+    session_file.save_or_defer(|about| about.agent = Some("boss".to_owned())).unwrap();
+    rig.begin(session_file, |_| {});
+    rig.shown();
+}
+
+#[test]
+fn workers_of_another_program_are_listed_viewed_and_searched() {
+    let mut rig = ConversationFixture::new();
+    open_foreign(&mut rig);
+    rig.say("/workers");
+    assert_eq!(rig.shown(), ["scout  done     $0.0000"]);
+    rig.say("/view scout");
+    let shown = rig.shown();
+    assert!(shown.contains(&"Assistant I found paint.".to_owned()), "{shown:?}");
+    rig.say("/search paint");
+    let shown = rig.shown();
+    assert!(shown.iter().any(|line| line.contains("I found paint.")), "{shown:?}");
+    rig.say("go on");
+    let shown = rig.shown();
+    assert!(shown.iter().any(|line| line.contains("another program ran it")), "{shown:?}");
+    // A fleet that tells of its own workers keeps this one.
+    rig.say("/view main");
+    let now = rig.now;
+    rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
+    rig.shown();
+    rig.say("/workers");
+    assert!(rig.shown()[0].starts_with("scout  "), "it stays");
+}
+
+#[test]
+fn the_first_turn_in_a_session_of_another_program_tells_the_agent_its_history() {
+    let mut rig = ConversationFixture::new();
+    open_foreign(&mut rig);
+    rig.say("Now green.");
+    let prompts = rig.stage.with(|played| played.prompts.clone());
+    assert_eq!(
+        prompts,
+        [
+            "Now green.\n\n(Earlier in this conversation:\nuser: Paint it blue.\nassistant: It is blue.)"
+        ]
+    );
+    rig.said(1, 0, "It is green.");
+    rig.is(1, ChatJobState::Done);
+    rig.say("Thanks.");
+    let prompts = rig.stage.with(|played| played.prompts.clone());
+    assert_eq!(prompts[1..], ["Thanks."], "later turns continue the native session");
+}
+
+#[test]
+fn a_new_session_has_no_history_to_tell() {
+    let mut rig = ConversationFixture::new();
+    rig.say("go");
+    assert_eq!(rig.stage.with(|played| played.prompts.clone()), ["go"]);
+}
+
+#[test]
+fn a_session_of_another_program_that_was_only_read_is_not_said_to_be_saved() {
+    let mut rig = ConversationFixture::new();
+    open_foreign(&mut rig);
+    rig.say("/exit");
+    rig.pass(1);
+    let shown = rig.shown();
+    assert!(shown.contains(&"Nothing was changed in session old".to_owned()), "{shown:?}");
+    assert!(shown.contains(&"Resume: heeler --resume old".to_owned()), "{shown:?}");
+    assert!(!rig.folder().join("sessions/old.json").exists());
+}

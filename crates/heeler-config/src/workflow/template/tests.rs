@@ -14,6 +14,7 @@ struct TemplateFixture {
     context: Json,
     scratch: Map<String, Json>,
     outputs: IndexMap<String, Arc<str>>,
+    loop_results: IndexMap<String, Json>,
     more: Vec<(&'static str, Json)>,
 }
 
@@ -23,6 +24,7 @@ impl TemplateFixture {
             context: &self.context,
             scratch: &self.scratch,
             outputs: &self.outputs,
+            loop_results: &self.loop_results,
             extra_names: &self.more,
         }
     }
@@ -33,6 +35,7 @@ fn world() -> TemplateFixture {
     let Json::Object(scratch) = scratch else { unreachable!("it is a map") };
     let outputs = [("plan", "Do it."), ("read-it", "It says X."), ("empty", "")];
     TemplateFixture {
+        loop_results: [("verdict".to_owned(), json!({"approved": false, "cycles": 2}))].into(),
         context: json!({
             "repo": "heeler", "owner": "o", "branch": "b", "number": 7, "yes": true, "no": false,
             "none": null, "title": "Ein schöner Tag, & mehr!", "labels": ["a", "b"],
@@ -67,6 +70,8 @@ fn values_are_put_in_by_the_old_forms() {
     check("{{scratch.fix.class}} {{scratch.fix.n-th}} {{inputs.repo}}", "flaky 3 heeler");
     check("{{labels}} {{z}} {{labels.1}}", r#"["a","b"] {"b":1,"a":2} b"#);
     check("{{slugify title}}.", "ein-sch-ner-tag-mehr.");
+    check("{{#if !verdict.approved}}open after {{verdict.cycles}}{{/if}}", "open after 2");
+    check("{{verdict}} {{outputs.verdict.cycles}}", r#"{"approved":false,"cycles":2} 2"#);
     check("{{branchUrl a-b.md}}", "https://github.com/o/heeler/blob/b/a-b.md");
     check("{{artifactUrl it's a-plan.md}}", "it's a-plan.md");
     check("({{approvalUrl}})", "()");
@@ -186,6 +191,7 @@ fn told(text: &str) -> TemplateFixture {
     let Json::Object(scratch) = json!({"note": text, "a-b": text}) else { unreachable!("a map") };
     let outputs = [("plan".to_owned(), Arc::from(text)), ("secret".to_owned(), Arc::from("S"))];
     TemplateFixture {
+        loop_results: IndexMap::new(),
         context: json!({"repo": text, "x": "EXPANDED"}),
         scratch,
         outputs: outputs.into_iter().collect(),

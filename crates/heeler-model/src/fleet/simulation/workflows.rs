@@ -185,7 +185,14 @@ impl FleetSimulation {
             _ => PhaseJobKind::Command { command: "true".to_owned(), env: Vec::new() },
         };
         let (timeout_ms, folder, micros_left) = (None, None, None);
-        let phase = PhaseJobRequest { run: run.clone(), work, timeout_ms, folder, micros_left };
+        let phase = PhaseJobRequest {
+            run: run.clone(),
+            work,
+            timeout_ms,
+            folder,
+            micros_left,
+            skills: None,
+        };
         JobRequest { phase: Some(Box::new(phase)), ..JobRequest::new(agent.parse().unwrap()) }
     }
 

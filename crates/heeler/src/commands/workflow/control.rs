@@ -1,4 +1,4 @@
-//! `heeler workflow cancel`, `retry`, `enable` and `disable`.
+//! `heeler workflow cancel`, `retry`, `enable`, `disable` and `reset`.
 
 use std::time::{Duration, Instant};
 
@@ -40,12 +40,13 @@ uses the workflow as it was when the run started, even if the file has changed. 
 `heeler workflow run`, with the same exit codes: 0 succeeded, 1 failed or cancelled, 4 not found,
 5 still active or already succeeded, 130 interrupted.";
 
-/// Help footer of `workflow enable` and `disable`.
+/// Help footer of `workflow enable`, `disable` and `reset`.
 pub(super) const SWITCH: &str = "Examples:
   heeler workflow disable build
   heeler workflow enable build
+  heeler workflow reset build       # also for a workflow that the fleet no longer has
 
-The change is recorded with its author and time. Starts a temporary daemon if none runs.
+The change is recorded with its author and time; `reset` removes that record. Starts a temporary daemon if none runs.
 Exit codes: 0 changed, 4 not found.";
 
 /// Time allowed for a run's jobs to end; longer than all their grace periods together.
@@ -156,5 +157,12 @@ pub(super) fn set_enabled(global: &GlobalArgs, name: &str, on: bool, json: bool)
         true => WorkflowOperation::Enable { workflow },
         false => WorkflowOperation::Disable { workflow },
     };
+    daemon::print_answer(&send_order(&context, wanted)?, json)
+}
+
+/// Runs `workflow reset`.
+pub(super) fn reset(global: &GlobalArgs, name: &str, json: bool) -> CommandResult {
+    let context = CommandContext::find(global)?;
+    let wanted = WorkflowOperation::Reset { workflow: name.to_owned() };
     daemon::print_answer(&send_order(&context, wanted)?, json)
 }

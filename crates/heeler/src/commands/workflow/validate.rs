@@ -3,8 +3,11 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use heeler_config::workflow::{WorkflowFolder, WorkflowSettings, load_workflow_folder};
-use heeler_config::{AgentConfig, ConfigFaults, FaultSeverity};
+use heeler_config::workflow::{
+    FolderLister, WorkflowFolder, WorkflowSettings, load_workflow_folder,
+};
+use heeler_config::{AgentConfig, ConfigFaults, FaultSeverity, FileReader};
+use heeler_engine::list_skill_files;
 use serde_json::json;
 
 use crate::commands::config::faults_json;
@@ -106,7 +109,9 @@ struct WorkflowFileChecker<'a> {
 
 impl WorkflowFileChecker<'_> {
     fn check(&self, paths: &[Utf8PathBuf]) -> WorkflowFolder {
-        load_workflow_folder(paths, &text_file::read_text, self.agents, &self.settings)
+        let files: (&FileReader<'_>, &FolderLister<'_>) =
+            (&text_file::read_text, &list_skill_files);
+        load_workflow_folder(paths, files, self.agents, &self.settings)
     }
 
     /// Checks some files. A file of the workflow folder, or a cron file, is checked together with
