@@ -136,7 +136,8 @@ fn runs_approvals_and_overrides_of_workflows_are_listed_and_counted() {
     let approvals = reader.approvals(&ApprovalFilter::default(), None, 10).unwrap();
     assert_eq!(approvals.len(), 1);
     assert_eq!(reader.count_approvals(&ApprovalFilter::default()).unwrap(), 1);
-    assert_eq!(reader.approval(&approvals[0].id).unwrap().unwrap().seq, None);
+    let gate = reader.approval(&approvals[0].id).unwrap().unwrap();
+    assert_eq!((gate.phase.as_deref(), gate.seq), (Some("scan"), Some(1)), "it has a place");
     let crons = reader.cron_overrides().unwrap();
     assert_eq!(crons[0].schedule.as_deref(), Some("0 3 * * *"));
     let recounted = store.write(|tx| tx.recount()).unwrap();

@@ -83,7 +83,8 @@ sql! {
         phases are lost; heeler workflow retry continues it' \
         WHERE status IN ('queued', 'running', 'paused') AND origin IS NULL";
     WITHDRAW_GATES = "UPDATE workflow_approvals SET status = 'withdrawn', version = version + 1 \
-        WHERE status = 'pending' AND seq IS NOT NULL";
+        WHERE status = 'pending' AND seq IS NOT NULL \
+        AND workflow_run_id IN (SELECT id FROM workflow_runs WHERE origin IS NULL)";
     COUNTS = "SELECT workflow_name, status, COUNT(*) FROM workflow_runs \
         GROUP BY workflow_name, status";
     // Rows without `seq` are no part of the journal: they come from imports and plain jobs.

@@ -133,10 +133,14 @@ fn a_session_of_agents_fleet_is_chosen_and_copied_when_something_is_said() {
 
         › now green
 
-        ● I heard now green.
+        ● I heard now green
+
+          (Earlier in this conversation:
+          user: paint the door
+          assistant: It is red now.).
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
-        lead · 13 tokens"#]]);
+        lead · 53 tokens"#]]);
     leave(pty);
     let copied = fleet.read("home/.heeler/sessions/old-one.transcript.ndjson");
     assert_eq!(copied.lines().count(), 4, "{copied}");

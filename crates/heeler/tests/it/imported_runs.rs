@@ -81,7 +81,7 @@ fn imported() -> Fleet {
 }
 
 fn show(fleet: &Fleet, run: &str) -> Json {
-    fleet.json(&["workflow", "show", run, "--json"])
+    fleet.json(&["workflow", "show", run, "--json"])["run"].clone()
 }
 
 /// Names and states of the phases of a run.

@@ -65,7 +65,7 @@ fn a_worker_has_a_transcript_of_its_own_that_survives_a_crash() {
     assert!(rig.stage.calls().contains(&"follow job-2026-01-02-aaaa50 4".to_owned()));
     rig.shown();
     rig.say("/view coder-1");
-    assert_eq!(rig.shown(), ["System Worker spawned", "Assistant Fixing."]);
+    assert_eq!(rig.shown()[1..], ["System Worker spawned | Assistant Fixing."]);
     rig.say("faster");
     assert_eq!(rig.stage.calls(), ["say job-2026-01-02-aaaa50 faster"]);
 }
