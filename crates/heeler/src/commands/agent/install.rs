@@ -170,9 +170,7 @@ fn install(
         BTreeMap::from([(agent_file, package.text.clone()), (config.to_owned(), after.clone())]);
     let own = OwnConfigEdit::prepare(context, texts)?;
     text_file::replace_text(config, &before, &after)?;
-    if let Some(own) = own {
-        own.confirm(context);
-    }
+    own.confirm(context);
     output::print_line(format!("added {name} in {}", place.target))?;
     let missing: Vec<String> = package.needed_variables();
     if !missing.is_empty() {
@@ -288,9 +286,7 @@ pub(crate) fn remove(global: &GlobalArgs, args: &AgentRemoveArgs) -> CommandResu
         let own = OwnConfigEdit::prepare(&context, texts)?;
         // First, so that the config never names a file that does not exist.
         text_file::replace_text(&config, &before, &after)?;
-        if let Some(own) = own {
-            own.confirm(&context);
-        }
+        own.confirm(&context);
     }
     let trash = move_to_trash(&context, &folder, args)?;
     output::print_line(format!("removed {name}; its files are in {trash}"))?;
