@@ -70,7 +70,7 @@ where
         F: Fn(ReadBatch<Q, R>) + Clone + Send + 'static,
     {
         let (waiter, reply) = oneshot::channel();
-        let is_first = {
+        let needs_reader = {
             let mut waiting = self.lock();
             match waiting.waiters.get_mut(&query) {
                 Some(waiters) => waiters.0.push(waiter),
@@ -79,11 +79,14 @@ where
                     waiting.waiters.insert(query, ReadWaiters(vec![waiter]));
                 }
             }
-            let is_first = waiting.readers == 0;
-            waiting.readers += usize::from(is_first);
-            is_first
+            // Several queries do not wait for a batch that takes long. A single one does, because a
+            // second reader would take identical requests apart.
+            let needs_reader = waiting.readers == 0
+                || (waiting.order.len() > 1 && waiting.readers < self.readers_max);
+            waiting.readers += usize::from(needs_reader);
+            needs_reader
         };
-        if is_first {
+        if needs_reader {
             self.start_reader(read);
         }
         reply.await.ok()

@@ -2,10 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
 use super::*;
+
+/// Longest wait for a reply that must come.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 type Numbers = Arc<BatchedReads<u64, u64>>;
 
@@ -85,6 +89,35 @@ async fn identical_requests_share_a_read_and_none_is_older_than_its_request() {
     assert_eq!(begun().await.unwrap(), 1);
     release.send(()).unwrap();
     assert_eq!(late.await.unwrap(), Some(2), "it asked after the change");
+    until_idle(&reads).await;
+}
+
+#[tokio::test]
+async fn several_queries_do_not_wait_for_a_slow_batch() {
+    let reads = numbers(2);
+    let (begun, begins) = mpsc::channel();
+    let (release, gate) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new(gate));
+    // Only the batch of query 0 waits.
+    let read = move |batch: ReadBatch<u64, u64>| {
+        if batch.iter().any(|(query, _)| *query == 0) {
+            begun.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+        }
+        reply_all(batch);
+    };
+    let ask = |query: u64| {
+        let (reads, read) = (Arc::clone(&reads), read.clone());
+        tokio::spawn(async move { reads.read(query, read).await })
+    };
+    let slow = ask(0);
+    tokio::task::spawn_blocking(move || begins.recv().unwrap()).await.unwrap();
+    let quick = tokio::time::timeout(WAIT_MAX, join_all([ask(1), ask(2)])).await;
+    let quick: Vec<_> = quick.expect("they do not wait").into_iter().map(Result::unwrap).collect();
+    assert_eq!(quick, [Some(2), Some(4)]);
+    assert!(!slow.is_finished());
+    release.send(()).unwrap();
+    assert_eq!(slow.await.unwrap(), Some(0));
     until_idle(&reads).await;
 }
 

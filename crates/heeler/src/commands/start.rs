@@ -393,10 +393,9 @@ impl OpenDaemon {
         file.surroundings = Some(surroundings);
         file.url = reach.as_ref().map(WebEndpoint::url);
         let outlook = daemon.snapshot();
-        let known = outlook.clone();
+        let (known, metrics) = (outlook.clone(), Arc::<ServerMetrics>::default());
         let records =
             FleetReader::new(dir.clone(), move || heeler_server::query_context(&known.setup()));
-        let metrics = Arc::<ServerMetrics>::default();
         heeler_server::start_telemetry(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
         let app = Arc::new(ServerState {
             dispatcher: daemon.handle(),
