@@ -3,6 +3,7 @@
 use camino::Utf8PathBuf;
 use serde_json::{Value as Json, json};
 
+use crate::egress::{CredentialMode, EgressConfig};
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
 use crate::value::{ConfigValue, word_value};
@@ -40,6 +41,13 @@ section! {
         /// Unix sockets that the agent creates itself. `deny` breaks programs that talk to their own
         /// processes by such sockets, among them browsers and Claude's own tools.
         unix_sockets: UnixSocketAccess = "allow",
+        /// Hosts that the agent may reach, through a proxy of the run: `none`, or a list. Its API is
+        /// reached even with `none` if the credentials are proxied.
+        network: EgressConfig = "{}",
+        /// Handling of the API credentials: `proxied` (the proxy adds them; the agent has a
+        /// placeholder) or `agent` (the agent has them). Defaults to `proxied` if they are in the
+        /// environment, and to `agent` for a login of Claude, because only Claude can renew it.
+        credentials: Option<CredentialMode>,
     }
 }
 
@@ -60,6 +68,8 @@ impl SandboxConfig {
             read_only: Vec::new(),
             deny_read: Vec::new(),
             unix_sockets: UnixSocketAccess::Allow,
+            network: EgressConfig::default(),
+            credentials: None,
         })
     }
 }

@@ -8,6 +8,7 @@ mod claude;
 mod command;
 mod control;
 mod deadlines;
+mod egress;
 mod event_loop;
 mod fault;
 mod files;

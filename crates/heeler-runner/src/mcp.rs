@@ -20,7 +20,6 @@ pub(crate) use config::{InjectedMcpTransport, build_mcp_config};
 pub use fleet_client::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
-pub(crate) use fleet_tools::ASK_HUMAN;
 pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
 pub(crate) use server::{FleetToolAccess, InjectedMcpServers, ToolChannels};
 pub(crate) use tool_note::{ToolNote, ToolQuestion};

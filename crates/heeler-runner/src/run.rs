@@ -126,15 +126,18 @@ impl RunExecutor<'_> {
                 return Ok(result);
             }
         };
-        let PreparedRun { mut run, tree, bridge, sockets: _sockets, first } = prepared;
+        let PreparedRun { mut run, tree, bridge, mut network, sockets: _sockets, first } = prepared;
         // Settling needs the record to find what the agent leaves, so it is durable before the
         // start.
         let started = self.started_record(&run, &tree)?;
         files::write_started(self.dir, &started)?;
         fault::point(RunnerFaultPoint::Started);
-        let outcomes = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
+        let mut outcomes = self.run_attempts(&mut run, &tree, &mut lock, started, first).await;
         if let Some(bridge) = bridge {
             bridge.close().await;
+        }
+        if let Some(network) = &mut network {
+            outcomes.set_counted_usage(network.finish().clone());
         }
         // The transcripts are durable before the result that vouches for them.
         let result = self.finish(&mut run, outcomes);

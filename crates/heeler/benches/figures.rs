@@ -12,6 +12,8 @@ mod api;
 mod chat;
 #[path = "figures/daemon.rs"]
 mod daemon;
+#[path = "figures/isolation.rs"]
+mod isolation;
 #[path = "figures/jobs.rs"]
 mod jobs;
 #[path = "figures/live.rs"]
@@ -133,6 +135,9 @@ fn main() {
     }
     if wants("chat") {
         figures.extend(chat::figures(&bench));
+    }
+    if wants("isolation") {
+        figures.extend(isolation::figures(&bench));
     }
     if wants("workspaces") {
         figures.extend(workspaces::figures(&bench));

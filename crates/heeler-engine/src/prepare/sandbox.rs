@@ -12,7 +12,7 @@ use super::protection::{RunProtection, protect_run};
 
 /// Files and directories of a home directory that hold credentials, keys, or records of what a
 /// person did.
-const HOME_SECRETS: [&str; 52] = [
+const HOME_SECRETS: [&str; 53] = [
     ".age",
     ".aws",
     ".azure",
@@ -20,6 +20,7 @@ const HOME_SECRETS: [&str; 52] = [
     ".boto",
     ".cargo/credentials",
     ".cargo/credentials.toml",
+    ".claude/.credentials.json",
     ".composer/auth.json",
     ".config/chromium",
     ".config/composer/auth.json",
@@ -106,6 +107,8 @@ pub(super) fn run_sandbox(
         protected,
         hidden,
         denies_unix_sockets: settings.unix_sockets == UnixSocketAccess::Deny,
+        network: settings.network.clone(),
+        credentials: settings.credentials,
     })
 }
 

@@ -4,6 +4,7 @@
 //! Start at [`AgentLaunchSpec`].
 
 use camino::Utf8PathBuf;
+use heeler_config::{CredentialMode, EgressConfig};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -52,6 +53,9 @@ pub struct SandboxSpec {
     pub hidden: Vec<Utf8PathBuf>,
     /// True if the agent must not create unix sockets.
     pub denies_unix_sockets: bool,
+    pub network: EgressConfig,
+    /// Handling of the API credentials. `None` proxies those of the environment.
+    pub credentials: Option<CredentialMode>,
 }
 
 /// Who may control a run, and what its processes may become.

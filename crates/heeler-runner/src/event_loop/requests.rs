@@ -20,7 +20,7 @@ use super::effects::DiskFullError;
 use super::streamed_message::StreamedMessage;
 use crate::control::{ControlPeer, PendingControlRequest};
 use crate::files::RunFileError;
-use crate::mcp::{ASK_HUMAN, ToolQuestion};
+use crate::mcp::ToolQuestion;
 use crate::questions::{QUESTION_BYTES_MAX, RunQuestionOutcome};
 use crate::runtime::{AgentQuestionKind, RuntimeEffect};
 
@@ -311,9 +311,9 @@ impl RunEventLoop<'_> {
     }
 
     /// Asks people the question of an injected tool.
-    pub(super) fn ask_for_tool(&mut self, ToolQuestion { input, reply }: ToolQuestion) {
+    pub(super) fn ask_for_tool(&mut self, ToolQuestion { tool, input, reply }: ToolQuestion) {
         let (id, kind, tool) =
-            (Uuid::new_v4().to_string(), AgentQuestionKind::Question, ASK_HUMAN.to_owned());
+            (Uuid::new_v4().to_string(), AgentQuestionKind::Question, tool.to_owned());
         self.run.question_replies.insert(id.clone(), reply);
         // As an effect it is asked in order, and waits for the disk like a question of the agent.
         self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });

@@ -22,7 +22,7 @@ use super::worker_tools::{self, WorkerTools};
 pub(super) const SERVER: &str = "heeler";
 
 const REPORT_PROGRESS: &str = "report_progress";
-pub(crate) const ASK_HUMAN: &str = "ask_human";
+const ASK_HUMAN: &str = "ask_human";
 
 /// Advice for an agent that gets no answer.
 const NO_ANSWER_ADVICE: &str =
@@ -150,7 +150,11 @@ impl FleetTools {
             "question": question, "header": "Question", "multiSelect": false, "options": options,
         });
         let (reply, answered) = oneshot::channel();
-        let tool_question = ToolQuestion { input: json!({ "questions": [question_input] }), reply };
+        let tool_question = ToolQuestion {
+            tool: ASK_HUMAN,
+            input: json!({ "questions": [question_input] }),
+            reply,
+        };
         let ending =
             || format!("the run is ending, so the question is not asked; {NO_ANSWER_ADVICE}");
         self.questions.send(tool_question).await.map_err(|_| ending())?;

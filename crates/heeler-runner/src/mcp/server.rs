@@ -39,6 +39,9 @@ const TOOL_USE_ID_BYTES_MAX: usize = 128;
 pub(crate) struct ToolChannels {
     pub(crate) notes: mpsc::Receiver<ToolNote>,
     pub(crate) questions: mpsc::Receiver<ToolQuestion>,
+    /// For parts of the runner that record notes and ask people as tools do.
+    pub(crate) note_sender: mpsc::Sender<ToolNote>,
+    pub(crate) question_sender: mpsc::Sender<ToolQuestion>,
 }
 
 /// Connection of the tools to the fleet.
@@ -71,12 +74,12 @@ impl InjectedMcpServers {
             .map(|folder| FileSender::new(working_directory, folder, secrets, note_sender.clone()))
             .map(|sender| InjectedMcpServer::Files(Arc::new(sender)));
         let fleet = InjectedMcpServer::Fleet(FleetTools::new(
-            note_sender,
-            question_sender,
+            note_sender.clone(),
+            question_sender.clone(),
             AsyncFleetClient::new(access.client),
             access.may_start_jobs,
         ));
-        let channels = ToolChannels { notes, questions };
+        let channels = ToolChannels { notes, questions, note_sender, question_sender };
         (InjectedMcpServers { servers: files.into_iter().chain([fleet]).collect() }, channels)
     }
 

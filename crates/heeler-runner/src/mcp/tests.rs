@@ -349,7 +349,7 @@ async fn ask(answer: Option<QuestionAnswer>) -> (String, bool) {
     let (injected, mut from_tools) = place.injected_with_all();
     let ask = call(1, "ask_human", json!({ "question": "Which?", "options": ["A", "B"] }));
     let person = async {
-        let ToolQuestion { input, reply } = from_tools.questions.recv().await.unwrap();
+        let ToolQuestion { input, reply, .. } = from_tools.questions.recv().await.unwrap();
         let option = |label: &str| json!({"label": label, "description": ""});
         let asked = &input["questions"][0];
         assert_eq!((&asked["question"], &asked["multiSelect"]), (&json!("Which?"), &json!(false)));

@@ -39,6 +39,15 @@ pub(crate) enum ToolNote {
         /// Beginning of the task's text: the list may have changed when this note is processed.
         text: String,
     },
+    /// First decision of its kind of the egress proxy about a host.
+    NetworkDecision {
+        host: String,
+        port: u16,
+        /// Reason of a denial, with the cure.
+        denial: Option<String>,
+    },
+    /// The egress proxy decided about more hosts than are recorded.
+    NetworkOmitted,
 }
 
 impl ToolNote {
@@ -49,13 +58,17 @@ impl ToolNote {
             ToolNote::FileSent { .. } => "file_sent",
             ToolNote::TasksAdded { .. } => "tasks_added",
             ToolNote::TaskFinished { .. } => "task_finished",
+            ToolNote::NetworkDecision { .. } | ToolNote::NetworkOmitted => "network",
         }
     }
 
     /// Returns the additional fields of the row.
     pub(crate) fn fields(&self) -> Json {
         match self {
-            ToolNote::Progress { .. } => json!({}),
+            ToolNote::Progress { .. } | ToolNote::NetworkOmitted => json!({}),
+            ToolNote::NetworkDecision { host, port, denial } => {
+                json!({ "host": host, "port": port, "allowed": denial.is_none() })
+            }
             ToolNote::FileSent { path, name, bytes, .. } => {
                 json!({ "name": name, "bytes": bytes, "path": path })
             }
@@ -79,6 +92,15 @@ impl ToolNote {
             }
             ToolNote::TasksAdded { tasks } => format!("added to the tasks: {}", tasks.join("; ")),
             ToolNote::TaskFinished { number, .. } => format!("task {number} is done"),
+            ToolNote::NetworkDecision { host, port, denial: None } => {
+                format!("allowed {host}:{port}")
+            }
+            ToolNote::NetworkDecision { host, port, denial: Some(denial) } => {
+                format!("denied {host}:{port}: {denial}")
+            }
+            ToolNote::NetworkOmitted => {
+                "the agent requested many hosts; further decisions are not recorded".to_owned()
+            }
         }
     }
 }
@@ -86,6 +108,8 @@ impl ToolNote {
 /// Question of a tool to people. The event loop handles it like a question of the agent.
 #[derive(Debug)]
 pub(crate) struct ToolQuestion {
+    /// Name under which people see the question.
+    pub(crate) tool: &'static str,
     /// Question in claude's format.
     pub(crate) input: Json,
     /// Receives the answer; dropped if there will be none.

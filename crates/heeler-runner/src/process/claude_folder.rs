@@ -72,6 +72,14 @@ pub(super) fn mount_claude_folder(
     Ok(())
 }
 
+/// Removes the login from the mounts of a config directory: the proxy of the run has it.
+pub(super) fn hide_login(mounts: &mut SandboxMounts, config: &Utf8Path) {
+    let login = config.join(LOGIN_FILE);
+    if login.symlink_metadata().is_ok() {
+        mounts.set(login, SandboxMount::EmptyFile);
+    }
+}
+
 /// Returns Claude's global state without the entries of other projects, which may hold secrets.
 fn reduce_state(text: &[u8], working_directory: &Utf8Path) -> Vec<u8> {
     // Claude makes a new file of one that it cannot read.

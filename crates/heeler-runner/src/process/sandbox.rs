@@ -23,7 +23,7 @@ use heeler_model::run::SandboxSpec;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::agent_process::AgentPipes;
-use super::claude_folder::mount_claude_folder;
+use super::claude_folder::{hide_login, mount_claude_folder};
 use super::sandbox_cure::sandbox_cure;
 use super::sandbox_mounts::{SandboxMount, SandboxMounts};
 use super::{
@@ -104,6 +104,10 @@ pub(crate) struct AgentSandbox {
     /// Directory of sockets that the agent reaches by loopback ports: port and name of the socket.
     pub(crate) sockets: Option<Utf8PathBuf>,
     pub(crate) forwards: Vec<(u16, &'static str)>,
+    /// Variables that replace those of the agent's environment.
+    pub(crate) variables: Vec<(String, String)>,
+    /// True if the agent must not have Claude's login.
+    pub(crate) hides_login: bool,
 }
 
 impl AgentSandbox {
@@ -124,6 +128,11 @@ impl AgentSandbox {
         let is_claude = matches!(self.runtime, RuntimeType::Sdk | RuntimeType::Cli);
         if let Some(sessions) = self.sessions.as_ref().filter(|_| is_claude) {
             mount_claude_folder(&mut mounts, sessions, &self.working_directory, context.env)?;
+            if self.hides_login
+                && let Some(config) = sessions.parent().and_then(|it| it.canonicalize_utf8().ok())
+            {
+                hide_login(&mut mounts, &config);
+            }
         }
         for program in [&self.program, &launch.program] {
             // A name without a slash is found in PATH, in the directories of the system.
@@ -153,6 +162,8 @@ impl AgentSandbox {
                 env.insert("CLAUDE_CONFIG_DIR".to_owned(), config.to_string());
             }
         }
+        // The agent's own values are those of the credentials and of a proxy outside.
+        env.extend(self.variables.iter().cloned());
         env.into_iter().collect()
     }
 

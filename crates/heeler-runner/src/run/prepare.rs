@@ -11,6 +11,7 @@ use heeler_model::outcome::RunOutcomeBuilder;
 use heeler_model::run::{RunStartRecord, SessionStart};
 use heeler_model::{AgentSessionId, error_chain};
 use heeler_transcript::{LockFile, TranscriptDurability, TranscriptWriterOptions};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::executor::RunExecutor;
@@ -19,10 +20,13 @@ use super::runner_error::RunPrepareError;
 use super::sandbox::{self, RunSocketFolder};
 use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
+use crate::egress::{EgressService, EgressSetup};
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
 use crate::files;
 use crate::line_reader::AgentLineReader;
-use crate::mcp::{FleetToolAccess, InjectedMcpServers, McpHttpBridge, ToolChannels};
+use crate::mcp::{
+    FleetToolAccess, InjectedMcpServers, McpHttpBridge, ToolChannels, ToolNote, ToolQuestion,
+};
 use crate::output_log::JobOutputLog;
 use crate::process::ProcessTree;
 use crate::questions::RunQuestions;
@@ -36,6 +40,8 @@ pub(super) struct PreparedRun {
     pub(super) run: ActiveRun,
     pub(super) tree: ProcessTree,
     pub(super) bridge: Option<McpHttpBridge>,
+    /// Network of a sandboxed agent.
+    pub(super) network: Option<EgressService>,
     /// Sockets that the agent's sandbox contains.
     pub(super) sockets: Option<RunSocketFolder>,
     pub(super) first: RunSessionStart,
@@ -75,8 +81,9 @@ pub(super) async fn prepare_run(
     let access = FleetToolAccess { client, may_start_jobs };
     let (injected, channels) =
         InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, access);
-    let ToolChannels { notes, questions: tool_questions } = channels;
+    let ToolChannels { notes, questions: tool_questions, note_sender, question_sender } = channels;
     let sockets = open_sockets(executor)?;
+    let network = start_network(executor, sockets.as_ref(), note_sender, question_sender)?;
     let bridge = match (spec.runtime, &sockets) {
         (RuntimeType::Cli, None) => {
             Some(McpHttpBridge::open(&injected, &host.token).await.map_err(refuse)?)
@@ -142,16 +149,38 @@ pub(super) async fn prepare_run(
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    let tree = claim_tree(executor, sockets.as_ref());
-    Ok(PreparedRun { run, tree, bridge, sockets, first })
+    let tree = claim_tree(executor, sockets.as_ref(), network.as_ref());
+    Ok(PreparedRun { run, tree, bridge, network, sockets, first })
 }
 
-/// Creates the directory of sockets that a sandbox contains, if the agent needs one.
+/// Creates the directory of sockets that a sandbox contains.
 #[cfg(target_os = "linux")]
 fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
+    let is_sandboxed = executor.host.brief.sandbox.is_some();
+    is_sandboxed.then(|| RunSocketFolder::create(executor.spec)).transpose().map_err(refuse)
+}
+
+/// Starts the network of a sandboxed agent.
+fn start_network(
+    executor: &RunExecutor<'_>,
+    sockets: Option<&RunSocketFolder>,
+    notes: mpsc::Sender<ToolNote>,
+    questions: mpsc::Sender<ToolQuestion>,
+) -> Result<Option<EgressService>, RunPrepareError> {
     let RunExecutor { spec, host, .. } = *executor;
-    let needs_sockets = host.brief.sandbox.is_some() && spec.runtime == RuntimeType::Cli;
-    needs_sockets.then(|| RunSocketFolder::create(spec)).transpose().map_err(refuse)
+    let (Some(sandbox), Some(sockets)) = (&host.brief.sandbox, sockets) else { return Ok(None) };
+    let setup = EgressSetup {
+        socket: &sockets.egress_socket(),
+        network: &sandbox.network,
+        credentials: sandbox.credentials,
+        runtime: spec.runtime,
+        env: &host.brief.env,
+        budget_usd: spec.limits.budget_usd,
+        attendance: spec.attendance,
+        notes,
+        questions,
+    };
+    EgressService::start(setup).map(Some).map_err(refuse)
 }
 
 /// Refuses a sandbox, which exists on Linux only.
@@ -166,13 +195,17 @@ fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, R
     }
 }
 
-fn claim_tree(executor: &RunExecutor<'_>, sockets: Option<&RunSocketFolder>) -> ProcessTree {
+fn claim_tree(
+    executor: &RunExecutor<'_>,
+    sockets: Option<&RunSocketFolder>,
+    network: Option<&EgressService>,
+) -> ProcessTree {
     let mut tree = ProcessTree::claim(executor.spec.run);
     tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
     #[cfg(target_os = "linux")]
-    tree.set_sandbox(sandbox::agent_sandbox(executor, sockets));
+    tree.set_sandbox(sandbox::agent_sandbox(executor, sockets, network));
     #[cfg(not(target_os = "linux"))]
-    let _ = sockets;
+    let _ = (sockets, network);
     tree
 }
 

@@ -6,12 +6,14 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use heeler_config::RuntimeType;
+use heeler_egress::UsageLedger;
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::run::{ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResult, SessionEnd};
 use heeler_model::{NativeSessionPosition, error_chain};
 use heeler_transcript::LockError;
 
 use super::executor::RunExecutor;
+use crate::egress::raise_cost;
 use crate::event_loop::ActiveRun;
 use crate::native_session;
 use crate::session::{self, SessionLockError};
@@ -23,6 +25,8 @@ pub(super) struct RunAttemptOutcomes {
     exit_code: Option<i32>,
     /// Cost of the attempts before the last one.
     earlier_cost: Option<RunCost>,
+    /// Use of the API that the egress proxy has counted, in all attempts.
+    counted_usage: Option<UsageLedger>,
 }
 
 impl RunAttemptOutcomes {
@@ -55,6 +59,11 @@ impl RunAttemptOutcomes {
         self.last.as_ref().map(|last| &last.cost)
     }
 
+    /// Sets the use of the API that was counted. The cost of the run is at least that.
+    pub(super) fn set_counted_usage(&mut self, ledger: UsageLedger) {
+        self.counted_usage = Some(ledger);
+    }
+
     /// Returns the error class of the last attempt.
     pub(super) fn error_class(&self) -> Option<ErrorClass> {
         Some(self.last.as_ref()?.error.as_ref()?.class)
@@ -73,10 +82,13 @@ pub(super) fn exit_ending(exit: Option<ExitStatus>, stderr: String) -> AgentProc
 impl RunExecutor<'_> {
     /// Writes the last row, syncs the transcripts and returns the result.
     pub(super) fn finish(&self, run: &mut ActiveRun, outcomes: RunAttemptOutcomes) -> RunResult {
-        let RunAttemptOutcomes { last, exit_code, earlier_cost: before } = outcomes;
+        let RunAttemptOutcomes { last, exit_code, earlier_cost: before, counted_usage } = outcomes;
         let ended = AgentProcessExit::Internal { reason: "the agent was never started".to_owned() };
         let mut conclusion = last.unwrap_or_else(|| RunOutcomeBuilder::new().conclude(&ended));
         conclusion.cost = add_costs(before, conclusion.cost);
+        if let Some(ledger) = counted_usage {
+            raise_cost(&mut conclusion.cost, &ledger.by_model());
+        }
         if let Some(error) = &conclusion.error {
             let rows = run.recorder.record_failure(error, conclusion.exit_reason, (run.now)());
             run.journal.push(rows);

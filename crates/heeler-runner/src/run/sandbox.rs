@@ -14,6 +14,8 @@ use heeler_model::run::{RunSpec, socket_name};
 #[cfg(target_os = "linux")]
 use super::executor::RunExecutor;
 #[cfg(target_os = "linux")]
+use crate::egress::{EgressService, PROXY_PORT};
+#[cfg(target_os = "linux")]
 use crate::process::AgentSandbox;
 
 /// Loopback port in a sandbox at which the agent reaches the injected servers.
@@ -22,8 +24,11 @@ pub(super) const MCP_PORT: u16 = 3129;
 /// Name of the socket of the injected servers.
 const MCP_SOCKET: &str = "m";
 
+/// Name of the socket of the egress proxy.
+const EGRESS_SOCKET: &str = "e";
+
 /// Names of all sockets in a run's directory of sockets.
-const SOCKET_NAMES: [&str; 1] = [MCP_SOCKET];
+const SOCKET_NAMES: [&str; 2] = [MCP_SOCKET, EGRESS_SOCKET];
 
 /// Directory of a run with files for its agent to read.
 #[cfg(target_os = "linux")]
@@ -40,6 +45,10 @@ impl RunSocketFolder {
         remove_socket_folder(spec);
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
         Ok(RunSocketFolder(path))
+    }
+
+    pub(super) fn egress_socket(&self) -> Utf8PathBuf {
+        self.0.join(EGRESS_SOCKET)
     }
 
     pub(super) fn mcp_socket(&self) -> Utf8PathBuf {
@@ -76,6 +85,7 @@ fn remove_sockets(folder: &Utf8Path) {
 pub(super) fn agent_sandbox(
     executor: &RunExecutor<'_>,
     sockets: Option<&RunSocketFolder>,
+    network: Option<&EgressService>,
 ) -> Option<AgentSandbox> {
     let RunExecutor { dir, spec, host, .. } = *executor;
     let is_cli = spec.runtime == RuntimeType::Cli;
@@ -90,6 +100,14 @@ pub(super) fn agent_sandbox(
         project: project_slug(&spec.working_directory),
         program: host.program.clone(),
         sockets: sockets.map(|sockets| sockets.0.clone()),
-        forwards: is_cli.then_some((MCP_PORT, MCP_SOCKET)).into_iter().collect(),
+        forwards: [
+            network.map(|_| (PROXY_PORT, EGRESS_SOCKET)),
+            is_cli.then_some((MCP_PORT, MCP_SOCKET)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect(),
+        variables: network.map(|network| network.variables().to_vec()).unwrap_or_default(),
+        hides_login: network.is_some_and(EgressService::is_proxied),
     })
 }

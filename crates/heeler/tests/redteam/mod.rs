@@ -26,6 +26,7 @@ mod approvals;
 mod authority;
 mod config_changes;
 mod delegation;
+mod network;
 mod protection;
 mod results;
 mod review;

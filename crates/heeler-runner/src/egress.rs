@@ -1,0 +1,263 @@
+//! The network of a sandboxed run: the egress proxy, its rows and its questions.
+//!
+//! The proxy runs in this process, outside of the sandbox, on a socket that is mounted inside. Its
+//! decisions become rows of the run. A host that is not listed becomes a question to the person who
+//! attends the run. Start at [`EgressService`].
+
+mod credentials;
+mod spending;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::{CredentialMode, EgressConfig, RuntimeType};
+use heeler_egress::{
+    ApiRoute, ApiRouteError, EgressDecision, EgressEvent, EgressLimits, EgressOptions, EgressProxy,
+    EgressQuestion, EgressStartError, GrantScope, SystemNetwork, UsageLedger,
+};
+use heeler_model::question;
+use heeler_model::run::{QuestionAnswer, QuestionPolicy};
+use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::mcp::{ToolNote, ToolQuestion};
+pub(crate) use credentials::CredentialError;
+use credentials::{ApiAccess, find_api_access};
+pub(crate) use spending::raise_cost;
+
+/// Loopback port inside of the sandbox that leads to the proxy.
+pub(crate) const PROXY_PORT: u16 = 3128;
+
+/// Limit on events that wait for the event loop; connections with further ones wait.
+const EVENTS_MAX: usize = 16;
+
+/// Tool that a question about a host is shown for.
+const NETWORK_TOOL: &str = "network";
+
+const ALLOW_ONCE: &str = "Allow once";
+const ALLOW_RUN: &str = "Allow for this run";
+const DENY: &str = "Deny";
+
+/// Inputs of a run's network.
+pub(crate) struct EgressSetup<'s> {
+    /// Path of the socket, in a folder that only this user can enter.
+    pub(crate) socket: &'s Utf8Path,
+    pub(crate) network: &'s EgressConfig,
+    /// `None` proxies what can be proxied for long.
+    pub(crate) credentials: Option<CredentialMode>,
+    pub(crate) runtime: RuntimeType,
+    /// Environment of the agent, with credentials.
+    pub(crate) env: &'s IndexMap<String, String>,
+    pub(crate) budget_usd: Option<f64>,
+    pub(crate) attendance: QuestionPolicy,
+    pub(crate) notes: mpsc::Sender<ToolNote>,
+    pub(crate) questions: mpsc::Sender<ToolQuestion>,
+}
+
+/// Reason that a run has no network and must not start.
+#[derive(Debug, Error)]
+pub(crate) enum EgressServiceError {
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
+    #[error("the API of the agent cannot be reached through the proxy")]
+    Route(#[from] ApiRouteError),
+    #[error("cannot read the certificates in {path} (NODE_EXTRA_CA_CERTS)")]
+    Certificates { path: String, source: std::io::Error },
+    #[error("cannot listen on the socket {path} of the egress proxy")]
+    Socket { path: Utf8PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Start(#[from] EgressStartError),
+}
+
+/// Network of a run. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct EgressService {
+    proxy: Option<EgressProxy>,
+    ledger: UsageLedger,
+    variables: Vec<(String, String)>,
+    is_proxied: bool,
+    _events: AbortOnDropHandle<()>,
+}
+
+impl EgressService {
+    /// Starts the proxy on its socket.
+    pub(crate) fn start(setup: EgressSetup<'_>) -> Result<EgressService, EgressServiceError> {
+        let ledger = UsageLedger::with_limit(setup.budget_usd);
+        let access = find_api_access(setup.credentials, setup.env, setup.runtime)?;
+        let api =
+            access.as_ref().map(|access| api_route(access, setup.env, &ledger)).transpose()?;
+        let failed = |source| EgressServiceError::Socket { path: setup.socket.to_owned(), source };
+        let listener = UnixListener::bind(setup.socket).map_err(failed)?;
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(setup.socket, mode).map_err(failed)?;
+        let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let options = EgressOptions {
+            rules: setup.network.rules(),
+            asks: matches!(setup.attendance, QuestionPolicy::Person { .. }),
+            api,
+            own_port: Some(PROXY_PORT),
+            limits: EgressLimits::default(),
+            network: Arc::new(SystemNetwork),
+            events: sender,
+        };
+        let proxy = EgressProxy::start(listener, options)?;
+        let events = tokio::spawn(pass_events(events, setup.notes, setup.questions));
+        Ok(EgressService {
+            proxy: Some(proxy),
+            ledger,
+            variables: agent_variables(access.as_ref()),
+            is_proxied: access.is_some(),
+            _events: AbortOnDropHandle::new(events),
+        })
+    }
+
+    /// Returns the variables that replace those of the agent's environment.
+    pub(crate) fn variables(&self) -> &[(String, String)] {
+        &self.variables
+    }
+
+    /// Returns true if the agent must not have its API credentials.
+    pub(crate) fn is_proxied(&self) -> bool {
+        self.is_proxied
+    }
+
+    /// Ends all connections and returns the use of the API, which is complete then.
+    pub(crate) fn finish(&mut self) -> &UsageLedger {
+        drop(self.proxy.take());
+        &self.ledger
+    }
+}
+
+fn api_route(
+    access: &ApiAccess,
+    env: &IndexMap<String, String>,
+    ledger: &UsageLedger,
+) -> Result<ApiRoute, EgressServiceError> {
+    // Companies that inspect TLS give Claude their certificates in this way.
+    let extra_roots =
+        match env.get("NODE_EXTRA_CA_CERTS").filter(|path| !path.is_empty()) {
+            Some(path) => Some(std::fs::read(path).map_err(|source| {
+                EgressServiceError::Certificates { path: path.clone(), source }
+            })?),
+            None => None,
+        };
+    let credentials = access.credentials.clone();
+    Ok(ApiRoute::new(&access.base, credentials, extra_roots.as_deref(), ledger.clone())?)
+}
+
+/// Returns the variables by which the programs of the agent find the proxy.
+fn agent_variables(access: Option<&ApiAccess>) -> Vec<(String, String)> {
+    let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
+    let mut variables = Vec::new();
+    // Programs differ in the case that they read. `ALL_PROXY` is no SOCKS address, because some
+    // programs cannot start with one.
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        variables.push((name.to_owned(), proxy.clone()));
+        variables.push((name.to_lowercase(), proxy.clone()));
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        variables.push((name.to_owned(), "localhost,127.0.0.1,::1".to_owned()));
+    }
+    // Node.js ignores the variables above without this one.
+    variables.push(("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned()));
+    if let Some(access) = access {
+        variables.push(("ANTHROPIC_BASE_URL".to_owned(), proxy));
+        variables.extend(access.placeholders());
+    }
+    variables
+}
+
+/// Turns the events of the proxy into rows and questions, until the proxy ends.
+async fn pass_events(
+    mut events: mpsc::Receiver<EgressEvent>,
+    notes: mpsc::Sender<ToolNote>,
+    questions: mpsc::Sender<ToolQuestion>,
+) {
+    let mut open = JoinSet::new();
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            Some(_) = open.join_next() => continue,
+        };
+        match event {
+            None => return,
+            Some(EgressEvent::Question(asked)) => {
+                open.spawn(ask_person(asked, questions.clone()));
+            }
+            Some(event) => {
+                // An event loop that has ended records nothing more.
+                drop(notes.send(egress_note(event)).await);
+            }
+        }
+    }
+}
+
+fn egress_note(event: EgressEvent) -> ToolNote {
+    match event {
+        EgressEvent::Decision(EgressDecision { host, port, denial }) => ToolNote::NetworkDecision {
+            host,
+            port,
+            denial: denial.map(|denial| denial.to_string()),
+        },
+        EgressEvent::DecisionsOmitted | EgressEvent::Question(_) => ToolNote::NetworkOmitted,
+    }
+}
+
+async fn ask_person(asked: EgressQuestion, questions: mpsc::Sender<ToolQuestion>) {
+    let (reply, answered) = oneshot::channel();
+    let input = question_input(&asked);
+    let question = ToolQuestion { tool: NETWORK_TOOL, input, reply };
+    if questions.send(question).await.is_err() {
+        return;
+    }
+    // Without an answer the question is dropped, which denies the host.
+    if let Ok(answer) = answered.await
+        && let Some(scope) = grant_scope(&answer)
+    {
+        asked.reply.send_replace(Some(scope));
+    }
+}
+
+fn question_input(EgressQuestion { host, port, .. }: &EgressQuestion) -> Json {
+    let option =
+        |label: &str, description: String| json!({ "label": label, "description": description });
+    let question = json!({
+        "question": format!("The agent wants to reach {host} (port {port}), which its network list lacks. Allow it?"),
+        "header": "Network",
+        "multiSelect": false,
+        "options": [
+            option(ALLOW_ONCE, "this connection only".to_owned()),
+            option(ALLOW_RUN, format!(
+                "until the run ends; to allow it always, add `{host}:{port}` to `sandbox.network.allow`"
+            )),
+            option(DENY, "also later in this run".to_owned()),
+        ],
+    });
+    json!({ "questions": [question] })
+}
+
+/// Returns the scope that a person chose; `None` if nobody was there to choose.
+fn grant_scope(answer: &QuestionAnswer) -> Option<GrantScope> {
+    match answer {
+        // A permission without a choice is the smallest one.
+        QuestionAnswer::Allow { input: None } => Some(GrantScope::Once),
+        QuestionAnswer::Allow { input: Some(input) } => {
+            Some(match question::format_answers(input).as_deref() {
+                None | Some(ALLOW_ONCE) => GrantScope::Once,
+                Some(ALLOW_RUN) => GrantScope::Run,
+                // A text of one's own is no permission.
+                Some(_) => GrantScope::Denied,
+            })
+        }
+        QuestionAnswer::Deny { .. } => Some(GrantScope::Denied),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Tests of a run's network.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use super::*;
+
+struct ServiceFixture {
+    _dir: tempfile::TempDir,
+    socket: Utf8PathBuf,
+    service: EgressService,
+    notes: mpsc::Receiver<ToolNote>,
+    questions: mpsc::Receiver<ToolQuestion>,
+}
+
+fn start(attendance: QuestionPolicy) -> ServiceFixture {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = Utf8Path::from_path(dir.path()).unwrap().join("e");
+    let (note_sender, notes) = mpsc::channel(4);
+    let (question_sender, questions) = mpsc::channel(4);
+    let env = [("ANTHROPIC_API_KEY", "sk-secret"), ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")];
+    let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    let service = EgressService::start(EgressSetup {
+        socket: &socket,
+        network: &EgressConfig::default(),
+        credentials: Some(CredentialMode::Proxied),
+        runtime: RuntimeType::Sdk,
+        env: &env,
+        budget_usd: None,
+        attendance,
+        notes: note_sender,
+        questions: question_sender,
+    });
+    ServiceFixture { _dir: dir, socket, service: service.unwrap(), notes, questions }
+}
+
+async fn request(socket: Utf8PathBuf) -> String {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream.write_all(b"CONNECT pypi.invalid:443 HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut reply = [0; 12];
+    stream.read_exact(&mut reply).await.unwrap();
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+#[tokio::test]
+async fn a_denial_in_an_unattended_run_is_a_row_with_the_cure() {
+    let mut fixture = start(QuestionPolicy::Nobody);
+    assert_eq!(request(fixture.socket.clone()).await, "HTTP/1.1 403");
+    let note = fixture.notes.recv().await.unwrap();
+    assert_eq!((note.subtype(), note.fields()["host"].as_str()), ("network", Some("pypi.invalid")));
+    assert_eq!(
+        note.content(),
+        "denied pypi.invalid:443: the host is not listed; to allow it, add it to `sandbox.network.allow`"
+    );
+    assert!(fixture.questions.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_denial_in_an_attended_run_is_a_question_first() {
+    for (answer, status) in
+        [(ALLOW_RUN, "HTTP/1.1 502"), (ALLOW_ONCE, "HTTP/1.1 502"), (DENY, "HTTP/1.1 403")]
+    {
+        let mut fixture = start(QuestionPolicy::Person { timeout_ms: 60_000 });
+        let waiting = tokio::spawn(request(fixture.socket.clone()));
+        let ToolQuestion { tool, input, reply } = fixture.questions.recv().await.unwrap();
+        assert_eq!(tool, "network");
+        let text = input["questions"][0]["question"].as_str().unwrap();
+        assert!(text.contains("pypi.invalid (port 443)"), "{text}");
+        let input = question::fill_answers(&input, answer).unwrap();
+        reply.send(QuestionAnswer::Allow { input: Some(input) }).unwrap();
+        // The name has no address, so an allowed request fails later.
+        assert_eq!(waiting.await.unwrap(), status, "{answer}");
+        let note = fixture.notes.recv().await.unwrap();
+        assert_eq!(note.content().starts_with("denied"), answer == DENY, "{}", note.content());
+    }
+}
+
+#[tokio::test]
+async fn a_question_without_an_answer_is_a_denial() {
+    let mut fixture = start(QuestionPolicy::Person { timeout_ms: 60_000 });
+    let waiting = tokio::spawn(request(fixture.socket.clone()));
+    drop(fixture.questions.recv().await.unwrap());
+    assert_eq!(waiting.await.unwrap(), "HTTP/1.1 403");
+    assert!(fixture.notes.recv().await.unwrap().content().contains("not listed"));
+}
+
+#[tokio::test]
+async fn the_agents_environment_has_no_credential() {
+    let mut fixture = start(QuestionPolicy::Nobody);
+    let variables = fixture.service.variables();
+    assert!(variables.iter().all(|(_, value)| !value.contains("secret")));
+    let value = |name: &str| {
+        variables.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+    };
+    assert_eq!(value("ANTHROPIC_BASE_URL").as_deref(), Some("http://127.0.0.1:3128"));
+    assert_eq!(value("https_proxy").as_deref(), Some("http://127.0.0.1:3128"));
+    assert!(value("ANTHROPIC_API_KEY").is_some_and(|key| key != "sk-secret"));
+    assert_eq!(fixture.service.finish().cost_usd(), 0.0);
+    assert!(UnixStream::connect(&fixture.socket).await.is_err());
+}
+
+#[test]
+fn a_text_that_is_no_choice_allows_nothing() {
+    let answer = |text: &str| {
+        let input = Some(json!({ "answers": { "q": text } }));
+        grant_scope(&QuestionAnswer::Allow { input })
+    };
+    assert_eq!(answer("yes, but only on Mondays"), Some(GrantScope::Denied));
+    assert_eq!(answer(ALLOW_ONCE), Some(GrantScope::Once));
+    assert_eq!(grant_scope(&QuestionAnswer::Allow { input: None }), Some(GrantScope::Once));
+}
