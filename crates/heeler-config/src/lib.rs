@@ -21,6 +21,8 @@ mod duration;
 mod fault;
 mod fleet;
 mod fleet_secrets;
+mod github;
+mod github_event;
 mod globs;
 mod hide_secrets;
 mod hook_command;
@@ -53,6 +55,7 @@ mod unused_keys;
 mod value;
 mod web;
 pub mod webhook;
+mod webhook_schedule;
 mod words;
 mod work_source;
 pub mod workflow;
@@ -78,6 +81,10 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::FleetSecrets;
+pub use github::GithubConfig;
+pub use github_event::{
+    AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
+};
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hook_command::{HookProgram, hook_programs, quote_shell_word};
 pub use hooks::{

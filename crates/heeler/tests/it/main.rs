@@ -29,6 +29,7 @@ mod daemon_lives;
 mod damaged_files;
 mod fleet;
 mod forks;
+mod github_events;
 mod golden;
 mod histories;
 mod hooks;
