@@ -12,6 +12,7 @@ use crate::LocalName;
 use crate::agent::{AgentKeys, Budget, KEYS_WITHOUT_DEFAULT, WorkingDirectory};
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
+use crate::github::{GithubConfig, GithubKeys};
 use crate::policy::{AgentRef, LogRotation, LogsKeys, QueueKeys, QueueLimits, RetentionPolicy};
 use crate::reader::{ConfigDialect, ConfigReader};
 use crate::render_json::restore_templates;
@@ -85,6 +86,8 @@ section! {
         web: Option<WebConfig>,
         /// Incoming webhooks.
         webhooks: Option<WebhookConfig>,
+        /// GitHub as the fleet uses it. Only the root fleet's setting applies.
+        github: Option<GithubKeys>,
         /// Serve Prometheus metrics at `/metrics` to callers with the scope `read`. Only the root
         /// fleet's setting applies.
         metrics: bool = "false",
@@ -338,6 +341,8 @@ pub struct FleetConfig {
     pub web: WebConfig,
     /// Only the root's value applies.
     pub webhooks: Option<WebhookConfig>,
+    /// Only the root's value applies.
+    pub github: Option<GithubConfig>,
     /// Serve metrics. Only the root's value applies.
     pub metrics: bool,
     /// Only the root's value applies.
@@ -376,6 +381,7 @@ impl FleetConfig {
             durability: keys.durability,
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
+            github: keys.github.map(|github| GithubConfig { bot: github.bot.value }),
             metrics: keys.metrics,
             telemetry: keys.telemetry,
         }

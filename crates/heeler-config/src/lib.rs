@@ -22,6 +22,8 @@ mod egress;
 mod fault;
 mod fleet;
 mod fleet_secrets;
+mod github;
+mod github_event;
 mod globs;
 mod hide_secrets;
 mod hook_command;
@@ -55,6 +57,7 @@ mod unused_keys;
 mod value;
 mod web;
 pub mod webhook;
+mod webhook_schedule;
 mod words;
 mod work_source;
 pub mod workflow;
@@ -84,6 +87,10 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::FleetSecrets;
+pub use github::GithubConfig;
+pub use github_event::{
+    AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
+};
 pub use globs::{GLOBS_MAX, GlobList};
 pub use hook_command::{HookProgram, command_words, hook_programs, quote_shell_word};
 pub use hooks::{

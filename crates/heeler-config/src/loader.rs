@@ -16,18 +16,19 @@ use crate::fault::ConfigFaults;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
 use crate::hooks::HooksKeys;
 use crate::interpolate::interpolate;
-use crate::loaded_config::LoadedConfig;
+use crate::loaded_config::{LoadedConfig, WorkflowReference};
 use crate::names::LocalName;
 use crate::policy::{self, AgentRef};
 use crate::reader::{ConfigDialect, ConfigReader, FileReader, SourceSpan, normalize_path};
 use crate::runtime::RuntimeConfig;
+use crate::schedule::ScheduleTrigger;
 use crate::script_source::{self, ScriptSource};
 use crate::shape::{ValueShape, canonicalize_keys};
 use crate::spawn_check::{self, WrittenSpawn};
 use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{self, YamlKey, YamlKind, YamlNode, merge_trees};
-use crate::{hide_secrets, schedule, session};
+use crate::{hide_secrets, schedule, session, webhook_schedule};
 
 /// Maximum nesting depth of fleets.
 pub const FLEET_DEPTH_MAX: usize = 16;
@@ -66,13 +67,15 @@ pub fn load(
         spawns: Vec::new(),
         hooks: Vec::new(),
         workflow_agent: None,
+        workflow_references: Vec::new(),
         members_left: MEMBERS_MAX,
         bytes_left: LOAD_BYTES_MAX,
     };
     loader.load_root(root);
     // After all files, because an agent may name one that is defined later.
     loader.resolve_spawns();
-    let ConfigLoader { reader, mut fleets, mut agents, .. } = loader;
+    loader.set_own_login();
+    let ConfigLoader { reader, mut fleets, mut agents, workflow_references, .. } = loader;
     // Warnings do not refuse a config.
     let refused = reader.error_count() > 0;
     let (faults, files) = reader.finish();
@@ -92,6 +95,7 @@ pub fn load(
         workflows,
         crons,
         faulty_files: faulty,
+        workflow_references,
     })
 }
 
@@ -111,6 +115,8 @@ struct ConfigLoader<'a> {
     hooks: Vec<(usize, String, HooksKeys)>,
     /// Default agent of workflows, as named by the root fleet.
     workflow_agent: Option<SpannedValue<AgentRef>>,
+    /// Workflows that schedules name. They are checked when the workflows are loaded.
+    workflow_references: Vec<WorkflowReference>,
     members_left: usize,
     bytes_left: usize,
 }
@@ -240,6 +246,9 @@ impl ConfigLoader<'_> {
         unused_keys::warn_fleet(&tree, &mut self.reader);
         let Some(keys) = FleetKeys::read(&tree, &mut self.reader) else { return };
         self.check_version(&keys.version);
+        if let Some(github) = &keys.github {
+            github.check(&mut self.reader);
+        }
         // The defaults of this fleet are merged last and win over inherited ones.
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = merge_optional(place.defaults.clone(), fleet_wide_defaults(&tree));
@@ -319,6 +328,7 @@ impl ConfigLoader<'_> {
             agents: keys.spawn.agents.clone(),
             elevate: keys.spawn.elevate.clone(),
         };
+        let references = webhook_schedule::workflow_references(&keys.schedules, &self.reader);
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
         // After the check, which tells whether the agent is scripted at all.
         self.load_script(&mut agent, script)?;
@@ -330,9 +340,23 @@ impl ConfigLoader<'_> {
         if !(spawn.agents.is_empty() && spawn.elevate.is_empty()) {
             self.spawns.push(spawn);
         }
+        let named =
+            |(schedule, fault)| WorkflowReference { agent: agent.name.clone(), schedule, fault };
+        self.workflow_references.extend(references.into_iter().map(named));
         self.hooks.push((self.agents.len(), place.path.clone(), hooks));
         self.agents.push(agent);
         Some(())
+    }
+
+    /// Tells all webhooks the account under which the fleet acts: its own events start nothing.
+    fn set_own_login(&mut self) {
+        let github = self.fleets.first().and_then(|fleet| fleet.github.as_ref());
+        let Some(login) = github.map(|github| github.bot.clone()) else { return };
+        for schedule in self.agents.iter_mut().flat_map(|agent| &mut agent.schedules) {
+            if let ScheduleTrigger::Webhook(rules) = &mut schedule.trigger {
+                rules.own_login = Some(login.clone());
+            }
+        }
     }
 
     /// Resolves references between agents, once all agents are known.

@@ -108,6 +108,14 @@ impl ConfigReader {
         self.report(FaultSeverity::Warning, at, message)
     }
 
+    /// Returns a fault without recording it, for a check that is possible only after the load.
+    pub(crate) fn later_error(&self, at: SourceSpan, message: String) -> ConfigFault {
+        let source = self.source(at.file);
+        let range = clip_to_first_line(&source.text, at.start..at.end);
+        let severity = FaultSeverity::Error;
+        ConfigFault { severity, message, expected: None, help: None, source, range }
+    }
+
     /// Records a fault, ignoring duplicates: merged defaults are read again for each agent that
     /// inherits them.
     fn report(

@@ -11,13 +11,15 @@ use serde_json::{Map, Value as Json};
 
 use crate::cron::{ConfigTimeZone, CronExpr};
 use crate::duration::ConfigDuration;
+use crate::github_event::AuthorAssociation;
 use crate::globs::GlobList;
 use crate::policy::PriorityKey;
 use crate::reader::{ConfigDialect, ConfigReader, SourceSpan};
 use crate::session::{SessionKeys, SessionRules};
 use crate::shape::{KeyInfo, ValueShape, reject_alias_conflict, section};
 use crate::value::{ConfigValue, SpannedValue, VarName, report_expected, text_value, word_value};
-use crate::webhook::{FIELDS_MAX, PayloadFieldPath, WebhookEventName, WebhookRules};
+use crate::webhook::{PayloadFieldPath, WebhookEventName, WebhookRules};
+use crate::webhook_schedule::check_webhook;
 use crate::words::words;
 use crate::work_source::WorkSource;
 use crate::yaml::{YamlKey, YamlKind, YamlNode};
@@ -125,6 +127,15 @@ section! {
         labels: Option<SpannedValue<Vec<String>>>,
         /// Accept only events caused by these users, by login name (webhook).
         authors: Option<SpannedValue<Vec<String>>>,
+        /// Accept only events whose author has one of these relations to the repository (webhook): `OWNER`, `MEMBER`,
+        /// `COLLABORATOR`, `CONTRIBUTOR`, or `ANY` for everyone. Defaults to the first three, because a text of a
+        /// stranger can manipulate an agent.
+        associations: Option<SpannedValue<Vec<AuthorAssociation>>>,
+        /// Accept only events whose text mentions this account (webhook), such as `heeler-bot` for `@heeler-bot`.
+        mention: Option<SpannedValue<String>>,
+        /// Workflow that a request starts, instead of a job of the agent (webhook). Its inputs are the `fields`; by
+        /// default those of a GitHub event, or `payload`.
+        workflow: Option<SpannedValue<LocalName>>,
         /// Also accept events caused by bots (webhook). By default they are ignored, because an
         /// agent's own actions could start it again.
         bots: Option<SpannedValue<bool>>,
@@ -403,6 +414,12 @@ pub(crate) struct AgentScheduleDefaults<'a> {
 }
 
 impl ScheduleConfig {
+    /// Returns true if the schedule comes from a cron file, which has a name of its own in the
+    /// records. A webhook that starts a workflow is a schedule like others.
+    pub fn is_cron_file(&self) -> bool {
+        self.workflow.is_some() && !matches!(self.trigger, ScheduleTrigger::Webhook(_))
+    }
+
     /// Checks one schedule. It inherits settings from its agent.
     pub(crate) fn check(
         name: &str,
@@ -440,7 +457,10 @@ impl ScheduleConfig {
             output_to_file: keys.output_to_file,
             work_source: keys.work_source.clone().or_else(|| agent.work_source.cloned()),
             priority: keys.priority.unwrap_or(agent.priority).get(),
-            workflow: None,
+            workflow: keys.workflow.as_ref().map(|workflow| ScheduledWorkflow {
+                workflow: workflow.value.clone(),
+                inputs: Map::new(),
+            }),
         })
     }
 }
@@ -454,6 +474,12 @@ fn check_trigger(
     let kind = trigger_type(name, keys, reader)?;
     // Once the type is known, other types' keys are probably leftovers.
     warn_unused(kind, &keys.value, reader);
+    // A schedule that would prompt the agent instead does something else than is written.
+    if let Some(workflow) = keys.value.workflow.as_ref().filter(|_| kind != ScheduleType::Webhook) {
+        let message = format!("a schedule of type `{kind}` cannot start a workflow");
+        let fault = reader.error(workflow.at, message).expected("only `type: webhook` can");
+        fault.help("a file with `kind: cron` in the workflow directory starts one at given times");
+    }
     let ScheduleKeys { kind: written, interval, cron, paths, ignore, debounce, .. } = &keys.value;
     let at = written.as_ref().map_or(keys.at, |written| written.at);
     match (kind, interval, cron, paths) {
@@ -490,34 +516,11 @@ fn check_trigger(
     }
 }
 
-fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> ScheduleTrigger {
-    fn value<T: Clone + Default>(key: Option<&SpannedValue<T>>) -> T {
-        key.map(|key| key.value.clone()).unwrap_or_default()
-    }
-    if let Some(fields) = keys.fields.as_ref().filter(|fields| fields.value.len() > FIELDS_MAX) {
-        let message = format!("{} fields are more than {FIELDS_MAX}", fields.value.len());
-        reader.error(fields.at, message).expected("fewer fields");
-    }
-    let globs = |key: &Option<SpannedValue<GlobList>>| {
-        // An empty list means no condition, not a condition that never holds.
-        key.as_ref().map(|globs| globs.value.clone()).filter(|globs| !globs.patterns().is_empty())
-    };
-    ScheduleTrigger::Webhook(Box::new(WebhookRules {
-        secret_env: keys.secret_env.as_ref().map(|name| name.value.clone()),
-        events: value(keys.events.as_ref()),
-        branches: globs(&keys.branches),
-        paths: globs(&keys.paths),
-        labels: value(keys.labels.as_ref()),
-        authors: value(keys.authors.as_ref()),
-        bots: value(keys.bots.as_ref()),
-        fields: value(keys.fields.as_ref()),
-    }))
-}
-
 /// Warns about keys that belong to another type.
 fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReader) {
     let ScheduleKeys { interval, cron, paths, ignore, debounce, .. } = keys;
     let ScheduleKeys { secret_env, events, branches, labels, authors, bots, fields, .. } = keys;
+    let ScheduleKeys { associations, mention, .. } = keys;
     // Webhooks use the same key to filter pushes.
     let paths = paths.as_ref().filter(|_| kind != ScheduleType::Webhook);
     let written = [
@@ -529,6 +532,8 @@ fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReade
         (ScheduleType::Webhook, "branches", branches.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "labels", labels.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "authors", authors.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "associations", associations.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "mention", mention.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "bots", bots.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "fields", fields.as_ref().map(|key| key.at)),
         (ScheduleType::Watch, "ignore", ignore.as_ref().map(|key| key.at)),

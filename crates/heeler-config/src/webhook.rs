@@ -9,6 +9,7 @@ use std::str::FromStr;
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
+use crate::github_event::{AuthorAssociation, EVENT_INPUTS, GithubEvent, TRUSTED_ASSOCIATIONS};
 use crate::{GlobList, VarName};
 
 /// Longest field passed to an agent, in bytes. The rest is cut, and its length is reported.
@@ -35,6 +36,13 @@ pub struct WebhookRules {
     pub labels: Vec<String>,
     /// Accepts only events of these users.
     pub authors: Vec<String>,
+    /// Accepts only events whose author has one of these relations to the repository; `None` stands
+    /// for [`TRUSTED_ASSOCIATIONS`].
+    pub associations: Option<Vec<AuthorAssociation>>,
+    /// Accepts only events whose text mentions this account.
+    pub mention: Option<String>,
+    /// Account under which the fleet acts. Its own events start nothing.
+    pub own_login: Option<String>,
     /// Also accepts events of bots.
     pub bots: bool,
     /// Fields passed to the agent, by name.
@@ -140,6 +148,9 @@ pub struct WebhookPayload<'s> {
     pub json: Option<&'s Json>,
 }
 
+/// Input of a workflow that holds the body of a request without fields.
+pub const PAYLOAD_INPUT: &str = "payload";
+
 /// GitHub's event for testing a webhook.
 pub const PING_EVENT: &str = "ping";
 
@@ -191,6 +202,7 @@ impl WebhookRules {
         {
             return Err("its event is not among `events`".to_owned());
         }
+        self.check_person(&GithubEvent { name: event, json })?;
         // An agent's own actions would otherwise start it again.
         if !self.bots && json["sender"]["type"] == "Bot" {
             return Err("its sender is a bot, and `bots` is not set".to_owned());
@@ -222,6 +234,42 @@ impl WebhookRules {
                 Err("it touches none of `paths`".to_owned())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Returns `Ok` if the person behind an event may start something, or the reason why not.
+    fn check_person(&self, event: &GithubEvent<'_>) -> Result<(), String> {
+        if self.own_login.as_deref().is_some_and(|login| event.is_by(login)) {
+            return Err("its sender is the fleet's own account (`github.bot`)".to_owned());
+        }
+        event.check_author(self.associations.as_deref().unwrap_or(&TRUSTED_ASSOCIATIONS))?;
+        match &self.mention {
+            Some(login) if !event.mentions(login) => Err(format!("it does not mention @{login}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the inputs of a workflow: the named fields, those of a GitHub event, or the whole
+    /// body as `payload`.
+    pub fn workflow_inputs(&self, sent: &WebhookPayload<'_>) -> Map<String, Json> {
+        if !self.fields.is_empty() {
+            let json = sent.json.unwrap_or(&Json::Null);
+            let found = |path: &PayloadFieldPath| path.find(json).map(truncate_field);
+            let fields = self.fields.iter();
+            return fields.map(|(name, path)| (name.clone(), found(path).into())).collect();
+        }
+        match (sent.event, sent.json) {
+            (Some(name), Some(json)) => GithubEvent { name, json }.inputs(),
+            _ => Map::from_iter([(PAYLOAD_INPUT.to_owned(), Json::from(sent.text))]),
+        }
+    }
+
+    /// Returns the names of the inputs that a request may give to a workflow.
+    pub(crate) fn input_names(&self) -> Vec<&str> {
+        match (self.fields.is_empty(), self.events.is_empty()) {
+            (false, _) => self.fields.keys().map(String::as_str).collect(),
+            (true, false) => EVENT_INPUTS.to_vec(),
+            (true, true) => EVENT_INPUTS.into_iter().chain([PAYLOAD_INPUT]).collect(),
         }
     }
 
@@ -287,7 +335,7 @@ fn pushed_files(json: &Json) -> impl Iterator<Item = &str> {
 }
 
 /// Truncates a value to the longest field.
-fn truncate_field(value: &Json) -> Json {
+pub(crate) fn truncate_field(value: &Json) -> Json {
     let text = match value {
         Json::String(text) => text.clone(),
         value => value.to_string(),
@@ -309,7 +357,9 @@ mod tests {
 
     fn rules(events: &[&str]) -> WebhookRules {
         let events = events.iter().map(|event| event.parse().unwrap()).collect();
-        WebhookRules { events, ..WebhookRules::default() }
+        // The rights of authors have tests of their own.
+        let associations = Some(vec![AuthorAssociation::Any]);
+        WebhookRules { events, associations, ..WebhookRules::default() }
     }
 
     #[track_caller]

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
 
 use crate::access::AccessOperation;
 use crate::session_operation::SessionOperation;
-use crate::workflows::WorkflowOperation;
+use crate::workflows::{WorkflowOperation, WorkflowSubject};
 
 pub use heeler_model::daemon_status::{
     BudgetStatus, DaemonMode, DaemonScheduleStatus, DaemonStatus, ParkedCredential, RunningJob,
@@ -163,6 +164,17 @@ pub struct WebhookCall {
     /// is known otherwise.
     #[serde(default)]
     pub mac: Option<String>,
+    /// Inputs and subject for the workflow of the schedule, if it starts one. Without them they are
+    /// read from the payload.
+    #[serde(default)]
+    pub workflow: Option<WebhookWorkflowInputs>,
+}
+
+/// Inputs and subject that a webhook call has for a workflow.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WebhookWorkflowInputs {
+    pub inputs: Map<String, Json>,
+    pub subject: WorkflowSubject,
 }
 
 /// Change to a schedule.

@@ -28,6 +28,7 @@ mod status;
 mod transaction;
 mod watch_registry;
 mod webhook;
+mod webhook_workflow;
 mod workflow_parts;
 mod workflows;
 

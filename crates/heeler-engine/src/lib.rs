@@ -63,7 +63,7 @@ pub use command::{
     AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,
     DaemonCommandErrorKind, DaemonMode, DaemonScheduleStatus, DaemonStatus, DispatcherStoppedError,
     IdempotencyKey, ParkedCredential, ReplyCallback, RunningJob, ScheduleChange, ScheduleOverride,
-    StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall,
+    StopMode, WEBHOOK_BYTES_MAX, WaitingJob, WebhookCall, WebhookWorkflowInputs,
 };
 pub use commit::{CommitError, CommittedRun};
 pub use config_files::{ConfigFileRecorder, list_skill_files, list_workflow_files};

@@ -2,6 +2,7 @@
 //!
 //! Start at [`WorkflowOperation`].
 
+use heeler_config::RepoName;
 use heeler_model::{TriggerType, WorkflowRunId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -48,6 +49,47 @@ pub struct WorkflowRunRequest {
     /// Real, or simulated.
     #[serde(default)]
     pub mode: WorkflowMode,
+    /// Subject of the run on GitHub. By default it is read from the inputs.
+    #[serde(default)]
+    pub subject: Option<WorkflowSubject>,
+}
+
+/// Subject of a workflow run on GitHub.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkflowSubject {
+    pub owner: Option<String>,
+    /// Name of the repository without its owner.
+    pub repo: Option<String>,
+    /// Number of the issue or pull request.
+    pub issue_number: Option<u64>,
+    /// Login of the person who caused the run.
+    pub sender: Option<String>,
+}
+
+impl WorkflowSubject {
+    /// Reads the subject from inputs with the names that Last Light uses: `repo` with or without the
+    /// owner, `owner`, and `issueNumber` or `prNumber`.
+    pub(crate) fn from_inputs(inputs: &Map<String, Json>) -> WorkflowSubject {
+        let text = |name: &str| inputs.get(name).and_then(Json::as_str).map(str::to_owned);
+        let number = |name: &str| match inputs.get(name)? {
+            Json::String(text) => text.parse().ok(),
+            value => value.as_u64(),
+        };
+        let full = match (text("owner"), text("repo")) {
+            (_, Some(full)) if full.contains('/') => Some(full),
+            (Some(owner), Some(repo)) => Some(format!("{owner}/{repo}")),
+            _ => None,
+        };
+        // Checked, because lists and filters use it.
+        let full = full.filter(|full| full.parse::<RepoName>().is_ok());
+        let parts = full.as_ref().and_then(|full| full.split_once('/'));
+        WorkflowSubject {
+            owner: parts.map(|(owner, _)| owner.to_owned()),
+            repo: parts.map(|(_, repo)| repo.to_owned()),
+            issue_number: parts.and(number("issueNumber").or_else(|| number("prNumber"))),
+            sender: None,
+        }
+    }
 }
 
 impl WorkflowRunRequest {
@@ -59,6 +101,7 @@ impl WorkflowRunRequest {
             trigger_id: None,
             trigger: TriggerType::Manual,
             mode: WorkflowMode::Real,
+            subject: None,
         }
     }
 }
@@ -101,6 +144,33 @@ impl WorkflowMode {
                 Some(run) => WorkflowMode::Replay { run },
                 None => WorkflowMode::Dry,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_subject_is_read_from_the_names_that_last_light_uses() {
+        let subject = |inputs: Json| match inputs {
+            Json::Object(inputs) => WorkflowSubject::from_inputs(&inputs),
+            _ => unreachable!("inputs are a map"),
+        };
+        let of = |issue_number| WorkflowSubject {
+            owner: Some("acme".to_owned()),
+            repo: Some("app".to_owned()),
+            issue_number,
+            sender: None,
+        };
+        assert_eq!(subject(json!({"repo": "acme/app", "issueNumber": 7})), of(Some(7)));
+        assert_eq!(subject(json!({"owner": "acme", "repo": "app", "prNumber": "8"})), of(Some(8)));
+        assert_eq!(subject(json!({"repo": "acme/app"})), of(None));
+        for inputs in [json!({"repo": "app", "issueNumber": 7}), json!({"repo": "a/../b"})] {
+            assert_eq!(subject(inputs), WorkflowSubject::default());
         }
     }
 }

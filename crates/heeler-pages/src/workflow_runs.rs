@@ -34,6 +34,10 @@ pub struct WorkflowRunsView {
     pub workflow: String,
     /// Only runs with this status.
     pub status: Option<WorkflowRunStatus>,
+    /// Only runs about this repository.
+    pub repo: String,
+    /// Only runs with this trigger ID.
+    pub trigger: String,
     /// Only runs older than this one.
     pub before: String,
     /// All workflows, for the selection.
@@ -45,7 +49,13 @@ impl WorkflowRunsView {
         let status = self.status.map_or("", WorkflowRunStatus::as_str);
         url_with_params(
             "/runs",
-            &[("workflow", &self.workflow), ("status", status), ("before", before)],
+            &[
+                ("workflow", &self.workflow),
+                ("status", status),
+                ("repo", &self.repo),
+                ("trigger", &self.trigger),
+                ("before", before),
+            ],
         )
     }
 }
@@ -81,7 +91,8 @@ pub fn page(frame: &PageFrame, view: &WorkflowRunsView, found: &WorkflowRunPage)
 
 fn filters(view: &WorkflowRunsView) -> Markup {
     let chosen = view.status.map_or("", WorkflowRunStatus::as_str);
-    let is_filtered = !view.workflow.is_empty() || view.status.is_some();
+    let texts = [&view.workflow, &view.repo, &view.trigger];
+    let is_filtered = texts.iter().any(|text| !text.is_empty()) || view.status.is_some();
     html! {
         form.filters data-auto role="search" aria-label="Filter runs" {
             div.field {
@@ -96,6 +107,14 @@ fn filters(view: &WorkflowRunsView) -> Markup {
                 }
             }
             (state_field(WorkflowRunStatus::ALL.iter().map(|one| one.as_str()), chosen))
+            div.field {
+                label for="f-repo" { "Repository" }
+                input #f-repo name="repo" value=(view.repo) placeholder="owner/name";
+            }
+            div.field {
+                label for="f-trigger" { "Trigger ID" }
+                input #f-trigger name="trigger" value=(view.trigger) placeholder="owner/name#7";
+            }
             button.button { "Show" }
             @if is_filtered { a.button.quiet href="/runs" { "Show all" } }
         }
@@ -114,7 +133,7 @@ pub(crate) fn table(
                 thead { tr {
                     th.fit scope="col" { "State" }
                     @if column == WorkflowColumn::Workflow { th scope="col" { "Workflow" } }
-                    th.opt2 scope="col" { "Phase" } th.num scope="col" { "Started" }
+                    th.opt scope="col" { "About" } th.opt2 scope="col" { "Phase" } th.num scope="col" { "Started" }
                     th.num.opt2 scope="col" { "Took" } th.num.opt scope="col" { "Cost" } th.fit scope="col" { "Run" }
                 } }
                 tbody {
@@ -122,6 +141,7 @@ pub(crate) fn table(
                         tr data-row {
                             td.fit { (status_badge(run.status.as_str())) }
                             @if column == WorkflowColumn::Workflow { td { a href=(encode_path("/workflows", &[&run.workflow])) { (isolated_text(&run.workflow)) } } }
+                            td.opt { (run_subject(run)) }
                             td.opt2 { (isolated_text(&run.current_phase)) @if let Some(error) = &run.error { div.clamp.muted { (visible_line(error)) } } }
                             td.num { (relative_time(frame, run.started_at)) }
                             td.num.opt2 { (run_duration(frame, run)) }
@@ -131,6 +151,16 @@ pub(crate) fn table(
                     }
                 }
             }
+        }
+    }
+}
+
+/// Returns the subject of a run as a link to all runs about it.
+fn run_subject(run: &WorkflowRunSummary) -> Markup {
+    html! {
+        // A run without a trigger ID is its own trigger.
+        @if run.trigger_id != run.id {
+            a href=(url_with_params("/runs", &[("trigger", &run.trigger_id)])) { (isolated_text(&run.trigger_id)) }
         }
     }
 }
@@ -230,6 +260,13 @@ fn head(frame: &PageFrame, run: &WorkflowRunDetails) -> Markup {
                     @if let Some(by) = &run.triggered_by { " · " (isolated_text(by)) }
                     // The run's own id as trigger says nothing.
                     @if !item.trigger_id.is_empty() && item.trigger_id != item.id { span.muted { " · " (isolated_text(&item.trigger_id)) } }
+                }
+                @if let Some(repo) = &item.repo {
+                    dt { "Repository" }
+                    dd {
+                        a href=(url_with_params("/runs", &[("repo", repo)])) { (isolated_text(repo)) }
+                        @if let Some(number) = item.issue_number { " #" (number) }
+                    }
                 }
                 dt { "Started" } dd { (relative_time(frame, item.started_at)) }
                 dt { "Took" } dd.num { (run_duration(frame, item)) }

@@ -1,5 +1,6 @@
 //! Workflow runs: lists and details.
 
+use heeler_config::RepoName;
 use heeler_config::workflow::Workflow;
 use heeler_model::JobStatus;
 use heeler_model::workflow::{PartDecision, WorkflowRunStatus};
@@ -32,6 +33,10 @@ pub struct WorkflowRunListQuery {
     pub status: Option<WorkflowRunStatus>,
     /// Only runs started since this time.
     pub since: Option<Timestamp>,
+    /// Only runs about this repository: `owner/name`.
+    pub repo: Option<String>,
+    /// Only runs with this trigger ID, such as `owner/name#7`.
+    pub trigger_id: Option<String>,
     /// Only runs older than this ID.
     pub before: Option<String>,
     /// Maximum number of entries.
@@ -88,6 +93,10 @@ pub struct WorkflowRunSummary {
     pub origin: Option<String>,
     /// Mode of execution, if the run does not use real agents.
     pub mode: Option<String>,
+    /// Repository that the run is about: `owner/name`.
+    pub repo: Option<String>,
+    /// Issue or pull request that the run is about.
+    pub issue_number: Option<i64>,
 }
 
 impl From<&WorkflowRunHead> for WorkflowRunSummary {
@@ -109,7 +118,18 @@ impl From<&WorkflowRunHead> for WorkflowRunSummary {
             error: head.error.clone(),
             origin: head.origin.clone(),
             mode: head.mode.clone(),
+            repo: full_repo_name(head),
+            issue_number: head.issue_number,
         }
+    }
+}
+
+/// Returns the repository of a run with its owner. Old records of Last Light have no owner, or have
+/// it in the name.
+pub fn full_repo_name(head: &WorkflowRunHead) -> Option<String> {
+    match (&head.owner, &head.repo) {
+        (Some(owner), Some(repo)) if !repo.contains('/') => Some(format!("{owner}/{repo}")),
+        (_, repo) => repo.clone(),
     }
 }
 
@@ -262,8 +282,10 @@ impl FleetReader {
         wanted: &WorkflowRunListQuery,
     ) -> Result<WorkflowRunPage, QueryError> {
         let reader = self.reader()?;
-        let WorkflowRunListQuery { workflow, status, since, before, limit } = wanted.clone();
-        let filter = WorkflowRunFilter { workflow, status, since };
+        let WorkflowRunListQuery { workflow, status, since, before, limit, repo, trigger_id } =
+            wanted.clone();
+        let repo = repo.map(|repo| parse_repo(&repo)).transpose()?;
+        let filter = WorkflowRunFilter { workflow, status, since, repo, trigger_id };
         let before = match before {
             None => None,
             Some(id) => Some(WorkflowRunCursor::after(&reader.find_workflow_run(&id)?.head)),
@@ -338,4 +360,14 @@ impl FleetReader {
         // A definition of an older release may be unreadable; the journal is shown without it.
         Ok(heeler_config::workflow::load_frozen_workflow(&text, agents).ok())
     }
+}
+
+/// Parses a repository as a filter: its owner and its name.
+fn parse_repo(text: &str) -> Result<(String, String), QueryError> {
+    let repo = text.parse::<RepoName>().map_err(|reason| QueryError::Refused {
+        message: format!("`{text}` is no repository"),
+        hint: Some(reason.to_owned()),
+    })?;
+    let (owner, name) = repo.as_str().split_once('/').expect("a repository has an owner");
+    Ok((owner.to_owned(), name.to_owned()))
 }

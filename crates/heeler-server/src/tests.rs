@@ -195,6 +195,7 @@ fn every_command() -> Vec<DaemonCommand> {
             payload: "{\"a\": \"ü\"}\n".to_owned(),
             delivery: delivery.map(str::to_owned),
             mac: None,
+            workflow: None,
         }))
     };
     let agent =

@@ -424,7 +424,7 @@ fn check_payload_size(call: WebhookCall) -> Result<WebhookCall, ProblemDetails> 
     Err(problem.with_hint("`fields` of the schedule selects the fields that the agent receives"))
 }
 
-/// Returns status code and body of the reply for a job.
+/// Returns status code and body of the reply for a job or workflow run.
 fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails> {
     match answer {
         CommandReply::Job { job, status, waits } => {
@@ -433,6 +433,13 @@ fn job_reply(answer: CommandReply) -> Result<(StatusCode, Value), ProblemDetails
         }
         CommandReply::Known { job, status } => {
             Ok((StatusCode::OK, json!({ "job": job, "status": status, "duplicate": true })))
+        }
+        CommandReply::WorkflowRun { run, status, is_new: true } => {
+            Ok((StatusCode::ACCEPTED, json!({ "run": run, "status": status })))
+        }
+        // It is the run of an earlier delivery, or the active run of the same subject.
+        CommandReply::WorkflowRun { run, status, is_new: false } => {
+            Ok((StatusCode::OK, json!({ "run": run, "status": status, "duplicate": true })))
         }
         other => Err(ProblemDetails::internal_error(format!(
             "unexpected reply of the daemon: {other:?}"

@@ -17,6 +17,9 @@ use crate::layout::StateDir;
 /// Number of backups that are kept.
 const BACKUPS_MAX: usize = 7;
 
+/// Beginning of the label of a backup before a migration.
+pub(crate) const BEFORE_SCHEMA: &str = "before-schema-";
+
 /// Label of the daily backup.
 const DAILY: &str = "daily";
 
@@ -98,6 +101,10 @@ pub(crate) fn take(
     snapshot(&dir.database(), &draft)?;
     let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;
+    // An upgrade over many schemas must not remove the backup of its beginning.
+    if label.starts_with(BEFORE_SCHEMA) {
+        return Ok(path);
+    }
     // The oldest are removed only after the new one is durable.
     let there = list_backups(dir)?;
     for old in there.iter().rev().skip(BACKUPS_MAX) {

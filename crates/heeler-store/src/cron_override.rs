@@ -14,7 +14,7 @@ pub fn cron_override(
 ) -> Option<(ScheduleKey, ScheduleOverrideRecord)> {
     let CronOverride { name, enabled, schedule: text, at, by } = row;
     // A cron file is a schedule of the agent that executes its workflow.
-    let is_it = |it: &ScheduleConfig| it.workflow.is_some() && cron_name(it) == name;
+    let is_it = |it: &ScheduleConfig| it.is_cron_file() && cron_name(it) == name;
     let agents = loaded.agents.iter();
     let (agent, schedule) = agents
         .flat_map(|agent| agent.schedules.iter().map(move |schedule| (agent, schedule)))

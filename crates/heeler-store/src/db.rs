@@ -41,6 +41,7 @@ pub(crate) mod sessions;
 pub(crate) mod spending;
 pub(crate) mod views;
 pub(crate) mod workflow_parts;
+pub(crate) mod workflow_run_list;
 pub(crate) mod workflows;
 
 /// Longest wait for another connection's lock.

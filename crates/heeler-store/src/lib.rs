@@ -61,9 +61,9 @@ pub use db::sessions::{SessionCursor, SessionFilter};
 pub use db::spending::{AgentSpendAccount, DailySpendRecord};
 pub use db::views::ViewRow;
 pub use db::workflow_parts::WorkflowPartRow;
+pub use db::workflow_run_list::{WorkflowRunCursor, WorkflowRunFilter};
 pub use db::workflows::{
-    InstantPart, JournalRow, WorkflowEventRecord, WorkflowRunCursor, WorkflowRunFilter,
-    WorkflowRunHead, WorkflowRunRow,
+    InstantPart, JournalRow, WorkflowEventRecord, WorkflowRunHead, WorkflowRunRow,
 };
 pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
 pub use failed_hooks::{FailedHook, failed_hooks};

@@ -254,7 +254,7 @@ pub(crate) fn apply_migrations(
     while usize::try_from(version).is_ok_and(|version| version < steps.len()) {
         // A new database needs no backup.
         if found > 0 {
-            let label = format!("before-schema-{}", version + 1);
+            let label = format!("{}{}", backup::BEFORE_SCHEMA, version + 1);
             backup::take(dir, &label, now).map_err(StoreOpenError::Backup)?;
         }
         version = migrate::apply_next(&db.conn, steps, version, now)?;

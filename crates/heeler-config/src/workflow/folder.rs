@@ -107,6 +107,8 @@ pub struct WorkflowCron {
     pub workflow: LocalName,
     /// Inputs of the run.
     pub context: Map<String, Json>,
+    /// Starts nothing while a webhook starts the same workflow.
+    pub unless_webhooks: bool,
     pub enabled: bool,
 }
 
@@ -257,6 +259,8 @@ impl WorkflowLoader<'_> {
             }
         };
         let context: Map<String, Json> = keys.context.value.into_iter().collect();
+        self.refuse_discovery(&context, keys.context.at)?;
+        let unless_webhooks = self.check_condition(keys.condition.as_ref())?;
         let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
         // Inputs are checked now: a cron runs when nobody is there to read the error.
         let context = match found {
@@ -270,8 +274,33 @@ impl WorkflowLoader<'_> {
             timezone: keys.timezone,
             workflow: workflow.value.clone(),
             context,
+            unless_webhooks,
             enabled: keys.enabled,
         })
+    }
+
+    /// Refuses Last Light's key `discover`: as a plain input, it would start the workflow without the
+    /// pull request or issue that the workflow is about.
+    fn refuse_discovery(&mut self, context: &Map<String, Json>, at: SourceSpan) -> Option<()> {
+        let Some(word) = context.get("discover") else { return Some(()) };
+        let message =
+            format!("`discover: {word}` is a search on GitHub, which is not supported yet");
+        let fault = self.reader.error(at, message).expected("the cron is not started");
+        fault.help(
+            "a schedule of `type: webhook` starts the workflow for each event: docs/github.md",
+        );
+        None
+    }
+
+    /// Checks Last Light's `condition`. Returns true for its only form: `unless: webhooksEnabled`.
+    fn check_condition(&mut self, condition: Option<&SpannedValue<Json>>) -> Option<bool> {
+        let Some(condition) = condition else { return Some(false) };
+        if condition.value == serde_json::json!({ "unless": "webhooksEnabled" }) {
+            return Some(true);
+        }
+        let message = format!("the condition {} is not known", condition.value);
+        self.reader.error(condition.at, message).expected("expected `{unless: webhooksEnabled}`");
+        None
     }
 
     fn check_cron_inputs(

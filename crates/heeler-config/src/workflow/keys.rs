@@ -52,7 +52,7 @@ pub(crate) const IGNORED_WORKFLOW_KEYS: &[&str] = &[
 ];
 
 /// Keys of a cron file that are accepted without effect.
-pub(crate) const IGNORED_CRON_KEYS: &[&str] = &["handler", "condition"];
+pub(crate) const IGNORED_CRON_KEYS: &[&str] = &["handler"];
 
 words! {
     /// Type of a phase.
@@ -454,8 +454,8 @@ section! {
         enabled: bool = "true",
         /// Last Light's code instead of a workflow. Nothing is started then.
         handler: Option<SpannedValue<String>>,
-        /// Last Light's condition for skipping a start.
-        condition: Option<Json>,
+        /// `{unless: webhooksEnabled}` starts nothing while a webhook starts the same workflow.
+        condition: Option<SpannedValue<Json>>,
     }
 }
 

@@ -93,7 +93,7 @@ fn a_cron_file_with_a_handler_of_last_light_has_no_effect_and_says_so() {
     check(
         &[("x.yaml", cron)],
         expect![[r#"
-        warning: these keys have no effect: `handler`, `condition`
+        warning: `handler` has no effect
          --> x.yaml:4:1
           |
         4 | handler: digest
@@ -253,4 +253,49 @@ fn a_new_config_tells_what_became_of_workflows() {
     let reworded =
         load(&[("nightly.yaml", WORKFLOW), ("c.yaml", cron), ("same.yaml", &same), ("p.md", "y")]);
     assert_eq!(told(&old, &reworded), "workflow same changed");
+}
+
+/// Loads a fleet file with the content of its workflow directory.
+fn load_fleet(fleet: &str, files: Files<'_>) -> heeler_config::LoadedConfig {
+    let read = |_: &camino::Utf8Path| Ok(fleet.to_owned());
+    let mut loaded =
+        heeler_config::load("/fleet/heeler.yaml".into(), &read, &Default::default()).unwrap();
+    loaded.add_workflows(load_any(files));
+    loaded
+}
+
+#[test]
+fn a_cron_that_searches_github_is_refused_and_not_started_without_a_subject() {
+    let cron = "kind: cron\nname: c\nschedule: '0 3 * * *'\nworkflow: merge\n\
+                context: {discover: green-dependency-prs}\n";
+    let workflow = "name: merge\nagent: coder\nphases: [{name: a, prompt: x}]";
+    let found = load_fleet("agents: [{name: coder}]\n", &[("m.yaml", workflow), ("c.yaml", cron)]);
+    assert!(found.crons.is_empty() && found.agents[0].schedules.is_empty());
+    let told = found.faulty_files[0].describe("/fleet/workflows".into());
+    let expected = "cron c cannot run: c.yaml:5:11: `discover: \"green-dependency-prs\"` is a search \
+                    on GitHub, which is not supported yet";
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_cron_that_is_a_substitute_for_webhooks_starts_nothing_beside_them() {
+    let workflow = "name: triage\nagent: coder\nphases: [{name: a, prompt: x}]";
+    let cron = "kind: cron\nname: c\nschedule: '0 3 * * *'\nworkflow: triage\n\
+                condition: {unless: webhooksEnabled}\n";
+    let is_enabled = |fleet: &str| {
+        let found = load_fleet(fleet, &[("w.yaml", workflow), ("c.yaml", cron)]);
+        assert!(found.faulty_files.is_empty(), "{:?}", found.faulty_files);
+        found.agents[0].schedules.iter().find(|it| it.name == "c").unwrap().enabled
+    };
+    let agent =
+        |schedule: &str| format!("agents: [{{name: coder, schedules: {{s: {schedule}}}}}]\n");
+    let webhook = agent("{type: webhook, events: [issues], workflow: triage}");
+    assert!(!is_enabled(&webhook));
+    assert!(is_enabled(&format!("webhooks: {{enabled: false}}\n{webhook}")));
+    assert!(is_enabled(&agent("{type: webhook, events: [issues]}")));
+    assert!(is_enabled("agents: [{name: coder}]\n"));
+    let other = cron.replace("webhooksEnabled", "moonFull");
+    let found =
+        load_fleet("agents: [{name: coder}]\n", &[("w.yaml", workflow), ("c.yaml", &other)]);
+    assert!(found.agents[0].schedules.is_empty(), "a condition that is not known is not ignored");
 }

@@ -179,9 +179,9 @@ impl DispatchTransaction<'_, '_> {
             },
             // `Trigger` does not get here: the dispatcher turns it into a job.
             ScheduleChange::Reset | ScheduleChange::Trigger => {
-                match &schedule.workflow {
-                    Some(_) => self.tx.remove_cron_override(cron_name(schedule))?,
-                    None => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,
+                match schedule.is_cron_file() {
+                    true => self.tx.remove_cron_override(cron_name(schedule))?,
+                    false => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,
                 };
                 self.state.overrides.remove(&key);
                 self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: None })?;
@@ -200,16 +200,16 @@ impl DispatchTransaction<'_, '_> {
             at: self.now,
             by: by.to_owned(),
         };
-        match &schedule.workflow {
+        match schedule.is_cron_file() {
             // Stored under the name that Last Light uses.
-            Some(_) => self.tx.put_cron_override(&CronOverride {
+            true => self.tx.put_cron_override(&CronOverride {
                 name: cron_name(schedule).to_owned(),
                 enabled: row.enabled,
                 schedule: row.text.clone(),
                 at: row.at,
                 by: row.by.clone(),
             })?,
-            None => self.tx.put_schedule_override(&row)?,
+            false => self.tx.put_schedule_override(&row)?,
         }
         self.state.overrides.insert(key.clone(), row);
         self.step(FleetEvent::ScheduleSwitched { key: &key, is_enabled: Some(enabled) })?;

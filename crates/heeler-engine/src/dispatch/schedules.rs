@@ -382,6 +382,7 @@ pub(super) fn workflow_request_of_schedule(
         trigger_id: Some(key.workflow_trigger_id()),
         trigger: TriggerType::Cron,
         mode: WorkflowMode::Real,
+        subject: None,
     }
 }
 

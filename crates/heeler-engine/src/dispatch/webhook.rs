@@ -1,4 +1,5 @@
-//! Webhook calls: a schedule of type `webhook` creates a job with the caller's payload.
+//! Webhook calls: a schedule of type `webhook` creates a job with the caller's payload, or starts a
+//! workflow (`webhook_workflow`).
 //!
 //! The job, its payload and the delivery ID are one commit, so a caller that received no reply
 //! repeats the call and gets the same job. Start at [`DispatchTransaction::handle_webhook`].
@@ -9,7 +10,7 @@ use heeler_config::webhook::{WebhookPayload, WebhookRules};
 use heeler_config::{AgentConfig, OverlapPolicy, ScheduleConfig, ScheduleTrigger};
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::timetable::{DueTimeSkip, SkipReason};
-use heeler_model::{JobId, JobRequest, JobStatus, TriggerType};
+use heeler_model::{JobRequest, JobStatus, TriggerType};
 use heeler_store::{AnsweredRequestRecord, DatabaseError};
 use jiff::SignedDuration;
 use sha2::{Digest as _, Sha256};
@@ -29,29 +30,26 @@ const DELIVERIES_KEPT: usize = 256;
 const REPLAY_RETENTION: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl DispatchTransaction<'_, '_> {
-    /// Creates the job of a webhook call, unless the delivery already has one.
+    /// Creates the job or workflow run of a webhook call, unless the delivery already has one.
     pub(super) fn handle_webhook(
         &mut self,
         call: &WebhookCall,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
         let setup = Arc::clone(&self.state.setup);
-        let (agent, schedule) = match setup.webhook(&call.agent, &call.schedule) {
-            Ok(WebhookEndpoint { agent, schedule, .. }) => (agent, schedule),
-            Err(refused) => return Err(refused.into()),
-        };
+        let endpoint = setup.webhook(&call.agent, &call.schedule)?;
+        let WebhookEndpoint { agent, schedule, .. } = endpoint;
         let key = ScheduleKey { agent: agent.name.to_string(), schedule: schedule.name.clone() };
         let mut deliveries = self.deliveries(&key)?;
         // A delivery id is foreign text of any length, so only its digest is stored.
         let name = call.delivery.as_deref().map(digest);
         let known = deliveries.iter().find(|(known, _)| Some(known) == name.as_ref());
-        if let Some((_, job)) = known
-            && let Some(job) = self.tx.job(job)?
+        if let Some((_, answer)) = known
+            && let Some(known) = self.find_answer(schedule, answer)?
         {
-            tracing::info!(schedule = %key, job = %job.head.id, "called again");
-            let (job, status) = (job.head.id, job.head.status);
-            return Ok(Some(CommandReply::Known { job, status }));
+            tracing::info!(schedule = %key, answer, "called again");
+            return Ok(Some(known));
         }
-        if let Some(known) = self.find_replayed_call(&key, call, name.as_deref())? {
+        if let Some(known) = self.find_replayed_call(&key, schedule, call, name.as_deref())? {
             return Ok(Some(known));
         }
         // A refused delivery is not remembered, so the caller may repeat it.
@@ -64,6 +62,39 @@ impl DispatchTransaction<'_, '_> {
             }
             return Err(refused.into());
         }
+        let (answer, reply) = match self.start_webhook_workflow(&endpoint, call)? {
+            Some(started) if !started.is_new => {
+                // The run that is active for the subject stands for this call too.
+                let overlap = SkipReason::Overlap;
+                let (first, last) = (self.now, self.now);
+                self.record_skip(&key, &DueTimeSkip { first, last, count: 1, reason: overlap })?;
+                return Ok(Some(started.into_reply()));
+            }
+            Some(started) => (started.run.to_string(), started.into_reply()),
+            None => self.create_webhook_job(agent, schedule, call)?,
+        };
+        if let Some(mac) = &call.mac {
+            let fingerprint = name.clone().unwrap_or_default();
+            let record = AnsweredRequestRecord { fingerprint, answer: answer.clone() };
+            self.tx.record_webhook_call(&key.to_string(), mac, &record, self.now)?;
+        }
+        tracing::info!(schedule = %key, answer, "called");
+        // The delivery is in the commit of its job, so a repeated call finds both or none.
+        if let Some(name) = name {
+            deliveries.push((name, answer));
+            self.remember_deliveries(&key, &deliveries)?;
+        }
+        self.write_schedule_state(&key)?;
+        Ok(Some(reply))
+    }
+
+    /// Creates the job of a webhook call; returns its ID and the reply.
+    fn create_webhook_job(
+        &mut self,
+        agent: &AgentConfig,
+        schedule: &ScheduleConfig,
+        call: &WebhookCall,
+    ) -> Result<(String, CommandReply), DispatchFailure> {
         let asked = schedule.prompt.as_deref().or(agent.default_prompt.as_deref());
         let wanted = JobRequest {
             prompt: prompt_with_payload(asked, &call.payload),
@@ -73,21 +104,28 @@ impl DispatchTransaction<'_, '_> {
         };
         let job = self.tx.new_job_id(self.now)?;
         self.enqueue_job(&job, agent, &wanted)?;
-        if let Some(mac) = &call.mac {
-            let fingerprint = name.clone().unwrap_or_default();
-            let record = AnsweredRequestRecord { fingerprint, answer: job.to_string() };
-            self.tx.record_webhook_call(&key.to_string(), mac, &record, self.now)?;
-        }
-        // The delivery is in the commit of its job, so a repeated call finds both or none.
-        if let Some(name) = name {
-            deliveries.push((name, job.clone()));
-            self.remember_deliveries(&key, &deliveries)?;
-        }
-        tracing::info!(schedule = %key, %job, "called");
-        self.write_schedule_state(&key)?;
         let waits = self.state.fleet.blocking_reason(&wanted, self.now);
         let waits = waits.map(|reason| reason.to_string());
-        Ok(Some(CommandReply::Job { job, status: JobStatus::Pending, waits }))
+        Ok((job.to_string(), CommandReply::Job { job, status: JobStatus::Pending, waits }))
+    }
+
+    /// Returns the reply for the job or workflow run of an earlier call, if its record exists.
+    fn find_answer(
+        &self,
+        schedule: &ScheduleConfig,
+        answer: &str,
+    ) -> Result<Option<CommandReply>, DatabaseError> {
+        if schedule.workflow.is_some() {
+            let Ok(run) = answer.parse() else { return Ok(None) };
+            return Ok(self.tx.workflow_run(&run)?.map(|row| CommandReply::WorkflowRun {
+                run,
+                status: row.head.status,
+                is_new: false,
+            }));
+        }
+        let Ok(job) = answer.parse() else { return Ok(None) };
+        let job = self.tx.job(&job)?;
+        Ok(job.map(|job| CommandReply::Known { job: job.head.id, status: job.head.status }))
     }
 
     /// Answers a signed call that was accepted before. Most senders do not sign the delivery ID: an
@@ -95,6 +133,7 @@ impl DispatchTransaction<'_, '_> {
     fn find_replayed_call(
         &mut self,
         key: &ScheduleKey,
+        schedule: &ScheduleConfig,
         call: &WebhookCall,
         delivery: Option<&str>,
     ) -> Result<Option<CommandReply>, DispatchFailure> {
@@ -103,18 +142,11 @@ impl DispatchTransaction<'_, '_> {
             self.tx.remove_webhook_calls(before)?;
         }
         let Some(known) = self.tx.webhook_call(&key.to_string(), mac)? else { return Ok(None) };
-        let job = match known.answer.parse() {
-            Ok(id) => self.tx.job(&id)?,
-            Err(_) => None,
-        };
-        match job {
+        match self.find_answer(schedule, &known.answer)? {
             // The sender repeats its own delivery, for example because it got no reply.
-            Some(job) if delivery == Some(known.fingerprint.as_str()) => {
-                let (job, status) = (job.head.id, job.head.status);
-                Ok(Some(CommandReply::Known { job, status }))
-            }
+            Some(reply) if delivery == Some(known.fingerprint.as_str()) => Ok(Some(reply)),
             _ => {
-                tracing::warn!(schedule = %key, job = known.answer, "refused a replayed call");
+                tracing::warn!(schedule = %key, answer = known.answer, "refused a replayed call");
                 let message = format!(
                     "a call with the same signature created {} within the last 7 days",
                     known.answer
@@ -146,6 +178,10 @@ impl DispatchTransaction<'_, '_> {
             let hint = format!("heeler schedule enable {} {}", key.agent, key.schedule);
             return Err((refused.with_hint(hint), None));
         }
+        // Runs of a workflow overlap by their subject, and wait outside of the queue of jobs.
+        if schedule.workflow.is_some() {
+            return self.check_workflow_capacity();
+        }
         if schedule.overlap == OverlapPolicy::Skip && self.state.fleet.is_schedule_busy(key) {
             let message = format!("the last job of {key} has not ended");
             let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
@@ -162,8 +198,9 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Returns the last deliveries of a schedule with their jobs, oldest first.
-    fn deliveries(&self, key: &ScheduleKey) -> Result<Vec<(String, JobId)>, DatabaseError> {
+    /// Returns the last deliveries of a schedule with the IDs of their jobs or workflow runs, oldest
+    /// first.
+    fn deliveries(&self, key: &ScheduleKey) -> Result<Vec<(String, String)>, DatabaseError> {
         let text = self.tx.meta(&deliveries_key(key))?.unwrap_or_default();
         // An unreadable list counts as empty.
         Ok(serde_json::from_str(&text).unwrap_or_default())
@@ -172,7 +209,7 @@ impl DispatchTransaction<'_, '_> {
     fn remember_deliveries(
         &mut self,
         key: &ScheduleKey,
-        all: &[(String, JobId)],
+        all: &[(String, String)],
     ) -> Result<(), DatabaseError> {
         let last = &all[all.len().saturating_sub(DELIVERIES_KEPT)..];
         let text = serde_json::to_string(last).expect("names and ids are JSON");
@@ -205,7 +242,7 @@ pub enum WebhookSecret<'s> {
 
 impl WebhookEndpoint<'_> {
     /// Returns the schedule's key.
-    fn key(&self) -> ScheduleKey {
+    pub(super) fn key(&self) -> ScheduleKey {
         ScheduleKey { agent: self.agent.name.to_string(), schedule: self.schedule.name.clone() }
     }
 
@@ -218,7 +255,9 @@ impl WebhookEndpoint<'_> {
         self.rules.check_payload(sent)?;
         let ScheduleKey { agent, schedule } = self.key();
         let payload = self.rules.render_payload(sent);
-        Ok(WebhookCall { agent, schedule, payload, delivery, mac: None })
+        let starts_workflow = self.schedule.workflow.is_some();
+        let workflow = starts_workflow.then(|| self.workflow_inputs(sent));
+        Ok(WebhookCall { agent, schedule, payload, delivery, mac: None, workflow })
     }
 }
 

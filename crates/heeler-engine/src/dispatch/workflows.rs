@@ -19,7 +19,10 @@ use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
 use crate::stored_workflow_run::StoredWorkflowRun;
-use crate::workflows::{WorkflowOperation, WorkflowRunRequest};
+use crate::workflows::{WorkflowOperation, WorkflowRunRequest, WorkflowSubject};
+
+/// Kind of a person whom GitHub names, as Last Light records it.
+const GITHUB_ACTOR: &str = "github";
 
 /// A run that was started, or was already active.
 pub(crate) struct StartedWorkflowRun {
@@ -61,7 +64,8 @@ impl DispatchTransaction<'_, '_> {
         wanted: WorkflowRunRequest,
         by: &str,
     ) -> Result<StartedWorkflowRun, DispatchFailure> {
-        let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode } = wanted;
+        let WorkflowRunRequest { workflow: name, inputs, trigger_id, trigger, mode, subject } =
+            wanted;
         let setup = Arc::clone(&self.state.setup);
         let loaded = setup.workflow(&name)?;
         let name = loaded.workflow.name.as_str();
@@ -77,6 +81,7 @@ impl DispatchTransaction<'_, '_> {
                 return Err(refused.with_hint(format!("heeler workflow show {name}")).into());
             }
         };
+        let subject = subject.unwrap_or_else(|| WorkflowSubject::from_inputs(&inputs));
         let id = self.tx.new_workflow_run_id(self.now)?;
         // A run without a trigger id is its own trigger, so it never conflicts with another.
         let about = trigger_id.unwrap_or_else(|| id.to_string());
@@ -98,6 +103,13 @@ impl DispatchTransaction<'_, '_> {
             ..new_row(&id, name, about, &trigger, self.now)
         };
         row.head.mode = mode.as_text();
+        row.head.owner = subject.owner;
+        row.head.repo = subject.repo;
+        row.head.issue_number = subject.issue_number.and_then(|number| i64::try_from(number).ok());
+        if let Some(sender) = subject.sender {
+            row.triggered_by = Some(sender);
+            row.trigger_actor_type = Some(GITHUB_ACTOR.to_owned());
+        }
         let stored = StoredWorkflowRun::new(self.tx, row)?;
         let mut active = stored.initial_state(Arc::new(loaded.workflow.clone()));
         // The inputs may hold secrets, so the unredacted ones are kept in memory only.
@@ -124,7 +136,11 @@ impl DispatchTransaction<'_, '_> {
             return Err(DatabaseError::Exists { what: "active workflow run", id });
         }
         let by = stored.row.triggered_by.as_deref().unwrap_or_default();
-        let text = format!("requested by {by}");
+        let place = match stored.row.trigger_actor_type.as_deref() {
+            Some(GITHUB_ACTOR) => " on GitHub",
+            _ => "",
+        };
+        let text = format!("requested by {by}{place}");
         self.tx.add_workflow_event(id, "started", None, &text, self.now)
     }
 
@@ -438,11 +454,15 @@ fn new_row(
             origin: None,
             error: None,
             mode: None,
+            owner: None,
+            repo: None,
+            issue_number: None,
         },
         version: 1,
         seq: 0,
         definition: None,
         triggered_by: None,
+        trigger_actor_type: None,
         context: Json::Null,
         scratch: Map::new(),
     }

@@ -26,6 +26,7 @@ fn call(schedule: &str, delivery: Option<&str>) -> WebhookCall {
         payload: "{\"issue\": 7}".to_owned(),
         delivery: delivery.map(str::to_owned),
         mac: None,
+        workflow: None,
     }
 }
 

@@ -148,6 +148,8 @@ fn run(text: &str) -> WorkflowRunDetails {
             error: some(),
             origin: None,
             mode: None,
+            repo: some(),
+            issue_number: Some(7),
         },
         triggered_by: some(),
         inputs: json!({ text: text }),

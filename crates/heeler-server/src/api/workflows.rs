@@ -168,6 +168,7 @@ async fn run(
         trigger_id,
         trigger: TriggerType::Api,
         mode,
+        subject: None,
     };
     app.request_workflow_run(&caller, workflow_command(&caller, WorkflowOperation::Run(request)))
         .await
@@ -189,6 +190,10 @@ struct WorkflowRunListParams {
     status: Option<WorkflowRunStatus>,
     /// Only runs started since this time.
     since: Option<Timestamp>,
+    /// Only runs about this repository: `owner/name`.
+    repo: Option<String>,
+    /// Only runs with this trigger ID, such as `owner/name#7`.
+    trigger_id: Option<String>,
     /// Only runs older than this one: `next` of the previous page.
     before: Option<String>,
     /// Runs per page; default 20.
@@ -205,8 +210,8 @@ async fn runs(
     QueryParams(params): QueryParams<WorkflowRunListParams>,
 ) -> EncodedJsonResult<WorkflowRunPage> {
     let limit = check_limit(params.limit, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)?;
-    let WorkflowRunListParams { workflow, status, since, before, .. } = params;
-    let query = WorkflowRunListQuery { workflow, status, since, before, limit };
+    let WorkflowRunListParams { workflow, status, since, before, repo, trigger_id, .. } = params;
+    let query = WorkflowRunListQuery { workflow, status, since, before, repo, trigger_id, limit };
     app.read_json(move |records| records.workflow_runs(&query)).await
 }
 

@@ -169,7 +169,8 @@ async fn an_event_of_githubs_starts_what_wants_it_and_a_ping_is_answered() {
         outside.call("/hooks/github", &headers, body).await
     };
     assert_eq!(call("ping", "{\"zen\":\"x\"}").await, (200, json!({"pong": true})));
-    let body = json!({"action": "opened", "issue": {"title": "{{ it }} breaks"}}).to_string();
+    let issue = json!({"title": "{{ it }} breaks", "author_association": "MEMBER"});
+    let body = json!({"action": "opened", "issue": issue}).to_string();
     let (code, reply) = call("issues", &body).await;
     assert_eq!(code, 202);
     let names: Vec<&Value> =
@@ -180,7 +181,8 @@ async fn an_event_of_githubs_starts_what_wants_it_and_a_ping_is_answered() {
     assert!(heard.iter().all(|call| call.delivery.as_deref() == Some("g-1")));
     let told: Value = serde_json::from_str(&heard[1].payload).unwrap();
     assert_eq!(told, json!({"event": "issues", "title": "{{ it }} breaks"}));
-    let (code, reply) = call("issues", "{\"action\":\"closed\"}").await;
+    let body = json!({"action": "closed", "issue": issue}).to_string();
+    let (code, reply) = call("issues", &body).await;
     assert_eq!(code, 202, "{reply}");
     assert!(reply["schedules"][0]["ignored"].is_string(), "{reply}");
     assert_eq!(outside.heard().len(), 1);
@@ -192,8 +194,8 @@ async fn an_event_of_githubs_starts_what_wants_it_and_a_ping_is_answered() {
 #[tokio::test]
 async fn an_event_may_come_as_a_form_and_at_the_route_of_one_schedule() {
     let outside = WebhookFixture::new(CONFIG);
-    let body =
-        "payload=%7B%22action%22%3A%22opened%22%2C%22issue%22%3A%7B%22title%22%3A%22a+b%22%7D%7D";
+    let body = "payload=%7B%22action%22%3A%22opened%22%2C%22issue%22%3A%7B%22title%22%3A%22a+b%22\
+                %2C%22author_association%22%3A%22OWNER%22%7D%7D";
     let signature = sign("hub-secret-12", body);
     let headers = [
         ("x-hub-signature-256", signature.as_str()),
@@ -208,7 +210,9 @@ async fn an_event_may_come_as_a_form_and_at_the_route_of_one_schedule() {
 #[tokio::test]
 async fn of_a_long_call_an_agent_is_told_no_more_than_it_may() {
     let outside = WebhookFixture::new(CONFIG);
-    let long = json!({"issue": {"title": "t", "x": "y".repeat(WEBHOOK_BYTES_MAX)}}).to_string();
+    let long = "y".repeat(WEBHOOK_BYTES_MAX);
+    let issue = json!({"title": "t", "author_association": "OWNER", "x": long});
+    let long = json!({"issue": issue}).to_string();
     let (push, hub) = (sign("push-secret-1", &long), sign("hub-secret-12", &long));
     let (push, hub) =
         (("x-hub-signature-256", push.as_str()), ("x-hub-signature-256", hub.as_str()));
@@ -218,6 +222,34 @@ async fn of_a_long_call_an_agent_is_told_no_more_than_it_may() {
     let longer = "x".repeat(CALL_BYTES_MAX + 1);
     assert_eq!(outside.call("/hooks/coder/push", &[push], &longer).await.0, 413);
     assert_eq!(outside.heard().len(), 1);
+}
+
+#[tokio::test]
+async fn a_stranger_and_the_own_account_start_nothing_whatever_the_header_says() {
+    let outside = WebhookFixture::new(&format!("github: {{bot: heeler-bot}}{CONFIG}"));
+    let call = async |event: &str, body: Value| {
+        let body = body.to_string();
+        let signature = sign("hub-secret-12", &body);
+        let signed = ("x-hub-signature-256", signature.as_str());
+        let headers = [signed, ("x-github-event", event), JSON];
+        let (_, reply) = outside.call("/hooks/coder/triage", &headers, &body).await;
+        (reply, outside.heard().len())
+    };
+    let issue = |association: &str, login: &str| {
+        let user = json!({"login": login, "type": "User"});
+        let issue = json!({"title": "t", "user": user, "author_association": association});
+        json!({"action": "opened", "issue": issue, "sender": user})
+    };
+    let (reply, jobs) = call("issues", issue("NONE", "eve")).await;
+    assert!(reply["ignored"].as_str().unwrap().contains("`associations`"), "{reply}");
+    assert_eq!(jobs, 0);
+    let (reply, jobs) = call("push", issue("NONE", "eve")).await;
+    assert_eq!(jobs, 0, "{reply}");
+    let (reply, jobs) = call("issues", issue("OWNER", "heeler-bot")).await;
+    assert!(reply["ignored"].as_str().unwrap().contains("own account"), "{reply}");
+    assert_eq!(jobs, 0);
+    let (reply, jobs) = call("issues", issue("OWNER", "ann")).await;
+    assert_eq!(jobs, 1, "{reply}");
 }
 
 /// Sends calls over the unix socket, with a known caller.

@@ -20,6 +20,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("access", include_str!("../../migrations/006_access.sql")),
     ("requests", include_str!("../../migrations/007_requests.sql")),
     ("run_keys", include_str!("../../migrations/008_run_keys.sql")),
+    ("run_subjects", include_str!("../../migrations/009_run_subjects.sql")),
 ];
 
 /// The schema version of this build.

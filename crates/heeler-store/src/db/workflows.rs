@@ -16,47 +16,30 @@ use rusqlite::{Connection, Row, named_params, params};
 use serde_json::{Map, Value as Json};
 
 use super::{
-    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, SqliteResultExt as _,
-    StateDatabase, counters, execute, integer, query_all, query_first, sql,
+    CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, StateDatabase,
+    counters, execute, integer, query_all, query_first, sql,
 };
 
 macro_rules! head_columns {
     () => {
         "id, workflow_name, trigger_id, trigger_type, current_phase, status, restart_count, \
-         started_at, updated_at, finished_at, spent, origin, error, mode"
+         started_at, updated_at, finished_at, spent, origin, error, mode, owner, repo, \
+         issue_number"
     };
 }
+
+pub(super) use head_columns;
 
 macro_rules! row_columns {
     () => {
-        concat!(head_columns!(), ", version, seq, definition, triggered_by, context, scratch")
-    };
-}
-
-macro_rules! page_of {
-    ($filter:literal) => {
         concat!(
-            "SELECT ",
             head_columns!(),
-            " FROM workflow_runs WHERE ",
-            $filter,
-            "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
+            ", version, seq, definition, triggered_by, trigger_actor_type, context, scratch"
         )
     };
 }
 
 sql! {
-    PAGE = page_of!("");
-    PAGE_OF_NAME = page_of!("workflow_name = ?1 AND ");
-    PAGE_OF_STATUS = page_of!("status = ?2 AND ");
-    PAGE_OF_NAME_STATUS = page_of!("workflow_name = ?1 AND status = ?2 AND ");
-    COUNT_SINCE = "SELECT COUNT(*) FROM workflow_runs WHERE started_at >= ?3";
-    COUNT_SINCE_OF_NAME =
-        "SELECT COUNT(*) FROM workflow_runs WHERE workflow_name = ?1 AND started_at >= ?3";
-    COUNT_SINCE_OF_STATUS =
-        "SELECT COUNT(*) FROM workflow_runs WHERE status = ?2 AND started_at >= ?3";
-    COUNT_SINCE_OF_NAME_STATUS = "SELECT COUNT(*) FROM workflow_runs \
-        WHERE workflow_name = ?1 AND status = ?2 AND started_at >= ?3";
     RUN = concat!("SELECT ", row_columns!(), " FROM workflow_runs WHERE id = ?1");
     IDS_FROM = "SELECT id FROM workflow_runs WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
     // Imported runs have no definition that Heeler could execute, so they are never active
@@ -68,10 +51,12 @@ sql! {
     KEY = "SELECT workflow_name, status, version FROM workflow_runs WHERE id = ?1";
     INSERT = "INSERT INTO workflow_runs (id, workflow_name, trigger_id, trigger_type, \
         current_phase, status, restart_count, started_at, updated_at, finished_at, spent, origin, \
-        error, version, seq, definition, mode, triggered_by, context, scratch) VALUES (:id, \
+        error, version, seq, definition, mode, triggered_by, trigger_actor_type, owner, repo, \
+        issue_number, context, scratch) VALUES (:id, \
         :workflow, :trigger_id, :trigger_type, :current_phase, :status, :restart_count, \
         :started_at, :updated_at, :finished_at, :spent, :origin, :error, :version, :seq, \
-        :definition, :mode, :triggered_by, :context, :scratch) ON CONFLICT DO NOTHING";
+        :definition, :mode, :triggered_by, :trigger_actor_type, :owner, :repo, :issue_number, \
+        :context, :scratch) ON CONFLICT DO NOTHING";
     // The context never changes, and `started_at` neither: lists page by it.
     UPDATE = "UPDATE workflow_runs SET current_phase = :current_phase, status = :status, \
         restart_count = :restart_count, updated_at = :updated_at, finished_at = :finished_at, \
@@ -144,6 +129,12 @@ pub struct WorkflowRunHead {
     pub error: Option<String>,
     /// Execution mode; `None` means a real run.
     pub mode: Option<String>,
+    /// Owner of the repository that the run is about.
+    pub owner: Option<String>,
+    /// Repository that the run is about, without its owner.
+    pub repo: Option<String>,
+    /// Issue or pull request that the run is about.
+    pub issue_number: Option<i64>,
 }
 
 /// A workflow run with all its fields.
@@ -158,31 +149,12 @@ pub struct WorkflowRunRow {
     pub definition: Option<String>,
     /// Person or program that triggered it.
     pub triggered_by: Option<String>,
+    /// Kind of that person or program, such as `github`.
+    pub trigger_actor_type: Option<String>,
     /// Input of the run; never changes.
     pub context: Json,
     /// Values that its phases store.
     pub scratch: Map<String, Json>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorkflowRunFilter {
-    pub workflow: Option<String>,
-    pub status: Option<WorkflowRunStatus>,
-    /// Only runs requested at or after this time.
-    pub since: Option<Timestamp>,
-}
-
-/// End of a page of runs; the next page begins after it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkflowRunCursor {
-    pub started_at: Timestamp,
-    pub id: WorkflowRunId,
-}
-
-impl WorkflowRunCursor {
-    pub fn after(head: &WorkflowRunHead) -> WorkflowRunCursor {
-        WorkflowRunCursor { started_at: head.started_at, id: head.id.clone() }
-    }
 }
 
 /// An entry of a run's journal: a part of a phase that was started.
@@ -239,54 +211,6 @@ pub struct WorkflowEventRecord {
 }
 
 impl StateDatabase {
-    /// Returns a page of workflow runs, newest first, continuing after `before`.
-    pub fn workflow_runs(
-        &self,
-        filter: &WorkflowRunFilter,
-        before: Option<&WorkflowRunCursor>,
-        limit: usize,
-    ) -> Result<Vec<WorkflowRunHead>, DatabaseError> {
-        let sql = match (&filter.workflow, filter.status) {
-            (None, None) => PAGE,
-            (Some(_), None) => PAGE_OF_NAME,
-            (None, Some(_)) => PAGE_OF_STATUS,
-            (Some(_), Some(_)) => PAGE_OF_NAME_STATUS,
-        };
-        let status = filter.status.map(WorkflowRunStatus::as_str);
-        let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
-        let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let params = params![filter.workflow, status, at, id, limit];
-        let mut page = query_all(&self.conn, sql, params, "list workflow runs", |row| {
-            read_head(&mut ColumnReader::new("workflow_runs", row))
-        })?;
-        if let Some(since) = filter.since {
-            // Newest first, so all rows after the first older one are older too.
-            page.truncate(page.partition_point(|head| head.started_at >= since));
-        }
-        Ok(page)
-    }
-
-    /// Counts the runs that match a filter: from counters, or over an index if `since` is set.
-    pub fn count_workflow_runs(&self, filter: &WorkflowRunFilter) -> Result<i64, DatabaseError> {
-        let name = filter.workflow.as_deref();
-        let status = filter.status.map(WorkflowRunStatus::as_str);
-        let Some(since) = filter.since else {
-            return counters::total(&self.conn, counters::CounterKind::WorkflowRun, name, status);
-        };
-        let sql = match (name, status) {
-            (None, None) => COUNT_SINCE,
-            (Some(_), None) => COUNT_SINCE_OF_NAME,
-            (None, Some(_)) => COUNT_SINCE_OF_STATUS,
-            (Some(_), Some(_)) => COUNT_SINCE_OF_NAME_STATUS,
-        };
-        let attempt = "count workflow runs";
-        let params = params![name, status, iso_millis(since)];
-        let count =
-            query_first(&self.conn, sql, params, attempt, |row| row.get(0).attempt(attempt))?;
-        Ok(count.unwrap_or(0))
-    }
-
     pub fn workflow_run(
         &self,
         id: &WorkflowRunId,
@@ -398,7 +322,9 @@ impl StateDatabase {
     }
 }
 
-fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, DatabaseError> {
+pub(super) fn read_head(
+    columns: &mut ColumnReader<'_, '_>,
+) -> Result<WorkflowRunHead, DatabaseError> {
     let mut head = WorkflowRunHead {
         id: columns.parsed()?,
         workflow: columns.get()?,
@@ -414,12 +340,18 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<WorkflowRunHead, Data
         origin: None,
         error: None,
         mode: None,
+        owner: None,
+        repo: None,
+        issue_number: None,
     };
     let texts: [Option<String>; 3] = [columns.get()?, columns.get()?, columns.get()?];
     head.spent = columns.get()?;
     head.origin = columns.get()?;
     head.error = columns.get()?;
     head.mode = columns.get()?;
+    head.owner = columns.get()?;
+    head.repo = columns.get()?;
+    head.issue_number = columns.get()?;
     let [began, updated, finished] =
         texts.each_ref().map(|it| it.as_deref().and_then(parse_foreign_time));
     // Heeler's own times must be valid. Last Light writes several formats, so its rows are lenient.
@@ -444,6 +376,7 @@ fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
         seq: columns.count()?,
         definition: columns.get()?,
         triggered_by: columns.get()?,
+        trigger_actor_type: columns.get()?,
         context: read_json(&mut columns, is_imported)?,
         scratch: match read_json(&mut columns, is_imported)? {
             Json::Object(map) => map,
@@ -566,6 +499,10 @@ pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Da
         ":definition": run.definition,
         ":mode": run.head.mode,
         ":triggered_by": run.triggered_by,
+        ":trigger_actor_type": run.trigger_actor_type,
+        ":owner": head.owner,
+        ":repo": head.repo,
+        ":issue_number": head.issue_number,
         ":context": run.context.to_string(),
         ":scratch": scratch_text(run),
     };

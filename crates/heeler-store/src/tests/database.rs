@@ -24,7 +24,8 @@ fn released_migrations_are_never_edited() {
         workflows f8dd475352e4d163
         access 1cae617738503274
         requests 6cf967832869dfca
-        run_keys 65fcac0ba6ab7b66"#]]
+        run_keys 65fcac0ba6ab7b66
+        run_subjects 2707cafc75a97d36"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -47,6 +48,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::schedules::ALL_SQL,
         db::sessions::ALL_SQL,
         db::views::ALL_SQL,
+        db::workflow_run_list::ALL_SQL,
         db::workflows::ALL_SQL,
     ]
     .concat()

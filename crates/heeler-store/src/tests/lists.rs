@@ -107,11 +107,12 @@ fn plan_of(reader: &StoreReader, sql: &str) -> String {
 }
 
 /// The statements that lists use.
-const LISTS: [&[(&str, &str)]; 9] = [
+const LISTS: [&[(&str, &str)]; 10] = [
     db::jobs::ALL_SQL,
     db::sessions::ALL_SQL,
     db::effects::ALL_SQL,
     db::views::ALL_SQL,
+    db::workflow_run_list::ALL_SQL,
     db::workflows::ALL_SQL,
     db::imported_journal::ALL_SQL,
     db::phase_history::ALL_SQL,
@@ -172,6 +173,10 @@ fn no_list_scans_or_sorts() {
         PAGE_OF_NAME: SEARCH workflow_runs USING INDEX idx_workflow_runs_name (workflow_name=? AND (started_at,id)<(?,?))
         PAGE_OF_STATUS: SEARCH workflow_runs USING INDEX idx_workflow_runs_status (status=? AND (started_at,id)<(?,?))
         PAGE_OF_NAME_STATUS: SEARCH workflow_runs USING INDEX idx_workflow_runs_name_status (workflow_name=? AND status=? AND (started_at,id)<(?,?))
+        PAGE_OF_REPO: SEARCH workflow_runs USING INDEX idx_workflow_runs_repo (owner=? AND repo=? AND (started_at,id)<(?,?))
+        PAGE_OF_TRIGGER: SEARCH workflow_runs USING INDEX idx_workflow_runs_trigger (trigger_id=? AND (started_at,id)<(?,?))
+        COUNT_SINCE_OF_REPO: SEARCH workflow_runs USING INDEX idx_workflow_runs_repo (owner=? AND repo=? AND started_at>?)
+        COUNT_SINCE_OF_TRIGGER: SEARCH workflow_runs USING INDEX idx_workflow_runs_trigger (trigger_id=? AND started_at>?)
         COUNT_SINCE: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_newest (started_at>?)
         COUNT_SINCE_OF_NAME: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_name (workflow_name=? AND started_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_status (status=? AND started_at>?)

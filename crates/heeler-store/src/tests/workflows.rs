@@ -37,11 +37,15 @@ fn run(number: u64, workflow: &str, trigger: &str, status: WorkflowRunStatus) ->
             origin: None,
             error: None,
             mode: None,
+            owner: None,
+            repo: None,
+            issue_number: None,
         },
         version: 1,
         seq: 3,
         definition: Some("hash".to_owned()),
         triggered_by: Some("ada".to_owned()),
+        trigger_actor_type: None,
         context: json!({"title": "Login"}),
         scratch: Map::from_iter([("plan".to_owned(), json!("p"))]),
     }
@@ -146,7 +150,8 @@ fn runs_page_and_are_counted_by_every_filter() {
         for status in [None, Some(WorkflowRunStatus::Failed)] {
             for since in [None, Some(later(11))] {
                 let workflow = workflow.map(str::to_owned);
-                let filter = WorkflowRunFilter { workflow, status, since };
+                let filter =
+                    WorkflowRunFilter { workflow, status, since, ..WorkflowRunFilter::default() };
                 let expected: Vec<_> = all
                     .iter()
                     .filter(|it| filter.workflow.as_ref().is_none_or(|name| it.workflow == *name))
@@ -258,6 +263,69 @@ fn what_no_process_did_is_no_job() {
     assert!(twice.is_err(), "an entry is written once");
 }
 
+#[test]
+fn runs_are_found_by_their_repository_and_trigger() {
+    let place = place();
+    let store = place.store();
+    let about = |number: u64, owner: &str, repo: &str, status| {
+        let mut row = run(number, ["build", "triage"][number as usize % 2], "", status);
+        row.head.trigger_id = format!("{owner}/{repo}#{number}");
+        row.head.owner = Some(owner.to_owned());
+        row.head.repo = Some(repo.to_owned());
+        row.head.issue_number = Some(i64::try_from(number).unwrap());
+        row.trigger_actor_type = Some("github".to_owned());
+        row
+    };
+    let rows: Vec<WorkflowRunRow> = (0..20)
+        .map(|number| {
+            let repo = ["app", "web", "api"][number as usize % 3];
+            let owner = if number % 5 == 0 { "other" } else { "acme" };
+            let statuses = [WorkflowRunStatus::Failed, WorkflowRunStatus::Succeeded];
+            about(number, owner, repo, statuses[number as usize % 4 / 2])
+        })
+        .collect();
+    let stored = rows.clone();
+    store
+        .write(move |tx| stored.iter().try_for_each(|row| tx.insert_workflow_run(row).map(drop)))
+        .unwrap();
+    let reader = place.reader();
+    assert_eq!(reader.workflow_run(&rows[7].head.id).unwrap().as_ref(), Some(&rows[7]));
+    let repo = |owner: &str, repo: &str| Some((owner.to_owned(), repo.to_owned()));
+    for repo in [None, repo("acme", "app"), repo("other", "app"), repo("acme", "none")] {
+        for trigger_id in [None, Some("acme/app#3".to_owned()), Some("acme/app#4".to_owned())] {
+            for workflow in [None, Some("build".to_owned())] {
+                for (status, since) in
+                    [(None, None), (Some(WorkflowRunStatus::Failed), None), (None, Some(later(9)))]
+                {
+                    let (repo, trigger_id) = (repo.clone(), trigger_id.clone());
+                    let workflow = workflow.clone();
+                    let filter = WorkflowRunFilter { workflow, status, since, repo, trigger_id };
+                    let fits = |head: &&WorkflowRunHead| {
+                        let of = (head.owner.clone().unwrap(), head.repo.clone().unwrap());
+                        filter.repo.as_ref().is_none_or(|it| *it == of)
+                            && filter.trigger_id.as_ref().is_none_or(|it| *it == head.trigger_id)
+                            && filter.workflow.as_ref().is_none_or(|it| *it == head.workflow)
+                            && filter.status.is_none_or(|it| it == head.status)
+                            && filter.since.is_none_or(|it| head.started_at >= it)
+                    };
+                    let newest_first = rows.iter().rev().map(|row| &row.head);
+                    let expected: Vec<_> = newest_first.filter(fits).cloned().collect();
+                    let (mut found, mut before) = (Vec::new(), None);
+                    loop {
+                        let page = reader.workflow_runs(&filter, before.as_ref(), 3).unwrap();
+                        let Some(last) = page.last() else { break };
+                        before = Some(WorkflowRunCursor::after(last));
+                        found.extend(page);
+                    }
+                    assert_eq!(found, expected, "{filter:?}");
+                    let total = reader.count_workflow_runs(&filter).unwrap();
+                    assert_eq!(usize::try_from(total).unwrap(), expected.len(), "{filter:?}");
+                }
+            }
+        }
+    }
+}
+
 /// Large columns must come after those that a list reads, because SQLite reads a row from its
 /// front.
 #[test]
@@ -272,7 +340,7 @@ fn no_list_reads_what_may_be_large() {
     ];
     let lists = [
         (crate::db::jobs::ALL_SQL, "executions"),
-        (crate::db::workflows::ALL_SQL, "workflow_runs"),
+        (crate::db::workflow_run_list::ALL_SQL, "workflow_runs"),
         (crate::db::approvals::ALL_SQL, "workflow_approvals"),
     ];
     let unbounded =

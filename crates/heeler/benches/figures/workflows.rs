@@ -78,6 +78,7 @@ impl<'a> Stage<'a> {
             trigger_id: None,
             trigger: TriggerType::Manual,
             mode: WorkflowMode::Real,
+            subject: None,
         });
         let order = Order::Workflow { order, by: "the bench".to_owned() };
         match self.client.send_command(&order, None) {
@@ -340,11 +341,15 @@ fn past_run(number: u64, start: Timestamp) -> WorkflowRunRow {
             origin: None,
             error: None,
             mode: None,
+            owner: None,
+            repo: None,
+            issue_number: None,
         },
         version: 1,
         seq: 9,
         definition: None,
         triggered_by: None,
+        trigger_actor_type: None,
         context: json!({}),
         scratch,
     }

@@ -185,6 +185,7 @@ fn call_webhook(global: &GlobalArgs, args: &ScheduleTriggerArgs, file: &Utf8Path
         payload,
         delivery,
         mac: None,
+        workflow: None,
     }));
     daemon::print_answer(&daemon::request(&CommandContext::find(global)?, &command)?, *json)
 }

@@ -51,6 +51,7 @@ fn run_order(trigger_id: Option<&str>) -> DaemonCommand {
         trigger_id: trigger_id.map(str::to_owned),
         trigger: TriggerType::Manual,
         mode: WorkflowMode::Real,
+        subject: None,
     });
     DaemonCommand::Workflow { order, by: "the test".to_owned() }
 }

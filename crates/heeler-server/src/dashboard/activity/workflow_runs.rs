@@ -20,6 +20,8 @@ const PAGE_SIZE: usize = 50;
 pub(super) struct WorkflowRunsPageParams {
     workflow: String,
     status: String,
+    repo: String,
+    trigger: String,
     before: String,
 }
 
@@ -29,18 +31,21 @@ pub(super) async fn page(
     QueryParams(params): QueryParams<WorkflowRunsPageParams>,
 ) -> PageResult {
     let context = PageContext::load(app, &caller).await;
-    let WorkflowRunsPageParams { workflow, status, before } = params;
+    let WorkflowRunsPageParams { workflow, status, repo, trigger, before } = params;
     let status = parse_param(&status).map_err(|problem| context.page_error(problem))?;
     let query = WorkflowRunListQuery {
         workflow: non_empty(&workflow),
         status,
         since: None,
+        repo: non_empty(&repo),
+        trigger_id: non_empty(&trigger),
         before: non_empty(&before),
         limit: PAGE_SIZE,
     };
     let setup = context.app.fleet_monitor.setup();
     let workflows = setup.loaded.workflows.iter().map(|it| it.workflow.name.to_string());
-    let view = WorkflowRunsView { workflow, status, before, workflows: workflows.collect() };
+    let workflows = workflows.collect();
+    let view = WorkflowRunsView { workflow, status, repo, trigger, before, workflows };
     let load = move |records: &FleetReader| records.workflow_runs(&query);
     context.render(load, move |frame, found| workflow_runs::page(frame, &view, found)).await
 }

@@ -154,6 +154,7 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunArgs) -> CommandResult 
         trigger_id: args.trigger_id.clone(),
         trigger: TriggerType::Manual,
         mode,
+        subject: None,
     });
     // Before the run starts: its display would push warnings off the screen.
     if !(global.quiet || args.how.json) {

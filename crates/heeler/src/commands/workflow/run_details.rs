@@ -10,6 +10,7 @@ use heeler_model::{Approval, ApprovalStatus, JobHead, JobStatus, job_row};
 use heeler_query::progress::{
     WorkflowPhaseProgress, WorkflowRunProgress, load_phase_outputs, phase_status_name,
 };
+use heeler_query::workflow_runs::full_repo_name;
 use heeler_store::{StoreReader, WorkflowEventRecord, WorkflowPartRow, WorkflowRunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -135,19 +136,34 @@ pub(super) fn show(
 }
 
 fn print_head(progress: &WorkflowRunProgress, has_daemon: bool, now: Timestamp) -> CommandResult {
-    let WorkflowRunRow { head, triggered_by, context: given_inputs, .. } = &progress.row;
+    let WorkflowRunRow {
+        head,
+        triggered_by,
+        trigger_actor_type: triggered_from,
+        context: given_inputs,
+        ..
+    } = &progress.row;
     let moment = |at: Timestamp| {
         format!("{} ({})", heeler_model::iso_millis(at), output::relative_time(at, now))
     };
     // Without `--trigger-id` the run's own ID stands there.
     let about = Some(&head.trigger_id).filter(|id| id.as_str() != head.id.as_str());
-    let by = triggered_by.as_ref().map(|by| format!(", by {}", output::one_line(by)));
-    let fields: [(&str, Option<SafeText>); 11] = [
+    let repo = full_repo_name(head).map(|repo| match head.issue_number {
+        Some(number) => format!("{repo}#{number}"),
+        None => repo,
+    });
+    let place = match triggered_from.as_deref() {
+        Some("github") => " on GitHub",
+        _ => "",
+    };
+    let by = triggered_by.as_ref().map(|by| format!(", by {}{place}", output::one_line(by)));
+    let fields: [(&str, Option<SafeText>); 12] = [
         ("run", Some(head.id.as_str().into())),
         ("workflow", Some(output::one_line(&head.workflow).into())),
         ("status", Some(status(progress, has_daemon))),
         ("error", head.error.as_deref().map(SafeText::from)),
         ("about", about.map(|id| output::one_line(id).into())),
+        ("repository", repo.map(|repo| output::one_line(&repo).into())),
         ("started", Some(format!("{}{}", moment(head.started_at), by.unwrap_or_default()).into())),
         ("took", runs::duration_text(head.started_at, head.finished_at).map(SafeText::from)),
         ("cost", runs::cost(head.spent).map(SafeText::from)),

@@ -25,6 +25,7 @@ pub(super) const ABOUT: &str = "Examples:
   heeler workflow runs
   heeler workflow runs build --status failed --since 7d
   heeler workflow runs --status paused --json    # runs that wait for an answer
+  heeler workflow runs --repo acme/app           # runs about one repository
 
 Exit codes: 0 listed, 2 invalid time, 4 no such run.";
 
@@ -48,6 +49,12 @@ pub(crate) struct WorkflowRunsArgs {
     /// Show only runs newer than this: an age (2h, 7d) or a date
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
+    /// Show only runs about this repository
+    #[arg(long, value_name = "OWNER/NAME")]
+    repo: Option<String>,
+    /// Show only runs with this trigger ID, such as acme/app#7
+    #[arg(long, value_name = "ID")]
+    trigger_id: Option<String>,
     /// Show entries older than this ID (for the next page)
     #[arg(long, value_name = "ID", add = shared_args::workflow_runs())]
     before: Option<String>,
@@ -69,6 +76,8 @@ pub(super) fn run(global: &GlobalArgs, args: &WorkflowRunsArgs) -> CommandResult
         workflow: args.workflow.clone(),
         status: args.status,
         since,
+        repo: args.repo.clone(),
+        trigger_id: args.trigger_id.clone(),
         before: args.before.clone(),
         limit: args.limit.get() as usize,
     };
@@ -93,7 +102,11 @@ fn print(
     now: Timestamp,
 ) -> CommandResult {
     if page.runs.is_empty() {
-        let is_filtered = args.workflow.is_some() || args.status.is_some() || args.since.is_some();
+        let is_filtered = args.workflow.is_some()
+            || args.status.is_some()
+            || args.since.is_some()
+            || args.repo.is_some()
+            || args.trigger_id.is_some();
         return Ok(output::print_line(match (is_filtered, &args.before) {
             (true, _) => "no runs match".to_owned(),
             (false, Some(id)) => format!("no runs before {id}"),
@@ -150,6 +163,8 @@ fn next(args: &WorkflowRunsArgs, before: &str) -> String {
     let options = [
         ("--status", args.status.map(WorkflowRunStatus::as_str)),
         ("--since", args.since.as_deref()),
+        ("--repo", args.repo.as_deref()),
+        ("--trigger-id", args.trigger_id.as_deref()),
         ("--limit", Some(limit.as_str()).filter(|limit| *limit != LIMIT)),
         ("--before", Some(before)),
     ];
