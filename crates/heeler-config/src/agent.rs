@@ -339,8 +339,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        check_review(&keys, origin, reader);
-        check_sandbox(&keys, reader);
+        check_combinations(&keys, origin, reader);
         let schedules = check_schedules(&keys, reader);
         let mcp_servers = keys
             .mcp_servers
@@ -411,6 +410,12 @@ impl AgentConfig {
             sandbox: keys.sandbox.map(|sandbox| sandbox.value),
         })
     }
+}
+
+/// Refuses keys that cannot be honoured together.
+fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
+    check_review(keys, origin, reader);
+    check_sandbox(keys, reader);
 }
 
 /// Refuses what a sandbox cannot give.
