@@ -339,9 +339,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        check_review(&keys, origin, reader);
-        warn_removed_mode(&keys, origin, reader);
-        check_sandbox(&keys, reader);
+        check_combinations(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
         let mcp_servers = keys
             .mcp_servers
@@ -412,6 +410,13 @@ impl AgentConfig {
             sandbox: keys.sandbox.map(|sandbox| sandbox.value),
         })
     }
+}
+
+/// Refuses keys that cannot be honoured together.
+fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
+    check_review(keys, origin, reader);
+    warn_removed_mode(keys, origin, reader);
+    check_sandbox(keys, reader);
 }
 
 /// Refuses what a sandbox cannot give.

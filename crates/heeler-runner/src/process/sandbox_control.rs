@@ -30,7 +30,7 @@ impl SandboxControl {
     pub(super) async fn changed(&self) {
         if self.is_closed || self.stream.readable().await.is_err() {
             // The end of the sandbox is noticed by the end of its process.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -84,18 +84,7 @@ pub(super) async fn prepare_run(
     let ToolChannels { notes, questions: tool_questions, note_sender, question_sender } = channels;
     let sockets = open_sockets(executor)?;
     let network = start_network(executor, sockets.as_ref(), note_sender, question_sender)?;
-    let bridge = match (spec.runtime, &sockets) {
-        (RuntimeType::Cli, None) => {
-            Some(McpHttpBridge::open(&injected, &host.token).await.map_err(refuse)?)
-        }
-        // The agent's network has no port of this machine, and the machine gets none.
-        (RuntimeType::Cli, Some(sockets)) => {
-            let (socket, port) = (sockets.mcp_socket(), sandbox::MCP_PORT);
-            let bridge = McpHttpBridge::open_socket(&injected, &host.token, &socket, port);
-            Some(bridge.map_err(refuse)?)
-        }
-        (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => None,
-    };
+    let bridge = open_bridge(executor, &injected, sockets.as_ref()).await?;
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
     let context = RuntimeContext { spec, host, injected: &injected, endpoint };
     let runtime = (dependencies.runtime)(&context).map_err(RunPrepareError::Refused)?;
@@ -151,6 +140,24 @@ pub(super) async fn prepare_run(
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
     let tree = claim_tree(executor, sockets.as_ref(), network.as_ref());
     Ok(PreparedRun { run, tree, bridge, network, sockets, first })
+}
+
+/// Opens the injected servers to an agent that reaches them by HTTP only.
+async fn open_bridge(
+    executor: &RunExecutor<'_>,
+    injected: &InjectedMcpServers,
+    sockets: Option<&RunSocketFolder>,
+) -> Result<Option<McpHttpBridge>, RunPrepareError> {
+    let token = &executor.host.token;
+    let bridge = match (executor.spec.runtime, sockets) {
+        (RuntimeType::Cli, None) => McpHttpBridge::open(injected, token).await,
+        // The agent's network has no port of this machine, and the machine gets none.
+        (RuntimeType::Cli, Some(sockets)) => {
+            McpHttpBridge::open_socket(injected, token, &sockets.mcp_socket(), sandbox::MCP_PORT)
+        }
+        (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => return Ok(None),
+    };
+    bridge.map(Some).map_err(refuse)
 }
 
 /// Creates the directory of sockets that a sandbox contains.

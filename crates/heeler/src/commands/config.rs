@@ -174,7 +174,7 @@ fn print_root_warnings(loaded: &LoadedConfig) -> CommandResult {
         matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli)
             && agent.permission_mode == PermissionMode::BypassPermissions
             && agent.approvals != ApprovalMode::Review
-            && !agent.sandbox.as_ref().is_some_and(|sandbox| sandbox.settings().is_some())
+            && agent.sandbox.as_ref().is_none_or(|sandbox| sandbox.settings().is_none())
     };
     for agent in loaded.agents.iter().filter(skips) {
         let claims = agent.env.get().contains_key(SANDBOX_VARIABLE);
