@@ -339,7 +339,6 @@ impl AgentConfig {
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
         check_review(&keys, origin, reader);
-        warn_removed_mode(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
         let mcp_servers = keys
             .mcp_servers
@@ -455,6 +454,7 @@ fn check_own_and_schedules(
     origin: &AgentSource<'_>,
     reader: &mut ConfigReader,
 ) -> Vec<ScheduleConfig> {
+    warn_removed_mode(keys, origin, reader);
     let is_herdctl = reader.dialect == ConfigDialect::Herdctl;
     if is_herdctl && reads_prompts(keys.runtime) {
         keys.default_prompt.get_or_insert_with(|| HERDCTL_PROMPT.to_owned());
