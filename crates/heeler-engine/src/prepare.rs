@@ -151,10 +151,7 @@ pub fn prepare_request(
 ) -> Result<ResolvedJobRequest, PrepareError> {
     // An agent never runs with less isolation than its config asks for.
     refuse_isolation(agent)?;
-    if agent.permission_mode == PermissionMode::Delegate {
-        let (agent, file) = (agent.name.to_string(), agent.file.clone());
-        return Err(PrepareError::PermissionMode { agent, file });
-    }
+    refuse_removed_mode(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let mut prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
     if let Some(author) = wanted.prompt_by.as_ref().filter(|_| reads_marks(agent)) {
@@ -252,6 +249,14 @@ fn resolve_work(
         (claude.protected, claude.unreadable) = (protected, unreadable);
     }
     Ok(work)
+}
+
+fn refuse_removed_mode(agent: &AgentConfig) -> Result<(), PrepareError> {
+    if agent.permission_mode != PermissionMode::Delegate {
+        return Ok(());
+    }
+    let (agent, file) = (agent.name.to_string(), agent.file.clone());
+    Err(PrepareError::PermissionMode { agent, file })
 }
 
 fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {
