@@ -138,17 +138,17 @@ impl WorkflowRun {
         &self,
         place: usize,
         around: &WorkflowStepContext<'_>,
-    ) -> Option<Result<SkipReason, TemplateRenderError>> {
+    ) -> Option<Result<PhaseSkipReason, TemplateRenderError>> {
         if !self.meets_trigger_rule(place) {
             let rule = self.workflow.phases[place].trigger_rule;
             let text = format!("its dependencies do not satisfy `trigger_rule: {rule}`");
-            return Some(Ok(SkipReason { text, is_intended: false }));
+            return Some(Ok(PhaseSkipReason { text, is_intended: false }));
         }
         for expression in &self.workflow.phases[place].skip_if {
             match self.evaluate_condition(expression, place, &[], around) {
                 Ok(true) => {
                     let text = format!("`skip_if` holds: {expression}");
-                    return Some(Ok(SkipReason { text, is_intended: true }));
+                    return Some(Ok(PhaseSkipReason { text, is_intended: true }));
                 }
                 Ok(false) => {}
                 Err(error) => return Some(Err(error)),
@@ -288,7 +288,7 @@ impl WorkflowRun {
 }
 
 /// Reason why a phase is skipped.
-struct SkipReason {
+struct PhaseSkipReason {
     text: String,
     /// True if the workflow file says so, false if other phases failed.
     is_intended: bool,

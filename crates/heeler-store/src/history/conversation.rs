@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use camino::Utf8Path;
 use heeler_model::parse_foreign_time;
 use heeler_transcript::{TranscriptEntry, TranscriptScanner};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::message::{ForkSafety, HistoryError, HistoryMessage, HistoryRole, ToolCall, ToolResult};
@@ -43,48 +44,56 @@ pub fn load_conversation_history(
         }
     }
     let messages = kept.into_iter().map(|(number, line)| {
-        let entry = serde_json::from_str(&line).unwrap_or(Json::Null);
-        read_message(number, &entry)
+        // An entry of another shape is shown without content.
+        read_message(number, serde_json::from_str(&line).unwrap_or_default())
     });
     Ok(HistoryPage { messages: messages.collect(), total })
 }
 
-fn read_message(number: u64, entry: &Json) -> HistoryMessage {
-    let role = entry["role"].as_str().unwrap_or_default();
-    let at = ["at", "timestamp", "ts"].iter().find_map(|key| entry[*key].as_str());
-    let tools = (role == "tool").then(|| read_tool(entry));
-    let content = match (role, &tools) {
-        ("user" | "assistant", _) => entry["content"].clone(),
-        (_, Some(tool)) => json!([{ "type": "tool_use", "name": tool.name, "input": tool.input }]),
-        // The API has no such role, so the text names it.
-        (role, None) => {
-            let text = entry["content"].as_str().map(str::to_owned);
-            json!(format!("[{role}] {}", text.unwrap_or_else(|| entry["content"].to_string())))
-        }
+/// Entry of a conversation. Programs name its time differently.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ConversationLine {
+    role: String,
+    content: Json,
+    name: Option<String>,
+    args: Json,
+    #[serde(alias = "timestamp", alias = "ts")]
+    at: Json,
+}
+
+fn read_message(number: u64, entry: ConversationLine) -> HistoryMessage {
+    let ConversationLine { role, content, name, args, at } = entry;
+    let (word, speaker) = match role.as_str() {
+        "user" => ("user", HistoryRole::User),
+        _ => ("assistant", HistoryRole::Assistant),
     };
-    let speaker = if role == "user" { HistoryRole::User } else { HistoryRole::Assistant };
-    let word = if role == "user" { "user" } else { "assistant" };
+    let mut tools = Vec::new();
+    let shown = match role.as_str() {
+        "user" | "assistant" => content,
+        "tool" => {
+            let result = (!content.is_null()).then_some(ToolResult { content, is_error: false });
+            let name = name.unwrap_or_else(|| "tool".to_owned());
+            let block = json!([{ "type": "tool_use", "name": name, "input": args }]);
+            tools.push(ToolCall { id: None, name, input: args, result });
+            block
+        }
+        // The API has no such role, so the text names it.
+        role => match content {
+            Json::String(text) => json!(format!("[{role}] {text}")),
+            other => json!(format!("[{role}] {other}")),
+        },
+    };
     HistoryMessage {
         number,
         role: speaker,
         uuid: None,
-        at: at.and_then(parse_foreign_time),
-        rows: vec![json!({ "type": word, "message": { "role": word, "content": content } })],
-        tools: tools.into_iter().collect(),
+        at: at.as_str().and_then(parse_foreign_time),
+        rows: vec![json!({ "type": word, "message": { "role": word, "content": shown } })],
+        tools,
         left_out: 0,
         fork_safety: NO_FORK,
         in_context: true,
         snapshot: None,
-    }
-}
-
-fn read_tool(entry: &Json) -> ToolCall {
-    let result = (!entry["content"].is_null())
-        .then(|| ToolResult { content: entry["content"].clone(), is_error: false });
-    ToolCall {
-        id: None,
-        name: entry["name"].as_str().unwrap_or("tool").to_owned(),
-        input: entry["args"].clone(),
-        result,
     }
 }
