@@ -1,5 +1,7 @@
 //! Calls of the client, against a server that speaks GitHub's protocol.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
