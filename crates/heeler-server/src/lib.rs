@@ -24,6 +24,7 @@ mod metrics;
 mod problem;
 mod query_context;
 mod read_coalescer;
+mod redacted_reply;
 pub mod replies;
 mod reply_redaction;
 mod serve;

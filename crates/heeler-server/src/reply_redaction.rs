@@ -19,15 +19,12 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 
 use crate::problem::ProblemDetails;
+use crate::redacted_reply::RedactedReply;
 use crate::server_state::SharedServerState;
 
 /// Mark of a reply that reveals a secret to the caller who asked for its creation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RevealsSecret;
-
-/// Mark of a reply that is redacted already, where its data was read.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RedactedReply;
 
 /// Redactor of the current config, built once per config.
 #[derive(Debug, Default)]

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest as _, Sha256};
 
-use crate::reply_redaction::RedactedReply;
+use crate::redacted_reply::RedactedReply;
 
 /// Bytes of the digest in an ETag.
 const TAG_BYTES: usize = 16;
