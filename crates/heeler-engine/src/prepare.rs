@@ -143,6 +143,17 @@ impl PrepareContext<'_> {
     }
 }
 
+/// Returns the prompt of a job, with a mark if an agent wrote it.
+fn marked_prompt(
+    agent: &AgentConfig,
+    schedule: Option<&ScheduleConfig>,
+    wanted: &JobRequest,
+) -> Result<String, PrepareError> {
+    let prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
+    let author = wanted.prompt_by.as_ref().filter(|_| reads_marks(agent));
+    Ok(author.map_or_else(|| prompt.clone(), |author| author.mark(&prompt)))
+}
+
 /// Resolves a job request for an agent.
 pub fn prepare_request(
     agent: &AgentConfig,
@@ -153,10 +164,7 @@ pub fn prepare_request(
     refuse_isolation(agent)?;
     refuse_removed_mode(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
-    let mut prompt = resolve_prompt(agent, schedule, wanted.prompt.clone())?;
-    if let Some(author) = wanted.prompt_by.as_ref().filter(|_| reads_marks(agent)) {
-        prompt = author.mark(&prompt);
-    }
+    let prompt = marked_prompt(agent, schedule, wanted)?;
     let directory = around.directory.unwrap_or(&agent.working_directory);
     let cannot_work = |path: &Utf8Path, source| {
         let (agent, path) = (agent.name.to_string(), path.to_owned());

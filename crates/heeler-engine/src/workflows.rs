@@ -51,7 +51,7 @@ pub struct WorkflowRunRequest {
     pub mode: WorkflowMode,
     /// Subject of the run on GitHub. By default it is read from the inputs.
     #[serde(default)]
-    pub subject: Option<WorkflowSubject>,
+    pub subject: Option<Box<WorkflowSubject>>,
 }
 
 /// Subject of a workflow run on GitHub.

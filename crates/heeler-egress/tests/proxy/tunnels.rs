@@ -44,7 +44,8 @@ async fn bulk_data_arrives_whole_in_both_directions_at_once() {
         )
     })
     .await;
-    (up_end.unwrap(), down_end.unwrap());
+    up_end.unwrap();
+    down_end.unwrap();
     assert!(got_up[..hello.len()] == hello && got_up[hello.len()..] == up);
     assert!(got_down == down);
 }

@@ -90,7 +90,7 @@ impl DispatchTransaction<'_, '_> {
             trigger_id: endpoint.workflow_trigger_id(name, &subject),
             trigger: TriggerType::Webhook,
             mode: WorkflowMode::Real,
-            subject: Some(subject).filter(|subject| *subject != WorkflowSubject::default()),
+            subject: (subject != WorkflowSubject::default()).then(|| Box::new(subject)),
         };
         self.start_workflow_run(request, "a webhook").map(Some)
     }

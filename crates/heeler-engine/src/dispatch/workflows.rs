@@ -81,7 +81,8 @@ impl DispatchTransaction<'_, '_> {
                 return Err(refused.with_hint(format!("heeler workflow show {name}")).into());
             }
         };
-        let subject = subject.unwrap_or_else(|| WorkflowSubject::from_inputs(&inputs));
+        let subject =
+            subject.map_or_else(|| WorkflowSubject::from_inputs(&inputs), |subject| *subject);
         let id = self.tx.new_workflow_run_id(self.now)?;
         // A run without a trigger id is its own trigger, so it never conflicts with another.
         let about = trigger_id.unwrap_or_else(|| id.to_string());
