@@ -13,7 +13,7 @@ use crate::hooks::{AgentHooks, HookList};
 use crate::mcp::McpServer;
 use crate::names::ApprovalMode;
 use crate::runtime::{PermissionMode, RuntimeConfig};
-use crate::sandbox::sandbox_settings;
+use crate::sandbox::{SandboxSettings, sandbox_settings};
 use crate::value::{EnvVars, VarName};
 
 /// Tools that only read; Claude runs them without asking in every permission mode.
@@ -423,7 +423,8 @@ fn compare_limits(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<Ri
     }
 }
 
-/// Compares the isolation keys. Only equal settings count as equal isolation.
+/// Compares the isolation keys. Only equal settings count as equal isolation, except that the target
+/// may reach fewer hosts.
 fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
     let is_in_container =
         |agent: &AgentConfig| agent.docker.as_ref().is_some_and(|docker| docker.enabled);
@@ -431,7 +432,12 @@ fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec
         found.push(RightDifference::Isolation { key: "docker" });
     }
     let settings = |agent: &AgentConfig| sandbox_settings(agent.sandbox.as_ref()).cloned();
-    if settings(caller).is_some_and(|own| Some(own) != settings(target)) {
+    let Some(own) = settings(caller) else { return };
+    let is_isolated = settings(target).is_some_and(|of_target| {
+        let is_narrower = of_target.network.rules().is_within(&own.network.rules());
+        is_narrower && SandboxSettings { network: own.network.clone(), ..of_target } == own
+    });
+    if !is_isolated {
         found.push(RightDifference::Isolation { key: "sandbox" });
     }
 }

@@ -28,7 +28,7 @@ use crate::decision::DenialReason;
 use crate::forward::{failed, pass_reply, rewrite, unavailable};
 use crate::gate::EgressGate;
 use crate::meter::ActivityMeter;
-use crate::usage::{ReplyCounter, ReplyFormat, UsageLedger};
+use crate::usage::{CountedFormat, ReplyCounter, UsageLedger};
 
 /// Header of an API key.
 const API_KEY: &str = "x-api-key";
@@ -170,8 +170,8 @@ impl ApiRoute {
         let kind = reply.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let format = match kind {
             _ if reply.status() != StatusCode::OK => return None,
-            Some(kind) if kind.starts_with("text/event-stream") => ReplyFormat::EventStream,
-            _ => ReplyFormat::Json,
+            Some(kind) if kind.starts_with("text/event-stream") => CountedFormat::EventStream,
+            _ => CountedFormat::Json,
         };
         if reply.headers().contains_key(CONTENT_ENCODING) {
             // No encoding was asked for, so this is no API that can be counted.

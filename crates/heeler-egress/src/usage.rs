@@ -128,14 +128,14 @@ impl UsageLedger {
 
 /// Form of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReplyFormat {
+pub(crate) enum CountedFormat {
     Json,
     EventStream,
 }
 
 /// Counts one reply. What it has seen is recorded when it is dropped.
 pub(crate) struct ReplyCounter {
-    format: ReplyFormat,
+    format: CountedFormat,
     ledger: UsageLedger,
     /// The whole reply, or the last unfinished line.
     buffer: Vec<u8>,
@@ -150,7 +150,7 @@ pub(crate) struct ReplyCounter {
 }
 
 impl ReplyCounter {
-    pub(crate) fn new(format: ReplyFormat, ledger: UsageLedger) -> ReplyCounter {
+    pub(crate) fn new(format: CountedFormat, ledger: UsageLedger) -> ReplyCounter {
         ReplyCounter {
             format,
             ledger,
@@ -167,11 +167,11 @@ impl ReplyCounter {
     /// Reads the next bytes of the reply.
     pub(crate) fn read(&mut self, bytes: &[u8]) {
         match self.format {
-            ReplyFormat::Json if self.buffer.len() + bytes.len() <= REPLY_BYTES_MAX => {
+            CountedFormat::Json if self.buffer.len() + bytes.len() <= REPLY_BYTES_MAX => {
                 self.buffer.extend_from_slice(bytes);
             }
-            ReplyFormat::Json => {}
-            ReplyFormat::EventStream => {
+            CountedFormat::Json => {}
+            CountedFormat::EventStream => {
                 for part in bytes.split_inclusive(|byte| *byte == b'\n') {
                     self.read_part(part);
                 }
@@ -219,7 +219,7 @@ impl ReplyCounter {
 impl Drop for ReplyCounter {
     fn drop(&mut self) {
         match self.format {
-            ReplyFormat::Json => {
+            CountedFormat::Json => {
                 let Ok(reply) = serde_json::from_slice::<Json>(&self.buffer) else {
                     tracing::warn!("a reply of the API could not be counted");
                     return;
@@ -227,8 +227,8 @@ impl Drop for ReplyCounter {
                 self.usage.merge(&reply["usage"]);
                 self.model = reply["model"].as_str().unwrap_or_default().to_owned();
             }
-            ReplyFormat::EventStream if !self.is_begun => return,
-            ReplyFormat::EventStream => {
+            CountedFormat::EventStream if !self.is_begun => return,
+            CountedFormat::EventStream => {
                 // An agent that stops reading before the end must not get its output for free.
                 if !self.is_final {
                     let estimate =

@@ -70,7 +70,7 @@ impl Store {
 
     /// Waits until the callback of every earlier [`Store::publish_then`] was called.
     pub fn wait_for_callbacks(&self) {
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let view = PublishedView::State.path();
         // The receiver lives until the end of this function.
         self.publish_then(

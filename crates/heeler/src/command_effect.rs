@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 37] = [
+const RUNNING: [&str; 38] = [
     "agent disable",
     "agent enable",
     "agent reset",
@@ -62,6 +62,7 @@ const RUNNING: [&str; 37] = [
     "workflow cancel",
     "workflow disable",
     "workflow enable",
+    "workflow reset",
     "workflow retry",
     "workflow run",
     "workflow watch",

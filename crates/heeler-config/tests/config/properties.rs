@@ -158,7 +158,11 @@ fn agent_keys() -> impl Strategy<Value = Json> {
         ("chat", vec![json!({"discord": {"channels": [{"id": 5, "mode": "all"}]}})]),
         ("tools", vec![json!([]), json!(["Bash"])]),
         ("claude_path", vec![json!("claude"), json!("./bin/claude"), json!("~/claude")]),
-        ("sandbox", vec![json!({"read": ["${N}", "$${x}"], "n": 1.5, "b": null})]),
+        ("sandbox", vec![
+            json!(true),
+            json!({"write": ["/w/${N}"], "network": "none", "unix_sockets": "deny"}),
+            json!({"network": {"allow": ["a.example:8443"], "presets": ["npm"]}, "credentials": "agent"}),
+        ]),
         ("budget", vec![json!({"job": 0.25})]),
         ("priority", vec![json!(-100), json!("${N}")]),
         ("retry", vec![json!({"max": 3, "backoff": "20m"})]),

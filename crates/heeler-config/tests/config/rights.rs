@@ -44,6 +44,11 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
         // The budget of a job holds for the jobs that it starts, too.
         ("budget: {job: 1}", "budget: {job: 5}"),
         ("max_turns: 9; timeout: 1h", "max_turns: 3; timeout: 10m"),
+        ("sandbox: true", "sandbox: {network: none}"),
+        (
+            "sandbox: {network: {allow: ['*.example.com']}}",
+            "sandbox: {network: {allow: [a.example.com]}}",
+        ),
     ] {
         assert_eq!(gains(caller, target), "", "{caller} -> {target}");
     }
@@ -92,9 +97,12 @@ const GAINS: &[(&str, &str)] = &[
     ("max_turns: 3; timeout: 10m", "timeout: 1h"),
     ("docker: {enabled: true}", ""),
     ("sandbox: {enabled: true}", "sandbox: false"),
+    ("sandbox: {network: none}", "sandbox: true"),
+    ("sandbox: true", "sandbox: {network: none, write: [/srv]}"),
 ];
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it is the expected text")]
 fn every_right_that_an_agent_would_gain_is_told() {
     let told: Vec<String> =
         GAINS.iter().map(|(from, to)| format!("{from} -> {to}\n    {}", gains(from, to))).collect();
@@ -162,6 +170,10 @@ fn every_right_that_an_agent_would_gain_is_told() {
         docker: {enabled: true} -> 
             not the same `docker`
         sandbox: {enabled: true} -> sandbox: false
+            not the same `sandbox`
+        sandbox: {network: none} -> sandbox: true
+            not the same `sandbox`
+        sandbox: true -> sandbox: {network: none, write: [/srv]}
             not the same `sandbox`"#]]
     .assert_eq(&told.join("\n"));
 }

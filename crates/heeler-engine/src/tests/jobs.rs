@@ -265,6 +265,8 @@ fn a_fork_says_where_it_came_from() {
     let mut fork = place.persistent();
     fork.session =
         SessionChoice::Fork { source: source.agent_session_id.clone().unwrap(), at: None };
+    // The preparation finds the job whose message is the last one.
+    fork.forked_from = Some(second.clone());
     let job = place.conducted(&fork).job;
     assert_eq!(place.job(&job).forked_from, Some(second));
     let session = place.session_of(&job);

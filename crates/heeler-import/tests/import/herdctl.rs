@@ -111,8 +111,8 @@ fn sessions_of_every_kind_are_listed() {
         format!("{} {} {channel} {} {log}", session.agent, session.mode, session.message_count)
     });
     expect![[r#"
-        support per_channel C0123456 0 -
-        support per_channel 111222333 0 -
+        support per_channel slack/C0123456 0 -
+        support per_channel discord/111222333 0 -
         coder persistent - 0 -
         website.writer fresh_per_job - 2 docker-sessions/7c1f0a52-0d6e-4c55-8f0b-1f5c2e9b0002.jsonl
         coder persistent - 0 -

@@ -108,9 +108,9 @@ impl Drop for RunListener {
 
 /// Text of the current message, as far as it was received.
 #[derive(Default)]
-struct StreamedText(String);
+struct ReceivedText(String);
 
-impl StreamedText {
+impl ReceivedText {
     /// Returns what is new in an event. The first event of a subscription tells the current message
     /// from its beginning, which an earlier subscription may have told already.
     fn new_part(&mut self, event: ControlEvent, is_first: bool) -> Option<ControlEvent> {
@@ -160,7 +160,7 @@ impl RunListenerThread {
     }
 
     fn forward_events(&self) -> Option<()> {
-        let mut message = StreamedText::default();
+        let mut message = ReceivedText::default();
         loop {
             match ControlClient::connect_to_run(&self.folder).and_then(ControlClient::subscribe) {
                 Ok(events) => {
@@ -234,7 +234,7 @@ mod tests {
     fn a_message_that_is_told_again_continues_where_it_was() {
         let delta =
             |text: &str, from| ControlEvent::Delta { text: text.to_owned(), from: Some(from) };
-        let mut message = StreamedText::default();
+        let mut message = ReceivedText::default();
         assert_eq!(message.new_part(delta("ab", 0), true), Some(delta("ab", 0)));
         assert_eq!(message.new_part(delta("c", 2), false), Some(delta("c", 2)));
         // The same message after another subscription: nothing new, then two letters more.

@@ -186,9 +186,14 @@ fn what_the_command_line_prints_is_what_the_api_replies() {
     let served = Served::new();
     let job = served.job("Hello.");
     let fleet = &served.herd.fleet;
-    assert_eq!(fleet.json(&["jobs", "--json"]), served.get("/api/v1/jobs"));
+    let reply = |path: &str| {
+        let mut reply = served.get(path);
+        write_millis(&mut reply);
+        reply
+    };
+    assert_eq!(fleet.json(&["jobs", "--json"]), reply("/api/v1/jobs"));
     let shown = fleet.json(&["jobs", "show", &job, "--json"])["job"].clone();
-    assert_eq!(shown, served.get(&format!("/api/v1/jobs/{job}")));
+    assert_eq!(shown, reply(&format!("/api/v1/jobs/{job}")));
     for (args, path) in [
         (&["agent", "list", "--json"][..], "/api/v1/agents"),
         (&["schedule", "list", "--json"], "/api/v1/schedules"),
@@ -197,9 +202,26 @@ fn what_the_command_line_prints_is_what_the_api_replies() {
         (&["workflow", "runs", "--json"], "/api/v1/runs"),
         (&["costs", "--json"], "/api/v1/costs"),
     ] {
-        assert_eq!(fleet.json(args), served.get(path), "{path}");
+        assert_eq!(fleet.json(args), reply(path), "{path}");
     }
     served.stop();
+}
+
+/// Writes the times of a reply as commands do: always with milliseconds. The API has the shortest form.
+fn write_millis(reply: &mut Json) {
+    match reply {
+        Json::Array(items) => items.iter_mut().for_each(write_millis),
+        Json::Object(fields) => {
+            for (key, value) in fields {
+                let at = value.as_str().filter(|_| key.ends_with("At"));
+                match at.and_then(|text| text.parse::<jiff::Timestamp>().ok()) {
+                    Some(at) => *value = heeler_model::iso_millis(at).into(),
+                    None => write_millis(value),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 #[test]

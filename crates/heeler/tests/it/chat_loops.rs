@@ -75,16 +75,16 @@ fn a_loop_comes_back_until_the_goal_is_reached() {
     let (_fleet, pty) = chat(
         r#"{when: {turn: 1}, do: [{say: Still red.}], else: [{say: "All green.\nGOAL REACHED"}]}"#,
     );
+    pty.type_in("/loop \"make it green\" 8d\r");
+    pty.shows("`8d`: a loop's interval must be from 1s to 7d");
     pty.type_in("/loop \"make it green\" 1s\r");
-    pty.shows("`1s`: a loop's interval must be from 10s to 7d");
-    pty.type_in("/loop \"make it green\" 10s\r");
     answered(&pty, "● Still red.");
     pty.shows("· 1 loop");
     pty.shows("The goal is reached: the loop has ended.");
     pty.check(&expect![[r#"
-        ! `1s`: a loop's interval must be from 10s to 7d
+        ! `8d`: a loop's interval must be from 1s to 7d
 
-          loop 1: "make it green" every 10s, 0 turns; /stop ends it
+          loop 1: "make it green" every 1s, 0 turns; /stop ends it
 
         › make it green
 

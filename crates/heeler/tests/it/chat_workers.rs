@@ -74,6 +74,8 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         lead"#]]);
     pty.type_in(TAB);
     pty.check(&expect![[r#"
+          Worker spawned
+
         › talk to me
           · Bash until test -e talk; do sleep 0.02; done
         * ada is running · Esc stops it
@@ -83,6 +85,8 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         lead"#]]);
     fleet.write("talk", "");
     pty.check(&expect![[r#"
+          Worker spawned
+
         › talk to me
           ✓ Bash until test -e talk; do sleep 0.02; done
 
@@ -107,6 +111,8 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     pty.shows("bob ✓");
     pty.type_in("again\r");
     pty.check(&expect![[r#"
+          Worker spawned
+
         › a long one
 
         ● Working.
@@ -127,6 +133,8 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
     pty.shows("─ to ada ─");
     pty.type_in(ESC);
     pty.check(&expect![[r#"
+          Worker spawned
+
         › talk to me
           ✓ Bash until test -e talk; do sleep 0.02; done
 
@@ -211,10 +219,12 @@ fn kept(fleet: &Fleet, id: &str, name: &str) -> Vec<(String, (String, u64))> {
         let entry: Json = serde_json::from_str(line).unwrap();
         let what = entry["args"]["path"].as_str().or(entry["content"].as_str());
         let what = format!("{} {}", entry["role"].as_str().unwrap(), what.unwrap_or_default());
-        (what, (entry["job"].as_str().unwrap().to_owned(), entry["row"].as_u64().unwrap()))
+        // The note that the worker was spawned comes from no row.
+        let job = entry["job"].as_str()?.to_owned();
+        Some((what, (job, entry["row"].as_u64().unwrap())))
     };
     // The last line may still be on its way.
-    text.split_inclusive('\n').filter(|line| line.ends_with('\n')).map(entry).collect()
+    text.split_inclusive('\n').filter(|line| line.ends_with('\n')).filter_map(entry).collect()
 }
 
 /// What a turn of one who counts comes to.

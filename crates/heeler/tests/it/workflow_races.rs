@@ -133,7 +133,7 @@ fn of_fifty_answers_to_a_gate_one_counts_and_the_next_phase_runs_once() {
         match told {
             Ok(_) => counted += 1,
             Err(DaemonClientError::Refused(refused)) => {
-                assert_eq!(refused.kind, DaemonCommandErrorKind::NotAllowed);
+                assert_eq!(refused.kind, DaemonCommandErrorKind::Busy);
                 let who = format!("approved by {by} at {}", heeler_model::iso_millis(at));
                 assert!(refused.message.contains(&who), "{}", refused.message);
             }

@@ -3,6 +3,10 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use heeler_engine::DaemonCommand;
+use heeler_model::JobRequest;
+use heeler_server::DaemonClient;
+use heeler_store::{DaemonFile, StateDir};
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 
@@ -292,7 +296,12 @@ fn a_killed_daemon_forgets_no_run(fleet: &Fleet) {
         fleet.write("attack.sh", &format!("{}\n{end}\n", AttackedFleet::add_evil()));
         let mut daemon = fleet.start(&["start", "--fault", point]);
         wait_for("the daemon", || fleet.file(".heeler/daemon.json").exists().then_some(()));
-        let _died = fleet.run(&["trigger", "hostile", "--detach", "-q"]);
+        // Not by the command, which would start another daemon after this one died.
+        let dir = StateDir::open(&fleet.state_dir()).unwrap();
+        let socket = DaemonFile::read(&dir).unwrap().unwrap().socket;
+        let mut client = DaemonClient::connect(&socket, dir.root()).unwrap();
+        let wanted = JobRequest::new("hostile".parse().unwrap());
+        let _died = client.send_command(&DaemonCommand::Trigger(Box::new(wanted)), None);
         daemon.wait().unwrap();
         // A run that no runner executes is settled by the next daemon.
         if point == "runner-started" {
