@@ -51,7 +51,7 @@ const ORIGIN_FILE: &str = "heeler-agent.json";
 /// Arguments of `agent add`.
 #[derive(Args)]
 pub(crate) struct AgentAddArgs {
-    /// Folder, git URL, or owner/repo[@tag] on GitHub
+    /// Folder, git URL, or owner/repo or owner/repo@tag on GitHub
     #[arg(value_hint = ValueHint::AnyPath)]
     source: String,
     /// Folder to install to, beside the config [default: agents/NAME]
