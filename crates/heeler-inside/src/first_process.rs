@@ -106,8 +106,8 @@ fn check_mounts(checks: &[MountCheck]) -> Result<(), InsideReport> {
     Ok(())
 }
 
-/// What the agent's process does to itself before it executes its program. It is built before the
-/// fork, because nothing may be allocated after it.
+/// Restrictions that the agent's process sets for itself before it executes its program. They are
+/// built before the fork, because nothing may be allocated after it.
 struct AgentRestrictions {
     filter: SyscallFilter,
     files: Vec<OwnedFd>,

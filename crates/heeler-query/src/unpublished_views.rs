@@ -37,7 +37,7 @@ impl UnpublishedViews {
         Ok(UnpublishedViews { views })
     }
 
-    /// Returns true if all files are published, or nobody is left who would publish them.
+    /// Returns true if all files are published, or if no process is left that publishes them.
     pub fn are_settled(&mut self, dir: &StateDir) -> bool {
         if self.views.is_empty() {
             return true;
@@ -52,7 +52,7 @@ impl UnpublishedViews {
         self.views.is_empty() || is_unattended
     }
 
-    /// Waits until all files are published, or nobody is left who would publish them.
+    /// Waits until all files are published, or until no process is left that publishes them.
     pub fn wait(mut self, dir: &StateDir) {
         let deadline = Instant::now() + WAIT_MAX;
         while !self.are_settled(dir) && Instant::now() < deadline {

@@ -242,7 +242,7 @@ fn question_input(EgressQuestion { host, port, .. }: &EgressQuestion) -> Json {
     json!({ "questions": [question] })
 }
 
-/// Returns the scope that a person chose; `None` if nobody was there to choose.
+/// Returns the scope that a person chose; `None` if no person answered.
 fn grant_scope(answer: &QuestionAnswer) -> Option<GrantScope> {
     match answer {
         // A permission without a choice is the smallest one.

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::store::Store;
 use crate::views::{PublishCallback, PublishError, PublishReport, PublishTask, PublishedView};
 
-/// Shortest interval between two publications that nobody waits for.
+/// Shortest interval between two publications without a waiting caller.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
 
 /// Delay before a failed view is retried without a new signal.
@@ -84,7 +84,7 @@ impl Store {
     }
 }
 
-/// Ends the service when the thread ends, even by a panic: nobody waits for a view in vain.
+/// Ends the service when the thread ends, even by a panic, so that no caller waits forever.
 struct PublishService<'s>(&'s Store);
 
 impl Drop for PublishService<'_> {

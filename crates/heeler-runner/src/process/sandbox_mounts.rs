@@ -44,7 +44,7 @@ pub(crate) enum SandboxMountError {
     Link { path: Utf8PathBuf },
 }
 
-/// What the sandbox shows at a path.
+/// Content of the sandbox at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SandboxMount {
     /// An empty directory in memory.

@@ -26,7 +26,7 @@ fn whoever_waits_for_a_view_finds_it_in_place_however_busy_the_fleet_is() {
         assert!(place.has(&path), "{number}");
     }
     drop(publisher);
-    // Without a publisher nobody waits in vain.
+    // If no publisher runs, the caller is answered at once.
     let (sender, receiver) = std::sync::mpsc::channel();
     store.publish_then(vec!["state.yaml".to_owned()], Box::new(move || sender.send(()).unwrap()));
     receiver.recv().unwrap();

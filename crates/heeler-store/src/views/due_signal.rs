@@ -1,4 +1,4 @@
-//! What the publisher's thread is told: a view is due, callers wait for certain views, the end.
+//! Tasks of the publisher's thread: due views, views that callers wait for, and the end.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Instant;
 /// Called once the files of a request are in place, or could not be written.
 pub type PublishCallback = Box<dyn FnOnce() + Send>;
 
-/// What the publisher does next.
+/// Next task of the publisher.
 pub(crate) enum PublishTask {
     /// Publish these views at once, then call the callbacks.
     Requested(PublishRequests),
@@ -58,7 +58,7 @@ impl DueSignal {
         self.changed.notify_all();
     }
 
-    /// Asks for the publication of certain views. Without a publisher nobody can wait for them, so
+    /// Asks for the publication of certain views. If no publisher runs, no view will be written, so
     /// the callback is called at once.
     pub(crate) fn request(&self, paths: Vec<String>, done: PublishCallback) {
         let mut state = self.lock();
