@@ -385,9 +385,9 @@ fn a_demo_that_is_served_lives_until_ctrl_c_and_leaves_nothing() {
         let mut told = String::new();
         demo.stderr.take().unwrap().read_to_string(&mut told).unwrap();
         assert_eq!((demo.wait().unwrap().code(), told.as_str()), (Some(0), ""));
+        // The port is not asked: another test's daemon may hold it by now.
         assert_eq!(processes_of(fleet.path()), Vec::<String>::new());
         assert_eq!(folder.exists(), named.is_some(), "only what the user named stays");
-        assert!(std::net::TcpStream::connect(address).is_err(), "nobody answers any more");
     }
 }
 
