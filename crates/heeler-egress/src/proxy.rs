@@ -3,6 +3,7 @@
 //! The runner's thread may wait for the disk; the agent's connections do not wait with it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,8 +22,13 @@ use crate::server::{ProxyContext, serve};
 /// Name of the thread, for debuggers.
 const THREAD_NAME: &str = "egress";
 
+/// Returns true if a connection comes from the agent of the run. Other processes of the user can
+/// open the socket too, and would spend the agent's money.
+pub type AgentPeerCheck = Arc<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
+
 /// Settings of a proxy.
 pub struct EgressOptions {
+    pub is_agent: AgentPeerCheck,
     pub rules: EgressRules,
     /// Ask a person about hosts that are not listed.
     pub asks: bool,
@@ -55,9 +61,10 @@ impl EgressProxy {
     ) -> Result<EgressProxy, EgressStartError> {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let EgressOptions { rules, asks, api, own_port, limits, network, events } = options;
+        let EgressOptions { is_agent, rules, asks, api, own_port, limits, network, events } =
+            options;
         let gate = EgressGate::new(rules, asks, network, limits, events);
-        let context = Arc::new(ProxyContext { gate, api, own_port });
+        let context = Arc::new(ProxyContext { is_agent, gate, api, own_port });
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             runtime.block_on(async move {

@@ -1,5 +1,6 @@
 //! Connections of the agent: acceptance, protocol and limits.
 
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use tokio::io::AsyncReadExt as _;
@@ -12,6 +13,7 @@ use crate::api_route::ApiRoute;
 use crate::forward::serve_http;
 use crate::gate::EgressGate;
 use crate::meter::{ActivityMeter, AgentStream};
+use crate::proxy::AgentPeerCheck;
 use crate::socks::{self, serve_socks};
 
 /// Pause after a connection could not be accepted, for example because no file descriptor was free.
@@ -19,6 +21,7 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Parts that all connections of a run share.
 pub(crate) struct ProxyContext {
+    pub(crate) is_agent: AgentPeerCheck,
     pub(crate) gate: EgressGate,
     pub(crate) api: Option<ApiRoute>,
     /// Loopback port of the agent that leads here.
@@ -34,6 +37,9 @@ pub(crate) async fn serve(listener: UnixListener, context: Arc<ProxyContext>) {
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
+            Ok((stream, _)) if !(context.is_agent)(stream.as_fd()) => {
+                tracing::warn!("a process that is not of this run was refused");
+            }
             Ok((stream, _)) => {
                 connections.spawn(serve_connection(stream, Arc::clone(&context), slot));
             }

@@ -145,7 +145,8 @@ fn user_of(pid: u32) -> Option<u32> {
     users.split_whitespace().next()?.parse().ok()
 }
 
-fn has_mark(pid: u32) -> Option<bool> {
+/// Returns true if a process carries the mark; `None` if it cannot be inspected.
+pub(crate) fn has_mark(pid: u32) -> Option<bool> {
     parse_mark(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
 }
 
@@ -323,7 +324,7 @@ fn read_stat(pid: u32) -> Option<ProcessForkFacts> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-fn parent_pid(pid: u32) -> Option<u32> {
+pub(crate) fn parent_pid(pid: u32) -> Option<u32> {
     Some(read_stat(pid)?.parent)
 }
 

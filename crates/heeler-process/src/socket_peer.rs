@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use camino::Utf8Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::origin::ProcessOrigin;
+use crate::agent_descent::is_own_process_marked;
+use crate::origin::{ProcessOrigin, has_mark, parent_pid};
 
 /// Number of attempts to inspect a process whose ancestors change.
 const INSPECTIONS_MAX: usize = 5;
@@ -52,6 +53,14 @@ impl SocketPeerProcess {
         self.is_alive().then_some(origin)
     }
 
+    /// Returns true if the process is this one or descends from it, by at most `depth` generations.
+    pub fn is_near_descendant(&self, depth: usize) -> bool {
+        let own = std::process::id();
+        let lineage = std::iter::successors(Some(self.pid), |pid| parent_pid(*pid));
+        // Checked last: a process that lives now is the one whose parents were read.
+        lineage.take(depth + 1).any(|pid| pid == own) && self.is_alive()
+    }
+
     /// Returns true if the process is the runner of a run; an error if it has ended or cannot be
     /// inspected. A process of an agent that poses as a runner is below its own runner, or carries
     /// the mark of agents.
@@ -61,6 +70,13 @@ impl SocketPeerProcess {
         Ok(origin.runner_pid == Some(self.pid)
             && !origin.is_marked
             && origin.runner_dir.is_some_and(|dir| is_same_folder(&dir, run_dir)))
+    }
+
+    /// Returns true if the process carries the mark of agents, or cannot be inspected. This reads one
+    /// file, and is only a hint: other sandboxes set the same mark. Always false where the mark tells
+    /// nothing.
+    pub fn is_marked(&self) -> bool {
+        !is_own_process_marked() && has_mark(self.pid) != Some(false)
     }
 
     /// Returns true if the process has ended. Without the kernel's descriptor that is unknown.
@@ -149,6 +165,20 @@ mod tests {
         }
         let after = SocketPeerProcess::of(&stream);
         assert!(after.is_err() || after.is_ok_and(|peer| !peer.is_alive()));
+    }
+
+    #[test]
+    fn a_process_descends_from_itself_and_its_parents() {
+        let peer = |pid| SocketPeerProcess { pid, user: 0, process: None };
+        assert!(peer(std::process::id()).is_near_descendant(0));
+        #[expect(clippy::disallowed_methods, reason = "the test needs a child")]
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        assert!(peer(child.id()).is_near_descendant(1));
+        assert!(!peer(child.id()).is_near_descendant(0), "it is too far away");
+        assert!(!peer(1).is_near_descendant(9), "the first process has no parent");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!peer(child.id()).is_near_descendant(1), "it has ended");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod credentials;
 mod spending;
 
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use heeler_egress::{
 };
 use heeler_model::question;
 use heeler_model::run::{QuestionAnswer, QuestionPolicy};
+use heeler_process::SocketPeerProcess;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 use thiserror::Error;
@@ -33,6 +35,9 @@ pub(crate) use spending::raise_cost;
 
 /// Loopback port inside of the sandbox that leads to the proxy.
 pub(crate) const PROXY_PORT: u16 = 3128;
+
+/// Most generations between the first process of a sandbox and its runner.
+const SANDBOX_DEPTH_MAX: usize = 4;
 
 /// Limit on events that wait for the event loop; connections with further ones wait.
 const EVENTS_MAX: usize = 16;
@@ -98,6 +103,7 @@ impl EgressService {
         std::fs::set_permissions(setup.socket, mode).map_err(failed)?;
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let options = EgressOptions {
+            is_agent: Arc::new(is_first_process),
             rules: setup.network.rules(),
             asks: matches!(setup.attendance, QuestionPolicy::Person { .. }),
             api,
@@ -132,6 +138,12 @@ impl EgressService {
         drop(self.proxy.take());
         &self.ledger
     }
+}
+
+/// Returns true if a connection comes from the first process of this run's sandbox, which forwards
+/// those of the agent.
+fn is_first_process(connection: BorrowedFd<'_>) -> bool {
+    SocketPeerProcess::of(connection).is_ok_and(|peer| peer.is_near_descendant(SANDBOX_DEPTH_MAX))
 }
 
 fn api_route(

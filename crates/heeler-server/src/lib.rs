@@ -21,6 +21,7 @@ mod internal;
 mod job_list_reads;
 mod live_streams;
 mod metrics;
+mod peer_identification;
 mod problem;
 mod query_context;
 mod read_coalescer;

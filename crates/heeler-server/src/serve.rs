@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::Request;
 use axum::middleware::from_fn_with_state;
 use heeler_engine::PeerIdentity;
-use heeler_process::{SocketPeerProcess, login_name};
+use heeler_process::SocketPeerProcess;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -22,9 +22,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::agent_connections::{AgentConnectionLimiter, AgentConnectionPermit};
-use crate::caller::{SocketPeer, TcpPeer};
+use crate::caller::TcpPeer;
 use crate::connection_limiter::{ConnectionLimiter, ConnectionPermit};
 use crate::live_streams::WriteTimeoutStream;
+use crate::peer_identification::PeerIdentification;
 use crate::reply_redaction::redact_reply;
 use crate::server_state::SharedServerState;
 use crate::{access, api, dashboard, internal, metrics, webhooks};
@@ -79,22 +80,24 @@ impl ConnectionCounter {
         Arc::clone(&self.open)
     }
 
-    /// Waits until one more connection of a person is allowed.
-    async fn acquire_permit(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed")
-    }
-
-    /// Counts an accepted connection; returns `None` if an agent has too many.
-    fn admit(&self, peer: PeerIdentity) -> Option<CountedConnection> {
-        let permit = match peer.is_untrusted() {
-            true => Some(self.agents.try_admit(peer.runner())?),
-            false => None,
-        };
+    /// Counts an accepted connection.
+    fn count(&self) -> CountedConnection {
         // An expected connection is counted already.
         if !self.is_expected.swap(false, Ordering::SeqCst) {
             self.open.fetch_add(1, Ordering::SeqCst);
         }
-        Some(CountedConnection { open: self.open(), agent_permit: permit })
+        CountedConnection(self.open())
+    }
+
+    /// Waits until one more connection of a person is allowed; returns `None` if an agent has too
+    /// many.
+    async fn admit(&self, peer: PeerIdentity) -> Option<SocketPermit> {
+        if peer.is_untrusted() {
+            return self.agents.try_admit(peer.runner()).map(SocketPermit::Agent);
+        }
+        let permits = Arc::clone(&self.permits);
+        let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+        Some(SocketPermit::Person(permit))
     }
 
     /// Creates a counter that already counts one expected connection, so that a daemon started for
@@ -116,16 +119,19 @@ impl ConnectionCounter {
 }
 
 /// Open connection, counted until it is dropped.
-struct CountedConnection {
-    open: Arc<AtomicUsize>,
-    /// `None` for the connection of a person.
-    agent_permit: Option<AgentConnectionPermit>,
-}
+struct CountedConnection(Arc<AtomicUsize>);
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Share of a connection in the limits of the unix socket, held while the connection is open.
+#[expect(dead_code, reason = "permits act when they are dropped")]
+enum SocketPermit {
+    Agent(AgentConnectionPermit),
+    Person(OwnedSemaphorePermit),
 }
 
 /// Listeners of a daemon.
@@ -153,7 +159,7 @@ pub async fn serve(
     expecting.spawn(async move { expected.expire_expected().await });
     let on_socket = socket_router(&app).with_state(Arc::clone(&app));
     let on_web = web_router(&app).with_state(Arc::clone(&app));
-    let own_name = login_name(rustix::process::geteuid().as_raw());
+    let identification = PeerIdentification::new();
     let rooms = ConnectionLimiter::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -161,22 +167,22 @@ pub async fn serve(
         while open.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = &mut stop => break,
-            accepted = accept_socket(&socket, &own_name) => accepted.map(AcceptedConnection::Socket),
+            accepted = accept_socket(&socket) => accepted.map(AcceptedConnection::Socket),
             accepted = accept_web(web.as_ref()) => accepted.map(AcceptedConnection::Web),
         };
         let ended = ended.clone();
         match accepted {
-            Ok(AcceptedConnection::Socket((stream, peer))) => {
-                // An agent that has reached its limit is disconnected.
-                let Some(counted) = connections.admit(peer.identity) else { continue };
+            Ok(AcceptedConnection::Socket((stream, process))) => {
+                // Agents that have reached a limit are disconnected.
+                let Some(peer) = identification.admit(process) else { continue };
+                let counted = connections.count();
                 let (router, connections) = (on_socket.clone(), connections.clone());
+                let identification = identification.clone();
                 open.spawn(async move {
-                    let _permit = match &counted.agent_permit {
-                        Some(_) => None,
-                        None => Some(connections.acquire_permit().await),
-                    };
+                    let _counted = counted;
+                    let peer = identification.identify(peer).await;
+                    let Some(_permit) = connections.admit(peer.identity).await else { return };
                     serve_connection(stream, router, peer, None, ended).await;
-                    drop(counted);
                 });
             }
             Ok(AcceptedConnection::Web(stream)) => {
@@ -215,21 +221,18 @@ pub async fn serve(
 
 /// Accepted connection of an allowed client.
 enum AcceptedConnection {
-    Socket((UnixStream, SocketPeer)),
+    Socket((UnixStream, SocketPeerProcess)),
     Web(TcpStream),
 }
 
 /// Accepts the next connection of the same user or root.
-async fn accept_socket(
-    listener: &UnixListener,
-    own_name: &str,
-) -> io::Result<(UnixStream, SocketPeer)> {
+async fn accept_socket(listener: &UnixListener) -> io::Result<(UnixStream, SocketPeerProcess)> {
     loop {
         let (stream, _) = listener.accept().await?;
         // A process that has ended since cannot be asked who it was.
         let Ok(peer) = SocketPeerProcess::of(&stream) else { continue };
         if is_allowed_user(peer.user, rustix::process::geteuid().as_raw()) {
-            return Ok((stream, inspect_peer(&peer, own_name)));
+            return Ok((stream, peer));
         }
         tracing::warn!("user {} may not connect to this daemon", peer.user);
     }
@@ -243,16 +246,6 @@ async fn accept_web(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
     // Events are small and must be sent at once.
     stream.set_nodelay(true)?;
     Ok(stream)
-}
-
-/// Identifies the process that connected. At once, because it can be identified only while it lives.
-fn inspect_peer(peer: &SocketPeerProcess, own_name: &str) -> SocketPeer {
-    // `accept_socket` admits only the same user and root.
-    let user_name = match peer.user == 0 {
-        true => login_name(0),
-        false => own_name.to_owned(),
-    };
-    SocketPeer { user_name, identity: PeerIdentity::of_socket_peer(peer) }
 }
 
 /// Returns the routes of the unix socket: the internal interface and the API.
@@ -339,10 +332,9 @@ mod tests {
             ConnectionCounter::with_expected_connection(),
         );
         let open = |connections: &ConnectionCounter| connections.open().load(Ordering::SeqCst);
-        let admit = || come.admit(PeerIdentity::UNTRUSTED).unwrap();
-        let counted = admit();
+        let counted = come.count();
         assert_eq!(open(&come), 1, "it is the one that was expected");
-        let second = admit();
+        let second = come.count();
         assert_eq!(open(&come), 2);
         drop((counted, second));
         assert_eq!((open(&come), open(&late)), (0, 1));

@@ -36,6 +36,17 @@ async fn a_name_that_leads_to_a_private_or_metadata_address_is_refused() {
 }
 
 #[tokio::test]
+async fn a_process_that_is_not_of_the_run_gets_no_reply() {
+    let server = RecordingServer::start(OK).await;
+    let setup = ProxySetup::new(Some(server.address));
+    let proxy = ProxySetup { is_agent: std::sync::Arc::new(|_| false), ..setup }.start();
+    proxy.network.answer("a.example", &[&[PUBLIC]]);
+    let reply = proxy.exchange(b"GET http://a.example/ HTTP/1.1\r\nhost: a.example\r\n\r\n").await;
+    assert_eq!(reply, "");
+    assert_eq!(proxy.network.dialed(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn an_answer_of_dns_that_changes_has_no_effect_on_a_checked_name() {
     let server = RecordingServer::start(OK).await;
     let proxy = ProxySetup::new(Some(server.address)).start();

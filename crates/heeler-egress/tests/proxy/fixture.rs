@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use heeler_config::{EgressRules, HostName};
 use heeler_egress::{
-    ApiRoute, EgressEvent, EgressLimits, EgressNetwork, EgressOptions, EgressProxy, NetworkFuture,
+    AgentPeerCheck, ApiRoute, EgressEvent, EgressLimits, EgressNetwork, EgressOptions, EgressProxy,
+    NetworkFuture,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -75,6 +76,7 @@ impl EgressNetwork for FakeNetwork {
 
 /// Settings of a test's proxy.
 pub(crate) struct ProxySetup {
+    pub(crate) is_agent: AgentPeerCheck,
     pub(crate) rules: EgressRules,
     pub(crate) asks: bool,
     pub(crate) api: Option<ApiRoute>,
@@ -104,6 +106,7 @@ impl ProxySetup {
     /// Allows `a.example` at the usual ports.
     pub(crate) fn new(server: Option<SocketAddr>) -> ProxySetup {
         ProxySetup {
+            is_agent: Arc::new(|_| true),
             rules: rules(&["a.example", "*.b.example"], &[80, 443], &[]),
             asks: false,
             api: None,
@@ -119,6 +122,7 @@ impl ProxySetup {
         let network = Arc::new(FakeNetwork { server: self.server, ..FakeNetwork::default() });
         let (sender, events) = mpsc::channel(64);
         let options = EgressOptions {
+            is_agent: self.is_agent,
             rules: self.rules,
             asks: self.asks,
             api: self.api,

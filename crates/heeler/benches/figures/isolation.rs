@@ -107,6 +107,7 @@ fn start_proxy(socket: &std::path::Path, server: SocketAddr) -> EgressProxy {
     std::thread::spawn(move || while decisions.blocking_recv().is_some() {});
     let local = server.to_string().parse().expect("it is a local address");
     let options = EgressOptions {
+        is_agent: Arc::new(|_| true),
         rules: EgressRules { allow_local: vec![local], ..EgressRules::default() },
         asks: false,
         api: None,
