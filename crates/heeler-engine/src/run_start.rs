@@ -213,7 +213,8 @@ pub(crate) fn launch_run(
     }
     capability::add_capability(&mut brief, begun.run, &begun.secret);
     brief.authority.daemon_lock = Some(fleet.dir.lock());
-    let input = RunnerInput { brief, result_key: begun.result_key.clone() };
+    let (spec, result_key) = (Some(begun.spec.clone()), begun.result_key.clone());
+    let input = RunnerInput { brief, spec, result_key };
     Ok(launch::start_runner(fleet, &folder, &input)?)
 }
 

@@ -70,6 +70,13 @@ pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
     Ok(spec)
 }
 
+/// Checks that a run belongs to this directory and stays in its state directory.
+pub(crate) fn check_spec(dir: &Utf8Path, spec: RunSpec) -> Result<RunSpec, RunFileError> {
+    check_run(dir, &spec)?;
+    check_logs(dir, &spec)?;
+    Ok(spec)
+}
+
 /// Reads `spec.json` of a dead run. Its state directory may have been moved or be mounted
 /// elsewhere, so transcript paths are derived from `dir`, not from the paths that the file names.
 pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
@@ -113,12 +120,17 @@ fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
         path: path.clone(),
         source: io::ErrorKind::NotFound.into(),
     })?;
-    // A link to the directory must not hide another name.
-    let dir = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
-    if dir.file_name() != Some(spec.run.to_string().as_str()) {
-        return Err(RunFileError::OtherRun { path });
-    }
+    check_run(dir, &spec)?;
     Ok(spec)
+}
+
+fn check_run(dir: &Utf8Path, spec: &RunSpec) -> Result<(), RunFileError> {
+    // A link to the directory must not hide another name.
+    let real = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
+    match real.file_name() == Some(spec.run.to_string().as_str()) {
+        true => Ok(()),
+        false => Err(RunFileError::OtherRun { path: dir.join(file::SPEC) }),
+    }
 }
 
 fn check_logs(dir: &Utf8Path, spec: &RunSpec) -> Result<(), RunFileError> {

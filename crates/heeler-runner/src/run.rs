@@ -22,7 +22,7 @@ use camino::Utf8Path;
 use heeler_model::error_chain;
 use heeler_model::outcome::AgentProcessExit;
 use heeler_model::run::{
-    ControlEvent, ErrorClass, PROTOCOL, RunResult, RunStartRecord, SessionStart, file,
+    ControlEvent, ErrorClass, PROTOCOL, RunResult, RunSpec, RunStartRecord, SessionStart, file,
     is_readable_protocol,
 };
 use heeler_transcript::{LockFile, LockHolder};
@@ -45,20 +45,26 @@ pub(crate) use sandbox::remove_socket_folder;
 /// Time to wait for the run's lock: a probe may hold it for an instant.
 const RUN_LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// Executes the run in `dir` and returns its result, which has been written to `result.json` by
-/// then.
+/// Executes a run in its directory and returns its result, which has been written to `result.json`
+/// by then.
 ///
 /// If the run already has a result, that is returned and nothing else happens.
-pub fn run(dir: &Utf8Path, host: &RunnerHost) -> Result<RunResult, RunnerError> {
-    run_with(dir, host, &RunnerDependencies::default())
+pub fn run(dir: &Utf8Path, spec: RunSpec, host: &RunnerHost) -> Result<RunResult, RunnerError> {
+    run_with(dir, spec, host, &RunnerDependencies::default())
+}
+
+/// Reads the run of a directory, for a runner that was not told its run.
+pub fn read_spec(dir: &Utf8Path) -> Result<RunSpec, RunnerError> {
+    Ok(files::read_spec(dir)?)
 }
 
 pub(crate) fn run_with(
     dir: &Utf8Path,
+    spec: RunSpec,
     host: &RunnerHost,
     dependencies: &RunnerDependencies,
 ) -> Result<RunResult, RunnerError> {
-    let spec = files::read_spec(dir)?;
+    let spec = files::check_spec(dir, spec)?;
     if !is_readable_protocol(host.brief.protocol) {
         return Err(RunnerError::Brief { found: host.brief.protocol });
     }

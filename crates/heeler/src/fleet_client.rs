@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_chat::{ConversationTask, SessionDirectory};
 use heeler_engine::{CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind};
-use heeler_model::run::{RunSpec, file};
+use heeler_model::run::RunSpec;
 use heeler_model::{Job, JobId, JobRequest, JobStatus, TriggerType, error_chain};
 use heeler_query::workers::{WorkerDetails, list_workers};
 use heeler_runner::{
@@ -23,7 +23,6 @@ use heeler_runner::{
 use heeler_server::{DaemonClient, DaemonClientError};
 use heeler_store::session_lineage::lineage_jobs;
 use heeler_store::{StateDir, StoreReader};
-use heeler_transcript::untrusted_file;
 
 use crate::daemon_address::connect_to_daemon;
 
@@ -45,24 +44,23 @@ const UNREACHABLE_ADVICE: &str =
 /// Returns the client for a run; the run's folder lies in the fleet's state directory.
 pub(crate) fn open_for_run(
     folder: &Utf8Path,
+    spec: &RunSpec,
     capability: Option<String>,
 ) -> Option<Arc<dyn FleetClient>> {
-    Some(Arc::new(open(folder, capability, DAEMON_WAIT)?))
+    Some(Arc::new(open(folder, spec, capability, DAEMON_WAIT)?))
 }
 
 fn open(
     folder: &Utf8Path,
+    spec: &RunSpec,
     capability: Option<String>,
     daemon_wait: Duration,
 ) -> Option<DaemonFleetClient> {
-    // An agent of the same user can write to the folder, so the file is read with care.
-    let spec = untrusted_file::read(&folder.join(file::SPEC), file::BYTES_MAX).ok()?;
-    let spec: RunSpec = serde_json::from_slice(&spec).ok()?;
     // The folder is `STATE/runs/RUN`.
     let state_dir = folder.parent()?.parent()?.to_owned();
     Some(DaemonFleetClient {
         state_dir,
-        spec,
+        spec: spec.clone(),
         capability,
         daemon_wait,
         is_not_conversation_turn: AtomicBool::new(false),
@@ -309,7 +307,6 @@ mod tests {
         let run = "01a1df40-eac7-7752-b8ef-f2ffea31e74a";
         let folder = StateDir::create(&root.join("state")).unwrap().run(run.parse().unwrap());
         std::fs::create_dir_all(&folder).unwrap();
-        assert!(open_for_run(&folder, None).is_none(), "a folder without a spec is no run's");
         let job = "job-2026-01-02-abc123";
         let spec = json!({
             "protocol": heeler_model::run::PROTOCOL, "run": run, "job": job, "attempt": 1,
@@ -319,8 +316,8 @@ mod tests {
             "session": {"start": {"kind": "fresh", "id": "s1"}, "reason": "a test"},
             "limits": {}, "attendance": {"kind": "nobody"}, "sync_each_row": false,
         });
-        std::fs::write(folder.join(file::SPEC), spec.to_string()).unwrap();
-        let client = open(&folder, None, Duration::ZERO).unwrap();
+        let spec: RunSpec = serde_json::from_value(spec).unwrap();
+        let client = open(&folder, &spec, None, Duration::ZERO).unwrap();
         let expected = "the heeler daemon does not answer; continue without it if you can, and mention \
                         unfinished work in your answer";
         let wanted = JobRequest::new("coder".parse().unwrap());

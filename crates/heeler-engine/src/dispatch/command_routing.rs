@@ -122,7 +122,7 @@ impl Dispatcher {
     }
 
     /// Limits what an agent chooses for a job that it requests to what the agent has itself.
-    fn limit_choices(
+    pub(super) fn limit_choices(
         &self,
         wanted: &mut JobRequest,
         author: &PromptAuthor,

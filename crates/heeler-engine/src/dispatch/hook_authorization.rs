@@ -32,6 +32,9 @@ impl Dispatcher {
                 let agent = setup.find_agent(wanted.agent.as_str())?;
                 wanted.agent = agent.name.clone();
                 check_trigger(wanted, &grant)?;
+                // The usual session may be one that the agent keeps for people.
+                wanted.session = SessionChoice::Fresh;
+                self.limit_choices(wanted, &author)?;
                 // The mark is a part of the prompt on record: the job has no parent from which a
                 // retry could learn the author.
                 if let Some(prompt) = &mut wanted.prompt

@@ -89,8 +89,8 @@ pub(super) fn run_command_hook(
     let run = RunId::mint((fleet.now)(), std::array::from_fn(|_| fastrand::u8(..)));
     // It ends with this function: a hook that outlives its daemon has no permissions.
     let _granted = shell.grant(run, hook.permissions, context, &mut brief)?;
-    let folder = shell.prepare(run, context)?;
-    let input = RunnerInput { brief, result_key: None };
+    let (folder, spec) = shell.prepare(run, context)?;
+    let input = RunnerInput { brief, spec: Some(spec), result_key: None };
     let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
@@ -260,16 +260,16 @@ impl ShellHookRun<'_> {
         &self,
         run: RunId,
         context: &HookContext,
-    ) -> Result<Utf8PathBuf, HookExecutionError> {
+    ) -> Result<(Utf8PathBuf, RunSpec), HookExecutionError> {
         let folder = self.event_folder.join("runs").join(run.to_string());
         let spec = self.spec(run, context)?;
-        let spec = serde_json::to_vec_pretty(&spec).expect("a spec is JSON");
+        let text = serde_json::to_vec_pretty(&spec).expect("a spec is JSON");
         for needed in [self.event_folder.join("jobs"), self.projects_folder(), folder.clone()] {
             create_folder(&OsDisk, &needed).map_err(transient_error)?;
         }
         // The spec is written last: without it a run counts as not started.
-        replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(transient_error)?;
-        Ok(folder)
+        replace_file(&OsDisk, &folder.join(file::SPEC), &text).map_err(transient_error)?;
+        Ok((folder, spec))
     }
 
     fn spec(&self, run: RunId, context: &HookContext) -> Result<RunSpec, HookExecutionError> {

@@ -103,7 +103,7 @@ fn cut_off_with_the_runner_at_work_and_both_dead() {
 fn cut_off_with_the_result_not_committed() {
     let place = EngineFixture::new("success");
     let begun = place.begin_with_spec();
-    let input = RunnerInput { brief: place.request().brief, result_key: None };
+    let input = RunnerInput { brief: place.request().brief, spec: None, result_key: None };
     let folder = place.fleet.dir.run(begun.run);
     let status = crate::launch::start_runner(&place.fleet, &folder, &input).unwrap().wait();
     assert!(status.unwrap().success());
@@ -297,7 +297,7 @@ fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
         let spec = serde_json::to_vec_pretty(&begun.spec).unwrap();
         std::fs::write(folder.join("spec.json"), spec).unwrap();
         other.behave(how);
-        let input = RunnerInput { brief: other.request().brief, result_key: None };
+        let input = RunnerInput { brief: other.request().brief, spec: None, result_key: None };
         crate::launch::start_runner(&other.fleet, &folder, &input).unwrap().wait().unwrap();
     }
     let ends = other.recover().committed.into_iter().map(|it| it.status).collect::<Vec<_>>();

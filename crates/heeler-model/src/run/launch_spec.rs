@@ -9,6 +9,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::RunSpec;
 use super::signature::{ResultPublicKey, ResultSigningKey};
 use crate::RunId;
 
@@ -78,11 +79,15 @@ impl std::fmt::Debug for AgentLaunchSpec {
     }
 }
 
-/// Standard input of a runner: the launch data, and a secret of the runner itself.
+/// Standard input of a runner: the run, the launch data, and a secret of the runner itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunnerInput {
     #[serde(flatten)]
     pub brief: AgentLaunchSpec,
+    /// The run. Agents can write `spec.json`, so a runner does not read it. `None` if an earlier
+    /// version of Heeler starts the runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<RunSpec>,
     /// Signs the result. `None` for runs that nothing depends on, such as those of hooks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_key: Option<ResultSigningKey>,

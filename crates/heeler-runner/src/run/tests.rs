@@ -215,13 +215,13 @@ impl RunFixture {
 
     fn try_run(&self) -> Result<RunResult, RunnerError> {
         self.folder.write_spec(&self.spec);
-        run_with(&self.folder.dir, &self.host(), &self.means)
+        run_with(&self.folder.dir, self.spec.clone(), &self.host(), &self.means)
     }
 
     /// Starts the run beside the test; returns when it can be talked to.
     fn start(&self) -> LiveRunFixture {
         self.folder.write_spec(&self.spec);
-        let (dir, host) = (self.folder.dir.clone(), self.host());
+        let (dir, spec, host) = (self.folder.dir.clone(), self.spec.clone(), self.host());
         let RunnerDependencies { disk, lines, snapshot_time_max, runtime } = &self.means;
         let means = RunnerDependencies {
             disk: Arc::clone(disk),
@@ -229,7 +229,7 @@ impl RunFixture {
             snapshot_time_max: *snapshot_time_max,
             runtime: *runtime,
         };
-        let runner = std::thread::spawn(move || run_with(&dir, &host, &means).unwrap());
+        let runner = std::thread::spawn(move || run_with(&dir, spec, &host, &means).unwrap());
         wait_for("started.json", || self.dir().join("started.json").exists());
         LiveRunFixture { runner, started: self.started() }
     }

@@ -50,17 +50,20 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
             .map(|_| ())
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
-    let RunnerInput { brief, result_key } = read_input()?;
+    let RunnerInput { brief, spec, result_key } = read_input()?;
     let capability = brief.env.get(CAPABILITY_VARIABLE).cloned();
     let mut host = RunnerHost::new(process_env::program()?, process_env::now, brief)
         .with_result_key(result_key);
-    // A run whose spec is unreadable fails below with the reason; it needs no tools before that.
-    if let Some(client) = fleet_client::open_for_run(dir, capability) {
+    let spec = match spec {
+        Some(spec) => spec,
+        None => heeler_runner::read_spec(dir).map_err(anyhow::Error::from)?,
+    };
+    if let Some(client) = fleet_client::open_for_run(dir, &spec, capability) {
         host = host.with_fleet_client(client);
     }
     // Before the run begins: its stderr is a file that is kept.
     logging::redact_secrets(host.redactor());
-    heeler_runner::run(dir, &host).map_err(anyhow::Error::from)?;
+    heeler_runner::run(dir, spec, &host).map_err(anyhow::Error::from)?;
     Ok(())
 }
 

@@ -407,7 +407,56 @@ fn a_forged_result_is_not_believed_by_the_next_daemon(like: &Fleet) {
     }
 }
 
+/// Replaces the spec of each new run, as soon as it is there, until the file `over` exists.
+const SWAP_SPECS: &str = r#"
+import json, os, time
+runs = '.heeler/runs'
+known = set(os.listdir(runs))
+open('ready', 'w').close()
+while not os.path.exists('over'):
+    for name in os.listdir(runs):
+        path = f'{runs}/{name}/spec.json'
+        if name in known or not os.path.exists(path):
+            continue
+        known.add(name)
+        spec = json.load(open(path))
+        spec['limits'] = {}
+        spec['working_directory'] = os.path.abspath('other')
+        spec['session']['start'] = {'kind': 'resume', 'id': open('session').read()}
+        json.dump(spec, open('spec', 'w'))
+        os.rename('spec', path)
+        open('swapped', 'w').close()
+"#;
+
+fn an_agent_cannot_change_the_limits_folder_or_session_of_another_run(like: &Fleet) {
+    let scripted =
+        |steps: &str, more: &str| format!("runtime: scripted\nscript: [{steps}]\n{more}");
+    let friend = scripted("{say: 'Turn {turn}.'}", "session: {mode: persistent}");
+    let victim = scripted(
+        "{run: 'pwd > ../where'}, {cost: 0.90}, {say: 'Turn {turn}.'}",
+        "working_directory: own\nbudget: {day: 5.00, job: 0.10}",
+    );
+    let evil = "runtime: command\ncommand: 'exec python3 attack.py'";
+    let fleet = like.another_with(&[("friend", &friend), ("victim", &victim), ("evil", evil)]);
+    fleet.write("attack.py", SWAP_SPECS);
+    fleet.write("own/file", "");
+    fleet.write("other/file", "");
+    fleet.run(&["start", "-d"]).ok();
+    let session = run_agent(&fleet, "friend").head.session_id.unwrap();
+    fleet.write("session", session.as_str());
+    fleet.run(&["trigger", "evil", "--detach", "-q"]).ok();
+    wait_for("the attack", || fleet.file("ready").exists().then_some(()));
+    let job = run_agent(&fleet, "victim");
+    wait_for("the swap", || fleet.file("swapped").exists().then_some(()));
+    fleet.write("over", "");
+    assert!(fleet.read("where").ends_with("/own\n"), "{}", fleet.read("where"));
+    assert_eq!(job.head.status, JobStatus::Failed, "it is over its budget");
+    assert_ne!(job.head.session_id, Some(session), "the session is another agent's");
+    fleet.run(&["stop", "--force", "-q"]).ok();
+}
+
 attacks![
+    an_agent_cannot_change_the_limits_folder_or_session_of_another_run,
     an_agent_cannot_forge_its_result_and_kill_its_runner,
     an_agent_cannot_forge_an_impossible_result,
     an_agent_cannot_use_the_signed_result_of_another_run,

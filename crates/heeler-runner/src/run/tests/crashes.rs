@@ -60,11 +60,12 @@ fn be_the_runner() {
     let point: usize = std::env::var(POINT).unwrap().parse().unwrap();
     arm(POINTS[point]);
     let (dir, script) = (Utf8Path::new(&dir), std::env::var(SCRIPT).unwrap());
-    let trial = match files::read_spec(dir).unwrap().runtime {
+    let spec = files::read_spec(dir).unwrap();
+    let trial = match spec.runtime {
         RuntimeType::Command => command_fixture(&script),
         _ => stream_fixture(&script),
     };
-    run_with(dir, &trial.host(), &trial.means).unwrap();
+    run_with(dir, spec, &trial.host(), &trial.means).unwrap();
 }
 
 fn check(point: RunnerFaultPoint, end: RunEnd) {

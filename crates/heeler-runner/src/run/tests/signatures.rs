@@ -13,7 +13,7 @@ fn a_result_is_signed_and_each_run_vouches_for_its_own_rows() {
     for _ in 0..2 {
         trial.folder.write_spec(&trial.spec);
         let host = trial.host().with_result_key(Some(key.clone()));
-        let result = run_with(&trial.dir(), &host, &trial.means).unwrap();
+        let result = run_with(&trial.dir(), trial.spec.clone(), &host, &trial.means).unwrap();
         let file = std::fs::read(trial.dir().join(file::RESULT)).unwrap();
         assert!(key.public_key().has_signed(&file));
         parts.push(result.transcript.unwrap());
