@@ -31,10 +31,12 @@ impl FleetSecrets {
         &self.0
     }
 
-    /// Returns these secrets and the values of a `.env` file that are not ordinary text.
+    /// Returns these secrets and those values of a `.env` file that are not ordinary text, or whose
+    /// name says that they are secret.
     pub(crate) fn with_dotenv(&self, pairs: &[(String, String)]) -> FleetSecrets {
-        let values = pairs.iter().map(|(_, value)| value);
-        let more = values.filter(|value| !is_ordinary_value(value)).cloned();
+        let is_secret = |name: &str, value: &str| is_secret_name(name) || !is_ordinary_value(value);
+        let secrets = pairs.iter().filter(|(name, value)| is_secret(name, value));
+        let more = secrets.map(|(_, value)| value.clone());
         FleetSecrets::new(self.0.iter().cloned().chain(more).collect())
     }
 
@@ -44,6 +46,13 @@ impl FleetSecrets {
         values.dedup();
         FleetSecrets(values.into())
     }
+}
+
+/// Returns true if a variable of this name holds a secret by convention.
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let words = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
+    words.iter().any(|word| name.contains(word)) || name.ends_with("_PASS")
 }
 
 /// Returns true if a value cannot be told from ordinary text: words, short numbers and version
@@ -78,6 +87,14 @@ fn is_ordinary_part(part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_makes_an_ordinary_word_a_secret() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let pairs = [pair("ADMIN_PASSWORD", "sunshine"), pair("STAGE", "production")];
+        let secrets = FleetSecrets::default().with_dotenv(&pairs);
+        assert_eq!(secrets.values(), ["sunshine"]);
+    }
 
     #[test]
     fn plain_settings_are_ordinary_and_everything_else_may_be_a_secret() {

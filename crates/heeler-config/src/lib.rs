@@ -86,7 +86,7 @@ pub use fleet::{
     FleetConfig, FleetInfo, LogDurability, MessageGrouping, TelemetryConfig, WebConfig,
     WebhookConfig,
 };
-pub use fleet_secrets::FleetSecrets;
+pub use fleet_secrets::{FleetSecrets, is_secret_name};
 pub use github::GithubConfig;
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
@@ -120,7 +120,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
-pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden};
+pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;

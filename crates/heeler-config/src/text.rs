@@ -43,6 +43,12 @@ pub fn reveal_hidden(text: &str) -> String {
     shown
 }
 
+/// Returns text on one line with every character visible, as [`reveal_hidden`] does.
+pub fn reveal_line(text: &str) -> String {
+    // A line must not pose as another, nor a tab as blanks.
+    reveal_hidden(text).replace('\n', "\\n").replace('\t', "\\u{9}")
+}
+
 /// Returns the candidate most similar to `word`, if it is similar enough to be a typing error.
 pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     // Case is the most common slip.

@@ -68,5 +68,5 @@ pub use time::{iso_millis, parse_foreign_time, parse_iso};
 // records but no config needs no dependency on heeler-config.
 pub use heeler_config::{
     AgentName, ApprovalMode, IdParseError, LocalName, SessionMode, UnknownWordError, did_you_mean,
-    is_hidden_char, is_terminal_control, reveal_hidden,
+    is_hidden_char, is_terminal_control, reveal_hidden, reveal_line,
 };

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use heeler_config::is_secret_name;
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
@@ -43,13 +44,6 @@ pub fn check_secret(name: &str, value: &str) -> Result<(), ShortSecretError> {
         return Err(ShortSecretError { name: name.to_owned() });
     }
     Ok(())
-}
-
-/// Returns true if a variable of this name holds a secret by convention.
-pub fn is_secret_name(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let words = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"];
-    words.iter().any(|word| name.contains(word)) || name.ends_with("_PASS")
 }
 
 /// Replaces secrets with [`REDACTION_MARKER`]. Clones are cheap and share their data.

@@ -12,7 +12,7 @@ use camino::Utf8Path;
 use comfy_table::{Cell, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use heeler_config::ConfigFaults;
 use heeler_model::{JobStatus, is_hidden_char, iso_millis};
-pub(crate) use heeler_model::{one_line, reveal_hidden, sanitize};
+pub(crate) use heeler_model::{one_line, reveal_hidden, reveal_line, sanitize};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::Value;

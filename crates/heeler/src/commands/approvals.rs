@@ -238,7 +238,7 @@ fn print_list(found: &[ApprovalSummary]) -> CommandResult {
             output::one_line(from).into(),
             output::relative_time(approval.created_at, now).into(),
             question_length(&approval.summary).into(),
-            output::one_line(&output::reveal_hidden(&approval.summary)).into(),
+            output::reveal_line(&approval.summary).into(),
         ]);
     }
     Ok(lines.print()?)

@@ -9,7 +9,7 @@ use heeler_engine::ControlClient;
 use heeler_model::job_row::{main_input_field, summarize_tool_input};
 use heeler_model::question::{allows_multiple, options, resolve_choice};
 use heeler_model::run::{AgentQuestion, ControlOperation, ControlReplyBody, QuestionAnswer};
-use heeler_model::{error_chain, reveal_hidden};
+use heeler_model::{error_chain, reveal_line};
 use serde_json::{Map, Value as Json};
 
 use super::keyboard::{KeyboardInput, KeyboardReader};
@@ -281,8 +281,8 @@ impl PermissionText {
         };
         // Cut before escaping, so that the count is that of the agent's own characters.
         let (wants, mut left) = shorten(&wants, WANTED_CHARS_MAX, whole);
-        let mut wants = wants.split('\n').map(escape_invisible);
-        let tool = SafeText::styled(yellow.bold(), &escape_invisible(&ask.tool));
+        let mut wants = wants.split('\n').map(reveal_line);
+        let tool = SafeText::styled(yellow.bold(), &reveal_line(&ask.tool));
         let first = SafeText::styled(yellow, "? ").append(tool).append(" ");
         let mut lines = vec![first.append(wants.next().unwrap_or_default())];
         lines.extend(wants.map(|line| SafeText::styled(yellow, CONTINUATION_PREFIX).append(line)));
@@ -292,7 +292,7 @@ impl PermissionText {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             let (value, more) = shorten(&value, FIELD_CHARS_MAX, whole);
             left += more;
-            let line = format!("    {}: {}", escape_invisible(name), escape_invisible(&value));
+            let line = format!("    {}: {}", reveal_line(name), reveal_line(&value));
             lines.push(SafeText::styled(Style::new().dimmed(), &line));
         }
         PermissionText { lines, chars_left_out: left }
@@ -323,13 +323,6 @@ fn shorten(text: &str, chars_max: usize, whole: bool) -> (String, usize) {
     }
 }
 
-/// Returns a text on one line with every character visible: characters that a terminal would hide,
-/// interpret or move are shown by their number.
-fn escape_invisible(text: &str) -> String {
-    // A line must not pose as another, nor a tab as blanks.
-    reveal_hidden(text).replace('\n', "\\n").replace('\t', "\\u{9}")
-}
-
 /// Returns the first question without an answer; `None` for other requests.
 fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Option<&'a Json> {
     // The input comes from the agent and may lack questions; it is then asked as a permission.
@@ -339,14 +332,14 @@ fn open_question<'a>(ask: &'a AgentQuestion, answers: &Map<String, Json>) -> Opt
 
 fn show_choices(question: &Json, screen: &mut WatchScreen) -> CommandResult {
     let yellow = AnsiColor::Yellow.on_default();
-    let mut lines = text(&question["question"]).split('\n').map(escape_invisible);
+    let mut lines = text(&question["question"]).split('\n').map(reveal_line);
     screen.line(SafeText::styled(yellow, &format!("? {}", lines.next().unwrap_or_default())))?;
     for line in lines {
         screen.line(SafeText::styled(yellow, CONTINUATION_PREFIX).append(line))?;
     }
     for (number, option) in options(question).iter().enumerate() {
-        let label = format!("  {}. {}", number + 1, escape_invisible(text(&option["label"])));
-        let about = escape_invisible(text(&option["description"]));
+        let label = format!("  {}. {}", number + 1, reveal_line(text(&option["label"])));
+        let about = reveal_line(text(&option["description"]));
         let about = if about.is_empty() { about } else { format!("  {about}") };
         screen
             .line(SafeText::from(label).append(SafeText::styled(Style::new().dimmed(), &about)))?;
@@ -441,7 +434,7 @@ mod tests {
         let lines = json!({"command": "ls\n  allow it? [y]es", "description": "a\nb \x1b[2K"});
         let seen = "? Bash ls\n  │   allow it? [y]es\n    description: a\\nb \\u{1b}[2K";
         assert_eq!(shown(lines, false), (seen.to_owned(), 0));
-        assert_eq!(escape_invisible("größe 大きさ"), "größe 大きさ");
+        assert_eq!(reveal_line("größe 大きさ"), "größe 大きさ");
         let unusual = json!({"path": "", "targets": ["/"], "recursive": true});
         let seen = "? Bash \n    path: \n    targets: [\"/\"]\n    recursive: true";
         assert_eq!(shown(unusual, false), (seen.to_owned(), 0));

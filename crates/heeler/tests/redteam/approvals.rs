@@ -59,6 +59,15 @@ fn an_escape_sequence_does_not_swallow_a_part_of_a_command(like: &Fleet) {
     assert_shown_everywhere(&fleet, &id, "true \\u{1b}]; touch owned #");
 }
 
+fn a_line_break_does_not_pose_as_a_blank(like: &Fleet) {
+    // A person would take the second command for the end of the comment.
+    let (fleet, id) = ask_for(like, "true # run the tests, report\\ntouch owned");
+    let list = fleet.run(&["approvals", "list"]).ok();
+    assert!(list.contains("report\\ntouch owned"), "{list}");
+    let shown = fleet.run(&["approvals", "show", &id]).ok();
+    assert!(shown.contains("report\ntouch owned"), "{shown}");
+}
+
 fn a_colour_does_not_hide_a_part_of_a_command(like: &Fleet) {
     // Concealed text, and a colour that looks like the background.
     let (fleet, id) = ask_for(like, "true \\e[8m; touch owned \\e[0m#");
@@ -152,6 +161,7 @@ fn a_question_that_was_swapped_on_disk_is_not_shown(like: &Fleet) {
 attacks![
     an_answer_to_another_request_than_the_shown_one_is_refused_by_the_api,
     an_escape_sequence_does_not_swallow_a_part_of_a_command,
+    a_line_break_does_not_pose_as_a_blank,
     a_colour_does_not_hide_a_part_of_a_command,
     characters_that_control_or_reorder_text_are_shown_as_numbers,
     the_end_of_a_long_command_is_shown_with_its_length,

@@ -11,6 +11,7 @@ use std::io::IsTerminal as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueHint};
 use heeler_config::{LoadedConfig, templates};
+use heeler_model::redact::SecretRedactor;
 use heeler_model::{LocalName, iso_millis};
 use serde_json::json;
 
@@ -251,10 +252,12 @@ fn write_origin(
         PackageSource::Folder(path) => (path.to_string(), None),
         PackageSource::Git { url, reference } => (url.clone(), reference.clone()),
     };
-    let origin = json!({
+    let mut origin = json!({
         "version": 1, "source": args.source, "url": url, "reference": reference,
         "commit": package.commit, "installedAt": iso_millis(process_env::now()),
     });
+    // An address may contain a password.
+    SecretRedactor::new(&[]).redact_json(&mut origin);
     Ok(fs::write(folder.join(ORIGIN_FILE), format!("{origin:#}\n"))?)
 }
 
