@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use camino::Utf8PathBuf;
 use heeler_model::job_row::JobRow;
-use heeler_model::run::QuestionAnswer;
+use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use heeler_model::{AgentSessionId, JobId};
 use heeler_testkit::HookedDisk;
 use jiff::{SignedDuration, Timestamp};
@@ -119,9 +119,9 @@ impl ChatFleetClient for FakeChatFleet {
         job: &JobId,
         ask: &str,
         _: &QuestionAnswer,
-        _: Option<String>,
+        shown: Option<String>,
     ) -> Result<(), String> {
-        self.with(|played| played.calls.push(format!("answer {job} {ask}")));
+        self.with(|played| played.calls.push(format!("answer {job} {ask} {shown:?}")));
         Ok(())
     }
 

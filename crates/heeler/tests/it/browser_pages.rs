@@ -54,6 +54,11 @@ agents:
     default_prompt: Work.
     instances: {max_concurrent: 1}
     script: [{say: I count the sheep.}, {sleep: 1h}]
+  - name: changer
+    description: Changes the config of its fleet.
+    runtime: scripted
+    default_prompt: Change.
+    script: [{run: "echo '  - {name: <b>added</b>, runtime: command, command: ls}' >> heeler.yaml"}]
   - name: evil
     description: "<script>window.acted=1</script><img src=x onerror='window.acted=1'>"
     runtime: scripted
@@ -136,7 +141,8 @@ fn people_start_steer_and_let_in_by_clicks() {
         people_start_switch_and_steer_by_clicks(&site, browser).await;
         a_job_is_asked_for_in_words(&site, browser).await;
         tokens_are_made_shown_once_and_revoked(browser).await;
-        // The last, since it changes the fleet.
+        // The last, since they change the fleet.
+        a_change_by_an_agent_is_loaded_by_a_click(&site, browser).await;
         a_refusal_is_shown_in_its_own_words(&site, browser).await;
     });
 }
@@ -224,6 +230,35 @@ async fn a_job_is_asked_for_in_words(site: &Site, browser: &Browser) {
     let job = site.fleet.json(&["job", id.as_str().unwrap(), "--json"]);
     assert_eq!(job["job"]["prompt"], "Write about <tulips>.");
     browser.look(Look::DESKTOP).await;
+}
+
+async fn a_change_by_an_agent_is_loaded_by_a_click(site: &Site, browser: &Browser) {
+    browser.visit("/").await;
+    site.fleet.run(&["trigger", "changer", "-q"]).ok();
+    browser.visit("/").await;
+    // The page shows the line as text, and the jobs that may have written it.
+    browser.wait_for("pre.code", "- {name: <b>added</b>, runtime: command").await;
+    let change = site.fleet.json(&["status", "--json"])["configChange"].clone();
+    let job = change["jobs"][0].as_str().unwrap().to_owned();
+    browser.wait_for(&format!("a[href='/jobs/{job}']"), "").await;
+    browser.check("overview-config-change").await;
+    // The change is another one than the page shows: nothing is loaded.
+    let config = site.fleet.read("heeler.yaml");
+    let name = "added-by-an-agent";
+    site.fleet.write("heeler.yaml", &config.replace("<b>added</b>", name));
+    let button = "button[data-action$='/accept-config']";
+    browser.click(button).await;
+    browser.wait_for("#confirm[open]", "Load this change?").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for(".toast-wrong", "").await;
+    assert!(site.fleet.json(&["status", "--json"])["configChange"].is_object());
+    browser.visit("/").await;
+    browser.wait_for("pre.code", name).await;
+    browser.click(button).await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#toasts .toast", "The change was loaded.").await;
+    wait(site, &["status", "--json"], |status| status["configChange"].is_null());
+    site.fleet.run(&["trigger", name, "-q"]).ok();
 }
 
 async fn a_refusal_is_shown_in_its_own_words(site: &Site, browser: &Browser) {

@@ -524,6 +524,17 @@ fn what_agents_ask_is_answered_in_the_inbox() {
 
         site.fleet.asks_for("asker");
         browser.wait_for("#waiting h3", "Allow Bash?").await;
+        // The answer is to the request that the page shows, and counts for no other one.
+        let shown = "const form = document.querySelector('#waiting form[data-shown]'); \
+                     [form.dataset.shown, window.shown] = ['0'.repeat(64), form.dataset.shown]";
+        browser.script(shown).await;
+        browser.click("#waiting button[value=approve]").await;
+        browser.wait_for(".toast-wrong", "the request changed").await;
+        // The refusal is in the browser's log, as it should be; reading the log empties it.
+        browser.page.browser_log().await.unwrap();
+        let shown =
+            "document.querySelector('#waiting form[data-shown]').dataset.shown = window.shown";
+        browser.script(shown).await;
         browser.type_into("#waiting textarea[name=text]", "not on a Sunday").await;
         browser.click("#waiting button[value=reject]").await;
         browser.wait_for("#past", "rejected").await;

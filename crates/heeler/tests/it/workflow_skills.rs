@@ -5,6 +5,7 @@ use heeler_engine::{CommandReply, DaemonCommand, WorkflowOperation, WorkflowRunR
 use heeler_model::WorkflowRunId;
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_server::DaemonClient;
+use heeler_store::WorkflowRunFilter;
 
 use crate::daemon_ends::{dies, dying_at};
 use crate::daemon_kills::Herd;
@@ -39,13 +40,16 @@ fn herd() -> Herd {
     herd
 }
 
-fn start(client: &mut DaemonClient) -> WorkflowRunId {
+fn start_command() -> DaemonCommand {
     let mut wanted = WorkflowRunRequest::manual_run("flow");
     wanted.inputs.insert("issueNumber".to_owned(), 7.into());
     wanted.inputs.insert("title".to_owned(), "It fails".into());
     let order = WorkflowOperation::Run(wanted);
-    let command = DaemonCommand::Workflow { order, by: "the test".to_owned() };
-    match client.send_command(&command, None).unwrap() {
+    DaemonCommand::Workflow { order, by: "the test".to_owned() }
+}
+
+fn start(client: &mut DaemonClient) -> WorkflowRunId {
+    match client.send_command(&start_command(), None).unwrap() {
         CommandReply::WorkflowRun { run, .. } => run,
         other => panic!("{other:?}"),
     }
@@ -90,10 +94,13 @@ fn a_skill_gives_the_agent_the_inputs_and_the_files_beside_it() {
 fn a_daemon_killed_after_it_placed_the_files_of_a_skill_places_them_again() {
     let herd = herd();
     let (mut life, mut client) = dying_at(&herd, FaultPoint::SkillsPlaced);
-    let run = start(&mut client);
+    // The daemon may die before its reply.
+    let _reply = client.send_command(&start_command(), None);
     dies(&mut life, FaultPoint::SkillsPlaced);
     let (_life, _client) = herd.begin(&[]);
-    succeeds(&herd, &run);
+    let runs = herd.reader().workflow_runs(&WorkflowRunFilter::default(), None, 2).unwrap();
+    assert_eq!(runs.len(), 1);
+    succeeds(&herd, &runs[0].id);
 }
 
 #[test]

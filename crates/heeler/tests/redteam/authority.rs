@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use heeler_model::JobStatus;
+use heeler_model::{Job, JobStatus};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Fleet;
@@ -416,24 +416,36 @@ fn a_hook_does_only_what_its_config_allows(fleet: &Fleet) {
         fleet,
         &[
             ("hostile", &hooked("timeout: 60s, allow: {trigger: [other]}")),
-            ("other", &scripted("{say: Hello.}")),
+            (
+                "other",
+                &format!(
+                    "{}\nsession: {{mode: persistent}}\nschedules: {{deploy: {{type: cron, \
+                     cron: '0 3 1 1 *', prompt: Deploy.}}}}",
+                    scripted("{say: Hello.}")
+                ),
+            ),
             ("third", &scripted("{say: Hello.}")),
         ],
     );
+    fleet.run(&["trigger", "other", "-q"]).ok();
+    let persons = fleet.wait_until_ended();
     let script = format!(
         "{heeler} trigger third --detach > made 2>&1; echo $? >> codes\n\
          {heeler} trigger other --channel slack/C1 --detach >> made 2>&1; echo $? >> codes\n\
+         {heeler} trigger other --schedule deploy --detach >> made 2>&1; echo $? >> codes\n\
          {heeler} trigger other --detach >> made 2>&1; echo $? >> codes\necho > hooked\n"
     );
     fleet.write("hook.sh", &script);
     fleet.attack();
     wait_for("the hook", || fleet.file("hooked").exists().then_some(()));
-    assert_eq!(fleet.read("codes"), "5\n5\n0\n", "{}", fleet.read("made"));
+    assert_eq!(fleet.read("codes"), "5\n5\n5\n0\n", "{}", fleet.read("made"));
     let job = wait_for("the job", || {
-        let jobs = fleet.jobs();
-        jobs.into_iter().find(|job| job.head.agent == "other" && job.head.status.is_final())
+        let mut jobs = fleet.jobs().into_iter();
+        let is_new = |job: &Job| job.head.agent == "other" && job.head.id != persons.head.id;
+        jobs.find(|job| is_new(job) && job.head.status.is_final())
     });
     assert_eq!(job.head.status, JobStatus::Completed);
+    assert_ne!(job.head.session_id, persons.head.session_id, "the session belongs to people");
     assert_eq!(job.head.trigger_type.as_str(), "hook");
     assert!(fleet.jobs().iter().all(|job| job.head.agent != "third"));
 }

@@ -284,14 +284,12 @@ fn a_change_after_the_one_that_was_shown_is_not_confirmed(fleet: &Fleet) {
     fleet.run(&["trigger", "evil", "-q"]).ok();
 }
 
-fn a_killed_daemon_forgets_no_run(fleet: &Fleet) {
-    let fleet = AttackedFleet::new(fleet, "");
+fn a_killed_daemon_forgets_no_run(like: &Fleet) {
     // The daemon dies once the run is recorded, before its runner starts.
     for point in ["runner-untold", "runner-started"] {
+        let fleet = like.another();
+        let fleet = AttackedFleet::new(&fleet, "");
         let config = fleet.read("heeler.yaml");
-        for name in ["done", "over"] {
-            let _missing = std::fs::remove_file(fleet.file(name));
-        }
         let end = "touch done\nwhile [ ! -e over ]; do sleep 0.05; done";
         fleet.write("attack.sh", &format!("{}\n{end}\n", AttackedFleet::add_evil()));
         let mut daemon = fleet.start(&["start", "--fault", point]);
@@ -315,7 +313,6 @@ fn a_killed_daemon_forgets_no_run(fleet: &Fleet) {
         fleet.write("heeler.yaml", &config);
         fleet.write("over", "");
         fleet.run(&["start", "-d"]).ok();
-        fleet.run(&["stop", "--force", "-q"]).ok();
     }
 }
 

@@ -147,6 +147,39 @@ fn a_budget_holds_against_an_agent_that_reports_nothing() {
 }
 
 #[test]
+fn an_agent_cannot_use_the_proxy_of_another_run() {
+    let api = MessagesApi::start();
+    let call = call_api(1);
+    let fleet = fleet(&json!({
+        "runtime": "command", "allowed_tools": null,
+        "command": format!("touch ready; until test -e over; do sleep 0.05; done; {call}"),
+    }));
+    let mut config: Json = serde_json::from_str(&fleet.read("heeler.yaml")).unwrap();
+    let attack = "until test -e work/ready; do sleep 0.05; done; \
+        socket=$(ls heeler-*/*.d/e); test -S \"$socket\" || exit 1; \
+        curl -sS --unix-socket \"$socket\" -H 'content-type: application/json' -d '{}' \
+        -H 'x-api-key: none' http://127.0.0.1:3128/v1/messages > stolen 2>&1; echo $? > code; \
+        touch work/over";
+    let attacker = json!({"name": "attacker", "runtime": "command", "command": attack});
+    config["agents"].as_array_mut().unwrap().push(attacker);
+    fleet.write("heeler.yaml", &config.to_string());
+    let mut command = fleet.command(&["trigger", "victim", "--detach", "-q"]);
+    command.env("ANTHROPIC_BASE_URL", api.url()).env("ANTHROPIC_API_KEY", KEY);
+    Ran::from(command.output().unwrap()).ok();
+    fleet.run(&["trigger", "attacker"]).ok();
+    assert_ne!(fleet.read("code"), "0\n", "{}", fleet.read("stolen"));
+    let job = crate::trigger::wait_for("the victim", || {
+        let jobs = fleet.jobs();
+        jobs.into_iter().find(|job| job.head.agent == "victim" && job.head.status.is_final())
+    });
+    assert_eq!(job.head.status, heeler_model::JobStatus::Completed);
+    // The one call is that of the victim.
+    let calls = api.messages();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].body["model"], "claude-sonnet-4-5");
+}
+
+#[test]
 fn a_local_server_is_reached_only_if_it_is_listed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -43,6 +43,23 @@ fn an_agent_that_asks_is_said_to_wait_until_it_is_answered() {
 }
 
 #[test]
+fn an_answer_names_the_request_that_was_shown() {
+    let mut rig = ConversationFixture::new();
+    rig.say("go");
+    let ask = json!({"protocol": 1, "id": "a1", "at": rig.now, "kind": "permission", "tool": "Bash",
+        "input": {"command": "make"}});
+    let ask: AgentQuestion = serde_json::from_value(ask).unwrap();
+    let (shown, now) = (ask.shown_hash(), rig.now);
+    rig.conversation().handle_fleet_event(ChatFleetEvent::QuestionAsked { job: job(1), ask }, now);
+    rig.stage.calls();
+    let answer = QuestionAnswer::Allow { input: None };
+    let action = UserAction::Answer { job: job(1), ask: "a1".to_owned(), answer };
+    rig.conversation().handle_action(action, now);
+    let expected = format!("answer job-2026-01-02-aaaa01 a1 {:?}", Some(shown));
+    assert_eq!(rig.stage.calls(), [expected]);
+}
+
+#[test]
 fn workers_are_listed_in_columns_with_what_they_cost() {
     let mut rig = ConversationFixture::new();
     rig.say("go");

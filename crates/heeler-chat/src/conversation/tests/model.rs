@@ -342,6 +342,7 @@ impl ConversationModel {
                 }
             }
             ["answer", job, ask] => {
+                let ask = ask.split(' ').next().unwrap();
                 let job = self.jobs.get_mut(&job_number(job)).unwrap();
                 job.questions.retain(|known| known != ask);
             }
