@@ -137,6 +137,13 @@ pub enum PrepareError {
 }
 
 impl PrepareContext<'_> {
+    /// Returns the directories of Heeler itself.
+    fn own_folders(&self) -> Vec<Utf8PathBuf> {
+        let mut folders = self.protected.state_dirs.clone();
+        folders.extend([self.home.to_owned(), self.sockets.to_owned()]);
+        folders
+    }
+
     /// Returns the secrets of all agents.
     fn all_secrets(&self) -> impl Iterator<Item = String> {
         self.agents.iter().flat_map(|agent| environment::secrets(agent, self.env))
@@ -191,7 +198,7 @@ pub fn prepare_request(
     }
     let work = resolve_work(agent, &env, around, &working_directory)?;
     // An agent never runs with less isolation than its config asks for.
-    let container = run_container(agent, around, &mut env)
+    let container = run_container(agent, around.env, &around.own_folders(), &mut env)
         .map_err(|source| PrepareError::Container { agent: agent.name.to_string(), source })?;
     let sandbox = sandbox::run_sandbox(agent, around, &env, &working_directory, container);
     // The daemon adds its lock when it starts the run.

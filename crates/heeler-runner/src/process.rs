@@ -25,12 +25,16 @@ mod container_body;
 #[cfg(target_os = "linux")]
 mod container_settle;
 #[cfg(target_os = "linux")]
+mod first_process_path;
+#[cfg(target_os = "linux")]
 mod git_folder;
 #[cfg(target_os = "linux")]
 mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
 mod non_linux;
+#[cfg(target_os = "linux")]
+mod running_container;
 #[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(target_os = "linux")]
@@ -69,10 +73,10 @@ use non_linux as os;
 
 #[cfg(target_os = "linux")]
 use confinement::AgentConfinement;
-#[cfg(target_os = "linux")]
-use container::RunningContainer;
 #[cfg(not(target_os = "linux"))]
 use non_linux::AgentConfinement;
+#[cfg(target_os = "linux")]
+use running_container::RunningContainer;
 
 pub(crate) use agent_process::AgentProcess;
 use agent_process::ChildExitRegistry;
@@ -80,9 +84,9 @@ use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
 #[cfg(target_os = "linux")]
-pub use container::find_first_process;
-#[cfg(target_os = "linux")]
 pub(crate) use container_settle::settle_containers;
+#[cfg(target_os = "linux")]
+pub use first_process_path::find_first_process;
 use marker::MARKER;
 pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;

@@ -1,13 +1,13 @@
 //! The container of a run. Start at [`run_container`].
 
+use std::collections::BTreeMap;
+
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, DockerConfig, VolumeMount, VolumeParts, VolumeSource};
 use heeler_container::{EngineSocketError, find_engine_socket};
 use heeler_model::run::{ContainerSpec, ContainerVolume};
 use indexmap::IndexMap;
 use thiserror::Error;
-
-use super::PrepareContext;
 
 /// Variables that describe this machine, and mean nothing in a container.
 const LOCAL_VARIABLES: [&str; 4] = ["PATH", "HOME", "USER", "TMPDIR"];
@@ -32,18 +32,19 @@ pub enum ContainerError {
     Protected { path: Utf8PathBuf, protected: Utf8PathBuf },
 }
 
-/// Returns the container of an agent's run, unless it has none. Variables of the container that are
-/// not of this machine are added to `env`.
+/// Returns the container of an agent's run, unless it has none. `variables` are those of the daemon,
+/// and no mount may contain one of `own_folders`. Variables of the container are added to `env`.
 pub(super) fn run_container(
     agent: &AgentConfig,
-    around: &PrepareContext<'_>,
+    variables: &BTreeMap<String, String>,
+    own_folders: &[Utf8PathBuf],
     env: &mut IndexMap<String, String>,
 ) -> Result<Option<ContainerSpec>, ContainerError> {
     let Some(docker) = agent.container() else { return Ok(None) };
     if !docker.ephemeral {
         return Err(ContainerError::Kept);
     }
-    let variable = |name: &str| around.env.get(name).map(String::as_str);
+    let variable = |name: &str| variables.get(name).map(String::as_str);
     let exists = |path: &Utf8Path| path.exists();
     let engine = find_engine_socket(variable("DOCKER_HOST"), variable("XDG_RUNTIME_DIR"), exists)?;
     let configured = |name: &str| {
@@ -55,7 +56,7 @@ pub(super) fn run_container(
         // The agent's own variables take precedence.
         env.entry(name.clone()).or_insert_with(|| value.expose().to_owned());
     }
-    let volumes = docker.volumes.iter().map(|volume| resolve_volume(volume, around));
+    let volumes = docker.volumes.iter().map(|volume| resolve_volume(volume, own_folders));
     let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
     Ok(Some(container_spec(docker, engine, volumes, local_env.into_iter().collect())))
 }
@@ -109,7 +110,7 @@ fn is_local(name: &str) -> bool {
 /// in it could not be hidden.
 fn resolve_volume(
     volume: &VolumeMount,
-    around: &PrepareContext<'_>,
+    own_folders: &[Utf8PathBuf],
 ) -> Result<ContainerVolume, ContainerError> {
     let VolumeParts { source, target, mode } = volume.parts();
     let (source, is_named) = match source {
@@ -118,9 +119,7 @@ fn resolve_volume(
             let path = Utf8Path::new(path);
             let failed = |source| ContainerError::Volume { path: path.to_owned(), source };
             let real = path.canonicalize_utf8().map_err(failed)?;
-            let own = [around.home, around.sockets].map(Utf8Path::to_owned);
-            let own = own.iter().chain(&around.protected.state_dirs);
-            for protected in own.filter_map(|it| it.canonicalize_utf8().ok()) {
+            for protected in own_folders.iter().filter_map(|it| it.canonicalize_utf8().ok()) {
                 if protected.starts_with(&real) || real.starts_with(&protected) {
                     return Err(ContainerError::Protected { path: real, protected });
                 }

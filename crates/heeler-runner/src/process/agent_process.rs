@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 
-#[cfg(target_os = "linux")]
-use super::container::ContainerFlags;
 use super::os::{self, ProcessHandle};
+#[cfg(target_os = "linux")]
+use super::running_container::ContainerFlags;
 #[cfg(target_os = "linux")]
 use super::sandbox_control::SandboxControl;
 

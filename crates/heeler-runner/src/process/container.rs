@@ -10,89 +10,35 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{ImagePull, MountMode, RuntimeType};
-use heeler_container::{ContainerEngine, ContainerImage, EngineError, RUN_LABEL, STATE_LABEL};
+use heeler_container::{ContainerEngine, ContainerImage, EngineError};
 use heeler_inside::{InsideReport, InsideRequest, MountCheck};
 use heeler_model::error_chain;
 use heeler_model::run::{ContainerRecord, ContainerSpec, PROTOCOL};
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use tokio::net::{UnixListener, UnixStream};
 
 use super::container_body::{
     ContainerBody, ContainerInputs, ContainerOwner, HOME_INSIDE, SOCKETS_INSIDE,
 };
+use super::container_settle::remove_containers;
+use super::first_process_path::find_first_process;
 use super::os::ProcessHandle;
+use super::running_container::{ContainerFlags, RunningContainer};
 use super::sandbox::{AgentSandbox, agent_pipes, exchange};
 use super::sandbox_mounts::SandboxMounts;
 use super::{AgentProcess, AgentSpawnError, LaunchSpec, ProcessTree, SpawnContext};
 use crate::fault::{self, RunnerFaultPoint};
 use crate::files;
 
-/// Name of the static program that is the first process, beside the program of the runner.
-const STATIC_PROGRAM: &str = "heeler-inside-static";
-
 /// Time that a started container has to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Time that the processes of a container have to end.
-const END_TIME_MAX: Duration = Duration::from_secs(10);
-
 /// Search path of an image that defines none.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
-/// Container whose first process has started an agent.
-#[derive(Debug)]
-pub(super) struct RunningContainer {
-    engine: ContainerEngine,
-    id: String,
-    first_process: ProcessHandle,
-    /// Set by the report of the first process.
-    out_of_memory: Arc<AtomicBool>,
-    /// Set when the first process is gone without a report.
-    is_lost: Arc<AtomicBool>,
-    memory_bytes: u64,
-}
-
-/// Facts about the end of an agent, which its connection and its container share.
-#[derive(Debug, Clone, Default)]
-pub(super) struct ContainerFlags {
-    pub(super) out_of_memory: Arc<AtomicBool>,
-    pub(super) is_lost: Arc<AtomicBool>,
-}
-
-impl RunningContainer {
-    pub(super) fn kill(&self) {
-        // It may have ended, or belong to another user; then its connection ends it.
-        let _killed = self.first_process.signal(Signal::KILL);
-    }
-
-    /// Waits for the end of all processes, and removes the container. Returns the reason for which
-    /// the container itself ended the agent, if it did.
-    async fn end(self) -> Option<String> {
-        let process = self.first_process;
-        let waited = tokio::task::spawn_blocking(move || process.wait(END_TIME_MAX));
-        drop(waited.await);
-        if let Err(error) = self.engine.remove(&self.id).await {
-            // The engine removes it by itself when it runs again.
-            tracing::warn!(error = error_chain(&error), "the container could not be removed");
-        }
-        if self.out_of_memory.load(Ordering::Relaxed) {
-            let limit = self.memory_bytes >> 20;
-            return Some(format!(
-                "out of memory: the container has {limit} MiB; raise `docker.memory`"
-            ));
-        }
-        self.is_lost.load(Ordering::Relaxed).then(|| {
-            "the container was ended from outside: by its engine, which may have been restarted, \
-             or by the kernel"
-                .to_owned()
-        })
-    }
-}
 
 /// Container of a run that is ready to be created.
 struct PreparedContainer<'c> {
@@ -291,32 +237,6 @@ fn start_failure(report: io::Result<Option<InsideReport>>, spec: &ContainerSpec)
         Ok(_) => "its first process ended without a report".to_owned(),
         Err(error) => error_chain(&error),
     }
-}
-
-/// Returns the program that is the first process of containers, which is beside this one. It uses no
-/// library, because an image may have none.
-pub fn find_first_process(program: &Utf8Path) -> Result<Utf8PathBuf, String> {
-    let path = program.with_file_name(STATIC_PROGRAM);
-    match path.is_file() {
-        true => Ok(path),
-        false => Err(format!(
-            "{path} is missing, which is the first process of containers: install Heeler \
-             completely (in a source tree: `cargo xtask inside`)"
-        )),
-    }
-}
-
-/// Removes the containers of a run of this state directory.
-pub(super) async fn remove_containers(
-    engine: &ContainerEngine,
-    owner: &ContainerOwner,
-) -> Result<(), EngineError> {
-    let ContainerOwner { run, state_dir, .. } = owner;
-    let labels = [format!("{RUN_LABEL}={run}"), format!("{STATE_LABEL}={state_dir}")];
-    for container in engine.list(&labels).await? {
-        engine.remove(&container.id).await?;
-    }
-    Ok(())
 }
 
 /// Waits for the connection of the first process. Other processes of this user can connect, too, and

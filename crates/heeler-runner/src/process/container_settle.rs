@@ -4,11 +4,10 @@
 //! is one whose engine was not running.
 
 use camino::Utf8Path;
-use heeler_container::ContainerEngine;
+use heeler_container::{ContainerEngine, EngineError, RUN_LABEL, STATE_LABEL};
 use heeler_model::error_chain;
 use heeler_model::run::RunSpec;
 
-use super::container::remove_containers;
 use super::container_body::ContainerOwner;
 use crate::files;
 
@@ -30,4 +29,17 @@ pub(crate) fn settle_containers(dir: &Utf8Path, spec: &RunSpec) {
     if let Err(reason) = removed {
         tracing::warn!(run = %spec.run, reason, "the container of the run could not be removed");
     }
+}
+
+/// Removes the containers of a run of this state directory.
+pub(super) async fn remove_containers(
+    engine: &ContainerEngine,
+    owner: &ContainerOwner,
+) -> Result<(), EngineError> {
+    let ContainerOwner { run, state_dir, .. } = owner;
+    let labels = [format!("{RUN_LABEL}={run}"), format!("{STATE_LABEL}={state_dir}")];
+    for container in engine.list(&labels).await? {
+        engine.remove(&container.id).await?;
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use heeler_inside::{InsideCommand, InsideReport, read_frame, write_frame};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
 
-use super::container::ContainerFlags;
+use super::running_container::ContainerFlags;
 
 /// Connection to the first process of a sandbox that has started its agent.
 #[derive(Debug)]
