@@ -13,6 +13,7 @@ use crate::amount::UsdAmount;
 use crate::chat::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
+use crate::docker_check::check_docker;
 use crate::duration::ConfigDuration;
 use crate::fleet_secrets::FleetSecrets;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
@@ -145,8 +146,8 @@ section! {
         work_source: Option<WorkSource>,
         /// Chats in which the agent answers.
         chat: Option<ChatConfig>,
-        /// Container in which the agent runs.
-        docker: Option<DockerConfig>,
+        /// Container in which the agent runs. It is described in `docs/isolation.md`.
+        docker: Option<SpannedValue<DockerConfig>>,
         /// Sandbox in which the agent runs: `true`, `off`, or the settings of one. It is described in
         /// `docs/isolation.md`.
         sandbox: Option<SpannedValue<SandboxConfig>>,
@@ -406,7 +407,7 @@ impl AgentConfig {
             metadata_file: keys.metadata_file,
             work_source: keys.work_source,
             chat: keys.chat,
-            docker: keys.docker,
+            docker: keys.docker.map(|docker| docker.value),
             sandbox: keys.sandbox.map(|sandbox| sandbox.value),
         })
     }
@@ -417,6 +418,7 @@ fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut C
     check_review(keys, origin, reader);
     warn_removed_mode(keys, origin, reader);
     check_sandbox(keys, reader);
+    check_docker(keys, reader);
 }
 
 /// Refuses what a sandbox cannot give.

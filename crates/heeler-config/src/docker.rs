@@ -1,5 +1,4 @@
-//! Container settings. They are parsed and checked, but containers are not supported yet: an agent
-//! that requests one is refused rather than run without it.
+//! Container of an agent. `docker_check` refuses settings that would break its isolation.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -14,12 +13,15 @@ use crate::words::words;
 
 /// Keys that only the fleet file may set, because they would let an agent leave its container.
 pub(crate) const FLEET_ONLY_KEYS: &[&str] =
-    &["image", "network", "user", "volumes", "env", "ports", "host_config"];
+    &["image", "network", "user", "volumes", "env", "ports", "host_config", "allow_unsafe"];
+
+/// Image of a container whose config names none. No registry has it, so it is never pulled.
+const IMAGE_DEFAULT: &str = "localhost/heeler-agent:latest";
 
 words! {
     /// Network access of a container.
     pub enum NetworkMode ("network mode") {
-        /// No network.
+        /// No network, except for the listed hosts through the proxy of the run.
         None = "none",
         /// Bridged network.
         Bridge = "bridge",
@@ -38,21 +40,32 @@ words! {
     }
 }
 
-word_value!(NetworkMode, MountMode);
+words! {
+    /// Use of a registry for an image that the engine lacks.
+    pub enum ImagePull ("image pull") {
+        /// Pull an image that the engine lacks.
+        Missing = "missing",
+        /// Never pull an image.
+        Never = "never",
+    }
+}
+
+word_value!(NetworkMode, MountMode, ImagePull);
 
 section! {
-    /// Container in which the agent runs.
+    /// Container in which the agent runs; described in `docs/isolation.md`.
     pub struct DockerConfig ("docker") {
         /// Run the agent in a container.
         enabled: bool = "false",
         /// Create a container for each job and remove it afterwards; `false` keeps one container
         /// for all jobs.
         ephemeral: bool = "true",
-        /// Memory limit, such as `512m` or `2g`.
+        /// Memory limit, such as `512m` or `2g`. There is no swap beyond it.
         memory: ByteSize = "2g",
         /// CPU weight relative to other containers.
         cpu_shares: Option<NonZeroU32>,
-        /// Number of old containers to keep.
+        /// Maximum number of stopped containers to keep for the agent. A container with a running
+        /// agent is never removed.
         max_containers: NonZeroU32 = "5",
         /// Access of the agent to its working directory: read and write (`rw`) or read only (`ro`).
         workspace_mode: MountMode = "rw",
@@ -66,23 +79,97 @@ section! {
         cpu_period: Option<NonZeroU32>,
         /// CPU time per period, in microseconds.
         cpu_quota: Option<NonZeroU32>,
-        /// Container image. Only the fleet file may set it.
+        /// Container image, by name or digest. Defaults to `localhost/heeler-agent:latest`, which you
+        /// build. Only the fleet file may set it.
         image alias "base_image": Option<String>,
-        /// Network access. Only the fleet file may set it.
-        network: NetworkMode = "bridge",
+        /// Use of a registry for an image that the engine lacks: `missing` pulls it, `never` refuses
+        /// the run.
+        pull: ImagePull = "missing",
+        /// Network access: `none` (the hosts of `sandbox.network`, through the proxy of the run),
+        /// `bridge` (everything that the machine reaches) or `host`. Only the fleet file may set it.
+        network: NetworkMode = "none",
         /// User, as `UID` or `UID:GID`. Defaults to the user that runs Heeler. Only the fleet file
         /// may set it.
         user: Option<ContainerUser>,
         /// Mounts of host directories: `host:container` or `host:container:ro`. Only the fleet file
         /// may set them.
         volumes: Vec<VolumeMount>,
-        /// Environment variables of the container. Only the fleet file may set them.
+        /// Environment variables of the agent. Only the fleet file may set them.
         env: EnvVars,
-        /// Published ports: `host:container` or `container`. Only the fleet file may set them.
+        /// Ports published on 127.0.0.1: `host:container` or `container`. They need `network: bridge`.
+        /// Only the fleet file may set them.
         ports: Vec<PortBinding>,
-        /// Settings passed to Docker unchanged. Only the fleet file may set them.
+        /// Further settings of the engine's `HostConfig`. Only the fleet file may set them.
         host_config: Option<Json>,
+        /// Accept settings by which the agent can leave its container. Only the fleet file may set it.
+        allow_unsafe: bool = "false",
     }
+}
+
+impl DockerConfig {
+    /// Returns the name of the image.
+    pub fn image_name(&self) -> &str {
+        self.image.as_deref().unwrap_or(IMAGE_DEFAULT)
+    }
+}
+
+/// Source of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeSource<'v> {
+    /// Absolute path on this machine.
+    Path(&'v str),
+    /// Name of a volume that the engine keeps.
+    Name(&'v str),
+}
+
+/// Parts of a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VolumeParts<'v> {
+    pub source: VolumeSource<'v>,
+    /// Absolute path in the container.
+    pub target: &'v str,
+    pub mode: MountMode,
+}
+
+impl VolumeMount {
+    pub fn parts(&self) -> VolumeParts<'_> {
+        parse_volume(&self.0).expect("the text was checked when it was read")
+    }
+}
+
+impl TmpfsMount {
+    /// Returns the path and the options.
+    pub fn parts(&self) -> (&str, &str) {
+        self.0.split_once(':').unwrap_or((&self.0, ""))
+    }
+}
+
+impl PortBinding {
+    /// Returns the port of this machine, if one is chosen, and that of the container.
+    pub fn parts(&self) -> (Option<&str>, &str) {
+        self.0.split_once(':').map_or((None, &self.0), |(host, inner)| (Some(host), inner))
+    }
+}
+
+fn parse_volume(text: &str) -> Option<VolumeParts<'_>> {
+    let mut parts = text.split(':');
+    let (source, target) = (parts.next()?, parts.next()?);
+    let mode = match parts.next() {
+        None | Some("rw") => MountMode::ReadWrite,
+        Some("ro") => MountMode::ReadOnly,
+        Some(_) => return None,
+    };
+    let is_name = |text: &str| {
+        let is_part = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '.' | '-');
+        text.starts_with(|it: char| it.is_ascii_alphanumeric()) && text.chars().all(is_part)
+    };
+    let source = match source {
+        path if path.starts_with('/') => VolumeSource::Path(path),
+        name if is_name(name) => VolumeSource::Name(name),
+        _ => return None,
+    };
+    let is_complete = target.starts_with('/') && parts.next().is_none();
+    is_complete.then_some(VolumeParts { source, target, mode })
 }
 
 /// Declares a text type that is validated and stored as written.
@@ -126,12 +213,9 @@ checked_text! {
 
 checked_text! {
     /// Mount of a host directory.
-    VolumeMount, "a mount", "`/data:/data:ro`", "write host:container, and :ro or :rw",
-    |text| {
-        let parts: Vec<&str> = text.split(':').collect();
-        let mode = parts.get(2).is_none_or(|mode| matches!(*mode, "ro" | "rw"));
-        (2..=3).contains(&parts.len()) && mode && parts.iter().all(|part| !part.is_empty())
-    }
+    VolumeMount, "a mount", "`/data:/data:ro`",
+    "write host:container, and :ro or :rw; both are absolute paths, or host is the name of a volume",
+    |text| parse_volume(text).is_some()
 }
 
 checked_text! {
@@ -145,6 +229,10 @@ checked_text! {
 /// Parses one number, or two numbers separated by a colon.
 fn parse_numbers(text: &str) -> Option<Vec<u32>> {
     // A sign or a blank is not a number here, so neither reaches Docker.
-    let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
+    let number = |part: &str| {
+        let is_plain = part.bytes().all(|byte| byte.is_ascii_digit());
+        part.parse().ok().filter(|_| is_plain)
+    };
+    let numbers: Option<Vec<u32>> = text.split(':').map(number).collect();
     numbers.filter(|numbers| numbers.len() <= 2)
 }

@@ -16,6 +16,7 @@ mod changes;
 mod chat;
 mod cron;
 mod docker;
+mod docker_check;
 mod dotenv;
 mod duration;
 mod egress;
@@ -73,7 +74,8 @@ pub use chat::{
 };
 pub use cron::{ConfigTimeZone, CronExpr};
 pub use docker::{
-    ContainerUser, DockerConfig, MountMode, NetworkMode, PortBinding, TmpfsMount, VolumeMount,
+    ContainerUser, DockerConfig, ImagePull, MountMode, NetworkMode, PortBinding, TmpfsMount,
+    VolumeMount, VolumeParts, VolumeSource,
 };
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};

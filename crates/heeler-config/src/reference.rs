@@ -6,7 +6,6 @@ use crate::fleet::FleetKeys;
 use crate::schema::join_doc_lines;
 use crate::shape::{ConfigSection, KeyInfo, ValueShape};
 use crate::unused_key_notes;
-use crate::unused_keys;
 use crate::workflow::inputs::INPUT_BYTES_MAX;
 use crate::workflow::keys::{CronKeys, WorkflowKeys};
 use crate::workflow::{
@@ -71,10 +70,7 @@ struct UnusedKey {
 /// become one row.
 fn collect_unused(section: &'static str, path: &str, key: &KeyInfo, unused: &mut Vec<UnusedKey>) {
     // A bar would end the cell of the table.
-    let mut about = join_doc_lines(key.about).replace('|', "\\|");
-    if unused_keys::is_refused(key.name) && path == key.name {
-        about.push_str(" An agent that requests it is refused.");
-    }
+    let about = join_doc_lines(key.about).replace('|', "\\|");
     let value = describe_unlinked(&key.shape);
     match unused.iter_mut().find(|known| known.path == path && known.about == about) {
         Some(known) if known.sections.contains(&section) => {}

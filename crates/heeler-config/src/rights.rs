@@ -13,7 +13,7 @@ use crate::hooks::{AgentHooks, HookList};
 use crate::mcp::McpServer;
 use crate::names::ApprovalMode;
 use crate::runtime::{PermissionMode, RuntimeConfig};
-use crate::sandbox::{SandboxSettings, sandbox_settings};
+use crate::sandbox::SandboxSettings;
 use crate::value::{EnvVars, VarName};
 
 /// Tools that only read; Claude runs them without asking in every permission mode.
@@ -426,14 +426,13 @@ fn compare_limits(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<Ri
 /// Compares the isolation keys. Only equal settings count as equal isolation, except that the target
 /// may reach fewer hosts.
 fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
-    let is_in_container =
-        |agent: &AgentConfig| agent.docker.as_ref().is_some_and(|docker| docker.enabled);
-    if is_in_container(caller) && caller.docker != target.docker {
+    let Some(own) = caller.isolation_settings() else { return };
+    // A container may have mounts and a network that a sandbox has not.
+    if caller.container() != target.container() {
         found.push(RightDifference::Isolation { key: "docker" });
+        return;
     }
-    let settings = |agent: &AgentConfig| sandbox_settings(agent.sandbox.as_ref()).cloned();
-    let Some(own) = settings(caller) else { return };
-    let is_isolated = settings(target).is_some_and(|of_target| {
+    let is_isolated = target.isolation_settings().is_some_and(|of_target| {
         let is_narrower = of_target.network.rules().is_within(&own.network.rules());
         is_narrower && SandboxSettings { network: own.network.clone(), ..of_target } == own
     });

@@ -3,6 +3,8 @@
 use camino::Utf8PathBuf;
 use serde_json::{Value as Json, json};
 
+use crate::agent::AgentConfig;
+use crate::docker::DockerConfig;
 use crate::egress::{CredentialMode, EgressConfig};
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
@@ -61,6 +63,11 @@ impl SandboxConfig {
         Some(&self.0).filter(|settings| settings.enabled)
     }
 
+    /// Returns the settings of a sandbox for which the config has none.
+    pub(crate) fn default_settings() -> SandboxSettings {
+        SandboxConfig::switched(true).0
+    }
+
     fn switched(enabled: bool) -> SandboxConfig {
         SandboxConfig(SandboxSettings {
             enabled,
@@ -99,7 +106,16 @@ impl ConfigValue for SandboxConfig {
     }
 }
 
-/// Returns the settings of an agent's sandbox, unless it has none.
-pub(crate) fn sandbox_settings(sandbox: Option<&SandboxConfig>) -> Option<&SandboxSettings> {
-    sandbox.and_then(SandboxConfig::settings)
+impl AgentConfig {
+    /// Returns the settings of the agent's container, if it runs in one.
+    pub fn container(&self) -> Option<&DockerConfig> {
+        self.docker.as_ref().filter(|docker| docker.enabled)
+    }
+
+    /// Returns the settings of the agent's isolation, if it has any. A container has those of a
+    /// sandbox, too: network, credentials and further paths.
+    pub fn isolation_settings(&self) -> Option<SandboxSettings> {
+        let configured = self.sandbox.as_ref().and_then(SandboxConfig::settings).cloned();
+        configured.or_else(|| self.container().map(|_| SandboxConfig::default_settings()))
+    }
 }

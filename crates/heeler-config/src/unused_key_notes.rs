@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use crate::agent::AgentKeys;
 use crate::fleet::FleetKeys;
 use crate::shape::ValueShape;
-use crate::unused_keys::{UNUSED_AGENT_KEYS, UNUSED_FLEET_KEYS, is_refused};
+use crate::unused_keys::{UNUSED_AGENT_KEYS, UNUSED_FLEET_KEYS};
 use crate::value::ConfigValue as _;
 use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
@@ -39,10 +39,7 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
         "defaults" | "agent overrides" => "agent",
         section => section,
     };
-    UNUSED_KEYS.contains(&(section, key)).then(|| match key {
-        _ if is_refused(key) => "Not implemented yet: an agent that requests it is refused.",
-        _ => "No effect yet.",
-    })
+    UNUSED_KEYS.contains(&(section, key)).then_some("No effect yet.")
 }
 
 /// Says whether all of a key is without effect, so that the reference lists it apart.

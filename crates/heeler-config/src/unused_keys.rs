@@ -15,14 +15,12 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
     "web.open_browser",
     "web.tool_results",
     "web.message_grouping",
-    "docker",
     "working_directory",
     "chat",
 ];
 
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
-    "docker",
     "chat",
     "work_source",
     "plugins.*.skipMcpDiscovery",
@@ -34,15 +32,6 @@ pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
 /// Keys that restrict Claude only. A script or a shell command does everything that is written in
 /// it.
 const CLAUDE_ONLY_KEYS: [&str; 4] = ["permission_mode", "tools", "allowed_tools", "denied_tools"];
-
-/// Isolation keys. They are not implemented either, but are never ignored: an agent that requests
-/// isolation is refused rather than run without it.
-const ISOLATION_KEYS: [&str; 1] = ["docker"];
-
-/// Says whether an agent that sets the key is refused instead of being run without it.
-pub(crate) fn is_refused(key: &str) -> bool {
-    ISOLATION_KEYS.contains(&key)
-}
 
 /// Warns once about a fleet file, including its defaults, overrides and inline agents.
 pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
@@ -58,16 +47,12 @@ pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
         UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(agent, path, path, &mut found));
     }
     warn_unused(found, " yet", reader);
-    members.push(tree);
-    // The fleet itself may request isolation for all agents.
-    members.into_iter().for_each(|agent| warn_isolation(agent, reader));
 }
 
 pub(crate) fn warn_agent(tree: &YamlNode, reader: &mut ConfigReader) {
     let mut found = Vec::new();
     UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
     warn_unused(found, " yet", reader);
-    warn_isolation(tree, reader);
 }
 
 pub(crate) fn warn_workflow(tree: &YamlNode, paths: &[&str], reader: &mut ConfigReader) {
@@ -101,26 +86,6 @@ pub(crate) fn warn_claude_only_keys(
     }
 }
 
-/// Warns about settings that cause agents to be refused.
-fn warn_isolation(tree: &YamlNode, reader: &mut ConfigReader) {
-    let wishes = tree.entries().iter().filter(|(key, value)| requests_isolation(&key.text, value));
-    for (key, _) in wishes {
-        let message = format!(
-            "`{}` is not implemented yet: an agent that requests it is refused and never runs without it",
-            key.text
-        );
-        reader.warn(key.at, message).expected("refused by `heeler trigger`");
-    }
-}
-
-/// Returns true if a block requests isolation.
-fn requests_isolation(key: &str, block: &YamlNode) -> bool {
-    match key {
-        "docker" => block.get("enabled").is_some_and(|enabled| is_scalar(enabled, "true")),
-        _ => false,
-    }
-}
-
 /// Finds a path in a tree. A block with `enabled: false` is ignored.
 fn find_unused<'p>(
     tree: &YamlNode,
@@ -139,8 +104,6 @@ fn find_unused<'p>(
             Some(tail) => find_unused(value, tail, path, found),
             // A block that is switched off is without effect on purpose.
             None if value.is_null() || is_disabled(value) => {}
-            // `warn_isolation` reports these, or the block requests nothing.
-            None if path == "docker" && requests_isolation(path, value) => {}
             None => found.push((path, key.at)),
         }
     }

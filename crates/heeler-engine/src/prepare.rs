@@ -3,6 +3,7 @@
 //! Errors that can be detected before a job exists are reported here, with a remedy. Nothing is
 //! written. Start at [`prepare_request`].
 
+mod container;
 mod protection;
 mod runtime;
 mod sandbox;
@@ -27,6 +28,7 @@ use indexmap::IndexMap;
 use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
+use container::{ContainerError, run_container};
 pub use protection::ProtectedFiles;
 use protection::{RunProtection, protect_run};
 
@@ -80,17 +82,15 @@ pub enum PrepareError {
         /// The agent's config file.
         file: Utf8PathBuf,
     },
-    /// The config asks for an isolation that this release does not support.
+    /// The config asks for a container that cannot be had.
     #[error(
-        "{agent} asks for `{key}`, which this release does not have; it never runs without it \
-         instead: set `{key}: {{enabled: false}}` in {file} if it may"
+        "{agent} cannot run in its container, and never runs without it unless its config says \
+         `docker: {{enabled: false}}`"
     )]
-    Isolation {
+    Container {
         agent: String,
-        /// `docker`.
-        key: &'static str,
-        /// The agent's config file.
-        file: Utf8PathBuf,
+        #[source]
+        source: ContainerError,
     },
     /// Claude no longer has the permission mode.
     #[error(
@@ -137,6 +137,13 @@ pub enum PrepareError {
 }
 
 impl PrepareContext<'_> {
+    /// Returns the directories of Heeler itself.
+    fn own_folders(&self) -> Vec<Utf8PathBuf> {
+        let mut folders = self.protected.state_dirs.clone();
+        folders.extend([self.home.to_owned(), self.sockets.to_owned()]);
+        folders
+    }
+
     /// Returns the secrets of all agents.
     fn all_secrets(&self) -> impl Iterator<Item = String> {
         self.agents.iter().flat_map(|agent| environment::secrets(agent, self.env))
@@ -160,8 +167,6 @@ pub fn prepare_request(
     wanted: &JobRequest,
     around: &PrepareContext<'_>,
 ) -> Result<ResolvedJobRequest, PrepareError> {
-    // An agent never runs with less isolation than its config asks for.
-    refuse_isolation(agent)?;
     refuse_removed_mode(agent)?;
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = marked_prompt(agent, schedule, wanted)?;
@@ -192,7 +197,10 @@ pub fn prepare_request(
         }
     }
     let work = resolve_work(agent, &env, around, &working_directory)?;
-    let sandbox = sandbox::run_sandbox(agent, around, &env, &working_directory);
+    // An agent never runs with less isolation than its config asks for.
+    let container = run_container(agent, around.env, &around.own_folders(), &mut env)
+        .map_err(|source| PrepareError::Container { agent: agent.name.to_string(), source })?;
+    let sandbox = sandbox::run_sandbox(agent, around, &env, &working_directory, container);
     // The daemon adds its lock when it starts the run.
     let authority =
         RunAuthority { allow_new_privileges: agent.allow_new_privileges, daemon_lock: None };
@@ -267,14 +275,6 @@ fn refuse_removed_mode(agent: &AgentConfig) -> Result<(), PrepareError> {
     Err(PrepareError::PermissionMode { agent, file })
 }
 
-fn refuse_isolation(agent: &AgentConfig) -> Result<(), PrepareError> {
-    if !agent.docker.as_ref().is_some_and(|docker| docker.enabled) {
-        return Ok(());
-    }
-    let (agent, file) = (agent.name.to_string(), agent.file.clone());
-    Err(PrepareError::Isolation { agent, key: "docker", file })
-}
-
 /// Refuses root without permissions. Claude refuses it too, unless its environment claims to be a
 /// sandbox: only the person who writes the config may claim that.
 fn refuse_bypass_as_root(
@@ -284,7 +284,7 @@ fn refuse_bypass_as_root(
 ) -> Result<(), PrepareError> {
     let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
     let skips = runtime::permission_mode(agent) == PermissionMode::BypassPermissions;
-    let is_sandboxed = agent.sandbox.as_ref().is_some_and(|sandbox| sandbox.settings().is_some());
+    let is_sandboxed = agent.isolation_settings().is_some();
     if !(is_root && is_claude && skips) || is_sandboxed || env.contains_key(SANDBOX_VARIABLE) {
         return Ok(());
     }

@@ -1,7 +1,8 @@
 //! Life of the first process of a sandbox. Start at [`run_first_process`].
 
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -12,9 +13,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::FdFlags;
 use rustix::process::{DumpableBehavior, Pid, Resource, Rlimit, Signal, WaitOptions};
 
+use crate::memory_events::count_memory_kills;
 use crate::port_forwarder::PortForwarder;
 use crate::protocol::{
-    InsideArgument, InsideCommand, InsideReport, InsideRequest, MountCheck, read_frame,
+    InsideArgument, InsideCommand, InsideFile, InsideReport, InsideRequest, MountCheck, read_frame,
     receive_request, write_frame,
 };
 use crate::syscall_filter::SyscallFilter;
@@ -30,13 +32,14 @@ pub fn run_first_process(socket: Option<&Path>) -> io::Result<()> {
         None => UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?),
     };
     let Some((request, descriptors)) = receive_request(&runner)? else { return Ok(()) };
+    let has_own_cgroup = request.has_own_cgroup;
     let (agent, _kept) = match start_agent(request, descriptors) {
         Ok(started) => started,
         Err(report) => return write_frame(&runner, &report),
     };
     write_frame(&runner, &InsideReport::Started)?;
     let reporter = runner.try_clone()?;
-    thread::Builder::new().spawn(move || reap_until_end(agent, &reporter))?;
+    thread::Builder::new().spawn(move || reap_until_end(agent, &reporter, has_own_cgroup))?;
     while let Some(InsideCommand::Signal { number }) = read_frame(&runner)? {
         if let Some(signal) = Signal::from_named_raw(number) {
             // The agent may have ended, which the other thread reports.
@@ -55,6 +58,9 @@ fn start_agent(
         reason: format!("cannot {what}: {error}"),
     };
     check_mounts(&request.checks)?;
+    for file in &request.copies {
+        create_file(file).map_err(|error| refused(&format!("create {}", file.path), error))?;
+    }
     let filter = SyscallFilter::build(request.allows_unix_sockets)
         .map_err(|error| refused("build the filter of system calls", error))?;
     // Before the agent starts, so that it finds the ports.
@@ -104,6 +110,13 @@ fn check_mounts(checks: &[MountCheck]) -> Result<(), InsideReport> {
         }
     }
     Ok(())
+}
+
+/// Creates a file that only its user may read.
+fn create_file(file: &InsideFile) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut created = options.write(true).create_new(true).mode(0o600).open(&file.path)?;
+    created.write_all(file.text.as_bytes())
 }
 
 /// Restrictions that the agent's process sets for itself before it executes its program. They are
@@ -158,11 +171,12 @@ fn close_descriptors_on_exec() -> io::Result<()> {
 }
 
 /// Reaps every process that ends, until the agent itself does; then ends the sandbox.
-fn reap_until_end(agent: Pid, runner: &UnixStream) {
+fn reap_until_end(agent: Pid, runner: &UnixStream, has_own_cgroup: bool) {
     loop {
         match rustix::process::wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == agent => {
-                let report = InsideReport::Ended { status: status.as_raw() };
+                let out_of_memory = has_own_cgroup && count_memory_kills() > 0;
+                let report = InsideReport::Ended { status: status.as_raw(), out_of_memory };
                 // A runner that is gone needs no report.
                 let _told = write_frame(runner, &report);
                 std::process::exit(0);

@@ -12,6 +12,8 @@ mod protocol;
 #[cfg(target_os = "linux")]
 mod first_process;
 #[cfg(target_os = "linux")]
+mod memory_events;
+#[cfg(target_os = "linux")]
 mod port_forwarder;
 #[cfg(target_os = "linux")]
 mod syscall_filter;
@@ -19,6 +21,6 @@ mod syscall_filter;
 #[cfg(target_os = "linux")]
 pub use first_process::run_first_process;
 pub use protocol::{
-    DESCRIPTORS_MAX, InsideArgument, InsideCommand, InsideReport, InsideRequest, LoopbackForward,
-    MountCheck, read_frame, receive_request, send_request, write_frame,
+    DESCRIPTORS_MAX, InsideArgument, InsideCommand, InsideFile, InsideReport, InsideRequest,
+    LoopbackForward, MountCheck, read_frame, receive_request, send_request, write_frame,
 };

@@ -41,6 +41,20 @@ pub struct InsideRequest {
     pub oom_score: Option<String>,
     /// True if the agent may create unix sockets.
     pub allows_unix_sockets: bool,
+    /// Files to create before the agent starts.
+    #[serde(default)]
+    pub copies: Vec<InsideFile>,
+    /// True if the control group of this process is that of the agent alone, so that its count of
+    /// processes killed for memory is that of the agent.
+    #[serde(default)]
+    pub has_own_cgroup: bool,
+}
+
+/// File that the first process creates for its own user. It is lost with the sandbox.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsideFile {
+    pub path: String,
+    pub text: String,
 }
 
 impl fmt::Debug for InsideRequest {
@@ -85,7 +99,12 @@ pub enum InsideReport {
     /// The sandbox is not as requested, so the agent was not started.
     Refused { reason: String },
     /// The agent has ended with this wait status. All other processes end with this one.
-    Ended { status: i32 },
+    Ended {
+        status: i32,
+        /// True if the kernel killed a process of the control group because its memory was used up.
+        #[serde(default)]
+        out_of_memory: bool,
+    },
 }
 
 /// Message of the runner to the first process, after the request.

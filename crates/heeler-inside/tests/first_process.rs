@@ -32,6 +32,8 @@ fn shell(script: &str) -> InsideRequest {
         checks: Vec::new(),
         oom_score: None,
         allows_unix_sockets: true,
+        copies: Vec::new(),
+        has_own_cgroup: false,
     }
 }
 
@@ -68,7 +70,7 @@ impl Inside {
     #[track_caller]
     fn ended(&self) -> ExitStatus {
         match self.report() {
-            InsideReport::Ended { status } => ExitStatus::from_raw(status),
+            InsideReport::Ended { status, .. } => ExitStatus::from_raw(status),
             other => panic!("{other:?}"),
         }
     }
@@ -138,7 +140,7 @@ fn the_first_process_of_a_container_connects_to_a_path() {
     send_request(&runner, &shell("exit 4"), &[null.as_fd(), null.as_fd(), null.as_fd()]).unwrap();
     assert_eq!(read_frame(&runner).unwrap(), Some(InsideReport::Started));
     let ended: Option<InsideReport> = read_frame(&runner).unwrap();
-    assert_eq!(ended, Some(InsideReport::Ended { status: 4 << 8 }));
+    assert_eq!(ended, Some(InsideReport::Ended { status: 4 << 8, out_of_memory: false }));
     process.wait().unwrap();
 }
 

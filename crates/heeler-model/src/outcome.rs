@@ -58,6 +58,8 @@ pub enum AgentProcessExit {
     },
     /// The process could not be started.
     NotStarted { reason: String },
+    /// The agent's container ended, or killed the agent, for a reason outside of the agent.
+    ContainerEnded { reason: String },
     /// The rows could not be written.
     Disk { reason: String },
     /// Bug in Heeler.
@@ -81,6 +83,7 @@ impl AgentProcessExit {
                 (ErrorClass::Cancelled, format!("cancelled by {by}"))
             }
             AgentProcessExit::NotStarted { reason } => (ErrorClass::NotStarted, reason.clone()),
+            AgentProcessExit::ContainerEnded { reason } => (ErrorClass::AgentDied, reason.clone()),
             AgentProcessExit::Disk { reason } => (ErrorClass::Disk, reason.clone()),
             AgentProcessExit::Internal { reason } => (ErrorClass::Internal, reason.clone()),
         })

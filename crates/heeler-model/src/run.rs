@@ -19,12 +19,12 @@ pub use control::{
     RunState, SOCKET_NAME_LEN, socket_name,
 };
 pub use launch_spec::{
-    AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, McpServerSpec, RunAuthority,
-    RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
+    AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec, ContainerVolume,
+    McpServerSpec, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
 };
 pub use result::{
-    AgentQuestion, ClosedQuestion, ErrorClass, QuestionOutcome, RunCost, RunEnd, RunError,
-    RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptHashRecord,
+    AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,
+    RunError, RunRecovery, RunResult, RunStartRecord, SessionEnd, TranscriptHashRecord,
 };
 pub use result_check::{ImpossibleResultError, check_run_result};
 pub use signature::{

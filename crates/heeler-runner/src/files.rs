@@ -1,5 +1,5 @@
-//! Files of a run directory: `spec.json`, `started.json`, `asks/<id>.json`, `asks/<id>.closed`,
-//! `result.json`.
+//! Files of a run directory: `spec.json`, `started.json`, `container.json`, `asks/<id>.json`,
+//! `asks/<id>.closed`, `result.json`.
 //!
 //! The files may come from an untrusted clone: reads are bounded, links are not followed, and paths
 //! in them must stay in the state directory. The result is written once, into space reserved before
@@ -14,8 +14,8 @@ use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
 use heeler_model::run::file::{self, RunFileParseError};
 use heeler_model::run::{
-    AgentQuestion, ClosedQuestion, QuestionFileKind, ResultPublicKey, ResultSigningKey, RunResult,
-    RunSpec, RunStartRecord, SIGNATURE_FIELD_BYTES,
+    AgentQuestion, ClosedQuestion, ContainerRecord, QuestionFileKind, ResultPublicKey,
+    ResultSigningKey, RunResult, RunSpec, RunStartRecord, SIGNATURE_FIELD_BYTES,
 };
 use heeler_transcript::{
     DiskBackend as _, DiskError, LockFile, NameError, OsDisk, create_folder, replace_file,
@@ -161,6 +161,11 @@ pub(crate) fn recorded_cgroup(dir: &Utf8Path) -> Option<Utf8PathBuf> {
     read::<RunStartRecord>(&dir.join(file::STARTED)).ok()??.cgroup
 }
 
+/// Reads `container.json`; `None` if the run had no container.
+pub(crate) fn read_container(dir: &Utf8Path) -> Result<Option<ContainerRecord>, RunFileError> {
+    read(&dir.join(file::CONTAINER))
+}
+
 /// Reads `result.json`; `None` if the run has none yet.
 pub(crate) fn read_result(dir: &Utf8Path) -> Result<Option<RunResult>, RunFileError> {
     let path = dir.join(file::RESULT);
@@ -199,6 +204,14 @@ fn refuse_result(dir: &Utf8Path) -> Result<(), DiskError> {
 /// Writes `started.json`. It is durable when this returns.
 pub(crate) fn write_started(dir: &Utf8Path, started: &RunStartRecord) -> Result<(), RunFileError> {
     write(&dir.join(file::STARTED), started)
+}
+
+/// Writes `container.json`. It is durable when this returns.
+pub(crate) fn write_container(
+    dir: &Utf8Path,
+    container: &ContainerRecord,
+) -> Result<(), RunFileError> {
+    write(&dir.join(file::CONTAINER), container)
 }
 
 /// Writes `asks/<id>.closed`, signed if there is a key. It is durable when this returns.

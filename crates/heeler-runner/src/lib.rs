@@ -38,9 +38,9 @@ pub use mcp::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 pub use memory::release_free_memory;
-#[cfg(target_os = "linux")]
-pub use process::probe_sandbox;
 pub use process::{control_group_unavailable_reason, restart_without_marker};
+#[cfg(target_os = "linux")]
+pub use process::{find_first_process, probe_sandbox};
 pub use run::{RunnerError, RunnerHost, read_spec, run};
 pub use settle::{
     RunSettleError, end_leftover_processes, settle_run, settle_run_signed, settle_runs,

@@ -19,12 +19,22 @@ mod claude_folder;
 #[cfg(target_os = "linux")]
 mod confinement;
 #[cfg(target_os = "linux")]
+mod container;
+#[cfg(target_os = "linux")]
+mod container_body;
+#[cfg(target_os = "linux")]
+mod container_settle;
+#[cfg(target_os = "linux")]
+mod first_process_path;
+#[cfg(target_os = "linux")]
 mod git_folder;
 #[cfg(target_os = "linux")]
 mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
 mod non_linux;
+#[cfg(target_os = "linux")]
+mod running_container;
 #[cfg(target_os = "linux")]
 mod sandbox;
 #[cfg(target_os = "linux")]
@@ -43,6 +53,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+#[cfg(target_os = "linux")]
+use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
@@ -63,12 +75,18 @@ use non_linux as os;
 use confinement::AgentConfinement;
 #[cfg(not(target_os = "linux"))]
 use non_linux::AgentConfinement;
+#[cfg(target_os = "linux")]
+use running_container::RunningContainer;
 
 pub(crate) use agent_process::AgentProcess;
 use agent_process::ChildExitRegistry;
 use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
+#[cfg(target_os = "linux")]
+pub(crate) use container_settle::settle_containers;
+#[cfg(target_os = "linux")]
+pub use first_process_path::find_first_process;
 use marker::MARKER;
 pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;
@@ -166,6 +184,16 @@ pub(crate) enum AgentSpawnError {
         /// The reason, with its cure.
         reason: String,
     },
+    /// The agent runs in a container only, and the engine or the config does not allow it.
+    #[error(
+        "cannot start {program} in its container: {reason}; the agent never runs without the \
+         container unless the config says `docker: {{enabled: false}}`"
+    )]
+    Container {
+        program: Utf8PathBuf,
+        /// The reason, with its cure.
+        reason: String,
+    },
     /// An argument would hold a secret.
     #[error(
         "cannot start {program}: the secret in {place} would be visible to every user of this machine; remove it"
@@ -197,6 +225,9 @@ pub(crate) struct ProcessTree {
     /// Sandbox of the agent; `None` if it runs as any other process of its user.
     #[cfg(target_os = "linux")]
     sandbox: Option<AgentSandbox>,
+    /// Container of the agent that runs now.
+    #[cfg(target_os = "linux")]
+    running_container: Mutex<Option<RunningContainer>>,
 }
 
 impl ProcessTree {
@@ -219,6 +250,8 @@ impl ProcessTree {
             allows_new_privileges: false,
             #[cfg(target_os = "linux")]
             sandbox: None,
+            #[cfg(target_os = "linux")]
+            running_container: Mutex::new(None),
         }
     }
 
@@ -237,9 +270,64 @@ impl ProcessTree {
         self.cgroup.as_ref().map(RunCgroup::path)
     }
 
+    #[cfg(target_os = "linux")]
+    fn set_running_container(&self, running: RunningContainer) {
+        *self.running_container.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn take_running_container(&self) -> Option<RunningContainer> {
+        self.running_container.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Starts the agent where its config says: in its container, in its sandbox, or outside. See
+    /// [`ProcessTree::spawn`].
+    pub(crate) async fn spawn_agent(
+        &self,
+        launch: &LaunchSpec,
+        context: &SpawnContext<'_>,
+    ) -> Result<AgentProcess, AgentSpawnError> {
+        #[cfg(target_os = "linux")]
+        if let Some(sandbox) = &self.sandbox
+            && let Some(spec) = &sandbox.spec.container
+        {
+            refuse_secret_argument(launch, context.secrets)?;
+            return self.spawn_in_container(sandbox, spec, launch, context).await;
+        }
+        self.spawn(launch, context)
+    }
+
+    /// Starts a program of Heeler itself in the tree, outside of the agent's sandbox.
+    pub(crate) fn spawn_outside(
+        &self,
+        launch: &LaunchSpec,
+        context: &SpawnContext<'_>,
+    ) -> Result<AgentProcess, AgentSpawnError> {
+        refuse_secret_argument(launch, context.secrets)?;
+        self.spawn_here(launch, context)
+    }
+
     /// Starts an agent. Must be called from a thread that lives as long as the runner: when that
     /// thread ends, the agent receives SIGTERM.
     pub(crate) fn spawn(
+        &self,
+        launch: &LaunchSpec,
+        context: &SpawnContext<'_>,
+    ) -> Result<AgentProcess, AgentSpawnError> {
+        refuse_secret_argument(launch, context.secrets)?;
+        #[cfg(target_os = "linux")]
+        if let Some(sandbox) = &self.sandbox {
+            // Only `spawn_agent` can start it there, and it never runs with less isolation.
+            if sandbox.spec.container.is_some() {
+                let reason = "it was not started by way of the engine".to_owned();
+                return Err(AgentSpawnError::Container { program: launch.program.clone(), reason });
+            }
+            return self.spawn_sandboxed(sandbox, launch, context);
+        }
+        self.spawn_here(launch, context)
+    }
+
+    fn spawn_here(
         &self,
         launch: &LaunchSpec,
         context: &SpawnContext<'_>,
@@ -248,14 +336,6 @@ impl ProcessTree {
             let program = launch.program.clone();
             move |source| AgentSpawnError::Failed { attempt, program, source }
         };
-        // Every user of the machine can read the arguments of a process.
-        if let Some(at) = find_secret_argument(launch, context.secrets) {
-            return Err(AgentSpawnError::Secret { program: launch.program.clone(), place: at });
-        }
-        #[cfg(target_os = "linux")]
-        if let Some(sandbox) = &self.sandbox {
-            return self.spawn_sandboxed(sandbox, launch, context);
-        }
         let (args, mut inherited) =
             build_arguments(&launch.args).map_err(failed("hand arguments to"))?;
         // The agent keeps the lock open, so its session stays locked if only the runner dies.
@@ -303,6 +383,12 @@ impl ProcessTree {
     /// Ends every process of the tree: returns once two scans in a row find none, or when time is
     /// up.
     pub(crate) async fn terminate(&self) -> TerminationReport {
+        #[cfg(target_os = "linux")]
+        if let Some(running) =
+            &*self.running_container.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            running.kill();
+        }
         let hunt = self.scanner();
         // A scan blocks on files and on dying processes, and requests are answered meanwhile.
         let task = tokio::task::spawn_blocking(move || hunt.kill_all());
@@ -325,6 +411,17 @@ impl Drop for ProcessTree {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }
+    }
+}
+
+/// Refuses a secret in an argument: every user of the machine can read the arguments of a process.
+fn refuse_secret_argument(
+    launch: &LaunchSpec,
+    secrets: &SecretRedactor,
+) -> Result<(), AgentSpawnError> {
+    match find_secret_argument(launch, secrets) {
+        Some(place) => Err(AgentSpawnError::Secret { program: launch.program.clone(), place }),
+        None => Ok(()),
     }
 }
 

@@ -300,7 +300,10 @@ impl RunExecutor<'_> {
             inherit: &inherit,
             secrets: self.host.argument_redactor(),
         };
-        let agent = match tree.spawn(launch, &spawn_context) {
+        if let Some(ending) = self.prepare_image(run, tree).await {
+            return ending;
+        }
+        let agent = match tree.spawn_agent(launch, &spawn_context).await {
             Ok(agent) => agent,
             Err(error) => {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };
@@ -311,11 +314,15 @@ impl RunExecutor<'_> {
         let complaints = AgentStderrLog::open(self.dir, &run.redactor);
         let AgentExit { exit, stderr } =
             RunEventLoop::new(run, tree, agent, complaints).run(begin).await;
+        let container_end = sandbox::end_container(tree).await;
         // The runner's own reason explains the end better than the status of an agent that it
         // ended.
         match run.ending.clone() {
             Some(ending) => ending,
-            None => result::exit_ending(exit, stderr),
+            None => match container_end {
+                Some(reason) => AgentProcessExit::ContainerEnded { reason },
+                None => result::exit_ending(exit, stderr),
+            },
         }
     }
 }

@@ -23,6 +23,8 @@ use thiserror::Error;
 
 use crate::files::{self, ReservedResultFile, RunFileError};
 use crate::native_session;
+#[cfg(target_os = "linux")]
+use crate::process::settle_containers;
 use crate::process::{
     LiveRunSet, RunCgroup, RunProcessScanner, TerminationReport, is_runner_alive,
 };
@@ -197,6 +199,8 @@ impl<'d> DeadRunClaim<'d> {
         let started = files::read_started(dir, &spec)?;
         // The processes end first: a live agent could still add to its session.
         let mut ended = end_processes(&spec, started.as_ref(), census);
+        #[cfg(target_os = "linux")]
+        settle_containers(dir, &spec);
         let result = match &started {
             None => never_started_result(&spec, &ended, now()),
             Some(started) => {

@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub,
-//! the real claude.
+//! the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -9,6 +9,7 @@ mod disk_hook;
 mod fake_github;
 mod messages_api;
 mod proof;
+mod test_engine;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
+pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 /// Longest time that a test waits for an event before it fails. It ends tests that hang, so it is
 /// far longer than a slow machine needs.

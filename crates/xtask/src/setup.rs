@@ -10,6 +10,7 @@ use crate::{axe, claude, schemathesis};
 pub(crate) fn all() -> Result<()> {
     install_debian_packages(&[
         ("bwrap", "bubblewrap"),
+        ("dockerd", "docker.io"),
         ("git", "git"),
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),

@@ -185,17 +185,11 @@ fn only_the_fleet_file_may_open_the_container() {
     check(
         &[("herdctl.yaml", fleet), ("a.yaml", "name: a\ndocker: {enabled: true}")],
         expect![[r#"
-            warning: `docker` has no effect yet
-             --> herdctl.yaml:1:37
+            error: `docker.network: host` breaks the isolation of the container: the agent reaches every service of this machine
+             --> herdctl.yaml:1:46
               |
             1 | agents: [{path: a.yaml, overrides: {docker: {network: host}}}]
-              |                                     ^^^^^^ accepted, not used
-
-            warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
-             --> a.yaml:2:1
-              |
-            2 | docker: {enabled: true}
-              | ^^^^^^ refused by `heeler trigger`
+              |                                              ^^^^^^^ remove it, or set `docker.allow_unsafe: true` in the fleet file
         "#]],
     );
     check(
@@ -204,6 +198,12 @@ fn only_the_fleet_file_may_open_the_container() {
             ("a.yaml", "name: a\ndocker: {enabled: true, network: host, base_image: x}"),
         ],
         expect![[r#"
+            error: `docker.network: host` breaks the isolation of the container: the agent reaches every service of this machine
+             --> a.yaml:2:10
+              |
+            2 | docker: {enabled: true, network: host, base_image: x}
+              |          ^^^^^^^ remove it, or set `docker.allow_unsafe: true` in the fleet file
+
             error: only the fleet file may set `docker.network`
              --> a.yaml:2:25
               |
@@ -219,12 +219,6 @@ fn only_the_fleet_file_may_open_the_container() {
               |                                        ^^^^^^^^^^ an agent's file may not
               |
               = help: move it to `defaults` or to the `overrides` of this agent
-
-            warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
-             --> a.yaml:2:1
-              |
-            2 | docker: {enabled: true, network: host, base_image: x}
-              | ^^^^^^ refused by `heeler trigger`
         "#]],
     );
 }

@@ -68,17 +68,11 @@ fn a_herdctl_project_loads_as_it_stands() {
     let loaded = load_fixture(&folder, "herdctl.yaml", &env).unwrap();
     let warnings = loaded.warnings.render(RenderStyle::Plain, &folder);
     expect![[r#"
-        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
-          --> herdctl.yaml:20:3
+        warning: these keys have no effect yet: `plugins.skipMcpDiscovery`, `work_source`
+          --> agents/janitor.yaml:45:5
            |
-        20 |   docker:
-           |   ^^^^^^ refused by `heeler trigger`
-
-        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`, `work_source`
-         --> agents/janitor.yaml:6:1
-          |
-        6 | docker:
-          | ^^^^^^ accepted, not used
+        45 |     skipMcpDiscovery: true
+           |     ^^^^^^^^^^^^^^^^ accepted, not used
 
         warning: these keys have no effect yet: `identity.role`, `chat`
          --> agents/helper.yaml:4:3

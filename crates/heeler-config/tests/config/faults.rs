@@ -413,12 +413,6 @@ schedules:
         1 | webhooks: {port: 8081, enabled: true}
           |            ^^^^ accepted, not used
 
-        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
-         --> heeler.yaml:4:3
-          |
-        4 |   docker: {enabled: true}
-          |   ^^^^^^ refused by `heeler trigger`
-
         warning: `schedules.work_source` has no effect yet
          --> a.yaml:5:21
           |

@@ -96,6 +96,9 @@ const GAINS: &[(&str, &str)] = &[
     ("budget: {day: 1, total: 5}", "budget: {day: 2}"),
     ("max_turns: 3; timeout: 10m", "timeout: 1h"),
     ("docker: {enabled: true}", ""),
+    ("sandbox: true", "docker: {enabled: true}"),
+    ("docker: {enabled: true}", "docker: {enabled: true, memory: 4g}"),
+    ("docker: {enabled: true}", "docker: {enabled: true}; sandbox: {network: {presets: [github]}}"),
     ("sandbox: {enabled: true}", "sandbox: false"),
     ("sandbox: {network: none}", "sandbox: true"),
     ("sandbox: true", "sandbox: {network: none, write: [/srv]}"),
@@ -169,6 +172,12 @@ fn every_right_that_an_agent_would_gain_is_told() {
             a larger `max_turns`, or none; a larger `timeout`, or none
         docker: {enabled: true} -> 
             not the same `docker`
+        sandbox: true -> docker: {enabled: true}
+            not the same `docker`
+        docker: {enabled: true} -> docker: {enabled: true, memory: 4g}
+            not the same `docker`
+        docker: {enabled: true} -> docker: {enabled: true}; sandbox: {network: {presets: [github]}}
+            not the same `sandbox`
         sandbox: {enabled: true} -> sandbox: false
             not the same `sandbox`
         sandbox: {network: none} -> sandbox: true

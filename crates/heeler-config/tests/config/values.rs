@@ -2,7 +2,7 @@
 
 use expect_test::expect;
 
-use crate::{agent, check, check_agent, render};
+use crate::{agent, check, check_agent, load_files, render};
 
 #[test]
 fn every_fault_is_reported_at_once() {
@@ -323,7 +323,7 @@ fn container_settings_are_checked_at_load() {
             1 | docker: {memory: lots, user: root, ports: ['0:1'], volumes: [/data], tmpfs: [tmp]}
               |                                            ^^^^^ expected a port such as `8080:80`
 
-            error: `/data` is not a mount: write host:container, and :ro or :rw
+            error: `/data` is not a mount: write host:container, and :ro or :rw; both are absolute paths, or host is the name of a volume
              --> heeler.yaml:1:62
               |
             1 | docker: {memory: lots, user: root, ports: ['0:1'], volumes: [/data], tmpfs: [tmp]}
@@ -334,12 +334,6 @@ fn container_settings_are_checked_at_load() {
               |
             1 | docker: {memory: lots, user: root, ports: ['0:1'], volumes: [/data], tmpfs: [tmp]}
               |                                                                              ^^^ expected a mount in memory such as `/tmp:size=100m`
-
-            warning: `docker` has no effect yet
-             --> heeler.yaml:1:1
-              |
-            1 | docker: {memory: lots, user: root, ports: ['0:1'], volumes: [/data], tmpfs: [tmp]}
-              | ^^^^^^ accepted, not used
         "#]],
     );
 }
@@ -396,22 +390,117 @@ fn environment_variables_are_such_as_a_process_can_be_given() {
 }
 
 #[test]
+fn a_sign_is_no_part_of_a_port_or_user() {
+    for keys in ["ports: ['+80:80'], network: bridge", "user: '+1'", "user: '1:+1'"] {
+        let fleet = format!("agents: [{{name: a, docker: {{enabled: true, {keys}}}}}]");
+        let told = render(&[("heeler.yaml", &fleet)], &[]);
+        assert!(told.contains("+") && told.contains("is not a"), "{keys}: {told}");
+    }
+}
+
+#[test]
+fn settings_that_break_a_container_are_refused() {
+    let cases = [
+        "network: host",
+        "volumes: ['/var/run/docker.sock:/s', '/home/a/./engine.sock:/s', '/:/host', '/etc//:/e:ro', '/x/../etc:/e']",
+        "volumes: ['/a:/', '/a:/.heeler/x'], tmpfs: ['/.heeler:size=1m']",
+        "host_config: {Privileged: true, CapAdd: [SYS_ADMIN], Devices: [x], IpcMode: host, SecurityOpt: [x]}",
+        "host_config: {PidMode: host, binds: ['/:/host'], NetworkMode: host}",
+        "host_config: [Privileged]",
+        "ports: ['8080:80']",
+        "labels: {heeler.run: x}",
+        "memory: 1m, cpu_period: 10, cpu_quota: 1",
+    ];
+    let mut told = String::new();
+    for case in cases {
+        let fleet = format!("agents: [{{name: a, docker: {{enabled: true, {case}}}}}]");
+        let faults = load_files(&[("heeler.yaml", &fleet)], &[]).unwrap_err();
+        let lines = faults.list.iter().map(|fault| format!("    {}\n", fault.message));
+        told.push_str(&format!("{case}\n{}", lines.collect::<String>()));
+    }
+    expect![[r#"
+        network: host
+            `docker.network: host` breaks the isolation of the container: the agent reaches every service of this machine
+        volumes: ['/var/run/docker.sock:/s', '/home/a/./engine.sock:/s', '/:/host', '/etc//:/e:ro', '/x/../etc:/e']
+            the volume `/var/run/docker.sock:/s` breaks the isolation of the container: it gives the agent files or sockets that control this machine
+            the volume `/home/a/./engine.sock:/s` breaks the isolation of the container: who listens on that socket may act for the agent
+            the volume `/:/host` breaks the isolation of the container: it gives the agent files or sockets that control this machine
+            the volume `/etc//:/e:ro` breaks the isolation of the container: it gives the agent files or sockets that control this machine
+            the volume `/x/../etc:/e` breaks the isolation of the container: its path contains `..`
+        volumes: ['/a:/', '/a:/.heeler/x'], tmpfs: ['/.heeler:size=1m']
+            `docker.volumes` cannot replace `/` of the container
+            `docker.volumes` cannot replace `/.heeler/x` of the container
+            `docker.tmpfs` cannot replace `/.heeler` of the container
+        host_config: {Privileged: true, CapAdd: [SYS_ADMIN], Devices: [x], IpcMode: host, SecurityOpt: [x]}
+            `docker.host_config.Privileged` breaks the isolation of the container: it is not known to be harmless
+            `docker.host_config.CapAdd` breaks the isolation of the container: it is not known to be harmless
+            `docker.host_config.Devices` breaks the isolation of the container: it is not known to be harmless
+            `docker.host_config.IpcMode` breaks the isolation of the container: it is not known to be harmless
+            `docker.host_config.SecurityOpt` breaks the isolation of the container: it is not known to be harmless
+        host_config: {PidMode: host, binds: ['/:/host'], NetworkMode: host}
+            `docker.host_config.PidMode` is a setting of Heeler
+            `docker.host_config.binds` is a setting of Heeler
+            `docker.host_config.NetworkMode` is a setting of Heeler
+        host_config: [Privileged]
+            `docker.host_config` must be a map of settings
+        ports: ['8080:80']
+            `docker.ports` cannot be published without a network
+        labels: {heeler.run: x}
+            the label `heeler.run` is one that Heeler sets
+        memory: 1m, cpu_period: 10, cpu_quota: 1
+            `docker.memory` is too small
+            `docker.cpu_period` is no period that the kernel accepts
+            `docker.cpu_quota` is no quota that the kernel accepts
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn unsafe_settings_of_a_container_need_one_word_and_some_are_never_accepted() {
+    let fleet = |keys: &str| {
+        let fleet = format!("agents: [{{name: a, docker: {{enabled: true, {keys}}}}}]");
+        render(&[("heeler.yaml", &fleet)], &[])
+    };
+    let accepted = "allow_unsafe: true, network: host, volumes: ['/var/run/docker.sock:/s'], host_config: {Privileged: true}";
+    assert_eq!(fleet(accepted), "ok\n");
+    // What is switched off, and limits, need no word.
+    assert_eq!(
+        fleet(
+            "host_config: {Privileged: false, CapAdd: [], NanoCpus: 500000000}, network: bridge, ports: [80]"
+        ),
+        "ok\n"
+    );
+    let never = fleet("allow_unsafe: true, host_config: {PidMode: host}");
+    assert!(never.contains("is a setting of Heeler"), "{never}");
+    // A container that is switched off is not judged.
+    let off = "agents: [{name: a, docker: {enabled: false, network: host}}]";
+    assert_eq!(render(&[("heeler.yaml", off)], &[]), "ok\n");
+}
+
+#[test]
+fn a_container_and_a_sandbox_together_say_what_cannot_be_had() {
+    let fleet = |docker: &str, more: &str| {
+        let fleet = format!("agents: [{{name: a, docker: {{enabled: true, {docker}}}, {more}}}]");
+        render(&[("heeler.yaml", &fleet)], &[])
+    };
+    assert_eq!(fleet("network: none", "sandbox: {network: {presets: [github]}}"), "ok\n");
+    let told = fleet("network: bridge", "sandbox: {network: none, credentials: proxied}");
+    assert!(told.contains("leaves no way to honour `sandbox.network`"), "{told}");
+    assert!(told.contains("leaves no way to proxy the credentials"), "{told}");
+    let told = fleet("memory: 1g", "runtime: command, command: x, allow_new_privileges: true");
+    assert!(told.contains("no process gains privileges in a container"), "{told}");
+}
+
+#[test]
 fn what_would_have_an_agent_refused_is_told_as_that() {
     check_agent(
         "docker: {enabled: true}\npermission_mode: delegate",
         expect![[r#"
-        warning: `docker` is not implemented yet: an agent that requests it is refused and never runs without it
-         --> a.yaml:2:1
-          |
-        2 | docker: {enabled: true}
-          | ^^^^^^ refused by `heeler trigger`
-
-        warning: Claude has no mode `delegate` any more: the agent is refused and never runs in another mode instead
-         --> a.yaml:3:18
-          |
-        3 | permission_mode: delegate
-          |                  ^^^^^^^^ choose another mode
-    "#]],
+            warning: Claude has no mode `delegate` any more: the agent is refused and never runs in another mode instead
+             --> a.yaml:3:18
+              |
+            3 | permission_mode: delegate
+              |                  ^^^^^^^^ choose another mode
+        "#]],
     );
     check_agent(
         "sandbox: false\ndocker: {enabled: false}\npermission_mode: auto",

@@ -202,7 +202,7 @@ fn resolve_request(
         setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
             let kind = match &error {
                 PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
-                PrepareError::Isolation { .. } | PrepareError::PermissionMode { .. } => {
+                PrepareError::Container { .. } | PrepareError::PermissionMode { .. } => {
                     DaemonCommandErrorKind::NotAllowed
                 }
                 _ => DaemonCommandErrorKind::Usage,

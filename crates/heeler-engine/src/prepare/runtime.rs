@@ -58,7 +58,11 @@ fn claude_brief(
     };
     let servers = agent.mcp_servers.iter();
     Ok(ClaudeLaunchSpec {
-        program: find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
+        program: match agent.container() {
+            // The program is one of the image.
+            Some(_) => wanted.to_owned(),
+            None => find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
+        },
         permission_mode: permission_mode(agent).to_string(),
         tools: agent.tools.clone(),
         allowed_tools: agent.allowed_tools.clone(),

@@ -4,7 +4,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, UnixSocketAccess};
-use heeler_model::run::SandboxSpec;
+use heeler_model::run::{ContainerSpec, SandboxSpec};
 use indexmap::IndexMap;
 
 use super::PrepareContext;
@@ -81,14 +81,15 @@ const ROOT_SECRETS: [&str; 9] = [
     "/var/lib/docker",
 ];
 
-/// Returns the sandbox of a run, unless its agent has none.
+/// Returns the isolation of a run, unless its agent has none.
 pub(super) fn run_sandbox(
     agent: &AgentConfig,
     around: &PrepareContext<'_>,
     env: &IndexMap<String, String>,
     working_directory: &Utf8Path,
+    container: Option<ContainerSpec>,
 ) -> Option<SandboxSpec> {
-    let settings = agent.sandbox.as_ref()?.settings()?;
+    let settings = agent.isolation_settings()?;
     let RunProtection { protected, unreadable } =
         protect_run(around.protected, agent, around.agents, working_directory);
     let mut hidden = unreadable;
@@ -101,14 +102,20 @@ pub(super) fn run_sandbox(
     hidden.extend(settings.deny_read.iter().cloned());
     hidden.sort();
     hidden.dedup();
+    let mut readable = settings.read_only.clone();
+    if container.is_some() {
+        // A container shows nothing by itself.
+        readable.extend(agent.plugins.iter().map(|plugin| plugin.path.clone()));
+    }
     Some(SandboxSpec {
         writable: settings.write.clone(),
-        readable: settings.read_only.clone(),
+        readable,
         protected,
         hidden,
         denies_unix_sockets: settings.unix_sockets == UnixSocketAccess::Deny,
         network: settings.network.clone(),
         credentials: settings.credentials,
+        container,
     })
 }
 

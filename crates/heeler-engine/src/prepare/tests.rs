@@ -12,6 +12,7 @@ struct PrepareFixture {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     env: BTreeMap<String, String>,
+    home: Utf8PathBuf,
     is_root: bool,
 }
 
@@ -24,7 +25,8 @@ impl PrepareFixture {
         std::fs::write(&claude, "#!/bin/sh\n").unwrap();
         std::fs::set_permissions(&claude, std::fs::Permissions::from_mode(0o700)).unwrap();
         let env = BTreeMap::from([("PATH".to_owned(), format!("/nowhere:{root}"))]);
-        PrepareFixture { _temp: temp, root, env, is_root: false }
+        let home = "/home/me/.heeler".into();
+        PrepareFixture { _temp: temp, root, env, home, is_root: false }
     }
 
     fn set(&mut self, name: &str, value: &str) {
@@ -47,7 +49,7 @@ impl PrepareFixture {
         let around = PrepareContext {
             directory: None,
             env: &self.env,
-            home: Utf8Path::new("/home/me/.heeler"),
+            home: &self.home,
             sockets: Utf8Path::new("/run/user/1000/heeler"),
             durability: LogDurability::Interval,
             max_concurrent: None,
@@ -333,10 +335,67 @@ fn limits_sessions_and_attendance_follow_the_config() {
 #[test]
 fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
     let place = PrepareFixture::new();
-    let error = place.prepare("docker: {enabled: true}", asked("x")).unwrap_err().to_string();
-    assert!(error.starts_with("a asks for `docker`"), "{error}");
+    let refused = |place: &PrepareFixture, keys: &str| {
+        let agent = format!("docker: {{enabled: true{keys}}}");
+        heeler_model::error_chain(&place.prepare(&agent, asked("x")).unwrap_err())
+    };
+    let mut place = place;
+    place.set("DOCKER_HOST", "tcp://10.0.0.1:2375");
+    let error = refused(&place, "");
+    assert!(
+        error.starts_with("a cannot run in its container") && error.contains("tcp:"),
+        "{error}"
+    );
+    place.set("DOCKER_HOST", "unix:///nowhere/engine.sock");
+    let error = refused(&place, ", ephemeral: false");
+    assert!(error.contains("`docker.ephemeral: false` is not supported yet"), "{error}");
+    let error = refused(&place, ", volumes: ['/nowhere/x:/x']");
+    assert!(error.contains("the volume /nowhere/x cannot be mounted"), "{error}");
     for agent in ["docker: {enabled: false}", "sandbox: false", "sandbox: {enabled: false}"] {
         assert_eq!(place.brief(agent).sandbox, None, "{agent}");
+    }
+}
+
+#[test]
+fn a_container_has_the_isolation_of_a_sandbox_and_programs_of_its_image() {
+    let mut place = PrepareFixture::new();
+    place.set("DOCKER_HOST", "unix:///nowhere/engine.sock");
+    place.set("HOME", "/home/ann");
+    place.is_root = true;
+    let keys = "permission_mode: bypassPermissions, env: {A: agent}, docker: {enabled: true, \
+                image: i, volumes: ['/usr:/u:ro', 'cache:/c'], env: {A: docker, B: docker, PATH: /x}}";
+    let brief = place.brief(keys);
+    let sandbox = brief.sandbox.unwrap();
+    assert!(sandbox.hidden.iter().any(|it| it == "/home/ann/.ssh"), "{:?}", sandbox.hidden);
+    let container = sandbox.container.unwrap();
+    assert_eq!(
+        (container.engine.as_str(), container.image.as_str()),
+        ("/nowhere/engine.sock", "i")
+    );
+    let sources: Vec<&str> = container.volumes.iter().map(|it| it.source.as_str()).collect();
+    assert_eq!(sources, ["/usr", "cache"]);
+    assert_eq!((brief.env["A"].as_str(), brief.env["B"].as_str()), ("agent", "docker"));
+    // The runner needs its own for programs of this machine.
+    assert_ne!(brief.env["PATH"], "/x");
+    assert_eq!(container.local_env["PATH"].as_deref(), Some("/x"));
+    assert_eq!(container.local_env["HOME"], None);
+    // The image has the program, so it need not be on this machine.
+    place.set("PATH", "/nowhere");
+    assert_eq!(place.claude("docker: {enabled: true}").program, "claude");
+}
+
+#[test]
+fn a_volume_with_files_of_heeler_is_refused() {
+    let mut place = PrepareFixture::new();
+    place.set("DOCKER_HOST", "unix:///nowhere/engine.sock");
+    std::fs::create_dir_all(place.root.join("a/home")).unwrap();
+    place.home = place.root.join("a/home");
+    for folder in ["a", "a/home", ""] {
+        let path = place.root.join(folder);
+        let keys = format!("docker: {{enabled: true, volumes: ['{path}:/x']}}");
+        let error = place.prepare(&keys, asked("x")).unwrap_err();
+        let error = heeler_model::error_chain(&error);
+        assert!(error.contains("which belongs to Heeler"), "{folder}: {error}");
     }
 }
 

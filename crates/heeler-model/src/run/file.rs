@@ -16,6 +16,8 @@ pub const SPEC: &str = "spec.json";
 pub const STARTED: &str = "started.json";
 /// File of the [`super::RunResult`].
 pub const RESULT: &str = "result.json";
+/// File of the [`super::ContainerRecord`].
+pub const CONTAINER: &str = "container.json";
 /// Added to the name of a result that was not believed.
 pub const REFUSED_SUFFIX: &str = "refused";
 /// Added to the name of a result that an earlier process settled.

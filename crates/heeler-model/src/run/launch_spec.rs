@@ -4,7 +4,7 @@
 //! Start at [`AgentLaunchSpec`].
 
 use camino::Utf8PathBuf;
-use heeler_config::{CredentialMode, EgressConfig};
+use heeler_config::{CredentialMode, EgressConfig, ImagePull, MountMode, NetworkMode};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -57,6 +57,77 @@ pub struct SandboxSpec {
     pub network: EgressConfig,
     /// Handling of the API credentials. `None` proxies those of the environment.
     pub credentials: Option<CredentialMode>,
+    /// Container that isolates the agent. Without it, bubblewrap does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerSpec>,
+}
+
+/// Container of a run. It has the same paths as this machine where it has files of this machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    /// Socket of the engine.
+    pub engine: Utf8PathBuf,
+    pub image: String,
+    pub pull: ImagePull,
+    pub network: NetworkMode,
+    /// Access to the working directory.
+    pub workspace: MountMode,
+    /// User and group as numbers; `None` for those of the runner.
+    pub user: Option<String>,
+    pub memory_bytes: u64,
+    pub pids_limit: Option<u32>,
+    pub cpu_shares: Option<u32>,
+    pub cpu_period: Option<u32>,
+    pub cpu_quota: Option<u32>,
+    pub volumes: Vec<ContainerVolume>,
+    /// In-memory mounts: path and options.
+    pub tmpfs: Vec<(String, String)>,
+    /// Published ports: of this machine, and of the container.
+    pub ports: Vec<(Option<String>, String)>,
+    pub labels: IndexMap<String, String>,
+    /// Further settings of the engine.
+    pub host_config: Option<Json>,
+    /// Variables of this machine that mean nothing in a container, with the configured value.
+    pub local_env: IndexMap<String, Option<String>>,
+}
+
+/// Memory of a container for which none is set, as in the config.
+const CONTAINER_MEMORY_BYTES: u64 = 2 << 30;
+
+impl ContainerSpec {
+    /// Returns a container with default settings.
+    pub fn new(engine: Utf8PathBuf, image: String) -> ContainerSpec {
+        ContainerSpec {
+            engine,
+            image,
+            pull: ImagePull::Missing,
+            network: NetworkMode::None,
+            workspace: MountMode::ReadWrite,
+            user: None,
+            memory_bytes: CONTAINER_MEMORY_BYTES,
+            pids_limit: None,
+            cpu_shares: None,
+            cpu_period: None,
+            cpu_quota: None,
+            volumes: Vec::new(),
+            tmpfs: Vec::new(),
+            ports: Vec::new(),
+            labels: IndexMap::new(),
+            host_config: None,
+            local_env: IndexMap::new(),
+        }
+    }
+}
+
+/// Configured mount of a container.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContainerVolume {
+    /// Canonical path on this machine, or the name of a volume of the engine.
+    pub source: String,
+    /// True if the source is the name of a volume.
+    pub is_named: bool,
+    pub target: String,
+    pub mode: MountMode,
 }
 
 /// Who may control a run, and what its processes may become.

@@ -13,6 +13,16 @@ use crate::{
     AgentSessionId, ExitReason, JobId, JobStatus, NativeSessionPosition, RunId, UsageTotals,
 };
 
+/// Content of `container.json`. Written and synced before the container is created, so that a
+/// container of a dead run is found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    /// [`super::PROTOCOL`].
+    pub protocol: u32,
+    /// Socket of the engine.
+    pub engine: Utf8PathBuf,
+}
+
 /// Content of `started.json`. Written and synced before the agent starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStartRecord {

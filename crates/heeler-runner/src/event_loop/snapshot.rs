@@ -131,34 +131,48 @@ impl ActiveRun {
         }
         let Some(mut snapping) = self.start_snapshot(tree, None) else { return };
         loop {
-            let ActiveRun { control, signals, .. } = self;
-            let by = tokio::select! {
+            tokio::select! {
                 read = snapping.read_more() => {
                     if snapping.expects_more(&read) {
                         continue;
                     }
                     return self.finish_snapshot(snapping, &read);
                 }
-                signal = signals.next_signal() => signal.to_owned(),
-                request = control.next_request() => match &request.op {
-                    ControlOperation::Cancel { by, .. } => match request.authorize(by) {
-                        Some(by) => {
-                            request.reply(ControlReplyBody::Done);
-                            by
-                        }
-                        None => continue,
-                    },
-                    _ => {
-                        self.early_requests.push(request);
-                        continue;
-                    }
-                },
-            };
-            // The snapshot is useless now, and nothing may delay the end of the run.
-            snapping.agent.signal(Signal::KILL);
-            self.ending = Some(AgentProcessExit::Cancelled { by });
-            return;
+                by = self.wait_for_cancel() => {
+                    // The snapshot is useless now, and nothing may delay the end of the run.
+                    snapping.agent.signal(Signal::KILL);
+                    self.ending = Some(AgentProcessExit::Cancelled { by });
+                    return;
+                }
+            }
         }
+    }
+
+    /// Waits for a request to end the run before its agent starts, and returns its author. Other
+    /// requests are kept for later. Cancel-safe.
+    pub(crate) async fn wait_for_cancel(&mut self) -> String {
+        loop {
+            let ActiveRun { control, signals, .. } = self;
+            tokio::select! {
+                signal = signals.next_signal() => return signal.to_owned(),
+                request = control.next_request() => match &request.op {
+                    ControlOperation::Cancel { by, .. } => {
+                        if let Some(by) = request.authorize(by) {
+                            request.reply(ControlReplyBody::Done);
+                            return by;
+                        }
+                    }
+                    _ => self.early_requests.push(request),
+                },
+            }
+        }
+    }
+
+    /// Writes the rows so far, for people who watch the run while nothing else writes them.
+    pub(crate) fn flush_notes(&mut self) {
+        let ActiveRun { journal, control, .. } = self;
+        // A full disk is handled when the agent writes.
+        drop(journal.flush(&mut |at, row| control.publish_row(at, row)));
     }
 
     fn start_snapshot(
@@ -179,7 +193,8 @@ impl ActiveRun {
         let env = camera.path.iter().map(|path| (PATH.to_owned(), path.clone())).collect();
         let (cwd, secrets) = (&spec.working_directory, &self.redactor);
         let spawn_context = SpawnContext { cwd, env: &env, inherit: &[], secrets };
-        match tree.spawn(&launch, &spawn_context) {
+        // The agent's sandbox hides the repository of snapshots.
+        match tree.spawn_outside(&launch, &spawn_context) {
             Ok(mut agent) => {
                 let (answers, until) = (agent.stdout.take(), Instant::now() + camera.time_max);
                 agent.stdin = None;

@@ -18,6 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::os::{self, ProcessHandle};
 #[cfg(target_os = "linux")]
+use super::running_container::ContainerFlags;
+#[cfg(target_os = "linux")]
 use super::sandbox_control::SandboxControl;
 
 /// The runner's ends of the pipes of a sandboxed agent.
@@ -113,13 +115,34 @@ impl AgentProcess {
         Ok((build()?, child.stderr.take()))
     }
 
+    /// Describes an agent in a container with this first process, which is no child of this process.
+    #[cfg(target_os = "linux")]
+    pub(super) fn in_container(
+        pid: Pid,
+        handle: ProcessHandle,
+        children: &Arc<ChildExitRegistry>,
+        pipes: AgentPipes,
+    ) -> io::Result<AgentProcess> {
+        Ok(AgentProcess {
+            pid,
+            stdin: Some(ChildStdin::from_std(pipes.stdin)?),
+            stdout: Some(ChildStdout::from_std(pipes.stdout)?),
+            stderr: Some(ChildStderr::from_std(pipes.stderr)?),
+            handle,
+            children: Arc::clone(children),
+            child_ended: signal(SignalKind::child())?,
+            sandbox: None,
+        })
+    }
+
     /// Connects the process with the sandbox in which it has started the agent.
     #[cfg(target_os = "linux")]
     pub(super) fn attach_control(
         &mut self,
         runner: std::os::unix::net::UnixStream,
+        container: Option<ContainerFlags>,
     ) -> io::Result<()> {
-        self.sandbox = Some(SandboxControl::new(runner)?);
+        self.sandbox = Some(SandboxControl::new(runner, container)?);
         Ok(())
     }
 

@@ -108,11 +108,30 @@ pub(crate) struct AgentSandbox {
     pub(crate) variables: Vec<(String, String)>,
     /// True if the agent must not have Claude's login.
     pub(crate) hides_login: bool,
+    /// Name of the socket on which the runner waits for the first process of a container.
+    pub(crate) control_socket: &'static str,
+    /// Name of an empty file in the directory of sockets.
+    pub(crate) empty_file: &'static str,
+    /// Directory of the run.
+    pub(crate) run_dir: Utf8PathBuf,
+    pub(crate) agent: String,
 }
 
 impl AgentSandbox {
     /// Returns the mounts for an agent with this program.
     fn mounts(&self, launch: &LaunchSpec, context: &SpawnContext<'_>) -> io::Result<SandboxMounts> {
+        let mut mounts = self.base_mounts(context)?;
+        for program in [&self.program, &launch.program] {
+            // A name without a slash is found in PATH, in the directories of the system.
+            if let Ok(real) = program.canonicalize_utf8() {
+                mounts.show(&real);
+            }
+        }
+        Ok(mounts)
+    }
+
+    /// Returns the mounts for any program.
+    pub(super) fn base_mounts(&self, context: &SpawnContext<'_>) -> io::Result<SandboxMounts> {
         let mut writable = Vec::new();
         if let Some(sessions) = &self.sessions {
             let project = sessions.join(&self.project);
@@ -132,12 +151,6 @@ impl AgentSandbox {
                 && let Some(config) = sessions.parent().and_then(|it| it.canonicalize_utf8().ok())
             {
                 hide_login(&mut mounts, &config);
-            }
-        }
-        for program in [&self.program, &launch.program] {
-            // A name without a slash is found in PATH, in the directories of the system.
-            if let Ok(real) = program.canonicalize_utf8() {
-                mounts.show(&real);
             }
         }
         Ok(mounts)
@@ -223,7 +236,7 @@ fn bubblewrap_arguments(
 }
 
 /// Pipes of an agent: the runner's ends and the agent's ends.
-fn agent_pipes() -> io::Result<(AgentPipes, [OwnedFd; 3])> {
+pub(super) fn agent_pipes() -> io::Result<(AgentPipes, [OwnedFd; 3])> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC);
     let ((stdin, to_agent), (from_agent, stdout), (errors, stderr)) = (pipe()?, pipe()?, pipe()?);
     let pipes =
@@ -269,7 +282,7 @@ impl ProcessTree {
         let report = exchange(&runner, &request, &descriptors);
         match report {
             Ok(Some(InsideReport::Started)) => {
-                process.attach_control(runner).map_err(failed)?;
+                process.attach_control(runner, None).map_err(failed)?;
                 Ok(process)
             }
             Ok(Some(InsideReport::NotStarted { errno })) => {
@@ -294,7 +307,7 @@ impl ProcessTree {
     }
 
     /// Returns the request for the first process, and the in-memory files of its arguments.
-    fn inside_request(
+    pub(super) fn inside_request(
         &self,
         sandbox: &AgentSandbox,
         mounts: &SandboxMounts,
@@ -323,6 +336,8 @@ impl ProcessTree {
             checks: mounts.checks()?,
             oom_score: Some(oom_score()),
             allows_unix_sockets: !sandbox.spec.denies_unix_sockets,
+            copies: Vec::new(),
+            has_own_cgroup: false,
         };
         Ok((request, files))
     }

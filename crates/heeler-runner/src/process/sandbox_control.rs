@@ -4,10 +4,13 @@
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
+use std::sync::atomic::Ordering;
 
 use heeler_inside::{InsideCommand, InsideReport, read_frame, write_frame};
 use rustix::process::Signal;
 use tokio::net::UnixStream;
+
+use super::running_container::ContainerFlags;
 
 /// Connection to the first process of a sandbox that has started its agent.
 #[derive(Debug)]
@@ -17,13 +20,19 @@ pub(super) struct SandboxControl {
     received: Vec<u8>,
     status: Option<ExitStatus>,
     is_closed: bool,
+    /// Present if the sandbox is a container, which is no child of this process.
+    container: Option<ContainerFlags>,
 }
 
 impl SandboxControl {
-    pub(super) fn new(stream: std::os::unix::net::UnixStream) -> io::Result<SandboxControl> {
+    pub(super) fn new(
+        stream: std::os::unix::net::UnixStream,
+        container: Option<ContainerFlags>,
+    ) -> io::Result<SandboxControl> {
         stream.set_nonblocking(true)?;
         let stream = UnixStream::from_std(stream)?;
-        Ok(SandboxControl { stream, received: Vec::new(), status: None, is_closed: false })
+        let (received, status, is_closed) = (Vec::new(), None, false);
+        Ok(SandboxControl { stream, received, status, is_closed, container })
     }
 
     /// Waits until the first process may have reported something. Cancel-safe.
@@ -45,13 +54,27 @@ impl SandboxControl {
             }
             self.status = self.take_status();
         }
+        // The end of a container is noticed here only, because its processes are no children.
+        if let (true, None, Some(container)) = (self.is_closed, self.status, &self.container) {
+            container.is_lost.store(true, Ordering::Relaxed);
+            self.status = Some(ExitStatus::from_raw(Signal::KILL.as_raw()));
+        }
         self.status
     }
 
     fn take_status(&self) -> Option<ExitStatus> {
         // An incomplete message cannot be read yet. The only message at this time is the last one.
         match read_frame(self.received.as_slice()) {
-            Ok(Some(InsideReport::Ended { status })) => Some(ExitStatus::from_raw(status)),
+            Ok(Some(InsideReport::Ended { status, out_of_memory })) => {
+                let status = ExitStatus::from_raw(status);
+                let has_failed = !status.success();
+                if let Some(container) =
+                    self.container.as_ref().filter(|_| out_of_memory && has_failed)
+                {
+                    container.out_of_memory.store(true, Ordering::Relaxed);
+                }
+                Some(status)
+            }
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::git_folder::GitFolder;
 
 /// Directories that are private and empty in every sandbox.
-const PRIVATE_FOLDERS: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
+pub(super) const PRIVATE_FOLDERS: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
 /// Directories below `/run` that hold the system's programs on some distributions.
 const SYSTEM_RUN_FOLDERS: [&str; 3] =
@@ -114,6 +114,21 @@ impl SandboxMounts {
     /// Replaces the rule of a path.
     pub(super) fn set(&mut self, path: Utf8PathBuf, mount: SandboxMount) {
         self.rules.insert(path, mount);
+    }
+
+    /// Makes a directory and everything below it read-only, except for these paths.
+    pub(super) fn close(&mut self, folder: &Utf8Path, except: &[Utf8PathBuf]) {
+        let git = GitFolder::find(folder).map(|git| git.common);
+        let is_closed = |path: &Utf8PathBuf| {
+            let is_git = git.as_ref().is_some_and(|git| path.starts_with(git));
+            (path.starts_with(folder) || is_git) && !except.iter().any(|it| path.starts_with(it))
+        };
+        let writable = |(path, mount): &(&Utf8PathBuf, &mut SandboxMount)| {
+            is_closed(path) && **mount == SandboxMount::Writable
+        };
+        for (_, mount) in self.rules.iter_mut().filter(writable) {
+            *mount = SandboxMount::ReadOnly;
+        }
     }
 
     /// Makes a file visible that is hidden otherwise, such as the agent's program.

@@ -55,6 +55,8 @@ pub fn probe_sandbox(program: &Utf8Path) -> Result<String, String> {
         checks: Vec::new(),
         oom_score: None,
         allows_unix_sockets: true,
+        copies: Vec::new(),
+        has_own_cgroup: false,
     };
     let descriptors = [input.as_fd(), agent_output.as_fd(), agent_output.as_fd()];
     let started = exchange(&runner, &request, &descriptors);
@@ -70,7 +72,7 @@ pub fn probe_sandbox(program: &Utf8Path) -> Result<String, String> {
     let output = std::fs::File::from(stdout).take(OUTPUT_BYTES_MAX).read_to_string(&mut found);
     output.map_err(failed)?;
     match (ended, found.is_empty()) {
-        (Ok(Some(InsideReport::Ended { status: 0 })), true) => Ok(bubblewrap.to_string()),
+        (Ok(Some(InsideReport::Ended { status: 0, .. })), true) => Ok(bubblewrap.to_string()),
         (_, false) => {
             Err(format!("the sandbox does not hold: {}", found.trim().replace('\n', ", ")))
         }

@@ -149,6 +149,7 @@ async fn open_bridge(
     sockets: Option<&RunSocketFolder>,
 ) -> Result<Option<McpHttpBridge>, RunPrepareError> {
     let token = &executor.host.token;
+    let sockets = sockets.filter(|_| sandbox::has_own_loopback(&executor.host.brief));
     let bridge = match (executor.spec.runtime, sockets) {
         (RuntimeType::Cli, None) => McpHttpBridge::open(injected, token).await,
         // The agent's network has no port of this machine, and the machine gets none.
@@ -176,6 +177,9 @@ fn start_network(
 ) -> Result<Option<EgressService>, RunPrepareError> {
     let RunExecutor { spec, host, .. } = *executor;
     let (Some(sandbox), Some(sockets)) = (&host.brief.sandbox, sockets) else { return Ok(None) };
+    if !sandbox::has_proxy(&host.brief) {
+        return Ok(None);
+    }
     let setup = EgressSetup {
         socket: &sockets.egress_socket(),
         network: &sandbox.network,

@@ -5,18 +5,21 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_config::NetworkMode;
 #[cfg(target_os = "linux")]
 use heeler_config::RuntimeType;
+use heeler_model::outcome::AgentProcessExit;
 #[cfg(target_os = "linux")]
 use heeler_model::project_slug;
-use heeler_model::run::{RunSpec, socket_name};
+use heeler_model::run::{AgentLaunchSpec, RunSpec, socket_name};
 
-#[cfg(target_os = "linux")]
 use super::executor::RunExecutor;
 #[cfg(target_os = "linux")]
 use crate::egress::{EgressService, PROXY_PORT};
+use crate::event_loop::ActiveRun;
 #[cfg(target_os = "linux")]
 use crate::process::AgentSandbox;
+use crate::process::ProcessTree;
 
 /// Loopback port in a sandbox at which the agent reaches the injected servers.
 pub(super) const MCP_PORT: u16 = 3129;
@@ -27,8 +30,14 @@ const MCP_SOCKET: &str = "m";
 /// Name of the socket of the egress proxy.
 const EGRESS_SOCKET: &str = "e";
 
-/// Names of all sockets in a run's directory of sockets.
-const SOCKET_NAMES: [&str; 2] = [MCP_SOCKET, EGRESS_SOCKET];
+/// Name of the socket on which the runner waits for the first process of a container.
+const CONTROL_SOCKET: &str = "r";
+
+/// Name of an empty file, which covers files in a container.
+const EMPTY_FILE: &str = "empty";
+
+/// Names of all files in a run's directory of sockets.
+const FILE_NAMES: [&str; 4] = [MCP_SOCKET, EGRESS_SOCKET, CONTROL_SOCKET, EMPTY_FILE];
 
 /// Directory of a run with files for its agent to read.
 #[cfg(target_os = "linux")]
@@ -74,7 +83,7 @@ fn socket_folder(spec: &RunSpec) -> Utf8PathBuf {
 
 fn remove_sockets(folder: &Utf8Path) {
     // Only files with known names are removed. What remains is harmless.
-    for name in SOCKET_NAMES {
+    for name in FILE_NAMES {
         drop(std::fs::remove_file(folder.join(name)));
     }
     drop(std::fs::remove_dir(folder));
@@ -102,12 +111,94 @@ pub(super) fn agent_sandbox(
         sockets: sockets.map(|sockets| sockets.0.clone()),
         forwards: [
             network.map(|_| (PROXY_PORT, EGRESS_SOCKET)),
-            is_cli.then_some((MCP_PORT, MCP_SOCKET)),
+            (is_cli && has_own_loopback(&host.brief)).then_some((MCP_PORT, MCP_SOCKET)),
         ]
         .into_iter()
         .flatten()
         .collect(),
         variables: network.map(|network| network.variables().to_vec()).unwrap_or_default(),
         hides_login: network.is_some_and(EgressService::is_proxied),
+        control_socket: CONTROL_SOCKET,
+        empty_file: EMPTY_FILE,
+        run_dir: dir.to_owned(),
+        agent: spec.agent.to_string(),
     })
+}
+
+/// Returns true if ports of the agent's loopback interface are not those of this machine.
+pub(super) fn has_own_loopback(brief: &AgentLaunchSpec) -> bool {
+    let container = brief.sandbox.as_ref().map(|sandbox| sandbox.container.as_ref());
+    match container {
+        None => false,
+        Some(None) => true,
+        Some(Some(container)) => container.network != NetworkMode::Host,
+    }
+}
+
+/// Returns true if the agent reaches the network through the proxy of the run only.
+pub(super) fn has_proxy(brief: &AgentLaunchSpec) -> bool {
+    let container = brief.sandbox.as_ref().map(|sandbox| sandbox.container.as_ref());
+    match container {
+        None => false,
+        Some(None) => true,
+        Some(Some(container)) => container.network == NetworkMode::None,
+    }
+}
+
+/// Ends the container of an agent that has ended. Returns the reason for which the container ended
+/// the agent, if it did.
+pub(super) async fn end_container(tree: &ProcessTree) -> Option<String> {
+    #[cfg(target_os = "linux")]
+    return tree.end_container().await;
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = tree;
+        None
+    }
+}
+
+impl RunExecutor<'_> {
+    /// Makes sure that the engine has the image of the agent's container. Returns the end of the run
+    /// if it has not, or if the run was cancelled meanwhile.
+    #[cfg(target_os = "linux")]
+    pub(super) async fn prepare_image(
+        &self,
+        run: &mut ActiveRun,
+        tree: &ProcessTree,
+    ) -> Option<AgentProcessExit> {
+        let (pulling, mut pull_started) = tokio::sync::oneshot::channel();
+        let prepare = tree.prepare_image(|image| drop(pulling.send(image.to_owned())));
+        let mut prepare = std::pin::pin!(prepare);
+        let mut is_told = false;
+        let prepared = loop {
+            tokio::select! {
+                prepared = &mut prepare => break prepared,
+                image = &mut pull_started, if !is_told => {
+                    is_told = true;
+                    if let Ok(image) = image {
+                        run.add_note("pulling", &format!("pulling the image {image}"));
+                        run.flush_notes();
+                    }
+                }
+                by = run.wait_for_cancel() => {
+                    run.ending = Some(AgentProcessExit::Cancelled { by });
+                    return run.ending.clone();
+                }
+            }
+        };
+        // A pull is no silence of the agent.
+        if is_told {
+            run.deadlines.restart(std::time::Instant::now());
+        }
+        prepared.err().map(|reason| AgentProcessExit::NotStarted { reason })
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn prepare_image(
+        &self,
+        _: &mut ActiveRun,
+        _: &ProcessTree,
+    ) -> Option<AgentProcessExit> {
+        None
+    }
 }

@@ -2,6 +2,8 @@
 //! Claude's stream.
 
 mod agents;
+#[cfg(target_os = "linux")]
+mod containers;
 mod crashes;
 mod disk;
 mod external_messages;

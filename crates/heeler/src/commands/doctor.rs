@@ -1,6 +1,7 @@
 //! `heeler doctor`: reports and repairs problems of the state directory; lists and removes
 //! everything that Heeler stores on this machine. Start at [`run`].
 
+mod docker;
 mod footprint;
 mod sandbox;
 
@@ -39,7 +40,7 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: `sandbox` tests whether agents can run in a sandbox on this machine
+    /// Check one part only: whether agents can run in a sandbox, or in containers
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -66,13 +67,18 @@ pub(crate) struct DoctorArgs {
 /// Part of the machine that `doctor` checks alone.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum DoctorPart {
+    /// Starts a sandbox and attacks it from inside
     Sandbox,
+    /// Asks the container engine, and lists containers that are left
+    Docker,
 }
 
 /// Runs `doctor`.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
-    if let Some(DoctorPart::Sandbox) = args.part {
-        return sandbox::run(args.json);
+    match args.part {
+        Some(DoctorPart::Sandbox) => return sandbox::run(args.json),
+        Some(DoctorPart::Docker) => return docker::run(global, args.json),
+        None => {}
     }
     let context = CommandContext::find(global)?;
     if args.rebuild {

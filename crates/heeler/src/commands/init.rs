@@ -75,10 +75,10 @@ struct InitAgentArgs {
     /// Runtime: `sdk` or `cli`
     #[arg(long, value_parser = ["sdk", "cli"])]
     runtime: Option<String>,
-    /// Refused: there are no containers (herdctl's flag)
+    /// Refused: containers are set in the config (herdctl's flag)
     #[arg(long, hide = true)]
     docker: bool,
-    /// No effect: there are no containers (herdctl's flag)
+    /// No effect: agents have no container by default (herdctl's flag)
     #[arg(long, hide = true, conflicts_with = "docker")]
     no_docker: bool,
     /// Refused: there is no Discord connector (herdctl's flag)
@@ -188,8 +188,8 @@ fn refuse_missing_features(args: &InitAgentArgs) -> CommandResult {
     };
     match () {
         () if args.docker => refuse(
-            "agents cannot run in Docker containers",
-            "leave out --docker; docs/security.md says what isolates agents",
+            "an agent gets its container from the config, not from a flag",
+            "leave out --docker, and set `docker: {enabled: true, image: …}` in the fleet file's `defaults`",
         ),
         () if args.discord => {
             refuse("there is no Discord connector", "heeler trigger AGENT --channel discord/ID")

@@ -15,6 +15,8 @@ use crate::text_file::parent_dir;
 
 const NEW_PRIVILEGES: &str = "gain privileges (sudo), and pass for you";
 
+const UNSAFE_CONTAINER: &str = "may be left by the agent (allow_unsafe)";
+
 /// Width of the first column.
 const LABEL_WIDTH: usize = 14;
 
@@ -76,6 +78,15 @@ impl SummaryText<'_> {
         }
         if agent.allow_new_privileges {
             self.add(1, "privileges", NEW_PRIVILEGES);
+        }
+        if let Some(docker) = agent.container() {
+            self.add(1, "container", &format!("image {}", docker.image_name()));
+            for volume in &docker.volumes {
+                self.add(1, "mounts", volume.as_str());
+            }
+            if docker.allow_unsafe {
+                self.add(1, "container", UNSAFE_CONTAINER);
+            }
         }
         if agent.edit_instructions {
             self.add(1, "may edit", "the instruction files of other agents");

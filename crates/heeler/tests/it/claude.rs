@@ -5,6 +5,7 @@
 //! `UPDATE_EXPECT=1 cargo test -p heeler --test it -- --test-threads=1 claude::`.
 
 mod chat;
+mod contained;
 mod daemon;
 mod ends;
 mod handed_over;

@@ -25,6 +25,7 @@ mod chat_screen;
 mod chat_workers;
 mod chat_workers_out;
 mod claude;
+mod containers;
 mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;

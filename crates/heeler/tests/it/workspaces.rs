@@ -47,8 +47,15 @@ impl Fleet {
 
 /// A fleet whose agent works in a repository with a file that the user has changed.
 fn in_a_repository() -> Fleet {
-    let keys =
-        format!("working_directory: work\nsession: {{mode: persistent}}\n{}", scripted(WORKS));
+    in_a_repository_with("")
+}
+
+/// The same, with further keys of the agent.
+fn in_a_repository_with(more: &str) -> Fleet {
+    let keys = format!(
+        "working_directory: work\nsession: {{mode: persistent}}\n{more}{}",
+        scripted(WORKS)
+    );
     let fleet = fleet(&[("coder", &keys)]);
     fleet.write("work/mine", "old\n");
     fleet.write("work/.gitignore", "next\n");
@@ -91,6 +98,14 @@ fn what_a_session_changed_is_told_from_what_the_user_had_changed_before() {
     fleet.turn(Some(fork), "three");
     let told = fleet.run(&["session", "diff", fork]).ok();
     assert_eq!(added(&told), ["three"]);
+}
+
+#[test]
+fn the_files_of_a_sandboxed_session_are_recorded() {
+    let fleet = in_a_repository_with("sandbox: true\n");
+    fleet.turn(None, "one");
+    let told = fleet.run(&["session", "diff", &fleet.only_session()]);
+    assert_eq!((added(&told.stdout), told.stderr.as_str()), (vec!["one"], ""));
 }
 
 #[test]

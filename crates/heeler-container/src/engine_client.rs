@@ -1,0 +1,208 @@
+//! Calls of the engine's API. Start at [`ContainerEngine::connect`].
+
+use camino::Utf8Path;
+use hyper::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+
+use crate::engine_http::{EngineError, EngineHttp, broken};
+use crate::engine_reply::{
+    ContainerImage, ContainerState, CreatedReply, EngineFacts, EngineKind, ImageReply, InfoReply,
+    InspectReply, ListReply, ListedContainer, VersionReply, WaitReply,
+};
+
+/// Newest API version that is used, and the oldest that has everything.
+const API_MINOR_MAX: u32 = 51;
+const API_MINOR_MIN: u32 = 40;
+const API_NEEDED: &str = "1.40 (Docker 19.03, Podman 3)";
+
+/// Characters of names and filters that are not part of a path.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'/').remove(b':').remove(b'@');
+
+/// Container engine of this machine.
+#[derive(Debug, Clone)]
+pub struct ContainerEngine {
+    http: EngineHttp,
+    /// Prefix of all paths, such as `/v1.41`.
+    prefix: String,
+    kind: EngineKind,
+    version: String,
+}
+
+impl ContainerEngine {
+    /// Asks the engine for its version, and chooses one of the API.
+    pub async fn connect(socket: &Utf8Path) -> Result<ContainerEngine, EngineError> {
+        let http = EngineHttp::new(socket);
+        let attempt = "tell its version";
+        let reply = http.request(Method::GET, "/version", None, attempt).await?;
+        let version: VersionReply = parse(&reply.body, attempt)?;
+        let minor = choose_api_minor(&version.api_version)?;
+        Ok(ContainerEngine {
+            http,
+            prefix: format!("/v1.{minor}"),
+            kind: version.kind(),
+            version: version.version,
+        })
+    }
+
+    pub async fn facts(&self) -> Result<EngineFacts, EngineError> {
+        let info: InfoReply = self.get("/info", "tell its properties").await?;
+        Ok(EngineFacts {
+            kind: self.kind,
+            version: self.version.clone(),
+            is_rootless: info.has_option("rootless"),
+            remaps_users: info.has_option("userns"),
+            // Podman has no process that could end its containers.
+            survives_restart: self.kind == EngineKind::Podman || info.live_restore_enabled,
+            limits_memory: info.memory_limit,
+            limits_processes: info.pids_limit,
+        })
+    }
+
+    /// Returns an image; `None` if the engine lacks it.
+    pub async fn image(&self, name: &str) -> Result<Option<ContainerImage>, EngineError> {
+        let path = format!("/images/{}/json", escape(name));
+        let found = found(self.get::<ImageReply>(&path, "look up the image").await)?;
+        Ok(found.map(|image| ContainerImage {
+            id: image.id,
+            env: image.config.and_then(|config| config.env).unwrap_or_default(),
+        }))
+    }
+
+    /// Pulls an image from its registry.
+    pub async fn pull(&self, name: &str) -> Result<(), EngineError> {
+        let attempt = format!("pull the image {name}");
+        let path = format!("/images/create?fromImage={}", escape(&tagged_name(name)));
+        let reply = self.send(Method::POST, &path, None, &attempt).await?;
+        match pull_error(&reply) {
+            Some(message) => Err(EngineError::Refused { attempt, status: 500, message }),
+            None => Ok(()),
+        }
+    }
+
+    /// Creates a container and returns its ID.
+    pub async fn create(&self, name: &str, body: &Json) -> Result<String, EngineError> {
+        let (path, attempt) =
+            (format!("/containers/create?name={}", escape(name)), "create a container");
+        let reply = self.send(Method::POST, &path, Some(body), attempt).await?;
+        Ok(parse::<CreatedReply>(&reply, attempt)?.id)
+    }
+
+    pub async fn start(&self, id: &str) -> Result<(), EngineError> {
+        let path = format!("/containers/{}/start", escape(id));
+        self.send(Method::POST, &path, None, "start the container").await?;
+        Ok(())
+    }
+
+    /// Returns the state of a container; `None` if it does not exist.
+    pub async fn state(&self, id: &str) -> Result<Option<ContainerState>, EngineError> {
+        let path = format!("/containers/{}/json", escape(id));
+        let found = found(self.get::<InspectReply>(&path, "inspect the container").await)?;
+        Ok(found.map(|InspectReply { state }| ContainerState {
+            is_running: state.running,
+            pid: Some(state.pid).filter(|pid| *pid > 0),
+            exit_code: state.exit_code,
+            error: state.error,
+        }))
+    }
+
+    /// Waits until a container does not run any more, and returns its exit code.
+    pub async fn wait(&self, id: &str) -> Result<i64, EngineError> {
+        let (path, attempt) =
+            (format!("/containers/{}/wait?condition=not-running", escape(id)), "wait");
+        let reply = self.send(Method::POST, &path, None, attempt).await?;
+        Ok(parse::<WaitReply>(&reply, attempt)?.status_code)
+    }
+
+    /// Kills and removes a container, and returns when it is gone. One that does not exist is no
+    /// error.
+    pub async fn remove(&self, id: &str) -> Result<(), EngineError> {
+        let path = format!("/containers/{}?force=true&v=true", escape(id));
+        match self.send(Method::DELETE, &path, None, "remove the container").await {
+            Err(error) if error.status() == Some(404) => Ok(()),
+            // The engine is removing it already.
+            Err(error) if error.status() == Some(409) => {
+                let path = format!("/containers/{}/wait?condition=removed", escape(id));
+                found(self.send(Method::POST, &path, None, "remove the container").await).map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// Lists the containers that have all of these labels; a label is a name, or `name=value`.
+    pub async fn list(&self, labels: &[String]) -> Result<Vec<ListedContainer>, EngineError> {
+        let filters = json!({ "label": labels }).to_string();
+        let path = format!("/containers/json?all=true&filters={}", escape(&filters));
+        let found: Vec<ListReply> = self.get(&path, "list containers").await?;
+        let listed = found.into_iter().map(|it| ListedContainer {
+            id: it.id,
+            name: it.names.first().map_or("", |name| name.trim_start_matches('/')).to_owned(),
+            is_running: it.state == "running",
+            labels: it.labels.unwrap_or_default(),
+        });
+        Ok(listed.collect())
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str, attempt: &str) -> Result<T, EngineError> {
+        parse(&self.send(Method::GET, path, None, attempt).await?, attempt)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Json>,
+        attempt: &str,
+    ) -> Result<Vec<u8>, EngineError> {
+        let path = format!("{}{path}", self.prefix);
+        Ok(self.http.request(method, &path, body, attempt).await?.body)
+    }
+}
+
+fn escape(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8], attempt: &str) -> Result<T, EngineError> {
+    serde_json::from_slice(body).map_err(|error| broken(attempt, error))
+}
+
+/// Turns the refusal of something that does not exist into `None`.
+fn found<T>(result: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
+    match result {
+        Err(error) if error.status() == Some(404) => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn choose_api_minor(offered: &str) -> Result<u32, EngineError> {
+    let minor = offered.strip_prefix("1.").and_then(|minor| minor.parse::<u32>().ok());
+    match minor {
+        Some(minor) if minor >= API_MINOR_MIN => Ok(minor.min(API_MINOR_MAX)),
+        _ => Err(EngineError::Version { found: offered.to_owned(), needed: API_NEEDED }),
+    }
+}
+
+/// Adds the default tag to a name without one: without a tag, an engine pulls all of them.
+fn tagged_name(name: &str) -> String {
+    let last = name.rsplit('/').next().unwrap_or(name);
+    match last.contains([':', '@']) {
+        true => name.to_owned(),
+        false => format!("{name}:latest"),
+    }
+}
+
+/// Returns the failure in a stream of progress, which begins before the outcome is known.
+fn pull_error(stream: &[u8]) -> Option<String> {
+    let lines = stream.split(|byte| *byte == b'\n');
+    let mut errors = lines.filter_map(|line| {
+        let line: Json = serde_json::from_slice(line).ok()?;
+        Some(line.get("error")?.as_str()?.to_owned())
+    });
+    errors.next_back()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Agents in containers of a real engine.
+
+use std::process::Command;
+
+use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
+
+use crate::fleet::{Fleet, Ran};
+use crate::trigger::wait_for;
+
+/// Value that no file of the engine may contain.
+const SECRET: &str = "canary-5512-of-the-agent";
+
+/// A fleet with one agent in a container, whose command is a file of the fleet.
+fn fleet(engine: &TestEngine, script: &str, docker: &str, more: &str) -> Fleet {
+    let image =
+        if docker.contains("image:") { String::new() } else { format!("image: '{TEST_IMAGE}', ") };
+    let fleet = Fleet::empty();
+    fleet.write(
+        "heeler.yaml",
+        &format!(
+            "agents:\n  - name: boxed\n    runtime: command\n    command: exec sh work.sh\n    \
+             docker: {{enabled: true, {image}volumes: ['{TEST_VOLUME}'], {docker}}}\n{more}"
+        ),
+    );
+    fleet.write("work.sh", script);
+    fleet.write(".env", &engine.dotenv());
+    std::fs::create_dir_all(fleet.file("home")).unwrap();
+    fleet
+}
+
+fn said(ran: &Ran) -> String {
+    format!("{}{}", ran.stdout, ran.stderr)
+}
+
+/// Prints what an agent sees in its container.
+const LOOK: &str = r#"
+echo "first: $(cat /proc/1/comm)"
+echo "user: $(id -u):$(id -g)"
+echo "interfaces: $(grep -c : /proc/net/dev)"
+echo "privileges: $(grep NoNewPrivs /proc/self/status | tr -d '\t') $(grep CapBnd /proc/self/status | tr -d '\t')"
+echo "here: $PWD"
+echo "state: $(ls -A .heeler | wc -l)"
+echo "dotenv: $(wc -c < .env)"
+echo "engine: $(ls $(dirname "$ENGINE") 2> /dev/null | wc -l)"
+echo forged >> heeler.yaml || echo "config: closed"
+echo "home: $HOME, path: $PATH"
+touch "$HOME/file" && echo "home: writable"
+echo "secret: $(printf %s "$DEPLOY_TOKEN" | wc -c)"
+echo "memory: $(cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2> /dev/null)"
+echo made > made
+touch ready
+while test ! -e go; do sleep 0.05; done
+exit 3
+"#;
+
+#[test]
+fn an_agent_works_in_its_container_and_the_engine_knows_no_secret() {
+    let engine = TestEngine::start();
+    let more = "    secrets: [DEPLOY_TOKEN]\n    env: {ENGINE: '/nowhere/s'}\n";
+    let fleet = fleet(&engine, LOOK, "memory: 64m, labels: {team: a}", more);
+    let mut trigger = fleet.command(&["trigger", "boxed", "-p", "x"]);
+    trigger.env("DEPLOY_TOKEN", SECRET);
+    trigger.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let trigger = trigger.spawn().unwrap();
+    wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+    let containers = engine.containers();
+    assert_eq!(containers.len(), 1, "{containers:?}");
+    let name = containers[0].split(' ').next().unwrap();
+    let inspected = engine.docker(&["inspect", name]);
+    assert!(inspected.contains("\"heeler.state\"") && inspected.contains("\"team\": \"a\""));
+    let mut grep = Command::new("grep");
+    grep.args(["-r", "-l", "-a", SECRET]).arg(engine.data());
+    let found = grep.output().unwrap();
+    assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
+    assert!(!inspected.contains(SECRET));
+    fleet.write("go", "");
+    let ran = Ran::from(trigger.wait_with_output().unwrap());
+    let said = said(&ran);
+    let root = fleet.path().canonicalize().unwrap();
+    for line in [
+        "first: .heeler-inside".to_owned(),
+        "user: 0:0".to_owned(),
+        "interfaces: 1".to_owned(),
+        "privileges: NoNewPrivs:1 CapBnd:0000000000000000".to_owned(),
+        format!("here: {}", root.display()),
+        "state: 0".to_owned(),
+        "dotenv: 0".to_owned(),
+        "config: closed".to_owned(),
+        "home: /home/agent, path: /usr/local/sbin:".to_owned(),
+        "home: writable".to_owned(),
+        format!("secret: {}", SECRET.len()),
+        "memory: 67108864".to_owned(),
+        "exited with code 3".to_owned(),
+    ] {
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    assert_eq!(fleet.read("made"), "made\n", "the working directory is the real one");
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+    fleet.run(&["stop", "-q"]);
+}
+
+#[test]
+fn an_agent_without_memory_is_told_so() {
+    let engine = TestEngine::start();
+    let script = "exec python3 -c 'x = bytearray(1 << 30)'";
+    let fleet = fleet(&engine, script, "memory: 48m", "");
+    let ran = fleet.run(&["trigger", "boxed", "-p", "x"]);
+    assert_ne!(ran.code, Some(0), "{}", said(&ran));
+    let said = said(&ran);
+    assert!(said.contains("out of memory: the container has 48 MiB"), "{said}");
+    assert_eq!(engine.containers(), [""; 0]);
+    fleet.run(&["stop", "-q"]);
+}
+
+#[test]
+fn an_agent_is_refused_where_its_container_cannot_be_had() {
+    let engine = TestEngine::start();
+    let refused = |docker: &str, dotenv: Option<&str>, wanted: &str| {
+        let fleet = fleet(&engine, "touch ran", docker, "");
+        if let Some(dotenv) = dotenv {
+            fleet.write(".env", dotenv);
+        }
+        let ran = fleet.run(&["trigger", "boxed", "-p", "x"]);
+        let said = said(&ran);
+        assert_ne!(ran.code, Some(0), "{said}");
+        assert!(said.contains(wanted), "{wanted}: {said}");
+        assert!(!fleet.file("ran").exists(), "it ran without its container: {said}");
+        fleet.run(&["stop", "-q"]);
+    };
+    let nowhere = Some("DOCKER_HOST=unix:///nowhere/s\n");
+    refused("memory: 64m", nowhere, "cannot reach the container engine at /nowhere/s");
+    refused("memory: 64m", Some("DOCKER_HOST=tcp://127.0.0.1:1\n"), "an engine on this machine");
+    refused("ephemeral: false", None, "`docker.ephemeral: false` is not supported yet");
+    refused("image: 'localhost/none', memory: 64m", None, "lacks the image localhost/none");
+    refused("image: 'none.invalid/x', pull: never", None, "lacks the image none.invalid/x");
+    refused("image: 'none.invalid/x'", None, "cannot pull the image none.invalid/x");
+    refused("user: '4242'", None, "its container");
+    assert_eq!(engine.containers(), [""; 0]);
+}
+
+/// Detaches from everything, and waits.
+const DETACHED: &str = r#"
+python3 - "$MARK" <<'END'
+import os, sys, time
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve('/bin/sleep', ['sleep', sys.argv[1]], {})
+        os._exit(0)
+open('ready', 'w').close()
+time.sleep(600)
+END
+"#;
+
+/// Number of processes of this machine with this text in their command line.
+fn processes_with(text: &str) -> usize {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(text)).count()
+}
+
+#[test]
+fn nothing_of_a_container_outlives_its_runner_whatever_is_killed() {
+    let mut engine = TestEngine::start();
+    for (kills_daemon, kills_engine) in [(false, false), (true, false), (true, true)] {
+        let mark = format!("600.{}", fastrand::u32(1_000_000_000..));
+        let fleet =
+            fleet(&engine, DETACHED, "memory: 128m", &format!("    env: {{MARK: '{mark}'}}\n"));
+        fleet.run(&["start", "--detach"]).ok();
+        fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+        wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+        wait_for("its children", || (processes_with(&mark) >= 3).then_some(()));
+        if kills_engine {
+            engine.kill();
+        }
+        if kills_daemon {
+            fleet.kill("start");
+        }
+        fleet.kill("runner");
+        wait_for("the end of all processes", || (processes_with(&mark) == 0).then_some(()));
+        if kills_engine {
+            engine.restart();
+        }
+        fleet.run(&["start", "--detach"]);
+        let status = || {
+            let jobs = fleet.json(&["jobs", "--json"]);
+            let job = &jobs["jobs"][0];
+            (job["status"] != "running" && job["status"] != "pending").then(|| job.clone())
+        };
+        let job = wait_for("the end of the job", status);
+        assert_eq!(job["agent"], "boxed", "{job}");
+        wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+        fleet.run(&["stop", "--force", "-q"]);
+    }
+}
+
+#[test]
+fn an_agent_goes_on_while_the_engine_is_dead_and_its_end_by_the_engine_is_told() {
+    let mut engine = TestEngine::start();
+    let script = "touch ready; n=0\nwhile test ! -e go; do n=$((n+1)); echo $n > ticks; sleep 0.05; done; echo finished";
+    let fleet = fleet(&engine, script, "memory: 64m", "");
+    fleet.run(&["start", "--detach"]).ok();
+    let ready = || fleet.file("ready").exists().then_some(());
+    let ended = || {
+        let jobs = fleet.json(&["jobs", "--json"]);
+        let job = &jobs["jobs"][0];
+        (job["status"] != "running" && job["status"] != "pending").then(|| job.clone())
+    };
+    // The file is missing or empty at times.
+    let ticks = || {
+        let text = std::fs::read_to_string(fleet.file("ticks")).unwrap_or_default();
+        text.trim().parse::<u32>().unwrap_or(0)
+    };
+    fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+    wait_for("the agent", ready);
+    engine.kill();
+    let before = ticks();
+    wait_for("the agent's work", || (ticks() > before + 2).then_some(()));
+    fleet.write("go", "");
+    let job = wait_for("the end of the job", ended);
+    assert_eq!(job["status"], "completed", "{job}");
+    engine.restart();
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+
+    // Without `live-restore`, an engine that starts ends the containers of its predecessor.
+    for name in ["go", "ready"] {
+        std::fs::remove_file(fleet.file(name)).unwrap();
+    }
+    fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+    wait_for("the agent", ready);
+    engine.kill();
+    engine.restart();
+    let job = wait_for("the end of the job", ended);
+    assert_eq!(job["status"], "failed", "{job}");
+    let shown = fleet.run(&["job", job["id"].as_str().unwrap()]);
+    assert!(said(&shown).contains("was ended from outside"), "{}", said(&shown));
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+    fleet.run(&["stop", "--force", "-q"]);
+}
