@@ -27,7 +27,7 @@ use indexmap::IndexMap;
 use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
-pub use protection::ProtectedFiles;
+pub use protection::{ProtectedFiles, StateDirFinder};
 use protection::{RunProtection, protect_run};
 
 /// Time that a question waits for a person who watches.
