@@ -37,10 +37,11 @@ fn a_new_fleet_works_at_once_in_a_sandbox(like: &Fleet) {
     let made = run_as_newcomer(&fleet, &["init"]);
     assert_eq!(made.stderr, "", "there is nothing to say about the sandbox");
     made.ok();
+    assert!(fleet.read("heeler.yaml").contains("\n  sandbox: true\n"));
+    // Before the first run: a change while a run is alive would be held back.
+    add_observer(&fleet);
     let said = run_as_newcomer(&fleet, &["trigger", "greeter"]).ok();
     assert!(said.starts_with("Hello! I am a scripted agent of this fleet.\n"), "{said}");
-    assert!(fleet.read("heeler.yaml").contains("\n  sandbox: true\n"));
-    add_observer(&fleet);
     assert_eq!(fleet.run(&["trigger", "observer", "-q"]).ok().trim(), "heeler");
     let told = examine(&fleet);
     assert!(!told.contains("sandbox"), "nothing is recommended: {told}");
