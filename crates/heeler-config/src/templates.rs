@@ -13,9 +13,46 @@ use crate::yaml::{self, YamlKind, YamlNode};
 /// Path of the first agent's file, relative to the fleet file.
 pub const FIRST_AGENT_PATH: &str = "agents/greeter.yaml";
 
+/// Sandbox of the agents of a new fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplateSandbox<'t> {
+    On,
+    /// The person wants none.
+    Off,
+    /// This machine cannot make one, for this reason.
+    Unavailable(&'t str),
+}
+
+impl TemplateSandbox<'_> {
+    /// Returns the lines of `defaults` with the key `sandbox` and a comment that explains it.
+    fn lines(self) -> String {
+        let comment = |text: &str| -> String {
+            let lines = text.lines().map(|line| line.replace(char::is_control, " "));
+            lines.map(|line| format!("  # {line}\n")).collect()
+        };
+        match self {
+            TemplateSandbox::On => {
+                comment("Agents write only their working directory and reach only listed hosts.")
+                    + "  sandbox: true\n"
+            }
+            TemplateSandbox::Off => {
+                comment("Agents may do what you may do. `true` confines them to a sandbox.")
+                    + "  sandbox: off\n"
+            }
+            TemplateSandbox::Unavailable(reason) => {
+                comment("Agents may do what you may do, because there can be no sandbox here yet:")
+                    + &comment(reason)
+                    + &comment("Write `true` as soon as `heeler doctor sandbox` succeeds.")
+                    + "  sandbox: off\n"
+            }
+        }
+    }
+}
+
 /// Returns a new fleet file that references the first agent. `schema` is the location of the JSON
 /// Schema for editors: a URL, or a path relative to the file.
-pub fn fleet_file(name: &LocalName, schema: &str) -> String {
+pub fn fleet_file(name: &LocalName, schema: &str, sandbox: TemplateSandbox<'_>) -> String {
+    let sandbox = sandbox.lines();
     format!(
         r#"# yaml-language-server: $schema={schema}
 
@@ -25,7 +62,7 @@ fleet:
 # Settings of every agent that does not set them itself.
 defaults:
   timeout: 30m
-
+{sandbox}
 agents:
   - path: {FIRST_AGENT_PATH}
 "#

@@ -84,7 +84,7 @@ pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use prepare::{
-    PrepareContext, PrepareError, ProtectedFiles, SANDBOX_VARIABLE, prepare_request,
+    PrepareContext, PrepareError, ProtectedFiles, SANDBOX_VARIABLE, StateDirFinder, prepare_request,
 };
 pub use recovery::{RecoveryError, RecoveryReport, RunFolderCheck, recover_runs};
 pub use resolved_request::ResolvedJobRequest;

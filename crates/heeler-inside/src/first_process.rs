@@ -31,7 +31,20 @@ pub fn run_first_process(socket: Option<&Path>) -> io::Result<()> {
         Some(socket) => UnixStream::connect(socket)?,
         None => UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?),
     };
-    let Some((request, descriptors)) = receive_request(&runner)? else { return Ok(()) };
+    let (request, descriptors) = match receive_request(&runner) {
+        Ok(Some(received)) => received,
+        Ok(None) => return Ok(()),
+        // A static program may be older or newer than its runner. An unknown key may be a
+        // restriction, so it is not ignored.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            let reason = format!(
+                "heeler and its first process have different versions ({error}); install both \
+                 from the same release"
+            );
+            return write_frame(&runner, &InsideReport::Refused { reason });
+        }
+        Err(error) => return Err(error),
+    };
     let has_own_cgroup = request.has_own_cgroup;
     let (agent, _kept) = match start_agent(request, descriptors) {
         Ok(started) => started,

@@ -26,6 +26,7 @@ const FRAME_BYTES_MAX: u32 = 16 << 20;
 /// The descriptors that come with it are standard input, output and error of the agent, then
 /// `kept` descriptors that only the first process keeps open, then the files of `args`.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct InsideRequest {
     pub program: String,
     pub args: Vec<InsideArgument>,

@@ -126,6 +126,24 @@ fn files_reach_the_agent_and_kept_descriptors_do_not() {
 }
 
 #[test]
+fn a_request_of_another_version_is_refused() {
+    let (runner, first_process) = UnixStream::pair().unwrap();
+    runner.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    let mut process = Command::new(env!("CARGO_BIN_EXE_heeler-inside"))
+        .stdin(OwnedFd::from(first_process))
+        .spawn()
+        .unwrap();
+    let mut request = serde_json::to_value(shell("exit 4")).unwrap();
+    // A restriction that this version does not know.
+    request["read_only_root"] = true.into();
+    write_frame(&runner, &request).unwrap();
+    let report: InsideReport = read_frame(&runner).unwrap().expect("the first process reports");
+    let InsideReport::Refused { reason } = report else { panic!("{report:?}") };
+    assert!(reason.contains("different versions (unknown field `read_only_root`"), "{reason}");
+    assert!(process.wait().unwrap().success());
+}
+
+#[test]
 fn the_first_process_of_a_container_connects_to_a_path() {
     let temp = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(temp.path().join("run.sock")).unwrap();

@@ -15,6 +15,9 @@ use crate::output;
 use crate::process_env::{environment, home, working_directory};
 use crate::text_file::parent_dir;
 
+/// Variable that processes in a sandbox have.
+const SANDBOX_VARIABLE: &str = "HEELER_SANDBOX";
+
 /// Config file names in the order of the search, with the state directory of each.
 pub(crate) const CONFIG_NAMES: [(&str, &str); 4] = [
     ("heeler.yaml", ".heeler"),
@@ -65,7 +68,8 @@ impl CommandContext {
                 "ignored {path}: it belongs to another user (name it to use it)"
             ))?;
         }
-        let state_dir = state_dir.ok_or_else(|| no_fleet(&here))?;
+        let state_dir = state_dir.ok_or_else(|| no_fleet(&here, &env))?;
+        require_visible(&state_dir, &env)?;
         // A trusted config may lie next to a state directory that another user has put there.
         if global.config.is_none() && global.state_dir.is_none() {
             trust.require(&state_dir)?;
@@ -221,7 +225,34 @@ fn find_state_dir(
         .find(|folder| trust.is_trusted(folder, passed_over))
 }
 
-fn no_fleet(here: &Utf8Path) -> CommandFailure {
+/// Refuses a state directory that the sandbox of this run hides: it would look like an empty one.
+fn require_visible(state_dir: &Utf8Path, env: &BTreeMap<String, String>) -> CommandResult {
+    // Without the variable, this is no process of a sandbox.
+    match env.contains_key(SANDBOX_VARIABLE) && is_hidden(state_dir) {
+        true => Err(sandbox_failure(format!("the state directory {state_dir} is hidden"))),
+        false => Ok(()),
+    }
+}
+
+/// Returns true for a directory of another file system than its parent. In a sandbox, that is the
+/// directory in memory that hides the real one.
+fn is_hidden(folder: &Utf8Path) -> bool {
+    let device = |path: &Utf8Path| path.symlink_metadata().map(|found| found.dev()).ok();
+    device(folder).is_some_and(|own| device(parent_dir(folder)).is_some_and(|above| above != own))
+}
+
+fn sandbox_failure(what: String) -> CommandFailure {
+    let message =
+        format!("{what} in the sandbox of this run, so no command can use the fleet here");
+    CommandFailure::message(FailureCode::Refused, message).hint(
+        "the tools that Heeler gives to agents (docs/mcp.md), a hook, or `sandbox: off` for the agent",
+    )
+}
+
+fn no_fleet(here: &Utf8Path, env: &BTreeMap<String, String>) -> CommandFailure {
+    if env.contains_key(SANDBOX_VARIABLE) {
+        return sandbox_failure(format!("no heeler.yaml is visible in {here} or above it"));
+    }
     CommandFailure::message(
         FailureCode::Usage,
         format!(

@@ -1,6 +1,7 @@
 //! The fleet's own files that no agent may change: everything that decides what runs, or records
 //! it. Start at [`protected_files`].
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -43,8 +44,35 @@ pub(crate) fn protected_files(
         unwritable: with_real_names(paths),
         unreadable: with_real_names(vec![dotenv]),
         state_dirs: with_real_names(vec![context.state_dir.clone()]),
+        other_states: Some(trusted_state_dirs),
         fleet_folders: with_real_names(fleet_folders),
     })
+}
+
+/// Maximum number of subfolders of a trusted folder that are searched for fleets.
+const SUBFOLDERS_MAX: usize = 1000;
+
+/// Returns the state directories of all fleets that the user trusts, and of those beside which they
+/// are: in a trusted folder and its direct subfolders.
+fn trusted_state_dirs(env: &BTreeMap<String, String>) -> Vec<Utf8PathBuf> {
+    // A file that cannot be used trusts nothing, and commands say so.
+    let file = TrustFile::path(env).and_then(|path| TrustFile::read(&path).ok());
+    let Some(TrustFile { folders, fleets, .. }) = file else { return Vec::new() };
+    let subfolders = folders.iter().flat_map(|folder| {
+        let entries = folder.read_dir_utf8().into_iter().flatten().flatten();
+        entries.map(|entry| entry.into_path()).take(SUBFOLDERS_MAX)
+    });
+    let places: Vec<Utf8PathBuf> = fleets
+        .iter()
+        .map(|fleet| parent_dir(&fleet.config).to_owned())
+        .chain(folders.iter().cloned())
+        .chain(subfolders)
+        .collect();
+    let states = places.iter().flat_map(|folder| CONFIG_NAMES.map(|(_, state)| folder.join(state)));
+    let mut states: Vec<Utf8PathBuf> = states.filter(|state| state.is_dir()).collect();
+    states.sort();
+    states.dedup();
+    states
 }
 
 /// Returns the files that hooks execute: programs and scripts by their position in the command, and

@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod claude;
 mod imports;
+mod inside;
 mod measure;
 mod packages;
 mod schemathesis;
@@ -33,6 +34,8 @@ const PROVE_SCALE: u32 = 10_000;
 enum Chore {
     /// Install the programs that the tests need (safe to repeat)
     Setup,
+    /// Build the static first process of containers, beside `heeler`
+    Inside,
     /// Check changed crates: format, lints, unit tests (no network, no browser)
     Check,
     /// Run everything that CI runs: setup, format, lints, tests, docs, audit
@@ -76,6 +79,7 @@ fn main() -> Result<()> {
     std::env::set_current_dir(shell::workspace_root()?)?;
     match Chore::parse() {
         Chore::Setup => setup::all(),
+        Chore::Inside => inside::build_static_program(),
         Chore::Check => check::run_check(),
         Chore::Test => test(),
         Chore::Audit => audit::audit(),

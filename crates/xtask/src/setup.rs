@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::packages::install_debian_packages;
-use crate::{axe, claude, schemathesis};
+use crate::{axe, claude, inside, schemathesis};
 
 /// Installs everything that is missing.
 pub(crate) fn all() -> Result<()> {
@@ -15,6 +15,7 @@ pub(crate) fn all() -> Result<()> {
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),
     ])?;
+    inside::build_static_program()?;
     claude::fetch()?;
     axe::fetch()?;
     schemathesis::install()

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use heeler_config::templates::{
-    FIRST_AGENT_PATH, add_agent, agent_file, first_agent_file, fleet_file,
+    FIRST_AGENT_PATH, TemplateSandbox, add_agent, agent_file, first_agent_file, fleet_file,
 };
 use heeler_config::{LocalName, RuntimeConfig, ScheduleTrigger};
 
@@ -16,7 +16,8 @@ fn name(text: &str) -> LocalName {
 
 #[test]
 fn a_new_fleet_loads_without_a_fault_or_a_warning_and_starts_by_itself() {
-    let (fleet, first) = (fleet_file(&name("my-fleet"), SCHEMA), first_agent_file(SCHEMA));
+    let first = first_agent_file(SCHEMA);
+    let fleet = fleet_file(&name("my-fleet"), SCHEMA, TemplateSandbox::On);
     let fleet = add_agent(&fleet, "agents/coder.yaml").unwrap();
     let coder = agent_file(&name("coder"), SCHEMA);
     let files = [
@@ -33,6 +34,29 @@ fn a_new_fleet_loads_without_a_fault_or_a_warning_and_starts_by_itself() {
         let line = format!("# yaml-language-server: $schema={SCHEMA}\n");
         assert!(text.starts_with(&line), "{text}");
     }
+}
+
+#[test]
+fn a_new_fleet_says_whether_its_agents_have_a_sandbox_and_why() {
+    let first = first_agent_file(SCHEMA);
+    // A reason may be a message of another program.
+    let reason = "run `sysctl -w a=1`\nagents: []\r\u{1b}[2J";
+    let cases = [
+        (TemplateSandbox::On, true),
+        (TemplateSandbox::Off, false),
+        (TemplateSandbox::Unavailable(reason), false),
+    ];
+    for (sandbox, is_on) in cases {
+        let text = fleet_file(&name("my-fleet"), SCHEMA, sandbox);
+        let files = [("heeler.yaml", text.as_str()), (FIRST_AGENT_PATH, first.as_str())];
+        assert_eq!(render(&files, &[]), "ok\n", "{text}");
+        let loaded = load_files(&files, &[]).unwrap();
+        let found = loaded.agents[0].sandbox.as_ref().map(|it| it.settings().is_some());
+        assert_eq!(found, Some(is_on), "{text}");
+    }
+    let text = fleet_file(&name("my-fleet"), SCHEMA, TemplateSandbox::Unavailable(reason));
+    assert!(text.contains("  # run `sysctl -w a=1`\n  # agents: []"), "{text}");
+    assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
 }
 
 #[track_caller]

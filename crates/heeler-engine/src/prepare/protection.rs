@@ -5,7 +5,7 @@
 //! instruction files that other agents load, and the parts of the state directory if the agent works
 //! in a worktree inside it. Start at [`protect_run`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, RuntimeConfig};
@@ -47,6 +47,9 @@ const STATE_NAMES: [&str; 18] = [
 const SECRET_STATE_NAMES: [&str; 5] =
     ["api-token", "backups", "heeler.db", "heeler.db-shm", "heeler.db-wal"];
 
+/// Returns the state directories of other fleets of this user, by the daemon's environment.
+pub type StateDirFinder = fn(&BTreeMap<String, String>) -> Vec<Utf8PathBuf>;
+
 /// The fleet's own files that no agent may change or read. Paths are absolute and need not exist.
 #[derive(Debug, Clone, Default)]
 pub struct ProtectedFiles {
@@ -56,6 +59,9 @@ pub struct ProtectedFiles {
     pub unreadable: Vec<Utf8PathBuf>,
     /// State directory, under each of its names.
     pub state_dirs: Vec<Utf8PathBuf>,
+    /// Finds what no sandboxed agent may see of other fleets. It is asked for each run, because
+    /// fleets come and go.
+    pub other_states: Option<StateDirFinder>,
     /// Directories of the fleet files, in which instruction files are protected.
     pub fleet_folders: Vec<Utf8PathBuf>,
 }

@@ -94,6 +94,7 @@ pub(super) fn run_sandbox(
         protect_run(around.protected, agent, around.agents, working_directory);
     let mut hidden = unreadable;
     hidden.extend(around.protected.state_dirs.iter().cloned());
+    hidden.extend(around.protected.other_states.into_iter().flat_map(|find| find(around.env)));
     // Locks and sessions of all fleets of this user, and sockets of all their runs.
     hidden.extend([around.home.to_owned(), around.sockets.to_owned()]);
     hidden.extend(other_folders(agent, around.agents, working_directory));

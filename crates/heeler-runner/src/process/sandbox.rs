@@ -9,6 +9,7 @@
 
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,6 +35,9 @@ use super::{
 /// Places of bubblewrap. `PATH` is not searched: an agent may be able to write a directory of it.
 const BUBBLEWRAP_PATHS: [&str; 4] =
     ["/usr/bin/bwrap", "/bin/bwrap", "/usr/local/bin/bwrap", "/run/current-system/sw/bin/bwrap"];
+
+/// File name of the first process of containers, beside this program. `cargo xtask inside` builds it.
+pub(crate) const STATIC_PROGRAM: &str = "heeler-inside-static";
 
 /// Options that every sandbox has.
 pub(super) const BASE_OPTIONS: [&str; 26] = [
@@ -86,7 +90,10 @@ const REMOVED_VARIABLES: [&str; 5] = [
 ];
 
 /// Variable by which Claude recognizes a sandbox.
-const SANDBOX_VARIABLE: &str = "IS_SANDBOX";
+const CLAUDE_SANDBOX_VARIABLE: &str = "IS_SANDBOX";
+
+/// Variable by which commands of Heeler and scripts recognize a sandbox.
+const SANDBOX_VARIABLE: &str = "HEELER_SANDBOX";
 
 /// Sandbox of the agents of one run.
 #[derive(Debug, Clone)]
@@ -135,13 +142,15 @@ impl AgentSandbox {
         let mut writable = Vec::new();
         if let Some(sessions) = &self.sessions {
             let project = sessions.join(&self.project);
-            // The agent would make it, but only an existing directory can be mounted.
-            std::fs::create_dir_all(&project)?;
+            // The agent would make it, but only an existing directory can be mounted. Sessions are
+            // for nobody else.
+            std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&project)?;
             writable.push(project.canonicalize_utf8()?);
         }
         let mut spec = self.spec.clone();
-        // It runs outside of the sandbox, too.
+        // They run outside of the sandbox, too.
         spec.protected.push(self.program.clone());
+        spec.protected.push(self.program.with_file_name(STATIC_PROGRAM));
         let mut mounts = SandboxMounts::build(&spec, &self.working_directory, &writable)
             .map_err(|error| io::Error::other(error_chain(&error)))?;
         let is_claude = matches!(self.runtime, RuntimeType::Sdk | RuntimeType::Cli);
@@ -168,8 +177,9 @@ impl AgentSandbox {
             env.shift_remove(name);
         }
         env.insert("TMPDIR".to_owned(), "/tmp".to_owned());
+        env.insert(SANDBOX_VARIABLE.to_owned(), "1".to_owned());
         if matches!(self.runtime, RuntimeType::Sdk | RuntimeType::Cli) {
-            env.insert(SANDBOX_VARIABLE.to_owned(), "1".to_owned());
+            env.insert(CLAUDE_SANDBOX_VARIABLE.to_owned(), "1".to_owned());
             // Without it, Claude writes a file in the home directory, which is read-only.
             if let Some(config) = self.sessions.as_ref().and_then(|sessions| sessions.parent()) {
                 env.insert("CLAUDE_CONFIG_DIR".to_owned(), config.to_string());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use heeler_inside::MountCheck;
 use heeler_model::run::SandboxSpec;
 use thiserror::Error;
@@ -38,8 +38,8 @@ pub(crate) enum SandboxMountError {
         source: io::Error,
     },
     #[error(
-        "{path} is a symbolic link that leads out of the working directory, so the sandbox cannot \
-         protect it; replace it by what it leads to"
+        "{path} is a symbolic link in the working directory, or behind one, so an agent could decide \
+         what the sandbox shows there; replace the link by what it leads to"
     )]
     Link { path: Utf8PathBuf },
 }
@@ -259,18 +259,39 @@ impl SandboxMounts {
     }
 }
 
-/// Returns the canonical form of a configured path. The agent can make links in its working
-/// directory, so a path in there must not lead out of it.
+/// Returns the canonical form of a configured path. Agents can make links in the working directory,
+/// also to something hidden in there, so no part of the path below it may be one.
 fn real_path(path: &Utf8Path, work: &Utf8Path) -> Result<Utf8PathBuf, SandboxMountError> {
     let real = path
         .canonicalize_utf8()
         .map_err(|source| SandboxMountError::Missing { path: path.to_owned(), source })?;
+    let plain = without_parent_names(path);
     // The config may name the working directory through another link.
-    let is_inside = path.ancestors().any(|it| it.canonicalize_utf8().is_ok_and(|it| it == work));
-    match is_inside && !real.starts_with(work) {
-        true => Err(SandboxMountError::Link { path: path.to_owned() }),
-        false => Ok(real),
+    let is_work = |it: &&Utf8Path| it.canonicalize_utf8().is_ok_and(|it| it == work);
+    let inner = plain.ancestors().find(is_work).and_then(|base| plain.strip_prefix(base).ok());
+    match inner {
+        Some(inner) if real != work.join(inner) => {
+            Err(SandboxMountError::Link { path: path.to_owned() })
+        }
+        // Behind a link, `..` leads elsewhere than the text says.
+        None if real.starts_with(work) => Err(SandboxMountError::Link { path: path.to_owned() }),
+        _ => Ok(real),
     }
+}
+
+/// Resolves `..` by the text alone.
+fn without_parent_names(path: &Utf8Path) -> Utf8PathBuf {
+    let mut plain = Utf8PathBuf::new();
+    for part in path.components() {
+        match part {
+            Utf8Component::ParentDir => {
+                plain.pop();
+            }
+            Utf8Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Returns the paths of listening sockets in the kernel's list.

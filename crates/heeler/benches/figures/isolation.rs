@@ -1,4 +1,5 @@
-//! The cost of isolation: the egress proxy beside a direct connection to the same server.
+//! The cost of isolation: a sandboxed agent beside one without a sandbox, and the egress proxy beside
+//! a direct connection to the same server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use heeler_config::EgressRules;
 use heeler_egress::{EgressLimits, EgressOptions, EgressProxy, SystemNetwork};
 
-use crate::{Amount, Bench, Figure, Goal};
+use crate::{Amount, Bench, Figure, Goal, runs};
 
 const BULK_BYTES: u64 = 1 << 30;
 const BUFFER_BYTES: usize = 256 << 10;
@@ -20,7 +21,13 @@ const ROUND_TRIPS: usize = 5_000;
 const BULK: u8 = b'b';
 const ECHO: u8 = b'e';
 
-pub(crate) fn figures(_: &Bench) -> Vec<Figure> {
+pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
+    let mut figures = runs::sandbox_figures(bench);
+    figures.extend(proxy_figures());
+    figures
+}
+
+fn proxy_figures() -> Vec<Figure> {
     let server = start_server();
     let folder = tempfile::tempdir().expect("disk has space");
     let socket = folder.path().join("e");

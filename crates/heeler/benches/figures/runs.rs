@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::RuntimeType;
 use heeler_model::run::{
     AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RunSpec,
-    RuntimeLaunchSpec, SessionPlan, SessionStart,
+    RuntimeLaunchSpec, SandboxSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{JobId, RunId, TriggerType};
 use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, TranscriptRecord};
@@ -223,6 +223,78 @@ fn start(place: &Place<'_>) -> Figure {
             sample(&|run| place.node(std::slice::from_ref(run))).into(),
         )),
     }
+}
+
+/// The cost of a sandbox: how much later its agent starts, and the memory of everything around it.
+pub(crate) fn sandbox_figures(bench: &Bench) -> Vec<Figure> {
+    let place = Place::new(bench);
+    let file = place.root.join("work/started");
+    let script = agent::that_starts(&file);
+    let sample = |sandbox: Option<SandboxSpec>| {
+        let mut run = place.clock(&script);
+        run.brief.sandbox = sandbox;
+        let before = moment();
+        wait(run.start());
+        let text = std::fs::read_to_string(&file).expect("the agent started");
+        std::fs::remove_file(&file).expect("it was there");
+        Duration::from_nanos(text.parse().expect("the agent wrote it")) - before
+    };
+    // In turn, so that a change of the machine's load affects both.
+    let (mut open, mut confined) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        open.push(sample(None));
+        confined.push(sample(Some(SandboxSpec::default())));
+    }
+    open.sort_unstable();
+    confined.sort_unstable();
+    let (open, confined) = (open[STARTS / 2], confined[STARTS / 2]);
+    vec![
+        Figure {
+            what: "runner start to start of a sandboxed agent".to_owned(),
+            ours: confined.into(),
+            goal: Goal::TimesFaster(1.0 / 1.3),
+            alternative: Some(("without a sandbox".to_owned(), open.into())),
+        },
+        Figure {
+            what: "added by the sandbox".to_owned(),
+            ours: confined.saturating_sub(open).into(),
+            goal: Goal::AtMost(Duration::from_millis(30).into()),
+            alternative: None,
+        },
+        Figure {
+            what: "memory of runner, proxy and first process (RssAnon)".to_owned(),
+            ours: Amount::Bytes(sandbox_memory(&place)),
+            goal: Goal::AtMost(Amount::Bytes(14_000_000)),
+            alternative: None,
+        },
+    ]
+}
+
+/// Returns the most memory that the processes around a sandboxed agent have together.
+fn sandbox_memory(place: &Place<'_>) -> u64 {
+    let mut run = place.scripted(json!([{ "say": "Hello." }, { "sleep": "2s" }]));
+    run.brief.sandbox = Some(SandboxSpec::default());
+    let mut runner = run.start();
+    let mut most = 0;
+    while runner.try_wait().expect("it was started").is_none() {
+        let around = std::iter::once(runner.id()).chain(sandbox_processes(runner.id()));
+        most = most.max(around.map(memory).sum());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    most
+}
+
+/// Returns bubblewrap and the first process of the sandbox below a runner.
+fn sandbox_processes(runner: u32) -> Vec<u32> {
+    let children = |parent: u32| {
+        let list = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
+        let list = list.unwrap_or_default();
+        list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    };
+    let outer = children(runner);
+    // The children of the first process are the agent's.
+    let inner: Vec<u32> = outer.iter().flat_map(|pid| children(*pid)).collect();
+    outer.into_iter().chain(inner).collect()
 }
 
 fn latency(place: &Place<'_>) -> Vec<Figure> {

@@ -116,6 +116,7 @@ impl DemoContext {
             "Three agents work in parallel. They follow scripts: no model, key or network is needed.",
         )?;
         self.write("fleet", &FLEET)?;
+        self.add_sandbox("fleet")?;
         self.run_agents()?;
         self.run_command("fleet", &["jobs"])?;
         self.fork()?;

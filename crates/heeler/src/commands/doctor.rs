@@ -5,6 +5,8 @@ mod docker;
 mod footprint;
 mod sandbox;
 
+pub(crate) use self::sandbox::probe as probe_sandbox;
+
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
@@ -116,11 +118,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     // This is a property of the machine, which no repair of the state can change.
     let ungrouped = heeler_runner::control_group_unavailable_reason();
     let is_unmarked = heeler_process::is_own_process_marked();
+    let unconfined = sandbox::unconfined_agents(&context);
     match args.json {
         true => {
             let mut document = to_json(&findings, &fixed, &settled);
             document["noControlGroup"] = ungrouped.into();
             document["noAgentMark"] = is_unmarked.into();
+            document["noSandbox"] = unconfined.into();
             output::print_json(&document)?;
         }
         false => {
@@ -134,6 +138,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
             }
             if is_unmarked {
                 output::print_line(UNMARKED)?;
+            }
+            if let Some(text) = sandbox::recommendation(&context, &unconfined) {
+                output::print_line(text)?;
             }
         }
     }

@@ -7,9 +7,10 @@ use std::io::Write as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use heeler_config::PermissionMode;
-use heeler_config::templates::{self, AgentTemplateOptions};
+use heeler_config::templates::{self, AgentTemplateOptions, TemplateSandbox};
 use heeler_model::LocalName;
 
+use crate::commands::doctor;
 use crate::config_changes::OwnConfigEdit;
 use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -30,7 +31,17 @@ pub(crate) struct InitArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     dir: Option<Utf8PathBuf>,
     #[command(flatten)]
+    sandbox: SandboxInitArgs,
+    #[command(flatten)]
     herdctl: HerdctlInitArgs,
+}
+
+/// Choice of the sandbox of a new fleet.
+#[derive(Args)]
+struct SandboxInitArgs {
+    /// Let the agents run without a sandbox, even if this machine can make one
+    #[arg(long)]
+    no_sandbox: bool,
 }
 
 /// Flags of herdctl's `init`, which asks questions and overwrites files.
@@ -54,6 +65,8 @@ enum InitCommand {
         /// Name of the fleet [default: the folder's]
         #[arg(short, long)]
         name: Option<LocalName>,
+        #[command(flatten)]
+        sandbox: SandboxInitArgs,
         #[command(flatten)]
         herdctl: HerdctlInitArgs,
     },
@@ -96,18 +109,28 @@ pub(crate) fn run(global: &GlobalArgs, args: &InitArgs) -> CommandResult {
     let here = working_directory()?;
     match &args.command {
         Some(InitCommand::Agent(args)) => add_agent(global, &here, args),
-        Some(InitCommand::Fleet { dir, name, herdctl }) => {
-            make_fleet(&here, dir.as_deref(), name.clone(), herdctl.force)
+        Some(InitCommand::Fleet { dir, name, sandbox, herdctl }) => {
+            let name = name.clone();
+            make_fleet(&here, dir.as_deref(), NewFleetOptions { name, sandbox, herdctl })
         }
-        None => make_fleet(&here, args.dir.as_deref(), None, args.herdctl.force),
+        None => {
+            let InitArgs { dir, sandbox, herdctl, .. } = args;
+            make_fleet(&here, dir.as_deref(), NewFleetOptions { name: None, sandbox, herdctl })
+        }
     }
+}
+
+/// Options of a new fleet.
+struct NewFleetOptions<'a> {
+    name: Option<LocalName>,
+    sandbox: &'a SandboxInitArgs,
+    herdctl: &'a HerdctlInitArgs,
 }
 
 fn make_fleet(
     here: &Utf8Path,
     dir: Option<&Utf8Path>,
-    name: Option<LocalName>,
-    force: bool,
+    options: NewFleetOptions<'_>,
 ) -> CommandResult {
     let folder = dir.map_or(here.to_owned(), |dir| here.join(dir));
     // Also herdctl's names: a second config would hide the existing one.
@@ -115,7 +138,7 @@ fn make_fleet(
         if folder.join(name).exists() {
             let message = format!("{} exists; nothing was changed", folder.join(name));
             // A config is a person's work, so `--force` does not overwrite it.
-            let hint = match force {
+            let hint = match options.herdctl.force {
                 true => format!("mv {name} {name}.old && heeler init"),
                 false => "heeler init agent NAME".to_owned(),
             };
@@ -128,7 +151,8 @@ fn make_fleet(
     })?;
     // A folder may have a name that no fleet can have.
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
-    let name = name.or(own_name).unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
+    let name =
+        options.name.or(own_name).unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
     let first_agent = folder.join(templates::FIRST_AGENT_PATH);
     let first_text = templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT));
     let found = find_foreign_content(&folder, &first_text);
@@ -137,14 +161,37 @@ fn make_fleet(
     if !first_agent.exists() {
         write_new(&first_agent, &first_text)?;
     }
-    let fleet_file = templates::fleet_file(&name, &format!(".heeler/{}", schema::FLEET));
+    let probed = options.sandbox.probe();
+    let fleet_schema = format!(".heeler/{}", schema::FLEET);
+    let fleet_file = templates::fleet_file(&name, &fleet_schema, template_sandbox(probed.as_ref()));
     // Written last, so that an interrupted `init` can be repeated.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
     record_trust(&folder, found.as_deref())?;
+    if let Some(Err(reason)) = &probed {
+        output::print_note(&format!(
+            "agents of this fleet run without a sandbox, because this machine cannot make one yet: \
+             {reason}; once `heeler doctor sandbox` succeeds, write `sandbox: true` in heeler.yaml"
+        ))?;
+    }
     let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
     output::print_line(format!("\nNext: {enter}heeler trigger greeter"))?;
     Ok(output::print_line("Then: heeler start     # start the daemon: schedules, queue, recovery")?)
+}
+
+impl SandboxInitArgs {
+    /// Tests whether this machine can make a sandbox, unless the person wants none.
+    fn probe(&self) -> Option<Result<String, String>> {
+        (!self.no_sandbox).then(doctor::probe_sandbox)
+    }
+}
+
+fn template_sandbox(probed: Option<&Result<String, String>>) -> TemplateSandbox<'_> {
+    match probed {
+        None => TemplateSandbox::Off,
+        Some(Ok(_)) => TemplateSandbox::On,
+        Some(Err(reason)) => TemplateSandbox::Unavailable(reason),
+    }
 }
 
 /// Names of files that decide what a fleet runs, in a folder that has no config yet.

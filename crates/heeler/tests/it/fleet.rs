@@ -44,8 +44,8 @@ impl Fleet {
         Fleet { folder: tempfile::tempdir().unwrap(), user: None }
     }
 
-    /// A folder in which `heeler init` was run by a user without privileges. If the test is not
-    /// run by root, that is the user of the test.
+    /// A folder in which `heeler init` was run by a user without privileges, for agents without a
+    /// sandbox. If the test is not run by root, that is the user of the test.
     pub(crate) fn unprivileged() -> Fleet {
         let mut fleet = Fleet::empty();
         if rustix::process::geteuid().is_root() {
@@ -53,7 +53,7 @@ impl Fleet {
             fleet.give(fleet.path());
             fleet.copy_program();
         }
-        fleet.run(&["init"]).ok();
+        fleet.run(&["init", "--no-sandbox"]).ok();
         fleet
     }
 
@@ -103,10 +103,10 @@ impl Fleet {
         }
     }
 
-    /// A folder in which `heeler init` was run.
+    /// A folder in which `heeler init` was run, for agents without a sandbox.
     pub(crate) fn new() -> Fleet {
         let fleet = Fleet::empty();
-        fleet.run(&["init"]).ok();
+        fleet.run(&["init", "--no-sandbox"]).ok();
         fleet
     }
 

@@ -8,6 +8,8 @@
 //! tests. These are: attacks on Claude's permission system and by senders on the network, which do
 //! not depend on the user; tests of single commands without an agent (`trust`); the environment of
 //! the daemon, which root can always read; and `bypassPermissions` of root.
+//!
+//! `sandboxed` repeats the attacks that a script can make from inside a sandbox, as both users.
 
 /// Runs each attack twice: in a fleet of the user of the tests (root, in CI), and in one of a user
 /// without privileges. An attack is a function of a fleet.
@@ -31,6 +33,7 @@ mod protection;
 mod results;
 mod review;
 mod sandbox;
+mod sandboxed;
 mod secrets;
 mod sockets;
 mod trust;

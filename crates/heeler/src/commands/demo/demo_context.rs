@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use camino::Utf8PathBuf;
 
+use crate::commands::doctor;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 use crate::text_file;
@@ -69,6 +70,16 @@ impl DemoContext {
             std::fs::write(path, text)?;
         }
         Ok(())
+    }
+
+    /// Confines the agents of a fleet of the demo to sandboxes, if this machine can make them.
+    pub(super) fn add_sandbox(&self, folder: &str) -> CommandResult {
+        if doctor::probe_sandbox().is_err() {
+            return Ok(());
+        }
+        let path = self.folder.join(folder).join("heeler.yaml");
+        let text = text_file::read_text(&path)?;
+        Ok(std::fs::write(&path, format!("{text}\ndefaults:\n  sandbox: true\n"))?)
     }
 
     /// Returns the command that a user types to run this program: its name if `PATH` leads to it.

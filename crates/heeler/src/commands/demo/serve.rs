@@ -75,6 +75,7 @@ pub(super) fn run(demo: &DemoContext, is_temporary: bool) -> CommandResult {
         false => None,
     };
     demo.write(FLEET_FOLDER, &FLEET)?;
+    demo.add_sandbox(FLEET_FOLDER)?;
     // The example's own `heeler.yaml` would replace that of this fleet.
     let example = workflow::files_of("build").iter().filter(|(name, _)| *name != "heeler.yaml");
     demo.write(FLEET_FOLDER, &example.copied().collect::<Vec<_>>())?;

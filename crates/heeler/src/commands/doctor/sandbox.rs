@@ -1,12 +1,17 @@
-//! `heeler doctor sandbox`: tests whether agents can run in a sandbox on this machine. Start at
-//! [`run`].
+//! `heeler doctor sandbox`: tests whether agents can run in a sandbox on this machine; and the
+//! agents that have none. Start at [`run`].
 
 use serde_json::json;
 
+use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config::OptionalFleetConfig;
 use crate::output;
 #[cfg(target_os = "linux")]
 use crate::process_env;
+
+/// Maximum number of agents that a recommendation names.
+const NAMED_AGENTS_MAX: usize = 5;
 
 /// Starts a sandbox, attacks it from inside, and prints what it found.
 pub(super) fn run(json: bool) -> CommandResult {
@@ -40,4 +45,36 @@ pub(crate) fn probe() -> Result<String, String> {
     }
     #[cfg(not(target_os = "linux"))]
     Err("sandboxes exist on Linux only".to_owned())
+}
+
+/// Returns the names of the agents whose config says nothing about a sandbox. For an agent with
+/// `sandbox: off`, a person has decided.
+pub(super) fn unconfined_agents(context: &CommandContext) -> Vec<String> {
+    // A config with faults is no problem of the state, and other commands report it.
+    let loaded = OptionalFleetConfig::load(context).ok().and_then(OptionalFleetConfig::into_loaded);
+    let agents = loaded.into_iter().flat_map(|loaded| loaded.agents);
+    agents.filter(|agent| agent.sandbox.is_none()).map(|agent| agent.name.to_string()).collect()
+}
+
+/// Recommends a sandbox for agents that have none. Nothing is wrong with them, so this is no finding.
+pub(super) fn recommendation(context: &CommandContext, unconfined: &[String]) -> Option<String> {
+    if unconfined.is_empty() || !cfg!(target_os = "linux") {
+        return None;
+    }
+    let named: Vec<&str> = unconfined.iter().take(NAMED_AGENTS_MAX).map(String::as_str).collect();
+    let others = match unconfined.len() - named.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let (verb, names) = (if unconfined.len() == 1 { "has" } else { "have" }, named.join(", "));
+    let file =
+        context.config.as_ref().and_then(|config| config.file_name()).unwrap_or("the config");
+    let first = match probe() {
+        Ok(_) => String::new(),
+        Err(reason) => format!("; before that, {reason}"),
+    };
+    Some(format!(
+        "no sandbox: {names}{others} {verb} your rights on this machine; recommended: \
+         `sandbox: true` in `defaults` of {file} (docs/isolation.md){first}"
+    ))
 }
