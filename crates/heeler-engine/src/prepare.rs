@@ -110,6 +110,13 @@ pub enum PrepareError {
         #[source]
         source: io::Error,
     },
+    /// A link leads from another agent's directory to the working directory.
+    #[error(
+        "{agent} was not started: {path} is behind a link in the working directory of {other}, \
+         which may have made it, and leads to {real}; name that directory as `working_directory` if \
+         it is right"
+    )]
+    ForeignLink { agent: String, other: String, path: Utf8PathBuf, real: Utf8PathBuf },
     /// Root may not skip permissions outside a sandbox.
     #[error(
         "{agent} has `permission_mode: bypassPermissions`, which root must not use outside a \
@@ -172,6 +179,7 @@ pub fn prepare_request(
     };
     let mut working_directory =
         real_folder(directory).map_err(|source| cannot_work(directory, source))?;
+    sandbox::refuse_foreign_link(agent, around.agents, directory, &working_directory)?;
     let environment::AgentEnvironment { mut env, mut secrets, shared_secrets } =
         environment::select_environment(agent, around.env)?;
     // External messages may contain secrets of any agent of the fleet.
@@ -252,9 +260,10 @@ fn resolve_work(
     refuse_bypass_as_root(agent, env, around.is_root)?;
     let mut work = runtime::runtime_work(agent, env)?;
     if let RuntimeLaunchSpec::Claude(claude) = &mut work {
-        let RunProtection { protected, unreadable } =
+        let RunProtection { protected, instructed, unreadable } =
             protect_run(around.protected, agent, around.agents, working_directory);
         (claude.protected, claude.unreadable) = (protected, unreadable);
+        claude.instructed = instructed;
     }
     Ok(work)
 }

@@ -7,8 +7,8 @@ use heeler_config::{AgentConfig, UnixSocketAccess};
 use heeler_model::run::SandboxSpec;
 use indexmap::IndexMap;
 
-use super::PrepareContext;
 use super::protection::{RunProtection, protect_run};
+use super::{PrepareContext, PrepareError};
 
 /// Files and directories of a home directory that hold credentials, keys, or records of what a
 /// person did.
@@ -89,7 +89,7 @@ pub(super) fn run_sandbox(
     working_directory: &Utf8Path,
 ) -> Option<SandboxSpec> {
     let settings = agent.sandbox.as_ref()?.settings()?;
-    let RunProtection { protected, unreadable } =
+    let RunProtection { protected, unreadable, .. } =
         protect_run(around.protected, agent, around.agents, working_directory);
     let mut hidden = unreadable;
     hidden.extend(around.protected.state_dirs.iter().cloned());
@@ -110,6 +110,34 @@ pub(super) fn run_sandbox(
         network: settings.network.clone(),
         credentials: settings.credentials,
     })
+}
+
+/// Refuses a sandbox whose working directory is behind a link in the directory of another agent: that
+/// agent could choose what this one may write.
+pub(super) fn refuse_foreign_link(
+    agent: &AgentConfig,
+    agents: &[AgentConfig],
+    directory: &Utf8Path,
+    real: &Utf8Path,
+) -> Result<(), PrepareError> {
+    if agent.sandbox.as_ref().and_then(|sandbox| sandbox.settings()).is_none() {
+        return Ok(());
+    }
+    let passed: Vec<Utf8PathBuf> =
+        directory.ancestors().filter_map(|it| it.canonicalize_utf8().ok()).collect();
+    let leads_out = |other: &&AgentConfig| {
+        let folder = other.working_directory.canonicalize_utf8();
+        folder.is_ok_and(|folder| passed.contains(&folder) && !real.starts_with(&folder))
+    };
+    match agents.iter().filter(|other| other.name != agent.name).find(leads_out) {
+        None => Ok(()),
+        Some(other) => Err(PrepareError::ForeignLink {
+            agent: agent.name.to_string(),
+            other: other.name.to_string(),
+            path: directory.to_owned(),
+            real: real.to_owned(),
+        }),
+    }
 }
 
 /// Returns the working directories of other agents. One inside of this agent's own stays visible:
