@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use camino::{Utf8Component, Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 
 use crate::agent::AgentConfig;
@@ -60,6 +61,8 @@ pub enum RightDifference {
     Limit { key: &'static str },
     /// It runs with less isolation.
     Isolation { key: &'static str },
+    /// It works in a directory that the caller's sandbox does not let it write.
+    Directory { path: Utf8PathBuf },
 }
 
 impl fmt::Display for RightDifference {
@@ -88,6 +91,9 @@ impl fmt::Display for RightDifference {
             RightDifference::Settings { names } => write!(f, "settings from {}", list(names)),
             RightDifference::Limit { key } => write!(f, "a larger `{key}`, or none"),
             RightDifference::Isolation { key } => write!(f, "not the same `{key}`"),
+            RightDifference::Directory { path } => {
+                write!(f, "working_directory {path}, which the other's sandbox cannot write")
+            }
         }
     }
 }
@@ -181,8 +187,8 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         sandbox: _,
         // The rules of all ancestors apply to a job.
         spawn: _,
-        // To start an agent for another directory is what `spawn` is for. Without isolation, agents
-        // can read all files of their user anyway.
+        // Compared for callers in a sandbox. Without one, agents can read and write all files of
+        // their user anyway.
         working_directory: _,
         has_explicit_working_directory: _,
         checkout: _,
@@ -439,4 +445,23 @@ fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec
     if !is_isolated {
         found.push(RightDifference::Isolation { key: "sandbox" });
     }
+    // Equal keys give another directory to an agent that works there.
+    if !may_write(caller, &own, &target.working_directory) {
+        found.push(RightDifference::Directory { path: target.working_directory.clone() });
+    }
+}
+
+/// Returns true if an agent in this sandbox may write a directory: of all paths that its config names,
+/// the deepest one above the directory counts.
+fn may_write(agent: &AgentConfig, own: &SandboxSettings, directory: &Utf8Path) -> bool {
+    let depth = |path: &Utf8PathBuf| {
+        let path: Utf8PathBuf = path.components().collect();
+        directory.starts_with(&path).then(|| path.components().count())
+    };
+    let deepest = |paths: &[Utf8PathBuf]| paths.iter().filter_map(depth).max();
+    let writable = deepest(&own.write).max(depth(&agent.working_directory));
+    let closed = deepest(&own.read_only).max(deepest(&own.deny_read));
+    // Components are compared as texts, and `..` leads elsewhere.
+    let is_plain = !directory.components().any(|part| part == Utf8Component::ParentDir);
+    is_plain && writable > closed || directory == agent.working_directory
 }

@@ -70,10 +70,11 @@ impl ConfigFileRecorder {
         self.drafts.get(&real)
     }
 
-    /// Records a file that the config names and that is executed later.
-    pub fn add_program(&self, path: &Utf8Path) {
+    /// Records a file that decides what runs but is not loaded: a program that the config names, or
+    /// a file that a command or Claude would find if it existed.
+    pub fn add_file(&self, kind: ConfigFileKind, path: &Utf8Path) {
         // Only the record counts: the file need not exist.
-        let _text = self.read_as(ConfigFileKind::Text, path);
+        let _text = self.read_as(kind, path);
     }
 
     /// Lists the workflow files of a folder.
@@ -159,7 +160,12 @@ fn stamp(path: &Utf8Path, kind: ConfigFileKind) -> Option<ConfigFileStamp> {
 
 /// Returns the content of one file that is executed.
 pub(crate) fn program_content(path: &Utf8Path) -> ConfigFileContent {
-    file_content(ConfigFileKind::Text, &read_bytes(path))
+    file_content_of_kind(ConfigFileKind::Text, path)
+}
+
+/// Returns the content of one file.
+pub(crate) fn file_content_of_kind(kind: ConfigFileKind, path: &Utf8Path) -> ConfigFileContent {
+    file_content(kind, &read_bytes(path))
 }
 
 /// Removes `.` from a path, so that a file has one name in a record.

@@ -5,11 +5,13 @@
 //! config is exposed, only the baseline is loaded; anything else waits for a person. Both facts are
 //! in the database, so no crash forgets them. Start at [`ConfigGuard`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::JobId;
-use heeler_model::config_change::{ConfigContent, HeldConfigChange};
+use heeler_model::config_change::{ConfigContent, ConfigFileContent, HeldConfigChange};
 use heeler_model::redact::SecretRedactor;
 use heeler_store::{
     CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, DatabaseError, StateDatabase,
@@ -73,6 +75,26 @@ impl ConfigGuard {
 
     pub(crate) fn baseline(&self) -> &ConfigContent {
         &self.baseline
+    }
+
+    /// Lists the files of another fleet's config that runs of this fleet may have changed, and that
+    /// are not what they were.
+    pub fn changed_files(&self, content: &ConfigContent) -> Vec<Utf8PathBuf> {
+        if !self.is_exposed() {
+            return Vec::new();
+        }
+        let known: BTreeMap<Utf8PathBuf, &str> = self
+            .baseline
+            .files
+            .iter()
+            .map(|(path, file)| (real_name(path), file.digest.as_str()))
+            .collect();
+        let is_changed = |(path, file): &(&Utf8PathBuf, &ConfigFileContent)| {
+            // A file that was removed is not loaded.
+            let is_absent = file.digest == ConfigFileContent::absent(file.kind).digest;
+            !is_absent && known.get(&real_name(path)).is_some_and(|known| *known != file.digest)
+        };
+        content.files.iter().filter(is_changed).map(|(path, _)| path.clone()).collect()
     }
 
     /// Returns the jobs with runs that may have changed the config.
@@ -150,7 +172,7 @@ impl ConfigGuard {
         content: ConfigContent,
     ) -> Result<(), DatabaseError> {
         // Most runs find what the last one found, and the text is much larger than the other rows.
-        if self.baseline.covers(&content) && content.covers(&self.baseline) {
+        if self.baseline.is_same(&content) {
             return Ok(());
         }
         let text = serde_json::to_string(&content).expect("texts are JSON");
@@ -160,9 +182,18 @@ impl ConfigGuard {
     }
 }
 
+/// Resolves the links in the path of a file's folder: two fleets may name it in different ways.
+fn real_name(path: &Utf8Path) -> Utf8PathBuf {
+    let folder = path.parent().and_then(|folder| folder.canonicalize_utf8().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use heeler_model::config_change::{ConfigFileContent, ConfigFileKind};
+    use heeler_model::config_change::ConfigFileKind;
     use heeler_store::{Store, StoreReader, StoreWriteError};
 
     use super::*;

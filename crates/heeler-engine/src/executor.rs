@@ -6,6 +6,7 @@
 
 mod answers;
 mod cancels;
+mod changed_settings;
 mod control_loop;
 mod limits;
 mod messages;

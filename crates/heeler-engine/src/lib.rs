@@ -11,6 +11,7 @@ mod caller;
 mod cancel;
 mod capability;
 mod checkout;
+mod claude_settings;
 mod command;
 mod commit;
 mod config_files;
@@ -59,6 +60,7 @@ pub use access::{
 pub use caller::{Caller, PeerIdentity};
 pub use capability::{HookGrants, run_of_capability};
 pub use checkout::{CheckoutError, ensure_checkout};
+pub use claude_settings::claude_settings_files;
 pub use command::{
     AgentChange, BudgetStatus, CommandReply, DaemonCommand, DaemonCommandError,
     DaemonCommandErrorKind, DaemonMode, DaemonScheduleStatus, DaemonStatus, DispatcherStoppedError,

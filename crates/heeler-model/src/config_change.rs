@@ -94,9 +94,17 @@ impl ConfigContent {
         other.files.iter().all(|(path, file)| self.has(path, file))
     }
 
-    /// Returns true if a file has this content here.
+    /// Returns true if both contents name the same files, and each has one content.
+    pub fn is_same(&self, other: &ConfigContent) -> bool {
+        self.files.len() == other.files.len()
+            && self.covers(other)
+            && self.files.keys().eq(other.files.keys())
+    }
+
+    /// Returns true if a file has this content here. A file that neither exists nor is known here
+    /// decides nothing: an earlier release has not looked for it.
     pub fn has(&self, path: &Utf8Path, file: &ConfigFileContent) -> bool {
-        self.files.get(path).is_some_and(|known| known.digest == file.digest)
+        self.files.get(path).map_or(file.is_absent(), |known| known.digest == file.digest)
     }
 
     /// Returns the content without secrets, for storage and display. Texts beyond
@@ -290,6 +298,8 @@ mod tests {
         assert_eq!(shown(&gone, &one), (ConfigFileChange::Added, vec!["+ 1".to_owned()]));
         assert_eq!(shown(&one, &gone), (ConfigFileChange::Removed, vec!["- 1".to_owned()]));
         assert!(!none.covers(&one), "content that nobody has seen");
+        assert!(none.covers(&gone), "nothing is there, and nobody looked before");
+        assert!(!none.is_same(&gone) && gone.is_same(&gone) && !gone.is_same(&one));
     }
 
     #[test]

@@ -126,6 +126,7 @@ pub fn restore_from_file(
     // Higher than both epochs, so that every open writer notices, also one of the archived state.
     let epoch = fence.max(new.epoch()?).saturating_add(1);
     prepare(&new, epoch)?;
+    keep_config_record(&new, &present, dir)?;
     let (safety_backup, damaged) = match present {
         ExistingDatabase::Fenced { backup, .. } => {
             // Through SQLite and not by a rename: open connections would go on writing to the old
@@ -646,6 +647,26 @@ fn prepare(new: &StateDatabase, epoch: i64) -> Result<(), RestoreError> {
     // The results of phases after the backup are unknown, so no phase may run again automatically.
     workflows::end_active(&new.conn)?;
     Ok(())
+}
+
+/// Keeps the record of what a run may have changed in the config files: they are not restored, and a
+/// change that waits for a person still does.
+fn keep_config_record(
+    new: &StateDatabase,
+    present: &ExistingDatabase,
+    dir: &StateDir,
+) -> Result<(), RestoreError> {
+    let record = match present {
+        // The archive's own record is all that is known.
+        ExistingDatabase::Missing { .. } | ExistingDatabase::Fenced { epoch: 0, .. } => {
+            return Ok(());
+        }
+        ExistingDatabase::Fenced { .. } => {
+            meta::ConfigRecordRows::read(&StateDatabase::open_read_write(&dir.database())?)?
+        }
+        ExistingDatabase::Damaged { .. } => meta::ConfigRecordRows::unreadable(),
+    };
+    record.rows().try_for_each(|(key, value)| Ok(meta::set(&new.conn, key, value)?))
 }
 
 fn at(attempt: &'static str, path: &Utf8Path) -> impl FnOnce(io::Error) -> RestoreError {

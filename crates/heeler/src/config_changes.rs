@@ -11,20 +11,23 @@ use heeler_engine::{CommandReply, ConfigFileRecorder, ConfigGuard, DaemonCommand
 use heeler_model::config_change::{ChangedConfigFile, ConfigContent, HeldConfigChange};
 use heeler_model::redact::SecretRedactor;
 use heeler_server::DaemonClientError;
-use heeler_store::{DatabaseError, FleetEnvironment, StoreReader, StoreWriteError};
+use heeler_store::{DatabaseError, FleetEnvironment, StateDir, StoreReader, StoreWriteError};
 
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config::{self, RecordedLoad};
+use crate::nearby_states::{NearbyState, nearby_states};
 use crate::output;
 use crate::process_env;
+use crate::text_file::parent_dir;
 use crate::trust::{self, visible};
 use crate::trust_file::TrustScope;
 
 /// Makes sure that a daemon can start with the config as it is: asks at a terminal whether a change
 /// that is held is right, and fails otherwise.
 pub(crate) fn require(context: &CommandContext) -> CommandResult {
+    refuse_nearby(context)?;
     let held = find_with_daemon(context)?;
     let Some(change) = held else { return Ok(()) };
     if !trust::is_person_at_terminal() {
@@ -41,13 +44,60 @@ pub(crate) fn check(
     content: &ConfigContent,
     redactor: &SecretRedactor,
 ) -> CommandResult {
+    check_nearby(context, &nearby_guards(context), content)?;
     let held = read_guard(context).and_then(|guard| guard.held_change(content, redactor));
     held.map_or(Ok(()), |change| Err(refusal(&change)))
 }
 
 /// Fails if a change is held, before anything is stopped for it. Never asks.
 pub(crate) fn refuse_held(context: &CommandContext) -> CommandResult {
+    refuse_nearby(context)?;
     find(context)?.map_or(Ok(()), |held| Err(refusal(&held.change)))
+}
+
+/// Fails if runs of another fleet may have made or changed the config, and no person has confirmed
+/// it. A new config file may have another state directory, which has no record of it.
+pub(crate) fn refuse_nearby(context: &CommandContext) -> CommandResult {
+    let guards = nearby_guards(context);
+    let Some(file) = context.config.as_ref().filter(|_| !guards.is_empty()) else { return Ok(()) };
+    let recorded = fleet_config::load_recorded(context, file)?;
+    check_nearby(context, &guards, &recorded.content)
+}
+
+/// Returns the guards of other fleets whose runs may have written into the config's folder.
+fn nearby_guards(context: &CommandContext) -> Vec<(NearbyState, ConfigGuard)> {
+    let Some(file) = &context.config else { return Vec::new() };
+    let real = |path: &Utf8Path| path.canonicalize_utf8().unwrap_or_else(|_| path.to_owned());
+    let own = real(&context.state_dir);
+    let others = nearby_states(parent_dir(file)).filter(|state| real(&state.path) != own);
+    others
+        .filter_map(|state| {
+            let reader = StoreReader::open(&StateDir::open(&state.path).ok()?).ok()?;
+            let guard = ConfigGuard::load(&reader).ok().filter(ConfigGuard::is_exposed)?;
+            Some((state, guard))
+        })
+        .collect()
+}
+
+fn check_nearby(
+    context: &CommandContext,
+    guards: &[(NearbyState, ConfigGuard)],
+    content: &ConfigContent,
+) -> CommandResult {
+    let changed = |(state, guard): &(NearbyState, ConfigGuard)| {
+        Some((guard.changed_files(content).into_iter().next()?, state.config()))
+    };
+    let Some((path, other)) = guards.iter().find_map(changed) else { return Ok(()) };
+    let (path, own) = (visible(path.as_str()), context.config.as_ref());
+    let message = format!("not loaded, because {path} changed while a job of another fleet ran");
+    let cure = match other.filter(|other| Some(other) != own) {
+        Some(other) => {
+            let other = visible(other.as_str());
+            format!("heeler --config {other} reload --accept shows the change and asks; or undo it")
+        }
+        None => format!("undo the change of {path}, or put the config of the other fleet back"),
+    };
+    Err(CommandFailure::message(FailureCode::Untrusted, message).hint(cure))
 }
 
 /// Finds the change that is held: asks the daemon if one runs, because it alone loads the config.

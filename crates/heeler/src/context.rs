@@ -189,6 +189,8 @@ impl TrustedOwners {
 type ConfigCandidate = (Utf8PathBuf, &'static str);
 
 fn named_config(given: &Utf8Path) -> CommandResult<Option<ConfigCandidate>> {
+    // `./heeler.yaml` is the same file as the one that is found, and its content must be the same.
+    let given: &Utf8Path = &given.components().collect::<Utf8PathBuf>();
     if given.is_dir() {
         return Ok(candidates(given).next());
     }

@@ -10,13 +10,15 @@ use heeler_config::workflow::{self, FolderLister};
 use heeler_config::{ConfigFaults, LoadedConfig, parse_dotenv};
 
 use heeler_engine::hooks::ChatServiceUrls;
-use heeler_engine::{ConfigFileRecorder, DaemonSetup, list_skill_files, list_workflow_files};
-use heeler_model::config_change::ConfigContent;
+use heeler_engine::{
+    ConfigFileRecorder, DaemonSetup, claude_settings_files, list_skill_files, list_workflow_files,
+};
+use heeler_model::config_change::{ConfigContent, ConfigFileKind};
 use heeler_query::QueryContext;
 use heeler_store::FleetEnvironment;
 use jiff::tz::TimeZone;
 
-use crate::context::CommandContext;
+use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::output::{self, SafeText};
 use crate::process_env;
@@ -89,10 +91,30 @@ pub(crate) fn load_with_recorder(
     for program in loaded.iter().flat_map(hook_files) {
         // An update of the system is not a change of the fleet.
         if !SYSTEM_FOLDERS.iter().any(|folder| program.starts_with(folder)) {
-            recorder.add_program(&program);
+            recorder.add_file(ConfigFileKind::Text, &program);
         }
     }
+    add_unnamed_files(file, loaded.as_ref().ok(), &recorder);
     Ok(RecordedLoad { loaded, content: recorder.into_content(), env })
+}
+
+/// Records the files that no file names, but that decide what runs if they exist: config files that a
+/// command would find in the same folders, and settings from which Claude takes commands.
+fn add_unnamed_files(
+    file: &Utf8Path,
+    loaded: Option<&LoadedConfig>,
+    recorder: &ConfigFileRecorder,
+) {
+    let fleets = loaded.into_iter().flat_map(|loaded| &loaded.fleets);
+    for folder in fleets.map(|fleet| parent_dir(&fleet.file)).chain([parent_dir(file)]) {
+        for (name, _) in CONFIG_NAMES {
+            recorder.add_file(ConfigFileKind::Text, &folder.join(name));
+        }
+    }
+    for (path, kind) in loaded.into_iter().flat_map(|it| &it.agents).flat_map(claude_settings_files)
+    {
+        recorder.add_file(kind, &path);
+    }
 }
 
 /// Loads the fleet's config without its workflows; prints all faults and fails if there are any.

@@ -31,6 +31,7 @@ mod global_args;
 mod internal_command;
 mod job_watch;
 mod logging;
+mod nearby_states;
 mod open_file_limit;
 mod output;
 mod process_env;

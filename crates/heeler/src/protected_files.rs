@@ -16,6 +16,22 @@ use crate::text_file::parent_dir;
 use crate::trust::has_script_ending;
 use crate::trust_file::TrustFile;
 
+/// Files in the user's Claude folder from which Claude takes instructions and commands. Its sessions
+/// are there too, and are not protected.
+const USER_NAMES: [&str; 11] = [
+    ".claude.json",
+    "CLAUDE.md",
+    "agents",
+    "commands",
+    "hooks",
+    "output-styles",
+    "plugins",
+    "rules",
+    "settings.json",
+    "settings.local.json",
+    "skills",
+];
+
 /// Returns the fleet's protected files, under every name they have: the config, config files that
 /// would be found before it, the `.env` next to it, workflows, hook scripts, plugins, state and
 /// locks.
@@ -40,12 +56,16 @@ pub(crate) fn protected_files(
     // With its own entry there, any fleet could run commands.
     paths.extend(TrustFile::path(&context.env));
     paths.extend(launched_files(loaded));
+    let github = loaded.fleets.iter().filter_map(|fleet| fleet.github.as_ref());
+    let keys: Vec<Utf8PathBuf> = github.filter_map(|it| it.key_file().cloned()).collect();
+    paths.extend(keys.iter().cloned());
     Ok(ProtectedFiles {
         unwritable: with_real_names(paths),
-        unreadable: with_real_names(vec![dotenv]),
+        unreadable: with_real_names(keys.into_iter().chain([dotenv]).collect()),
         state_dirs: with_real_names(vec![context.state_dir.clone()]),
         other_states: Some(trusted_state_dirs),
         fleet_folders: with_real_names(fleet_folders),
+        user_files: with_real_names(user_files(context, loaded)),
     })
 }
 
@@ -73,6 +93,23 @@ fn trusted_state_dirs(env: &BTreeMap<String, String>) -> Vec<Utf8PathBuf> {
     states.sort();
     states.dedup();
     states
+}
+
+/// Returns the files of the user's Claude folder from which Claude takes instructions and commands,
+/// for the user and for every agent that has a folder of its own.
+fn user_files(context: &CommandContext, loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
+    let of_agent = |name: &'static str| {
+        let values = loaded.agents.iter().filter_map(move |agent| agent.env.get().get(name));
+        values.map(|value| value.expose().to_owned())
+    };
+    let folders = |name: &'static str| {
+        let own = context.env.get(name).cloned();
+        own.into_iter().chain(of_agent(name)).map(Utf8PathBuf::from).filter(|it| it.is_absolute())
+    };
+    let configs =
+        folders("HOME").map(|home| home.join(".claude")).chain(folders("CLAUDE_CONFIG_DIR"));
+    let files = configs.flat_map(|config| USER_NAMES.map(|name| config.join(name)));
+    files.chain(folders("HOME").map(|home| home.join(".claude.json"))).collect()
 }
 
 /// Returns the files that hooks execute: programs and scripts by their position in the command, and

@@ -23,6 +23,7 @@ pub(crate) use self::visible_text::visible;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
+use crate::nearby_states::states_in;
 use crate::output;
 use crate::process_env;
 use crate::text_file::parent_dir;
@@ -252,9 +253,13 @@ impl FleetKey {
         Ok(is_own || file.folders.iter().any(|folder| self.is_in(folder)))
     }
 
-    /// Returns true if the config lies in a folder or below it.
+    /// Returns true if the config lies in a folder or below it, and no other fleet is in between: an
+    /// agent of that fleet may have made the config.
     fn is_in(&self, folder: &Utf8Path) -> bool {
-        folder.canonicalize_utf8().is_ok_and(|folder| self.config.starts_with(folder))
+        let Ok(folder) = folder.canonicalize_utf8() else { return false };
+        let above = parent_dir(&self.config).ancestors().skip(1);
+        let mut between = above.take_while(|it| it.starts_with(&folder));
+        self.config.starts_with(&folder) && !between.any(|it| !states_in(it).is_empty())
     }
 
     fn state(

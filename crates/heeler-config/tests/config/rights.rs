@@ -49,6 +49,12 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
             "sandbox: {network: {allow: ['*.example.com']}}",
             "sandbox: {network: {allow: [a.example.com]}}",
         ),
+        ("sandbox: true; working_directory: /w", "sandbox: true; working_directory: /w/sub"),
+        (
+            "sandbox: {write: [/srv], deny_read: [/]}; working_directory: /w",
+            "sandbox: {write: [/srv], deny_read: [/]}; working_directory: /srv/a",
+        ),
+        ("working_directory: /w", "sandbox: true; working_directory: /v"),
     ] {
         assert_eq!(gains(caller, target), "", "{caller} -> {target}");
     }
@@ -102,6 +108,15 @@ const GAINS: &[(&str, &str)] = &[
     ("sandbox: {enabled: true}", "sandbox: false"),
     ("sandbox: {network: none}", "sandbox: true"),
     ("sandbox: true", "sandbox: {network: none, write: [/srv]}"),
+    ("sandbox: true; working_directory: /w/a", "sandbox: true; working_directory: /w/ab"),
+    (
+        "sandbox: {deny_read: [/w/b]}; working_directory: /w",
+        "sandbox: {deny_read: [/w/b]}; working_directory: /w/b/c",
+    ),
+    (
+        "sandbox: {read_only: [/w/b]}; working_directory: /w",
+        "sandbox: {read_only: [/w/b]}; working_directory: /w/b",
+    ),
 ];
 
 #[test]
@@ -183,7 +198,13 @@ fn every_right_that_an_agent_would_gain_is_told() {
         sandbox: {network: none} -> sandbox: true
             not the same `sandbox`
         sandbox: true -> sandbox: {network: none, write: [/srv]}
-            not the same `sandbox`"#]]
+            not the same `sandbox`
+        sandbox: true; working_directory: /w/a -> sandbox: true; working_directory: /w/ab
+            working_directory /w/ab, which the other's sandbox cannot write
+        sandbox: {deny_read: [/w/b]}; working_directory: /w -> sandbox: {deny_read: [/w/b]}; working_directory: /w/b/c
+            working_directory /w/b/c, which the other's sandbox cannot write
+        sandbox: {read_only: [/w/b]}; working_directory: /w -> sandbox: {read_only: [/w/b]}; working_directory: /w/b
+            working_directory /w/b, which the other's sandbox cannot write"#]]
     .assert_eq(&told.join("\n"));
 }
 

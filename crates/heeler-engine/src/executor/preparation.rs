@@ -9,6 +9,7 @@ use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
 use heeler_store::StoreReader;
 
+use super::changed_settings::refuse_changed_settings;
 use super::limits::limit_error;
 use super::{EffectExecutor, ExecutorContext};
 use crate::checkout::{ensure_checkout, needs_clone};
@@ -191,6 +192,7 @@ fn resolve_request(
     ensure_checkout(agent, &setup.env, (fleet.now)()).map_err(|error| {
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
     })?;
+    refuse_changed_settings(agent, fleet)?;
     let session = session_with_own_directory(fleet, wanted)?;
     // A person may have removed the worktree. A job would otherwise fail in a missing folder.
     let note = match session.as_ref().filter(|session| sessions::is_worktree_missing(session)) {

@@ -8,8 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{AgentConfig, RuntimeConfig};
+use heeler_config::{AgentConfig, RuntimeConfig, SettingSource};
 use heeler_store::WRITER_LOCK_FILE;
+
+use crate::claude_settings::setting_sources;
 
 /// Files in a directory from which Claude takes instructions, settings and servers.
 const INSTRUCTION_NAMES: [&str; 5] =
@@ -64,12 +66,16 @@ pub struct ProtectedFiles {
     pub other_states: Option<StateDirFinder>,
     /// Directories of the fleet files, in which instruction files are protected.
     pub fleet_folders: Vec<Utf8PathBuf>,
+    /// Files of the user from which every Claude that loads the user's settings takes instructions.
+    pub user_files: Vec<Utf8PathBuf>,
 }
 
 /// Files that the tools of one run must not write or read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct RunProtection {
     pub(super) protected: Vec<Utf8PathBuf>,
+    /// Directories in which instruction files are protected at any depth.
+    pub(super) instructed: Vec<Utf8PathBuf>,
     pub(super) unreadable: Vec<Utf8PathBuf>,
 }
 
@@ -86,11 +92,15 @@ pub(super) fn protect_run(
         protected.extend(protect_state(state, working_directory));
         unreadable.extend(SECRET_STATE_NAMES.map(|name| state.join(name)));
     }
+    let mut instructed = BTreeSet::new();
     if !agent.edit_instructions {
         protected.extend(instruction_files(files, agent, agents));
+        protected.extend(files.user_files.iter().cloned());
+        instructed = instructed_folders(agent, agents);
     }
     RunProtection {
         protected: protected.into_iter().collect(),
+        instructed: instructed.into_iter().collect(),
         unreadable: unreadable.into_iter().collect(),
     }
 }
@@ -116,9 +126,7 @@ fn instruction_files(
     agent: &AgentConfig,
     agents: &[AgentConfig],
 ) -> BTreeSet<Utf8PathBuf> {
-    let is_claude =
-        |it: &&AgentConfig| matches!(it.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
-    let others = agents.iter().filter(|it| it.name != agent.name).filter(is_claude);
+    let others = other_claudes(agent, agents);
     let folders: BTreeSet<&Utf8Path> = files
         .fleet_folders
         .iter()
@@ -126,17 +134,34 @@ fn instruction_files(
         .chain(others.map(|other| other.working_directory.as_path()))
         .collect();
     let mut found = BTreeSet::new();
-    for folder in folders {
-        // A link could be used as a second name.
-        for folder in
-            [folder.canonicalize_utf8().ok().as_deref(), Some(folder)].into_iter().flatten()
-        {
-            found.extend(INSTRUCTION_NAMES.map(|name| folder.join(name)));
-            let above = folder.ancestors().skip(1).filter(|it| !it.as_str().is_empty());
-            found.extend(above.flat_map(|it| INHERITED_NAMES.map(|name| it.join(name))));
-        }
+    for folder in folders.into_iter().flat_map(both_names) {
+        found.extend(INSTRUCTION_NAMES.map(|name| folder.join(name)));
+        let above = folder.ancestors().skip(1).filter(|it| !it.as_str().is_empty());
+        found.extend(above.flat_map(|it| INHERITED_NAMES.map(|name| it.join(name))));
     }
     found
+}
+
+/// Returns the working directories of other agents whose Claude also loads the instructions of a
+/// directory below, when it reads a file there.
+fn instructed_folders(agent: &AgentConfig, agents: &[AgentConfig]) -> BTreeSet<Utf8PathBuf> {
+    let loads = |it: &&AgentConfig| setting_sources(it).contains(&SettingSource::Project);
+    let others = other_claudes(agent, agents).filter(loads);
+    others.flat_map(|other| both_names(&other.working_directory)).collect()
+}
+
+fn other_claudes<'a>(
+    agent: &'a AgentConfig,
+    agents: &'a [AgentConfig],
+) -> impl Iterator<Item = &'a AgentConfig> {
+    let is_claude =
+        |it: &&AgentConfig| matches!(it.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    agents.iter().filter(|it| it.name != agent.name).filter(is_claude)
+}
+
+/// Returns a directory also without links: a link could be used as a second name.
+fn both_names(folder: &Utf8Path) -> impl Iterator<Item = Utf8PathBuf> {
+    folder.canonicalize_utf8().ok().into_iter().chain([folder.to_owned()])
 }
 
 #[cfg(test)]
@@ -177,6 +202,21 @@ mod tests {
         assert!(protects(0, "/a/x/CLAUDE.md"), "another agent loads it too");
         assert!(!protects(4, "/a/x/CLAUDE.md"), "the config allows it");
         assert!(protects(4, "/fleet/.heeler"));
+    }
+
+    #[test]
+    fn instructions_below_the_directories_of_others_are_protected() {
+        let agents = agents(
+            "agents:\n  - {name: a, working_directory: /a}\n  - {name: b, working_directory: /b}\n  \
+             - {name: c, working_directory: /c, setting_sources: []}\n  \
+             - {name: d, working_directory: /d, edit_instructions: true}\n",
+        );
+        let files = ProtectedFiles { user_files: vec!["/home/x".into()], ..files() };
+        let run = |index: usize| protect_run(&files, &agents[index], &agents, "/".into());
+        assert_eq!(run(0).instructed, ["/b", "/d"]);
+        assert!(run(0).protected.contains(&"/home/x".into()));
+        assert_eq!(run(3).instructed, Vec::<Utf8PathBuf>::new());
+        assert!(!run(3).protected.contains(&"/home/x".into()), "the config allows it");
     }
 
     #[test]

@@ -5,13 +5,13 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
     AgentConfig, ApprovalMode, McpServer, McpTransport, PermissionMode, RuntimeConfig, SecretText,
-    SettingSource,
 };
 use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
 use indexmap::IndexMap;
 use rustix::fs::{Access, access};
 
 use super::{PrepareError, period_millis};
+use crate::claude_settings::setting_sources;
 
 /// Default program of both claude runtimes.
 const CLAUDE: &str = "claude";
@@ -49,13 +49,7 @@ fn claude_brief(
     env: &IndexMap<String, String>,
 ) -> Result<ClaudeLaunchSpec, PrepareError> {
     let wanted = agent.claude_path.as_ref().map_or(Utf8Path::new(CLAUDE), |path| path.as_path());
-    let sources = match &agent.setting_sources {
-        Some(sources) => sources.clone(),
-        None if agent.has_explicit_working_directory => vec![SettingSource::Project],
-        // In a terminal, Claude reads the instructions of its directory.
-        None if matches!(agent.runtime, RuntimeConfig::Cli) => vec![SettingSource::Project],
-        None => Vec::new(),
-    };
+    let sources = setting_sources(agent);
     let servers = agent.mcp_servers.iter();
     Ok(ClaudeLaunchSpec {
         program: match agent.container() {
@@ -68,6 +62,7 @@ fn claude_brief(
         allowed_tools: agent.allowed_tools.clone(),
         denied_tools: agent.denied_tools.clone(),
         protected: Vec::new(),
+        instructed: Vec::new(),
         unreadable: Vec::new(),
         readable: Vec::new(),
         review: agent.approvals == ApprovalMode::Review,

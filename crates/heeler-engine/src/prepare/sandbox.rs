@@ -7,8 +7,8 @@ use heeler_config::{AgentConfig, UnixSocketAccess};
 use heeler_model::run::{ContainerSpec, SandboxSpec};
 use indexmap::IndexMap;
 
-use super::PrepareContext;
 use super::protection::{RunProtection, protect_run};
+use super::{PrepareContext, PrepareError};
 
 /// Files and directories of a home directory that hold credentials, keys, or records of what a
 /// person did.
@@ -90,7 +90,7 @@ pub(super) fn run_sandbox(
     container: Option<ContainerSpec>,
 ) -> Option<SandboxSpec> {
     let settings = agent.isolation_settings()?;
-    let RunProtection { protected, unreadable } =
+    let RunProtection { protected, unreadable, .. } =
         protect_run(around.protected, agent, around.agents, working_directory);
     let mut hidden = unreadable;
     hidden.extend(around.protected.state_dirs.iter().cloned());
@@ -118,6 +118,34 @@ pub(super) fn run_sandbox(
         credentials: settings.credentials,
         container,
     })
+}
+
+/// Refuses a sandbox whose working directory is behind a link in the directory of another agent: that
+/// agent could choose what this one may write.
+pub(super) fn refuse_foreign_link(
+    agent: &AgentConfig,
+    agents: &[AgentConfig],
+    directory: &Utf8Path,
+    real: &Utf8Path,
+) -> Result<(), PrepareError> {
+    if agent.isolation_settings().is_none() {
+        return Ok(());
+    }
+    let passed: Vec<Utf8PathBuf> =
+        directory.ancestors().filter_map(|it| it.canonicalize_utf8().ok()).collect();
+    let leads_out = |other: &&AgentConfig| {
+        let folder = other.working_directory.canonicalize_utf8();
+        folder.is_ok_and(|folder| passed.contains(&folder) && !real.starts_with(&folder))
+    };
+    match agents.iter().filter(|other| other.name != agent.name).find(leads_out) {
+        None => Ok(()),
+        Some(other) => Err(PrepareError::ForeignLink {
+            agent: agent.name.to_string(),
+            other: other.name.to_string(),
+            path: directory.to_owned(),
+            real: real.to_owned(),
+        }),
+    }
 }
 
 /// Returns the working directories of other agents. One inside of this agent's own stays visible:

@@ -433,6 +433,26 @@ fn a_working_directory_is_a_real_folder() {
 }
 
 #[test]
+fn a_sandbox_is_not_moved_by_a_link_of_another_agent() {
+    let place = PrepareFixture::new();
+    for folder in ["shared/own", "elsewhere"] {
+        std::fs::create_dir_all(place.root.join(folder)).unwrap();
+    }
+    let other = "}\n  - {name: b, runtime: command, command: date, working_directory: shared";
+    let prepare = |folder: &str, sandbox: &str| {
+        let agent = format!("working_directory: {folder}, sandbox: {sandbox}{other}");
+        place.prepare(&agent, asked("x")).map(|request| request.working_directory)
+    };
+    assert_eq!(prepare("shared/own", "true").unwrap(), place.root.join("shared/own"));
+    std::os::unix::fs::symlink("../elsewhere", place.root.join("shared/link")).unwrap();
+    let refused = prepare("shared/link", "true").unwrap_err().to_string();
+    assert!(refused.contains("behind a link in the working directory of b"), "{refused}");
+    assert!(prepare("shared/link", "false").is_ok(), "without a sandbox it may write anything");
+    std::os::unix::fs::symlink("own", place.root.join("shared/inner")).unwrap();
+    assert_eq!(prepare("shared/inner", "true").unwrap(), place.root.join("shared/own"));
+}
+
+#[test]
 fn a_request_survives_its_pipe() {
     let place = PrepareFixture::new();
     let request = place.prepare("model: m, secrets: [], env: {A: b}", asked("x")).unwrap();

@@ -208,6 +208,10 @@ pub struct ClaudeLaunchSpec {
     /// they control agents' permissions, record their actions, or are loaded by other agents.
     /// Paths are absolute and need not exist.
     pub protected: Vec<Utf8PathBuf>,
+    /// Directories in which, at any depth, Claude's tools must not write files from which another
+    /// agent's Claude takes instructions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instructed: Vec<Utf8PathBuf>,
     /// Files and directories that Claude's tools must not read: secrets of the fleet.
     pub unreadable: Vec<Utf8PathBuf>,
     /// Directories outside of the working directory that Claude's tools may read: files of skills.

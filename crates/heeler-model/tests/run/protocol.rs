@@ -146,6 +146,7 @@ fn briefs() {
         allowed_tools: Some(vec!["Read".to_owned(), "mcp__files__*".to_owned()]),
         denied_tools: vec!["WebFetch".to_owned()],
         protected: vec!["/srv/demo/heeler.yaml".into()],
+        instructed: Vec::new(),
         unreadable: vec!["/srv/demo/.env".into()],
         readable: vec!["/srv/demo/.heeler/runs/1/skills".into()],
         review: true,

@@ -13,7 +13,7 @@ use camino::Utf8Path;
 use heeler_model::run::{ClaudeLaunchSpec, RunLimits, SessionStart};
 use serde_json::{Value as Json, json};
 
-use super::call_policy::CallPolicy;
+use super::call_policy::{CallPolicy, NESTED_INSTRUCTION_NAMES};
 use super::tool_allowlist::{ToolAllowlist, server_patterns};
 use crate::process::{LaunchArg, LaunchSpec};
 
@@ -175,6 +175,12 @@ impl ClaudeLaunchOptions {
         let brief = &self.brief;
         let mut rules: Vec<String> =
             brief.protected.iter().flat_map(|it| deny_rules("Edit", it)).collect();
+        for folder in &brief.instructed {
+            let below = NESTED_INSTRUCTION_NAMES.map(|name| rule_path(folder) + "/**/" + name);
+            rules.extend(
+                below.iter().flat_map(|it| [format!("Edit({it})"), format!("Edit({it}/**)")]),
+            );
+        }
         rules.extend(brief.unreadable.iter().flat_map(|it| deny_rules("Read", it)));
         if !rules.is_empty() {
             rules.extend(GIT_EDIT_RULES.map(str::to_owned));
@@ -201,11 +207,15 @@ impl ClaudeLaunchOptions {
 /// Returns rules that forbid `Edit` or `Read` of a file, or of anything in a directory. Characters
 /// with a special meaning in rules are replaced by wildcards.
 fn deny_rules(action: &str, path: &Utf8Path) -> [String; 2] {
+    let path = rule_path(path);
+    [format!("{action}({path})"), format!("{action}({path}/**)")]
+}
+
+fn rule_path(path: &Utf8Path) -> String {
     // A wildcard denies more than necessary, never less.
     let plain = |c: char| if c.is_ascii_alphanumeric() || "/._-".contains(c) { c } else { '*' };
-    let path: String = path.as_str().chars().map(plain).collect();
     // An absolute path in a rule begins with two slashes, of which the path has one.
-    [format!("{action}(/{path})"), format!("{action}(/{path}/**)")]
+    ['/'].into_iter().chain(path.as_str().chars().map(plain)).collect()
 }
 
 /// Returns the options that select the conversation.

@@ -45,6 +45,9 @@ const REVIEW_FREE_TOOLS: [&str; 17] = [
     "mcp__heeler__finish_task",
 ];
 
+/// Files and directories from which Claude takes instructions, in every directory that it visits.
+pub(super) const NESTED_INSTRUCTION_NAMES: [&str; 3] = ["CLAUDE.md", "CLAUDE.local.md", ".claude"];
+
 /// Directory of a git repository, in which hooks and config run commands.
 const GIT_FOLDER: &str = ".git";
 
@@ -53,6 +56,8 @@ const GIT_FOLDER: &str = ".git";
 pub(super) struct CallPolicy {
     allowed: Option<ToolAllowlist>,
     protected: Vec<Utf8PathBuf>,
+    /// Directories in which instruction files are protected at any depth.
+    instructed: Vec<Utf8PathBuf>,
     unreadable: Vec<Utf8PathBuf>,
     /// A person approves each call that is not read-only.
     has_review: bool,
@@ -78,6 +83,7 @@ impl CallPolicy {
         Ok(CallPolicy {
             allowed: ToolAllowlist::from_brief(brief, injected)?,
             protected: brief.protected.clone(),
+            instructed: brief.instructed.clone(),
             unreadable: brief.unreadable.clone(),
             has_review: brief.review,
         })
@@ -93,7 +99,8 @@ impl CallPolicy {
     }
 
     fn has_protection(&self) -> bool {
-        !self.protected.is_empty() || !self.unreadable.is_empty()
+        let lists = [&self.protected, &self.instructed, &self.unreadable];
+        lists.into_iter().any(|list| !list.is_empty())
     }
 
     /// Decides about a call. Relative paths are resolved in the working directory of the call;
@@ -135,7 +142,8 @@ impl CallPolicy {
                 return Some(format!("{named}: name the file by its absolute path."));
             };
             let is_below = |paths: &[Utf8PathBuf]| paths.iter().any(|it| path.starts_with(it));
-            if writes && (is_below(&self.protected) || is_git_file(&path)) {
+            let is_instruction = || is_below(&self.instructed) && is_instruction_file(&path);
+            if writes && (is_below(&self.protected) || is_git_file(&path) || is_instruction()) {
                 return Some(format!(
                     "{path} is protected: it decides what agents may do, or is loaded by other \
                      agents. Only a person may change it."
@@ -151,6 +159,11 @@ impl CallPolicy {
 
 fn is_git_file(path: &Utf8Path) -> bool {
     path.components().any(|part| part.as_str() == GIT_FOLDER)
+}
+
+/// Returns true for a file from which Claude takes instructions when it reads a file beside it.
+fn is_instruction_file(path: &Utf8Path) -> bool {
+    path.components().any(|part| NESTED_INSTRUCTION_NAMES.contains(&part.as_str()))
 }
 
 /// Returns an absolute path without `.` and `..`. `None` if it cannot be known: a home directory,

@@ -25,6 +25,10 @@ const SYSTEM_RUN_FOLDERS: [&str; 3] =
 /// Files of a git directory from which git runs commands.
 const GIT_COMMAND_FILES: [(&str, bool); 2] = [("config", false), ("hooks", true)];
 
+/// Protected directories that are mounted even if they do not exist: Claude's settings, from which it
+/// runs commands.
+const ABSENT_FOLDERS: [&str; 1] = [".claude"];
+
 /// Maximum number of listening sockets that are hidden.
 const SOCKETS_MAX: usize = 512;
 
@@ -101,8 +105,11 @@ impl SandboxMounts {
         for path in &spec.readable {
             mounts.rules.insert(real_path(path, working_directory)?, SandboxMount::ReadOnly);
         }
-        for path in spec.protected.iter().filter_map(|path| path.canonicalize_utf8().ok()) {
-            mounts.protect(path);
+        for path in &spec.protected {
+            match path.canonicalize_utf8() {
+                Ok(real) => mounts.protect(real),
+                Err(_) => mounts.protect_absent(path),
+            }
         }
         if let Some(git) = &git {
             mounts.protect_git(git, &spec.writable)?;
@@ -212,6 +219,22 @@ impl SandboxMounts {
     fn protect(&mut self, path: Utf8PathBuf) {
         if self.is_writable(&path) && self.rules.get(&path) != Some(&SandboxMount::Writable) {
             self.rules.insert(path, SandboxMount::ReadOnly);
+        }
+    }
+
+    /// Prevents that the agent makes a protected directory that does not exist. The mount leaves an
+    /// empty directory behind, which means nothing to Claude. An empty file would mean something, so
+    /// for a new file the agents that load it check it.
+    fn protect_absent(&mut self, path: &Utf8Path) {
+        if !ABSENT_FOLDERS.iter().any(|name| path.file_name() == Some(name))
+            || path.symlink_metadata().is_ok()
+        {
+            return;
+        }
+        let Some(folder) = path.parent().and_then(|it| it.canonicalize_utf8().ok()) else { return };
+        let path = folder.join(path.file_name().unwrap_or_default());
+        if self.is_writable(&path) {
+            self.set(path, SandboxMount::EmptyFolder);
         }
     }
 

@@ -29,6 +29,37 @@ pub const CONFIG_EXPOSED_BY: &str = "config_exposed_by";
 /// Start of the first run since the config became exposed.
 pub const CONFIG_EXPOSED_SINCE: &str = "config_exposed_since";
 
+/// The record of the config's content, which is about files outside of the state: it is not replaced
+/// with the rest of the database.
+#[derive(Debug)]
+pub(crate) struct ConfigRecordRows([(&'static str, String); 3]);
+
+impl ConfigRecordRows {
+    pub(crate) fn read(db: &StateDatabase) -> Result<ConfigRecordRows, DatabaseError> {
+        let row = |key: &'static str| Ok((key, db.meta(key)?.unwrap_or_default()));
+        Ok(ConfigRecordRows([
+            row(CONFIG_BASELINE)?,
+            row(CONFIG_EXPOSED_BY)?,
+            row(CONFIG_EXPOSED_SINCE)?,
+        ]))
+    }
+
+    /// Returns a record for one that cannot be read: a run may have changed every file, so a person
+    /// confirms them all.
+    pub(crate) fn unreadable() -> ConfigRecordRows {
+        ConfigRecordRows([
+            (CONFIG_BASELINE, String::new()),
+            (CONFIG_EXPOSED_BY, "[]".to_owned()),
+            (CONFIG_EXPOSED_SINCE, String::new()),
+        ])
+    }
+
+    /// Returns keys and values.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+}
+
 impl StateDatabase {
     pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, GET, [key], "read a fact", |row| {

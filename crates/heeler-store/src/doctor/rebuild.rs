@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup;
+use crate::db::meta::ConfigRecordRows;
 use crate::db::migrate::{SCHEMA_VERSION, check_not_newer};
 use crate::db::{DatabaseOpenError, StateDatabase};
 use crate::layout::{StateDir, StateDirError};
@@ -120,8 +121,11 @@ impl DatabaseRebuild {
         let epoch = [Some(draft.db()), old.as_ref()].into_iter().flatten();
         // Higher than both, so that no writer of the old state can continue.
         let epoch = epoch.filter_map(|db| db.epoch().ok()).max().unwrap_or(1).saturating_add(1);
+        let record = config_record(old.as_ref(), &dir);
         draft.target().commit(move |tx| {
             tx.set_meta("epoch", &epoch.to_string())?;
+            let mut rows = record.iter().flat_map(ConfigRecordRows::rows);
+            rows.try_for_each(|(key, value)| tx.set_meta(key, value))?;
             // Records were added in bulk, and the backup's counters are older.
             tx.recount()?;
             tx.mark_all_views_due()
@@ -132,6 +136,14 @@ impl DatabaseRebuild {
         let trash = draft.replace(now)?;
         Ok(RebuiltDatabase { base, losses, trash })
     }
+}
+
+/// Returns the record of what a run may have changed in the config files, which are not rebuilt. A
+/// change that waits for a person still does. Without an old database, that of the backup is used.
+fn config_record(old: Option<&StateDatabase>, dir: &StateDir) -> Option<ConfigRecordRows> {
+    let record = old.and_then(|old| ConfigRecordRows::read(old).ok());
+    let is_lost = record.is_none() && dir.database().exists();
+    record.or_else(|| is_lost.then(ConfigRecordRows::unreadable))
 }
 
 /// Refuses a database of a newer release: this one would lose what it does not know.

@@ -116,11 +116,11 @@ fn check_name(args: &BackupArgs) -> CommandResult {
 /// Runs `restore`.
 pub(crate) fn restore(global: &GlobalArgs, args: &RestoreArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
-    let there = context.open_reader()?;
-    if there.is_some() && !args.yes {
+    // A database that cannot be read is there too; the restore sets it aside.
+    let is_present = context.open_reader().map_or(true, |reader| reader.is_some());
+    if is_present && !args.yes {
         confirm(&context, args)?;
     }
-    drop(there);
     // A restore on a new machine has no state directory yet.
     let dir = StateDir::create(&context.state_dir)?;
     let progress = ProgressIndicator::bytes("restoring", context.quiet || args.json);

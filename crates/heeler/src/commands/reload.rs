@@ -73,6 +73,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ReloadArgs) -> CommandResult {
 fn accept_without_daemon(context: &CommandContext, args: &ReloadArgs) -> CommandResult {
     trust::refuse_run()?;
     let Some(held) = config_changes::find(context)? else {
+        config_changes::refuse_nearby(context)?;
         return Ok(output::print_line("there is no change to confirm")?);
     };
     confirm(&held.change, args)?;

@@ -250,6 +250,10 @@ fn a_rebuilt_database_has_no_finding_left() {
     life.kill();
     herd.shell("rm heeler.db-wal heeler.db-shm; head -c 8192 heeler.db > f; mv f heeler.db");
     herd.fleet.run(&["doctor", "--rebuild", "--yes"]).ok();
+    // Nobody knows any more what the job may have changed, so a person looks at the config.
+    let found = herd.fleet.run(&["doctor"]);
+    assert!(found.stdout.contains("heeler reload --accept"), "{}", found.stdout);
+    herd.fleet.run(&["reload", "--accept", "--yes"]).ok();
     let after = herd.fleet.run(&["doctor"]);
     assert_eq!(after.code, Some(0), "{}", after.stdout);
     assert_eq!(herd.jobs().len(), 1);

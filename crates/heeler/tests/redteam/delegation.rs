@@ -279,7 +279,33 @@ fn a_message_of_an_agent_to_its_worker_does_not_pass_for_a_persons() {
     }
 }
 
+fn an_agent_in_a_sandbox_cannot_write_elsewhere_through_another(like: &Fleet) {
+    let fleet = like.another();
+    let calls = "{call: mcp__heeler__spawn_worker, input: {agent: wide, task: go}}, \
+                 {call: mcp__heeler__wait_for_worker, input: {}}, {say: Tried.}";
+    let sandbox = format!("sandbox: {{deny_read: ['{}']}}", fleet.file("private").display());
+    fleet.write(
+        "heeler.yaml",
+        &format!(
+            "agents:\n  - {{name: narrow, runtime: scripted, {sandbox}, working_directory: own, \
+             spawn: {{agents: [wide]}}, script: [{calls}]}}\n  \
+             - {{name: wide, runtime: command, {sandbox}, working_directory: private, \
+             command: 'echo forged > written'}}\n"
+        ),
+    );
+    fleet.write("own/readme", "");
+    fleet.write("private/notes", "");
+    fleet.run(&["trigger", "narrow"]);
+    assert_eq!(jobs_of(&fleet, "narrow").len(), 1, "the attack was made");
+    assert!(jobs_of(&fleet, "wide").is_empty());
+    assert!(!fleet.file("private/written").exists());
+    let checked = fleet.run(&["config", "validate"]);
+    let said = format!("{}{}", checked.stdout, checked.stderr);
+    assert!(said.contains("cannot start `wide`, which has more rights"), "{said}");
+}
+
 attacks![
+    an_agent_in_a_sandbox_cannot_write_elsewhere_through_another,
     an_agent_cannot_start_another_from_its_shell_unless_the_config_names_it,
     an_agent_cannot_start_itself_again_unless_the_config_names_it,
     an_agent_cannot_use_a_secret_through_another_agent,

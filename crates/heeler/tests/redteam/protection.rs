@@ -18,7 +18,11 @@ const FORGED: &str = "forged by the agent";
 const SECRET: &str = "dotenv-secret-4711";
 
 /// Files that decide what runs, or record it.
-const CONTROL_FILES: [&str; 15] = [
+const CONTROL_FILES: [&str; 19] = [
+    "other/sub/CLAUDE.md",
+    "other/sub/.claude/skills/x/SKILL.md",
+    "home/.claude/settings.json",
+    "home/.claude/CLAUDE.md",
     "heeler.yaml",
     "heeler.yml",
     "agents/victim.yaml",

@@ -80,6 +80,7 @@ fn protected_files_have_rules_in_every_mode_and_with_every_list() {
             setup.brief.permission_mode = mode.to_owned();
             setup.brief.allowed_tools.clone_from(allowed);
             setup.brief.protected = vec!["/my (fleet)/.env".into()];
+            setup.brief.instructed = vec!["/other".into()];
             setup.brief.unreadable = vec!["/fleet/.heeler/api-token".into()];
             let policy = CallPolicy::from_brief(&setup.brief, &[]).unwrap();
             let deny = &setup.settings(&policy)["permissions"]["deny"];
@@ -88,12 +89,18 @@ fn protected_files_have_rules_in_every_mode_and_with_every_list() {
             let expected = [
                 "Edit(//my**fleet*/.env)",
                 "Edit(//my**fleet*/.env/**)",
+                "Edit(//other/**/CLAUDE.md)",
+                "Edit(//other/**/CLAUDE.md/**)",
+                "Edit(//other/**/CLAUDE.local.md)",
+                "Edit(//other/**/CLAUDE.local.md/**)",
+                "Edit(//other/**/.claude)",
+                "Edit(//other/**/.claude/**)",
                 "Read(//fleet/.heeler/api-token)",
                 "Read(//fleet/.heeler/api-token/**)",
                 "Edit(//**/.git)",
                 "Edit(//**/.git/**)",
             ];
-            assert_eq!(deny[..6], expected, "{mode} {allowed:?}");
+            assert_eq!(deny[..12], expected, "{mode} {allowed:?}");
             for launch in [setup.sdk_launch(&policy, &fresh()), setup.cli_launch(&policy, &fresh())]
             {
                 assert!(shown(&launch).contains("--settings file:"), "{mode} {allowed:?}");

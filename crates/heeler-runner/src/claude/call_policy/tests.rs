@@ -8,6 +8,7 @@ fn policy(allowed: Option<&[&str]>) -> CallPolicy {
     let brief = ClaudeLaunchSpec {
         allowed_tools: allowed.map(|list| list.iter().map(|it| (*it).to_owned()).collect()),
         protected: vec!["/fleet/heeler.yaml".into(), "/fleet/.heeler".into()],
+        instructed: vec!["/other".into()],
         unreadable: vec!["/fleet/.env".into()],
         ..ClaudeLaunchSpec::default()
     };
@@ -34,11 +35,21 @@ fn protected_files_are_not_written_with_any_list() {
             "/anywhere/.git/hooks/pre-commit",
             ".git/config",
             ".git",
+            "/other/CLAUDE.md",
+            "/other/a/b/CLAUDE.local.md",
+            "/other/a/.claude/skills/x/SKILL.md",
         ] {
             assert!(write(path), "{path} with {list:?}");
         }
-        for path in ["/fleet/notes", "/fleet/heeler.yaml.md", "/fleet/.heelers", "x", ".gitignore"]
-        {
+        for path in [
+            "/fleet/notes",
+            "/fleet/heeler.yaml.md",
+            "/fleet/.heelers",
+            "x",
+            ".gitignore",
+            "/fleet/work/CLAUDE.md",
+            "/other/CLAUDE.mdx",
+        ] {
             assert!(!write(path), "{path} with {list:?}");
         }
         assert!(denies(&policy, "NotebookEdit", json!({"notebook_path": "/fleet/.heeler/x"})));

@@ -71,6 +71,17 @@ fn a_protected_file_is_a_mount_and_so_is_every_directory_above_it() {
 }
 
 #[test]
+fn settings_of_claude_cannot_be_made_where_they_are_protected() {
+    let mut fixture = MountFixture::new();
+    fixture.spec.protected =
+        vec![fixture.path("work/.claude"), fixture.path("secret/.claude"), "/none/.claude".into()];
+    assert_eq!(fixture.rule("work/.claude"), Some(SandboxMount::EmptyFolder));
+    assert_eq!(fixture.rule("secret/.claude"), None, "the agent cannot write there");
+    std::fs::create_dir(fixture.path("work/.claude")).unwrap();
+    assert_eq!(fixture.rule("work/.claude"), Some(SandboxMount::ReadOnly));
+}
+
+#[test]
 fn a_link_of_the_agent_reveals_nothing_hidden() {
     let mut fixture = MountFixture::new();
     std::fs::create_dir_all(fixture.path("work/.heeler")).unwrap();
