@@ -170,8 +170,9 @@ section! {
         timezone: Option<ConfigTimeZone>,
         /// Delay each start by a random time up to this, so that many agents do not start at once.
         jitter: Option<SpannedValue<ConfigDuration>>,
-        /// Handling of due times that passed while no daemon was running: `skip` them, `run_once`
-        /// for all of them (the default), or `run_all`, at most 100.
+        /// Handling of due times that passed while no daemon was running, or while it was suspended
+        /// or could not save its state: `skip` them, `run_once` for all of them (the default), or
+        /// `run_all`, at most 100.
         missed: Option<MissedRunPolicy>,
         /// Handling of a due time while the previous job is still active: `skip` it (the default)
         /// or `queue` it.

@@ -23,7 +23,7 @@ use heeler_model::run::{
     ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file,
 };
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
-use heeler_store::{RunRecord, StoreReader, is_run_alive};
+use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 
 use self::control_loop::{ControlLoop, ControlQueue};
 use crate::command::ReplyCallback;
@@ -85,6 +85,8 @@ struct ExecutorContext {
     /// The current config.
     setup: Mutex<Arc<DaemonSetup>>,
     watcher: OnceLock<RunnerWatcher>,
+    /// Readers for work that each run needs.
+    readers: ReaderPool,
     /// Sessions with files that are being moved to the trash or back.
     move_locks: SessionMoveLocks,
 }
@@ -149,6 +151,7 @@ impl EffectExecutor {
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
+            readers: ReaderPool::new(fleet.dir.clone(), limits::IDLE_READERS_MAX),
             fleet,
             dispatcher: inbox,
             control: control.queue(),
@@ -426,7 +429,7 @@ impl ExecutorContext {
 
     /// Settles several dead runs with one process, and returns the key of their results.
     fn settle_batch(&self, runs: &[RunId], folders: &[Utf8PathBuf]) -> ResultPublicKey {
-        let reader = StoreReader::open(&self.fleet.dir).ok();
+        let reader = self.readers.reader().ok();
         // A run that cannot be read now is settled alone, which reports the error.
         let record = |run: &RunId| reader.as_ref()?.run(*run).ok().flatten();
         let records: Vec<RunRecord> = runs.iter().filter_map(record).collect();
@@ -466,7 +469,7 @@ impl ExecutorContext {
         not_started: Option<&FailedLaunch>,
         settled_with: Option<&ResultPublicKey>,
     ) -> Result<Option<RunExit>, String> {
-        let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
+        let reader = self.readers.reader().map_err(|error| error_chain(&error))?;
         let run = reader.run(id).map_err(|error| error_chain(&error))?;
         // A restore may have removed the row while the run was being collected.
         let run: RunRecord = run.ok_or("its record is gone")?;

@@ -21,7 +21,7 @@ use heeler_model::{
 };
 use heeler_store::{DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction};
 use heeler_store::{SessionHolder, session_holder};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file};
+use heeler_transcript::{DiskError, OsDisk, create_subfolder, replace_file};
 use jiff::Timestamp;
 use thiserror::Error;
 
@@ -199,7 +199,7 @@ pub(crate) fn launch_run(
 ) -> Result<Child, RunStartError> {
     let folder = fleet.dir.run(begun.run);
     // The folder follows the commit: without a row no daemon would look at it.
-    create_folder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
+    create_subfolder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::FolderMade);
     let skills = place_skills(&folder, &request.skill_files).map_err(RunStartError::Disk)?;
     let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");

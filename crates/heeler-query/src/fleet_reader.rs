@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentLookupError, LoadedConfig};
 use heeler_model::JobHead;
 use heeler_model::daemon_status::DaemonMode;
-use heeler_store::{DaemonFile, FleetEnvironment, StateDir, StoreReader};
+use heeler_store::{DaemonFile, FleetEnvironment, PooledReader, ReaderPool, StateDir, StoreReader};
 use heeler_transcript::LockFile;
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -90,7 +89,7 @@ type QueryContextSource = Arc<dyn Fn() -> QueryContext + Send + Sync>;
 pub struct FleetReader {
     dir: StateDir,
     source: QueryContextSource,
-    idle_readers: Arc<Mutex<Vec<StoreReader>>>,
+    readers: Arc<ReaderPool>,
     /// Most recently computed charts.
     pub(crate) charts: Arc<Mutex<Option<CachedCharts>>>,
 }
@@ -102,9 +101,9 @@ impl FleetReader {
         source: impl Fn() -> QueryContext + Send + Sync + 'static,
     ) -> FleetReader {
         FleetReader {
+            readers: Arc::new(ReaderPool::new(dir.clone(), IDLE_READERS_MAX)),
             dir,
             source: Arc::new(source),
-            idle_readers: Arc::default(),
             charts: Arc::default(),
         }
     }
@@ -119,23 +118,12 @@ impl FleetReader {
 
     /// Returns a database reader for one query.
     pub fn reader(&self) -> Result<PooledReader<'_>, QueryError> {
-        // An open reader has its statements prepared. Opening one takes longer than most queries.
-        let idle = self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let reader = match idle {
-            // Another file may have replaced the database since: it was written back or rebuilt.
-            Some(reader) if reader.is_current() => reader,
-            Some(_) => {
-                self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                StoreReader::open(&self.dir)?
-            }
-            None => StoreReader::open(&self.dir)?,
-        };
-        Ok(PooledReader { reader: Some(reader), idle: &self.idle_readers })
+        Ok(self.readers.reader()?)
     }
 
     /// Adds a reader that is already open to the pool.
     pub fn with_reader(self, reader: StoreReader) -> FleetReader {
-        self.idle_readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        self.readers.add(reader);
         self
     }
 
@@ -221,30 +209,5 @@ fn is_file(path: &Utf8Path) -> bool {
 impl fmt::Debug for FleetReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FleetReader").field("dir", &self.dir).finish_non_exhaustive()
-    }
-}
-
-/// Reader that returns to the pool when dropped.
-#[derive(Debug)]
-pub struct PooledReader<'r> {
-    reader: Option<StoreReader>,
-    idle: &'r Mutex<Vec<StoreReader>>,
-}
-
-impl Deref for PooledReader<'_> {
-    type Target = StoreReader;
-
-    fn deref(&self) -> &StoreReader {
-        self.reader.as_ref().expect("it is only taken when dropped")
-    }
-}
-
-impl Drop for PooledReader<'_> {
-    fn drop(&mut self) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // More readers are only needed for a moment, so they are closed.
-        if idle.len() < IDLE_READERS_MAX {
-            idle.extend(self.reader.take());
-        }
     }
 }

@@ -37,7 +37,7 @@ pub mod workflow_runs;
 pub mod workflows;
 
 pub use error::{QueryError, QueryErrorKind};
-pub use fleet_reader::{FleetReader, PooledReader, QueryContext, StateLockOwner};
+pub use fleet_reader::{FleetReader, QueryContext, StateLockOwner};
 pub use job_lists::JobListSnapshot;
 pub use unpublished_views::UnpublishedViews;
 

@@ -79,7 +79,7 @@ use non_linux::AgentConfinement;
 use running_container::RunningContainer;
 
 pub(crate) use agent_process::AgentProcess;
-use agent_process::ChildExitRegistry;
+use agent_process::{ChildExitRegistry, KilledAtStart};
 use cgroup::CgroupEntry;
 pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
@@ -203,6 +203,9 @@ pub(crate) enum AgentSpawnError {
         /// Position of the argument, or the config key it comes from.
         place: String,
     },
+    /// A signal from outside ended the process before it executed the program.
+    #[error("{program} was killed while it was being started")]
+    Killed { program: Utf8PathBuf },
     #[error("cannot {attempt} {program}")]
     Failed {
         /// Operation that failed.
@@ -554,6 +557,9 @@ fn classify_spawn_error(
     context: &SpawnContext<'_>,
 ) -> AgentSpawnError {
     let program = launch.program.clone();
+    if source.get_ref().is_some_and(|cause| cause.is::<KilledAtStart>()) {
+        return AgentSpawnError::Killed { program };
+    }
     // The child enters its working directory before it executes the program, so the same errors can
     // mean either.
     if let Err(source) = std::fs::metadata(context.cwd.join(".")) {

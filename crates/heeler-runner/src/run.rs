@@ -26,12 +26,13 @@ use heeler_model::run::{
     is_readable_protocol,
 };
 use heeler_transcript::{LockFile, LockHolder};
+use rustix::process::Signal;
 use uuid::Uuid;
 
 use crate::event_loop::{ActiveRun, AgentExit, RunEventLoop};
 use crate::fault::{self, RunnerFaultPoint};
 use crate::files::{self, ReservedResultFile};
-use crate::process::{LaunchSpec, ProcessTree, SpawnContext};
+use crate::process::{AgentSpawnError, LaunchSpec, ProcessTree, SpawnContext};
 use crate::session::{self, SessionLockError};
 use crate::stderr_log::AgentStderrLog;
 use executor::{RunExecutor, RunnerDependencies};
@@ -305,6 +306,11 @@ impl RunExecutor<'_> {
         }
         let agent = match tree.spawn_agent(launch, &spawn_context).await {
             Ok(agent) => agent,
+            // A kill is no fault of the program: a hook is repeated, as after any other kill.
+            Err(AgentSpawnError::Killed { .. }) => {
+                let signal = Some(Signal::KILL.as_raw());
+                return AgentProcessExit::Exited { code: None, signal, stderr: String::new() };
+            }
             Err(error) => {
                 return AgentProcessExit::NotStarted { reason: error_chain(&error) };
             }

@@ -67,8 +67,13 @@ impl RunTranscriptWriter {
         redactor: &SecretRedactor,
         run: RunId,
     ) -> Result<RunTranscriptWriter, TranscriptOpenError> {
-        let session = TranscriptSink::open(session_log, options)?;
-        let job = TranscriptSink::open(job_log, options)?;
+        let session = TranscriptSink::create(session_log, options)?;
+        // The folder of job logs is durable since the state directory was opened.
+        let has_folder = job_log.parent().is_none_or(Utf8Path::is_dir);
+        let job = match has_folder {
+            true => TranscriptSink::open(job_log, options)?,
+            false => TranscriptSink::create(job_log, options)?,
+        };
         Ok(RunTranscriptWriter {
             job_rows: job.count_rows()?,
             job_hasher: TranscriptHasher::new(job.end()),
@@ -93,7 +98,7 @@ impl RunTranscriptWriter {
         &self,
         session_log: &Utf8Path,
     ) -> Result<TranscriptSink, TranscriptOpenError> {
-        TranscriptSink::open(session_log, &self.session.options)
+        TranscriptSink::create(session_log, &self.session.options)
     }
 
     /// Continues with the transcript of another session. All pending rows have been written to the
@@ -238,13 +243,21 @@ pub(crate) struct TranscriptSink {
 }
 
 impl TranscriptSink {
-    fn open(
+    /// Opens a transcript, and makes its folder durable first.
+    fn create(
         path: &Utf8Path,
         options: &TranscriptWriterOptions,
     ) -> Result<TranscriptSink, TranscriptOpenError> {
         if let Some(folder) = path.parent() {
             create_folder(options.disk.as_ref(), folder)?;
         }
+        TranscriptSink::open(path, options)
+    }
+
+    fn open(
+        path: &Utf8Path,
+        options: &TranscriptWriterOptions,
+    ) -> Result<TranscriptSink, TranscriptOpenError> {
         let log = TranscriptWriter::open(path, options.clone())?.writer;
         Ok(TranscriptSink {
             path: path.to_owned(),

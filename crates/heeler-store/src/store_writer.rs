@@ -18,8 +18,9 @@ use heeler_transcript::LockFile;
 use thiserror::Error;
 
 use crate::database_files::{self, DatabaseFiles};
-use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
+use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
+use crate::reader_pool::{PooledReader, ReaderPool};
 use crate::transaction::StoreTransaction;
 use crate::views::DueSignal;
 
@@ -58,9 +59,14 @@ pub(crate) struct StoreWriter {
     epoch: Arc<AtomicI64>,
     due: Arc<DueSignal>,
     health: Arc<DatabaseHealth>,
+    /// Readers of the views, which do not block the writer's thread.
+    readers: ReaderPool,
     /// Held until the thread has ended.
     lock: Arc<LockFile>,
 }
+
+/// Readers that stay open for the views: they are published one round at a time.
+const VIEW_READERS_MAX: usize = 1;
 
 /// State of the open database's files, for other threads.
 #[derive(Debug, Default)]
@@ -116,11 +122,17 @@ impl StoreWriter {
         let thread =
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
         let (queue, thread) = (Some(queue), Some(thread));
-        Ok(StoreWriter { dir, queue, thread, epoch, due, health, lock })
+        let readers = ReaderPool::new(dir.clone(), VIEW_READERS_MAX);
+        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, lock })
     }
 
     pub(crate) fn dir(&self) -> &StateDir {
         &self.dir
+    }
+
+    /// Returns a reader of the database.
+    pub(crate) fn reader(&self) -> Result<PooledReader<'_>, DatabaseOpenError> {
+        self.readers.reader()
     }
 
     /// Returns true if the directory was not removed, moved or replaced.
@@ -167,6 +179,9 @@ impl StoreWriter {
 
 impl Drop for StoreWriter {
     fn drop(&mut self) {
+        // Before the writer's connection: the last one that is closed empties the write-ahead log,
+        // which a reader cannot do.
+        self.readers.close_idle();
         // The thread ends when the queue is closed; the lock is released after it.
         self.queue = None;
         if let Some(thread) = self.thread.take()

@@ -346,6 +346,21 @@ pub fn create_folder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), Disk
     disk.sync_folder(parent).map_err(DiskError::at("sync folder", parent))
 }
 
+/// Creates a directory, mode 0700, durably, in one that is durable already, such as a directory of
+/// an open state directory. This takes one sync; [`create_folder`] also syncs the parent of the
+/// parent, whose creator may have been killed.
+pub fn create_subfolder(disk: &dyn DiskBackend, path: &Utf8Path) -> Result<(), DiskError> {
+    let parent = folder_of(path);
+    if !parent.is_dir() {
+        return create_folder(disk, path);
+    }
+    match disk.create_folder(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => result.map_err(DiskError::at("create folder", path))?,
+    }
+    disk.sync_folder(parent).map_err(DiskError::at("sync folder", parent))
+}
+
 /// Behaviour of [`publish`] when the final name is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PublishMode {

@@ -3,6 +3,7 @@
 //! The file may grow meanwhile; only bytes before a newline are ever returned. Start at
 //! [`ForwardLineReader`] and [`BackwardLineReader`].
 
+use std::cmp::Ordering;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -55,12 +56,15 @@ pub(crate) struct ForwardLineReader {
     /// Offset of the next read.
     read_to: u64,
     block: usize,
+    /// True while the next line is too long to keep, and its end is not in the file yet.
+    is_skipping: bool,
 }
 
 impl ForwardLineReader {
     /// Starts at `offset`, which is the start of a line.
     pub(crate) fn new(offset: u64) -> Self {
-        Self { buf: Vec::new(), taken: 0, offset, read_to: offset, block: BLOCK_BYTES_MIN }
+        let (buf, block) = (Vec::new(), BLOCK_BYTES_MIN);
+        Self { buf, taken: 0, offset, read_to: offset, block, is_skipping: false }
     }
 
     /// Returns the start of the next line.
@@ -75,6 +79,10 @@ impl ForwardLineReader {
 
     /// Returns the next whole line; `None` at the end, even if part of a line is left there.
     pub(crate) fn next(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
+        // The bytes that follow are the rest of that line, and no line of their own.
+        if self.is_skipping && !self.is_cut_off(file)? {
+            return self.skip_long_line(file);
+        }
         let mut searched = self.taken;
         let mut in_parts = false;
         loop {
@@ -122,15 +130,36 @@ impl ForwardLineReader {
 
     /// Drops buffered bytes after the last line; returns the position to search from.
     fn reread(&mut self, file: &File) -> io::Result<usize> {
-        self.buf.clear();
-        (self.taken, self.read_to) = (0, self.offset);
+        self.restart();
         self.read_block(file)?;
         Ok(0)
+    }
+
+    /// Forgets what was read after the last line.
+    fn restart(&mut self) {
+        self.buf.clear();
+        (self.taken, self.read_to, self.is_skipping) = (0, self.offset, false);
+    }
+
+    /// Returns true if the long line that was being skipped is gone: a torn tail was cut off. Another
+    /// line may be in its place. All that was read of it is then forgotten.
+    fn is_cut_off(&mut self, file: &File) -> io::Result<bool> {
+        let is_cut = match file.metadata()?.len().cmp(&self.read_to) {
+            Ordering::Less => true,
+            // Nothing follows yet, so there is nothing to mistake.
+            Ordering::Equal => false,
+            Ordering::Greater => has_newline(file, self.offset, self.read_to)?,
+        };
+        if is_cut {
+            self.restart();
+        }
+        Ok(is_cut)
     }
 
     /// Skips a line that is too long to keep.
     fn skip_long_line(&mut self, file: &File) -> io::Result<Option<FileLine<'_>>> {
         let offset = self.offset;
+        self.is_skipping = true;
         loop {
             // The bytes of the line are dropped as they are read, which keeps memory bounded.
             self.buf.clear();
@@ -144,6 +173,7 @@ impl ForwardLineReader {
                 let len = block + at as u64 - offset;
                 self.taken = at + 1;
                 self.offset = offset + len + 1;
+                self.is_skipping = false;
                 return Ok(Some(FileLine { offset, len, bytes: None }));
             }
         }
@@ -245,6 +275,20 @@ impl BackwardLineReader {
     }
 }
 
+/// Returns true if there is a newline between two offsets.
+fn has_newline(file: &File, mut start: u64, end: u64) -> io::Result<bool> {
+    let mut buf = vec![0; BLOCK_BYTES_MAX];
+    while start < end {
+        let block = usize::try_from(end - start).unwrap_or(usize::MAX).min(buf.len());
+        let len = read_at(file, &mut buf[..block], start)?;
+        if len == 0 || memchr(b'\n', &buf[..len]).is_some() {
+            return Ok(true);
+        }
+        start += len as u64;
+    }
+    Ok(false)
+}
+
 /// Returns the end of the last whole line among the first `len` bytes.
 pub(crate) fn last_line_end(file: &File, len: u64) -> io::Result<u64> {
     let mut buf = vec![0; BLOCK_BYTES_MIN];
@@ -303,6 +347,35 @@ mod tests {
         assert_eq!(next(&mut lines, &file).as_deref(), Some("{\"next\":\"bbbbbbbbbb\"}"));
         assert_eq!(next(&mut lines, &file).as_deref(), Some("last"));
         assert_eq!(next(&mut lines, &file), None);
+    }
+
+    /// Writes a line that is too long and not complete, and reads it.
+    fn read_long_line(file: &mut File) -> ForwardLineReader {
+        file.write_all(&vec![b'x'; LINE_BYTES_MAX + 2 * BLOCK_BYTES_MAX]).unwrap();
+        let mut lines = ForwardLineReader::new(0);
+        assert!(lines.next(file).unwrap().is_none());
+        assert!(lines.next(file).unwrap().is_none());
+        lines
+    }
+
+    #[test]
+    fn the_rest_of_a_long_line_that_was_in_progress_is_no_line_of_its_own() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut lines = read_long_line(&mut file);
+        file.write_all(b"{\"type\":\"forged\"}\nlast\n").unwrap();
+        let long = lines.next(&file).unwrap().unwrap();
+        let len = file.metadata().unwrap().len() - b"\nlast\n".len() as u64;
+        assert_eq!((long.offset, long.len, long.bytes), (0, len, None));
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("last"));
+    }
+
+    #[test]
+    fn a_long_line_that_was_cut_off_while_it_was_skipped_hides_no_later_line() {
+        let mut file = tempfile::tempfile().unwrap();
+        let mut lines = read_long_line(&mut file);
+        file.set_len(0).unwrap();
+        file.write_all_at(b"next\n", 0).unwrap();
+        assert_eq!(next(&mut lines, &file).as_deref(), Some("next"));
     }
 
     #[test]

@@ -144,6 +144,9 @@ pub(crate) struct SyncedFile {
     disk: Arc<dyn DiskBackend>,
     /// Bytes were written since the last sync began.
     dirty: AtomicBool,
+    /// The file was empty when it was opened, and was not synced since: its name may not be on stable
+    /// storage.
+    is_name_unsynced: AtomicBool,
     /// Reason that no more lines are accepted.
     failure: OnceLock<String>,
     /// Held during a sync: the kernel reports a failure to one caller only.
@@ -153,8 +156,9 @@ pub(crate) struct SyncedFile {
 impl TranscriptWriter {
     /// Opens or creates the file, takes its lock, and repairs a torn tail.
     ///
-    /// When it returns, the file's name and content are on stable storage: the previous writer may
-    /// have been killed before it synced them.
+    /// When it returns, the content of the file is on stable storage: the previous writer may have
+    /// been killed before it synced it. The name of an empty file follows with the first sync: until
+    /// then there is no line to lose.
     pub fn open(
         path: &Utf8Path,
         options: TranscriptWriterOptions,
@@ -164,17 +168,22 @@ impl TranscriptWriter {
         // The lock comes first: the tail of a file with a live writer is a line in progress, not
         // damage.
         let repair = repair_tail(disk.as_ref(), path, &file)?;
-        // Synced even without a repair: lines of a killed writer may have been displayed already.
-        disk.sync(&file).map_err(DiskError::at("sync", path))?;
-        let folder = folder_of(path);
-        disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))?;
         // Read after the repair, which may have added a newline or cut the tail.
         let len = file.metadata().map_err(DiskError::at("read", path))?.len();
+        let is_unused = len == 0 && repair.is_none();
+        // A new run has two empty transcripts, and its agent does not wait for their names.
+        if !is_unused {
+            // Synced even without a repair: lines of a killed writer may have been displayed already.
+            disk.sync(&file).map_err(DiskError::at("sync", path))?;
+            let folder = folder_of(path);
+            disk.sync_folder(folder).map_err(DiskError::at("sync folder", folder))?;
+        }
         let core = SyncedFile {
             path: path.to_owned(),
             file,
             disk,
             dirty: AtomicBool::new(false),
+            is_name_unsynced: AtomicBool::new(is_unused),
             failure: OnceLock::new(),
             syncing: Mutex::new(()),
         };
@@ -350,15 +359,22 @@ impl Drop for TranscriptWriter {
 }
 
 impl SyncedFile {
-    /// Syncs if bytes were written since the last sync. A failure is final.
+    /// Syncs if bytes were written since the last sync, or if the name was never synced. A failure is
+    /// final.
     pub(crate) fn sync(&self) -> Result<(), SyncError> {
         let _guard = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.refuse_after_failure()?;
         // Cleared before the sync: bytes written during it need another one.
-        if !self.dirty.swap(false, Ordering::SeqCst) {
+        let is_dirty = self.dirty.swap(false, Ordering::SeqCst);
+        let is_name_unsynced = self.is_name_unsynced.swap(false, Ordering::SeqCst);
+        if !is_dirty && !is_name_unsynced {
             return Ok(());
         }
-        self.disk.sync(&self.file).map_err(|source| {
+        let synced = self.disk.sync(&self.file).and_then(|()| match is_name_unsynced {
+            true => self.disk.sync_folder(folder_of(&self.path)),
+            false => Ok(()),
+        });
+        synced.map_err(|source| {
             self.record_failure(format!("a sync failed ({source})"));
             SyncError::Failed { path: self.path.clone(), source }
         })

@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -227,6 +228,14 @@ fn describe_exit(status: ExitStatus) -> String {
         (None, Some(signal)) => format!("it was ended by signal {signal}"),
         (None, None) => "it was ended".to_owned(),
     }
+}
+
+/// Returns what distinguishes the installed git from another release of it.
+pub(crate) fn program_identity() -> Vec<u8> {
+    let Ok(program) = find_git(&search_path()) else { return Vec::new() };
+    let found = std::fs::metadata(&program).ok();
+    let state = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
+    format!("{} {state:?}", program.display()).into_bytes()
 }
 
 /// Finds the program in the directories of a search path.

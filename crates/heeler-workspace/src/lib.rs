@@ -8,8 +8,10 @@
 mod bundle;
 mod commit;
 mod diff;
+mod file_listing;
 mod file_reader;
 mod git_command;
+mod listing_cache;
 mod lock;
 mod object_id;
 mod objects;

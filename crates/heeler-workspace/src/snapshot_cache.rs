@@ -197,7 +197,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
 }
 
 /// Appends a byte string no longer than a path, so that its length fits.
-fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     body.extend_from_slice(bytes);
 }
@@ -237,7 +237,7 @@ fn decode_stat(rest: &mut &[u8]) -> Option<FileStat> {
     })
 }
 
-fn get_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn get_bytes<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = u32::from_le_bytes(*rest.split_off(..4)?.as_array()?);
     rest.split_off(..usize::try_from(len).ok()?)
 }

@@ -22,7 +22,7 @@ use crate::snapshot_cache::{
 };
 use crate::snapshot_plan::{PreviousSnapshot, SnapshotPlan};
 use crate::snapshot_store::{SnapshotError, SnapshotOperation, SnapshotStore, io_at, write_file};
-use crate::walk::{GitPathStatus, GitPathStatuses, walk};
+use crate::walk::{GitPathStatus, GitPathStatuses};
 use crate::work_tree::WorkTree;
 
 /// Size limit of an index that is read: about ten million files.
@@ -53,10 +53,10 @@ impl SnapshotStore {
 }
 
 /// Content of the user's index.
-struct IndexCopy {
+pub(crate) struct IndexCopy {
     /// Path of the copy; may be missing.
-    copy: Utf8PathBuf,
-    state: IndexState,
+    pub(crate) copy: Utf8PathBuf,
+    pub(crate) state: IndexState,
 }
 
 /// Output of `git ls-files` for a work tree.
@@ -109,16 +109,15 @@ impl SnapshotOperation<'_> {
             (root.join("kept").join(&tree_key), root.join("cache").join(&tree_key));
         let last_commit = self.snapshots.read_ref(&last_path)?;
         // Both take long in a large repository and do not depend on each other.
-        let (listed, cache) = std::thread::scope(|scope| {
+        let (found, cache) = std::thread::scope(|scope| {
             let cache = scope.spawn(|| SnapshotCache::read(&cache_path));
-            let listed = self.list_files(tree, &index);
-            (listed, cache.join().expect("reading does not panic"))
+            let found = self.find_files(tree, &index, fs_now);
+            (found, cache.join().expect("reading does not panic"))
         });
-        let listed = listed?;
+        let (listed, walked) = found?;
         // A cache for another commit than the kept one may refer to pruned objects.
         let cache = cache.filter(|cache| Some(&cache.commit) == last_commit.as_ref());
         let index_tree = self.index_tree(&index, &listed, cache.as_ref())?;
-        let walked = walk(&tree.top, &listed.statuses)?;
         let last = cache.as_ref().map(|cache| LastSnapshot {
             commit: cache.commit.clone(),
             content: cache.content,
@@ -197,26 +196,6 @@ impl SnapshotOperation<'_> {
         self.snapshots.write("repo.git/shallow", user_shallow.as_bytes())?;
         let copy = self.git_dir().join("shallow");
         write_file(&copy, user_shallow.as_bytes()).map_err(io_at("write", &copy))
-    }
-
-    /// Asks git for the tracked files, and for those neither tracked nor ignored.
-    fn list_files(&self, tree: &WorkTree, index: &IndexCopy) -> Result<GitFileList, SnapshotError> {
-        let excludes = self.scratch.join("exclude");
-        let patterns = tree.common_file("info/exclude")?.unwrap_or_default();
-        write_file(&excludes, patterns.as_bytes()).map_err(io_at("write", &excludes))?;
-        let args = ["ls-files", "-z", "-t", "--cached", "--others", "--stage"];
-        let mut git = self.git(&args)?.env("GIT_WORK_TREE", &tree.top).folder(&tree.top);
-        git = git.env("GIT_INDEX_FILE", &index.copy);
-        // The user's global excludes are not used: the result must not depend on their config.
-        git = git.arg("--exclude-per-directory=.gitignore");
-        git = git.arg(format!("--exclude-from={excludes}"));
-        let excluded = self.snapshots.excluded.iter();
-        // The state directory may be inside the work tree, and a snapshot must not contain itself.
-        for folder in excluded.filter_map(|folder| folder.strip_prefix(&tree.top).ok()) {
-            git = git.arg(format!("--exclude=/{}/", literal_pathspec(folder.as_str())));
-        }
-        let output = git.output(self.lock_input())?;
-        Ok(GitFileList::new(output))
     }
 
     /// Returns the tree that the user's index produces.
@@ -359,7 +338,7 @@ struct LastSnapshot {
 impl GitFileList {
     /// Parses records such as `? path` and `H 100644 <id> 0<tab>path`, each terminated by a zero
     /// byte.
-    fn new(output: Vec<u8>) -> GitFileList {
+    pub(crate) fn new(output: Vec<u8>) -> GitFileList {
         let mut conflicts = HashMap::new();
         // About the length of a record, which saves growing the list for large repositories.
         let mut rows = Vec::with_capacity(output.len() / 80);
@@ -413,15 +392,4 @@ fn read_record(
     }
     // `S` marks a file that a sparse checkout leaves out.
     Some((path.len(), GitPathStatus::Tracked { mode, oid, sparse: *tag == b'S' }))
-}
-
-/// Returns a pathspec that matches this path and no other.
-fn literal_pathspec(path: &str) -> String {
-    path.chars()
-        .flat_map(|letter| {
-            // A leading `!` or `#` and a trailing space are special too.
-            let is_special = matches!(letter, '*' | '?' | '[' | '\\' | ' ' | '!' | '#');
-            is_special.then_some('\\').into_iter().chain([letter])
-        })
-        .collect()
 }

@@ -4,13 +4,18 @@
 //! them, follows no link, enters no other repository, and records why the rest is omitted. Start at
 //! [`walk`].
 
+use std::ffi::OsStr;
+use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use camino::Utf8Path;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode as FsMode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode as FsMode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
+use crate::listing_cache::{IGNORE_FILE, IgnoredFolders, UnlistedKind, UnlistedNames};
 use crate::object_id::ObjectId;
 use crate::path_map::PathMap;
 use crate::snapshot::{EXAMPLES_MAX, SnapshotOmission};
@@ -20,6 +25,12 @@ use crate::snapshot_store::{SnapshotError, io_at};
 /// Depth limit of directories; deeper ones count as unreadable. Paths are limited to 4,096 bytes
 /// anyway.
 const DEPTH_MAX: usize = 1000;
+
+/// Limit on threads that examine files.
+const THREADS_MAX: usize = 4;
+
+/// Number of files for which a further thread is started.
+const PATHS_PER_THREAD_MIN: usize = 2_000;
 
 /// Git's status of a relevant path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +58,8 @@ pub(crate) struct WorkTreeScan {
     pub(crate) empty: PathTally,
     pub(crate) unreadable: PathTally,
     pub(crate) special: PathTally,
+    /// Names that git did not list.
+    pub(crate) names: UnlistedNames,
 }
 
 /// Number of paths, and some examples.
@@ -56,7 +69,27 @@ pub(crate) struct PathTally {
     pub(crate) examples: Vec<String>,
 }
 
+impl WorkTreeScan {
+    /// Adds the result for another part of the work tree, except for the states of its files.
+    fn append(&mut self, part: WorkTreeScan) {
+        self.nested_repositories.extend(part.nested_repositories);
+        self.unreadable_directories.extend(part.unreadable_directories);
+        self.submodules.extend(part.submodules);
+        self.ignored.append(part.ignored);
+        self.empty.append(part.empty);
+        self.unreadable.append(part.unreadable);
+        self.special.append(part.special);
+        self.names.append(part.names);
+    }
+}
+
 impl PathTally {
+    fn append(&mut self, other: PathTally) {
+        self.count += other.count;
+        let room = EXAMPLES_MAX.saturating_sub(self.examples.len());
+        self.examples.extend(other.examples.into_iter().take(room));
+    }
+
     pub(crate) fn add(&mut self, path: &[u8]) {
         self.count += 1;
         // A few examples are enough for a message; the count tells the rest.
@@ -77,22 +110,115 @@ impl PathTally {
     }
 }
 
-pub(crate) fn walk(top: &Utf8Path, known: &GitPathStatuses) -> Result<WorkTreeScan, SnapshotError> {
+/// Examines a work tree; `fs_now` is a time of its file system before git listed the known paths.
+pub(crate) fn walk(
+    top: &Utf8Path,
+    known: &GitPathStatuses,
+    fs_now: i64,
+) -> Result<WorkTreeScan, SnapshotError> {
     // The descriptors of folders are used from here on: a renamed folder cannot lead elsewhere.
     let folder = openat(CWD, top.as_std_path(), folder_flags(), FsMode::empty());
     let folder = folder.map_err(|errno| io_at("read", top)(errno.into()))?;
-    let stats = vec![None; known.len()];
-    let mut walk =
-        WorkTreeWalker { statuses: known, scan: WorkTreeScan { stats, ..WorkTreeScan::default() } };
     let listed = DirectoryListing::new(folder);
     let listed = listed.map_err(|errno| io_at("read", top)(errno.into()))?;
-    walk.walk_directory(&listed, &mut Vec::new(), &(0..known.len()), 0);
-    Ok(walk.scan)
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    // A thread is worth its start only for many files.
+    let threads = cores.min(THREADS_MAX).min(1 + known.len() / PATHS_PER_THREAD_MIN);
+    Ok(walk_entries(&listed, known, fs_now, threads))
+}
+
+/// Examines the topmost folder. Several threads take its entries one by one.
+fn walk_entries(
+    listed: &DirectoryListing,
+    known: &GitPathStatuses,
+    fs_now: i64,
+    threads: usize,
+) -> WorkTreeScan {
+    let mut scan = WorkTreeScan { stats: vec![None; known.len()], ..WorkTreeScan::default() };
+    listed.add_state(&mut scan.names, fs_now);
+    let Ok(folder) = listed.folder.fd() else { return scan };
+    // The repository's own data is never part of a snapshot.
+    let entries: Vec<_> = listed.iter().filter(|(name, _)| *name != b".git").collect();
+    let next = AtomicUsize::new(0);
+    let walk_some = || {
+        let mut parts = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(entry) = entries.get(number) else { return parts };
+            let mut walk = WorkTreeWalker::new(known, fs_now);
+            walk.visit_entry(folder, *entry, &mut entry.0.to_vec(), &(0..known.len()), 0);
+            parts.push((number, walk));
+        }
+    };
+    let mut parts = std::thread::scope(|scope| {
+        let spawned: Vec<_> = (1..threads).map(|_| scope.spawn(walk_some)).collect();
+        let mut parts = walk_some();
+        for thread in spawned {
+            parts.extend(thread.join().expect("the walk does not panic"));
+        }
+        parts
+    });
+    // In the order of the entries, so that the examples do not depend on the threads.
+    parts.sort_by_key(|(number, _)| *number);
+    for (_, WorkTreeWalker { found, scan: part, .. }) in parts {
+        found.into_iter().for_each(|(at, stat)| scan.stats[at] = Some(stat));
+        scan.append(part);
+    }
+    scan
+}
+
+/// Adds the names in folders without a listed file, except for those that git ignores as a whole.
+pub(crate) fn add_skipped_names(
+    top: &Utf8Path,
+    names: &mut UnlistedNames,
+    ignored: &IgnoredFolders,
+    fs_now: i64,
+) {
+    for folder in std::mem::take(&mut names.skipped_folders) {
+        match ignored.contains(&folder) {
+            true => names.add(&folder, UnlistedKind::IgnoredFolder),
+            false => {
+                names.add(&folder, UnlistedKind::Folder);
+                add_names_below(top, &folder, names, fs_now);
+            }
+        }
+    }
+}
+
+fn add_names_below(top: &Utf8Path, path: &[u8], names: &mut UnlistedNames, fs_now: i64) {
+    let full_path = top.as_std_path().join(OsStr::from_bytes(path));
+    let opened = openat(CWD, full_path, folder_flags(), FsMode::empty());
+    let Ok(listed) = opened.and_then(DirectoryListing::new) else {
+        return names.add(path, UnlistedKind::UnreadableFolder);
+    };
+    if listed.iter().any(|(name, _)| name == b".git") {
+        return names.add(path, UnlistedKind::NestedRepository);
+    }
+    listed.add_state(names, fs_now);
+    let Ok(folder) = listed.folder.fd() else { return };
+    for (name, kind) in listed.iter() {
+        // With so many names git runs each time, so the others are not needed.
+        if names.is_full() {
+            return;
+        }
+        let path = [path, b"/", name].concat();
+        names.add(&path, kind.into());
+        add_rules(folder, name, &path, names, fs_now);
+        if kind == FileType::Directory {
+            add_names_below(top, &path, names, fs_now);
+        }
+    }
 }
 
 struct WorkTreeWalker<'a> {
     statuses: &'a GitPathStatuses,
+    /// Current state of relevant paths.
+    found: Vec<(usize, FileStat)>,
+    /// The rest of the result.
     scan: WorkTreeScan,
+    fs_now: i64,
+    /// True in a folder without relevant paths.
+    is_skipping: bool,
 }
 
 /// Open directory with its entries.
@@ -102,7 +228,12 @@ struct DirectoryListing {
     entries: Vec<(Range<usize>, FileType)>,
 }
 
-impl WorkTreeWalker<'_> {
+impl<'a> WorkTreeWalker<'a> {
+    fn new(statuses: &'a GitPathStatuses, fs_now: i64) -> WorkTreeWalker<'a> {
+        let (found, scan) = (Vec::new(), WorkTreeScan::default());
+        WorkTreeWalker { statuses, found, scan, fs_now, is_skipping: false }
+    }
+
     /// Examines a directory; `path` is empty or ends with a slash, and `within` is the range of
     /// relevant paths below it.
     fn walk_directory(
@@ -114,7 +245,7 @@ impl WorkTreeWalker<'_> {
     ) {
         let Ok(folder) = listed.folder.fd() else { return };
         let length = path.len();
-        // The repository's own data is never part of a snapshot.
+        listed.add_state(&mut self.scan.names, self.fs_now);
         for (name, kind) in listed.iter().filter(|(name, _)| *name != b".git") {
             path.extend_from_slice(name);
             self.visit_entry(folder, (name, kind), path, within, depth);
@@ -130,6 +261,7 @@ impl WorkTreeWalker<'_> {
         within: &Range<usize>,
         depth: usize,
     ) {
+        add_rules(folder, name, path, &mut self.scan.names, self.fs_now);
         let at = self.statuses.find(within, path);
         match (kind, at) {
             (FileType::Directory, _) => {
@@ -145,15 +277,21 @@ impl WorkTreeWalker<'_> {
             }
             (FileType::RegularFile | FileType::Symlink, Some(at)) => {
                 match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-                    Ok(stat) => self.scan.stats[at] = Some(FileStat::from_os(&stat)),
+                    Ok(stat) => self.found.push((at, FileStat::from_os(&stat))),
                     // The file was removed since it was listed, so it is not part of this moment.
                     Err(Errno::NOENT) => {}
                     Err(_) => self.scan.unreadable.add(path),
                 }
             }
             // Git lists every file that is neither ignored nor tracked, so this one is ignored.
-            (FileType::RegularFile | FileType::Symlink, None) => self.scan.ignored.add(path),
-            _ => self.scan.special.add(path),
+            (FileType::RegularFile | FileType::Symlink, None) => {
+                self.scan.names.add(path, UnlistedKind::File);
+                self.scan.ignored.add(path);
+            }
+            _ => {
+                self.scan.names.add(path, UnlistedKind::Special);
+                self.scan.special.add(path);
+            }
         }
     }
 
@@ -170,19 +308,26 @@ impl WorkTreeWalker<'_> {
             Ok(listed) if depth <= DEPTH_MAX => listed,
             Err(Errno::NOENT) => return,
             _ => {
+                self.scan.names.add(path, UnlistedKind::UnreadableFolder);
                 self.scan.unreadable_directories.push(path.clone());
                 return self.scan.unreadable.add(path);
             }
         };
         // Files of a nested repository belong to that repository.
         if listed.iter().any(|(name, _)| name == b".git") {
+            self.scan.names.add(path, UnlistedKind::NestedRepository);
             return self.scan.nested_repositories.push(path.clone());
         }
         let length = path.len();
         path.push(b'/');
         let within = self.statuses.with_prefix(within, path);
         if within.is_empty() {
+            let was_skipping = std::mem::replace(&mut self.is_skipping, true);
+            if !was_skipping {
+                self.scan.names.skipped_folders.push(path[..length].to_vec());
+            }
             self.classify_skipped_directory(&listed, path, depth);
+            self.is_skipping = was_skipping;
         } else {
             self.walk_directory(&listed, path, &within, depth);
         }
@@ -245,5 +390,27 @@ impl DirectoryListing {
 
     fn iter(&self) -> impl Iterator<Item = (&[u8], FileType)> {
         self.entries.iter().map(|(range, kind)| (&self.names[range.clone()], *kind))
+    }
+
+    /// Considers the time of the folder's last change.
+    fn add_state(&self, names: &mut UnlistedNames, fs_now: i64) {
+        if let Ok(stat) = self.folder.fd().and_then(fstat) {
+            names.add_folder_state(&FileStat::from_os(&stat), fs_now);
+        }
+    }
+}
+
+/// Adds the state of an entry if it has ignore rules. One that is gone has changed the folder.
+fn add_rules(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    path: &[u8],
+    names: &mut UnlistedNames,
+    fs_now: i64,
+) {
+    if name == IGNORE_FILE
+        && let Ok(stat) = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+    {
+        names.add_rules(path, &FileStat::from_os(&stat), fs_now);
     }
 }

@@ -120,7 +120,8 @@ impl SnapshotStore {
         remove_folder(&trash.path)?;
         trash.done()?;
         let key = short_digest(at.as_str());
-        for file in [self.root.join("cache").join(&key), self.root.join("kept").join(&key)] {
+        let files = [("cache", &key), ("kept", &key)].map(|(to, key)| self.root.join(to).join(key));
+        for file in files.into_iter().chain([self.listing_path(&at)]) {
             match fs::remove_file(&file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(io_at("remove", &file)(error));
@@ -298,7 +299,7 @@ impl SnapshotOperation<'_> {
             start = end + 1;
         }
         let known = PathMap::new(listed, rows);
-        let stats = walk(draft, &known)?.stats;
+        let stats = walk(draft, &known, fs_now)?.stats;
         let mut files = Vec::with_capacity(known.len());
         for ((path, known), stat) in known.iter().zip(stats) {
             let GitPathStatus::Tracked { mode, oid, .. } = *known else { continue };

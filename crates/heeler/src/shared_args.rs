@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap_complete::engine::ArgValueCompleter;
+use heeler_config::quote_shell_word;
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{AccessScope, ApprovalStatus, JobStatus, SessionStatus};
 
@@ -35,6 +36,19 @@ pub(crate) struct ListPageArgs {
     pub(crate) json: bool,
 }
 
+/// Writes the given ones of these options for a shell.
+pub(crate) fn write_options(options: &[(&str, Option<&str>)]) -> String {
+    let given = options.iter().filter_map(|(name, value)| {
+        let value = (*value)?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/+,@%=".contains(c);
+        Some(match !value.is_empty() && value.chars().all(is_plain) {
+            true => format!(" {name} {value}"),
+            false => format!(" {name} {}", quote_shell_word(value)),
+        })
+    });
+    given.collect()
+}
+
 impl ListPageArgs {
     /// Returns the command for the next page, with the filters of this one.
     pub(crate) fn next_page_command(
@@ -53,9 +67,7 @@ impl ListPageArgs {
             ("--limit", limit),
             ("--before", Some(last)),
         ];
-        let given =
-            filters.iter().filter_map(|(name, value)| Some(format!(" {name} {}", (*value)?)));
-        format!("heeler {command}{}", given.collect::<String>())
+        format!("heeler {command}{}", write_options(&filters))
     }
 
     /// Returns the message for an empty list, with the reason.

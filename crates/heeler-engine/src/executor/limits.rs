@@ -25,6 +25,9 @@ pub(super) const SESSION_PREPARERS: usize = 4;
 /// Threads that decide about cancellations, answers and messages. They never wait for a run.
 pub(super) const DELIVERERS: usize = 2;
 
+/// Readers of the database that stay open for the pools. More are opened while more threads read.
+pub(super) const IDLE_READERS_MAX: usize = 2;
+
 /// Connections to runs at a time, for each kind of request. Further requests wait for one of these
 /// to end, which takes no longer than its time limit.
 pub(super) const CONNECTIONS_PER_LANE_MAX: usize = 128;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use heeler_config::workflow::{SkillFile, load_frozen_workflow};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
-use heeler_store::StoreReader;
+use heeler_store::ReaderPool;
 
 use super::changed_settings::refuse_changed_settings;
 use super::limits::limit_error;
@@ -107,7 +107,7 @@ impl ExecutorContext {
     fn prepare_or_clone(self: &Arc<Self>, preparation: JobPreparation) {
         let wanted = &preparation.wanted;
         let needs_worktree = || {
-            let session = session_with_own_directory(&self.fleet, wanted);
+            let session = session_with_own_directory(&self.readers, wanted);
             session
                 // A read error is reported by the preparation itself.
                 .is_ok_and(|session| session.is_some_and(|it| sessions::is_worktree_missing(&it)))
@@ -134,7 +134,7 @@ impl ExecutorContext {
 
     fn prepare(&self, preparation: JobPreparation) {
         let JobPreparation { job, wanted, owed, claim } = preparation;
-        let request = resolve_request(&self.fleet, &self.setup(), &wanted);
+        let request = resolve_request(&self.fleet, &self.readers, &self.setup(), &wanted);
         let prepared = Box::new(PreparedJob { job, job_request: wanted, resolved: request });
         drop(claim);
         self.send_input(DispatchInput::JobPrepared { prepared, pending: owed });
@@ -185,6 +185,7 @@ impl Drop for SessionFilesLock {
 
 fn resolve_request(
     fleet: &EngineContext,
+    readers: &ReaderPool,
     setup: &DaemonSetup,
     wanted: &JobRequest,
 ) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
@@ -193,7 +194,7 @@ fn resolve_request(
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
     })?;
     refuse_changed_settings(agent, fleet)?;
-    let session = session_with_own_directory(fleet, wanted)?;
+    let session = session_with_own_directory(readers, wanted)?;
     // A person may have removed the worktree. A job would otherwise fail in a missing folder.
     let note = match session.as_ref().filter(|session| sessions::is_worktree_missing(session)) {
         Some(session) => Some(sessions::recreate_worktree(fleet, &setup.home, session)?),
@@ -212,14 +213,14 @@ fn resolve_request(
             DaemonCommandError::new(kind, error_chain(&error))
         })?;
     request.note = note;
-    request.forked_from = sessions::find_forked_job(&fleet.dir, wanted);
-    request.skill_files = skill_files(fleet, setup, wanted)?;
+    request.forked_from = sessions::find_forked_job(&fleet.dir, readers, wanted);
+    request.skill_files = skill_files(readers, setup, wanted)?;
     Ok(Box::new(request))
 }
 
 /// Returns the files of the skills of a workflow job, from the definition of its run.
 fn skill_files(
-    fleet: &EngineContext,
+    readers: &ReaderPool,
     setup: &DaemonSetup,
     wanted: &JobRequest,
 ) -> Result<Vec<SkillFile>, DaemonCommandError> {
@@ -230,7 +231,7 @@ fn skill_files(
         let why = format!("cannot read the skills of phase {}: {why}", skills.phase);
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why)
     };
-    let reader = StoreReader::open(&fleet.dir).map_err(|error| trouble(error_chain(&error)))?;
+    let reader = readers.reader().map_err(|error| trouble(error_chain(&error)))?;
     let definition = reader.definition(&skills.definition);
     let definition = definition.map_err(|error| trouble(error_chain(&error)))?;
     let definition =
@@ -247,7 +248,7 @@ fn skill_files(
 /// Returns the requested session if it has its own working directory: a worktree, or the directory
 /// in which it was used before Heeler adopted it.
 fn session_with_own_directory(
-    fleet: &EngineContext,
+    readers: &ReaderPool,
     wanted: &JobRequest,
 ) -> Result<Option<Session>, DaemonCommandError> {
     let (SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. }) = &wanted.session
@@ -257,7 +258,7 @@ fn session_with_own_directory(
     let trouble = |error: &dyn std::error::Error| {
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
     };
-    let reader = StoreReader::open(&fleet.dir).map_err(|error| trouble(&error))?;
+    let reader = readers.reader().map_err(|error| trouble(&error))?;
     let session = reader.session_by_agent_id(id).map_err(|error| trouble(&error))?;
     Ok(session.filter(sessions::has_own_directory))
 }

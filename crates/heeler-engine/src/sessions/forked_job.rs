@@ -6,7 +6,7 @@ use camino::Utf8Path;
 use heeler_model::job_row::JobRow;
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentSessionId, JobId, JobRequest, PendingFork, Session};
-use heeler_store::{DatabaseError, StateDir, StoreReader};
+use heeler_store::{DatabaseError, ReaderPool, StateDir, StoreReader};
 use heeler_transcript::untrusted_file;
 use uuid::Uuid;
 
@@ -18,11 +18,15 @@ const LINE_BYTES_MAX: u64 = 16 << 20;
 
 /// Returns the job whose message is the fork point, if the request starts a fork. The lineage is a
 /// convenience: what cannot be read is left out.
-pub(crate) fn find_forked_job(dir: &StateDir, wanted: &JobRequest) -> Option<JobId> {
+pub(crate) fn find_forked_job(
+    dir: &StateDir,
+    readers: &ReaderPool,
+    wanted: &JobRequest,
+) -> Option<JobId> {
     if wanted.session == SessionChoice::Fresh {
         return None;
     }
-    let reader = StoreReader::open(dir).ok()?;
+    let reader = readers.reader().ok()?;
     let PendingFork { source, at } = pending_fork(&reader, wanted).ok()??;
     find_job_of_message(dir, &reader, &source, at).ok()?
 }

@@ -13,6 +13,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitOptions};
+use thiserror::Error;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -256,12 +257,18 @@ impl ChildExitRegistry {
     }
 }
 
+/// A signal from outside ended a process before it executed its program. The program has done nothing,
+/// and nothing is wrong with it.
+#[derive(Debug, Error)]
+#[error("it was killed while it was being started")]
+pub(crate) struct KilledAtStart;
+
 /// Reads the PID that the new agent wrote before it executed its program. This process has the other
 /// end of the pipe too, so the pipe must not block.
 fn read_pid(pipe: OwnedFd) -> io::Result<Pid> {
     let mut bytes = [0; size_of::<i32>()];
     File::from(pipe).read_exact(&mut bytes).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::other("it was killed while it was being started"),
+        io::ErrorKind::WouldBlock => io::Error::other(KilledAtStart),
         _ => error,
     })?;
     Pid::from_raw(i32::from_ne_bytes(bytes)).ok_or_else(|| io::ErrorKind::InvalidData.into())

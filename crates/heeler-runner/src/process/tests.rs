@@ -447,6 +447,12 @@ async fn an_agent_that_is_killed_before_it_executes_its_program_does_not_hang_it
     };
     let refused = AgentProcess::start(&mut command, reported_pid, &Arc::default()).unwrap_err();
     assert!(refused.to_string().contains("killed while it was being started"), "{refused}");
+    // The run then ends as one whose agent was killed later, not as one that cannot be started.
+    let (env, secrets) = (path(), SecretRedactor::new(&[]));
+    let place =
+        SpawnContext { cwd: Utf8Path::new("/"), env: &env, inherit: &[], secrets: &secrets };
+    let spawned = classify_spawn_error(refused, &sh("true"), &place);
+    assert!(matches!(spawned, AgentSpawnError::Killed { .. }), "{spawned}");
 }
 
 /// A kernel or a container may refuse to create processes in a control group.

@@ -83,7 +83,7 @@ struct PublishPlan {
 pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
     // A reader of its own, so that publishing does not block the writer's thread.
-    let db = StateDatabase::open_read_only(&dir.database())?;
+    let db = store.reader()?;
     let mut report = PublishReport::default();
     // Rounds continue after the last path: a view that fails stays due and would repeat forever.
     let mut after = String::new();
@@ -105,7 +105,7 @@ pub(crate) fn publish_some(
     in_place: impl FnOnce(),
 ) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
-    let db = StateDatabase::open_read_only(&dir.database())?;
+    let db = store.reader()?;
     let mut report = PublishReport::default();
     let mut in_place = Some(in_place);
     let last = paths.len().div_ceil(ROUND_MAX);
@@ -303,7 +303,8 @@ fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskEr
     let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
     // Files arrive sorted by path, so equal folders are neighbours.
     folders.dedup();
-    for folder in folders {
+    // A folder that exists is durable since the state directory was opened.
+    for folder in folders.into_iter().filter(|folder| !folder.is_dir()) {
         // If this fails, every file in the directory fails and reports its own error.
         drop(create_folder(&OsDisk, folder));
     }

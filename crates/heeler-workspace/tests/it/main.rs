@@ -5,6 +5,7 @@ mod hostile;
 mod kill;
 mod kinds;
 mod limits;
+mod listing;
 mod model;
 mod scene;
 mod take;

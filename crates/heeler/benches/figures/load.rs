@@ -93,9 +93,10 @@ impl<'a> Load<'a> {
                 for head in heads {
                     if seen.insert(head.id.clone()) {
                         has_new = true;
-                        let due = self.dues.get(&head.agent).copied().unwrap_or(now);
-                        delays
-                            .push(Duration::try_from(now.duration_since(due)).unwrap_or_default());
+                        let late = now.duration_since(self.dues[&head.agent]);
+                        // A job before its due time would make a delay of nothing.
+                        let delay = Duration::try_from(late);
+                        delays.push(delay.unwrap_or_else(|_| panic!("{head:?} came {late:#}")));
                     }
                 }
                 cursor = heads.last().map(JobCursor::after);

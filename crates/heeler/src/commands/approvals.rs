@@ -219,7 +219,15 @@ fn list(context: &CommandContext, args: &ApprovalListArgs) -> CommandResult {
     if let Some(next) = &page.next {
         let (shown, total) =
             (page.approvals.len(), output::group_thousands(page.total.unsigned_abs()));
-        let next = format!("heeler approvals list --before {next}");
+        let limit = args.limit.to_string();
+        let options = [
+            ("--status", args.status.map(ApprovalStatus::as_str)),
+            ("--run", args.run.as_deref()),
+            ("--limit", (limit != "20").then_some(limit.as_str())),
+            ("--before", Some(next.as_str())),
+        ];
+        let all = if args.all { " --all" } else { "" };
+        let next = format!("heeler approvals list{all}{}", shared_args::write_options(&options));
         output::print_note(&format!("showing {shown} of {total}; older: {next}"))?;
     }
     Ok(())

@@ -151,9 +151,9 @@ fn print_list(
     }
     let (jobs, total) = (&page.jobs, page.total);
     let status = args.status.map(JobStatus::as_str);
-    let Some(last) = jobs.last() else {
+    if jobs.is_empty() {
         return Ok(output::print_line(args.page.empty_list_note("jobs", status, context))?);
-    };
+    }
     let mut lines = OutputTable::new(
         &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
         &["AGENT", "TRIGGER", "SUMMARY"],
@@ -176,9 +176,10 @@ fn print_list(
             "dead: the record says running, but no process runs it; `heeler start` or `heeler doctor --fix` settles it",
         )?;
     }
-    if total > jobs.len() as i64 {
+    // The total counts all pages, so it does not say whether another one follows.
+    if let Some(next) = &page.next {
         let (shown, total) = (jobs.len(), output::group_thousands(total.unsigned_abs()));
-        let next = args.page.next_page_command("jobs", status, &last.id);
+        let next = args.page.next_page_command("jobs", status, next);
         let older = format!("showing {shown} of {total}; older: {next}");
         output::print_note(&older)?;
     }

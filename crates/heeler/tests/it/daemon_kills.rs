@@ -60,9 +60,9 @@ pub(crate) struct Life {
 
 /// The process of a run.
 #[derive(Debug, PartialEq)]
-struct Runner {
-    pid: i32,
-    folder: Utf8PathBuf,
+pub(crate) struct Runner {
+    pub(crate) pid: i32,
+    pub(crate) folder: Utf8PathBuf,
 }
 
 impl Drop for Life {
@@ -224,7 +224,7 @@ impl Herd {
     }
 
     /// Lists the runners of this fleet's runs and hooks.
-    fn runners(&self) -> Vec<Runner> {
+    pub(crate) fn runners(&self) -> Vec<Runner> {
         let (runs, hooks) = (self.dir().runs(), self.dir().hooks());
         let runner = |pid: i32| {
             let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
@@ -258,7 +258,7 @@ impl Herd {
     }
 }
 
-fn all_jobs(reader: &StoreReader) -> Vec<heeler_model::JobHead> {
+pub(crate) fn all_jobs(reader: &StoreReader) -> Vec<heeler_model::JobHead> {
     reader.jobs(&JobFilter::default(), None, usize::MAX).unwrap()
 }
 
@@ -493,7 +493,7 @@ impl Herd {
     }
 
     #[track_caller]
-    fn check_hooks<'j>(&self, jobs: impl Iterator<Item = &'j JobId>) {
+    pub(crate) fn check_hooks<'j>(&self, jobs: impl Iterator<Item = &'j JobId>) {
         let told = std::fs::read_to_string(self.fleet.file("hooked")).unwrap_or_default();
         let mut events: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for line in told.lines() {

@@ -41,6 +41,7 @@ mod histories;
 mod hooks;
 mod hostile;
 mod imported_runs;
+mod kill_storm;
 mod kills;
 mod limits;
 mod live;

@@ -26,6 +26,24 @@ fn jobs_page_newest_first_and_count_all() {
     assert_eq!(seen, all);
 }
 
+/// A person copies the command, so it must work in a shell and lead somewhere.
+#[test]
+fn the_command_for_older_jobs_works_and_is_missing_on_the_last_page() {
+    let fleet = Fleet::new().with_jobs((0..3).map(|n| job("coder", n)).collect());
+    let first = fleet.run(&["jobs", "--limit", "2", "--since", "2020-01-01 00:00"]);
+    let (_, command) = first.stderr.trim_end().split_once("older: ").unwrap();
+    let mut shell = std::process::Command::new("sh");
+    let program = fleet.program();
+    shell.args(["-c", &command.replacen("heeler", program.to_str().unwrap(), 1)]);
+    let prepared = fleet.command(&[]);
+    shell.current_dir(fleet.path()).env_clear();
+    shell.envs(prepared.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let last = crate::fleet::Ran::from(shell.output().unwrap());
+    assert!(!last.stderr.contains("older: "), "{}", last.stderr);
+    let list = last.ok();
+    assert!(list.contains("did thing 0") && !list.contains("did thing 1"), "{list}");
+}
+
 #[test]
 fn a_job_in_json_has_the_documented_keys() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
