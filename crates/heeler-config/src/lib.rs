@@ -87,7 +87,10 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::FleetSecrets;
-pub use github::GithubConfig;
+pub use github::{
+    AppKeySource, CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS, GithubAccess,
+    GithubConfig,
+};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
 };

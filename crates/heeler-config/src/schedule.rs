@@ -11,6 +11,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::cron::{ConfigTimeZone, CronExpr};
 use crate::duration::ConfigDuration;
+use crate::github::CronFanOut;
 use crate::github_event::AuthorAssociation;
 use crate::globs::GlobList;
 use crate::policy::PriorityKey;
@@ -217,6 +218,8 @@ pub struct ScheduleConfig {
 pub struct ScheduledWorkflow {
     pub workflow: LocalName,
     pub inputs: Map<String, Json>,
+    /// Runs of one due time; `None` for a single one.
+    pub fan_out: Option<CronFanOut>,
 }
 
 /// Trigger of a schedule with its settings.
@@ -460,6 +463,7 @@ impl ScheduleConfig {
             workflow: keys.workflow.as_ref().map(|workflow| ScheduledWorkflow {
                 workflow: workflow.value.clone(),
                 inputs: Map::new(),
+                fan_out: None,
             }),
         })
     }

@@ -7,6 +7,7 @@
 mod answers;
 mod cancels;
 mod control_loop;
+mod github_lane;
 mod limits;
 mod messages;
 mod preparation;
@@ -25,6 +26,7 @@ use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{RunRecord, StoreReader, is_run_alive};
 
 use self::control_loop::{ControlLoop, ControlQueue};
+use self::github_lane::GithubLanes;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::{DispatchInput, RunExit};
@@ -70,6 +72,7 @@ pub(crate) struct EffectExecutor {
     _collectors: ThreadPool,
     logger: ThreadPool,
     mover: ThreadPool,
+    github: GithubLanes,
 }
 
 #[derive(Debug)]
@@ -146,6 +149,7 @@ impl EffectExecutor {
         let cloners = ThreadPool::new("heeler-clone", limits::CLONERS, abandon)?;
         let session_preparers =
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
+        let github = GithubLanes::new()?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             fleet,
@@ -170,6 +174,7 @@ impl EffectExecutor {
             _collectors: collectors,
             logger,
             mover,
+            github,
         })
     }
 

@@ -170,16 +170,18 @@ impl GithubClient {
         self.send_json::<IssueAnswer>(&request).map(GithubIssue::from)
     }
 
-    /// Lists the comments of an issue or pull request, oldest first.
+    /// Lists the comments of an issue or pull request that changed since a time, oldest first.
     pub fn comments(
         &self,
         repo: &GithubRepo,
         number: u64,
+        since: Timestamp,
         limit: usize,
     ) -> Result<Vec<GithubComment>, GithubError> {
         let attempt = format!("list the comments of {repo}#{number}");
         let number = number.to_string();
-        let request = self.repo_request("GET", repo, &["issues", &number, "comments"], attempt);
+        let mut request = self.repo_request("GET", repo, &["issues", &number, "comments"], attempt);
+        request.url.query_pairs_mut().append_pair("since", &since.to_string());
         self.list(request, limit, |page: Vec<CommentAnswer>| {
             page.into_iter().map(GithubComment::from).collect()
         })

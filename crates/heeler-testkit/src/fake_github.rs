@@ -60,6 +60,8 @@ struct GithubState {
     reviews: BTreeMap<(String, u64), Vec<Json>>,
     /// Check runs by repository and commit.
     checks: BTreeMap<(String, String), Vec<Json>>,
+    /// Changed files of pull requests.
+    files: BTreeMap<(String, u64), Vec<Json>>,
     reactions: Vec<(u64, String)>,
     last_id: u64,
 }
@@ -122,6 +124,11 @@ impl FakeGithub {
     /// Sets the check runs of a commit.
     pub fn set_checks(&self, repo: &str, commit: &str, runs: &[Json]) {
         self.shared.lock().checks.insert((repo.to_owned(), commit.to_owned()), runs.to_vec());
+    }
+
+    /// Sets the changed files of a pull request.
+    pub fn set_files(&self, repo: &str, number: u64, files: &[Json]) {
+        self.shared.lock().files.insert((repo.to_owned(), number), files.to_vec());
     }
 
     /// Makes the next call of this kind fail.
@@ -303,6 +310,10 @@ impl GithubState {
         }
         match (request.method.as_str(), &parts[..]) {
             ("GET", ["user"]) => GithubAnswer::ok(200, json!({"login": "heeler-user"})),
+            ("GET", ["rate_limit"]) => {
+                let core = json!({"limit": 5_000, "remaining": 4_990, "reset": 1_795_000_000});
+                GithubAnswer::ok(200, json!({"resources": {"core": core}}))
+            }
             (_, ["repos", owner, name, rest @ ..]) => {
                 self.repo_answer(&format!("{owner}/{name}"), request, rest)
             }
@@ -347,6 +358,9 @@ impl GithubState {
             }
             ("GET", ["pulls", number, "reviews"]) => {
                 page(request, self.reviews.get(&numbered(number)).cloned().unwrap_or_default())
+            }
+            ("GET", ["pulls", number, "files"]) => {
+                page(request, self.files.get(&numbered(number)).cloned().unwrap_or_default())
             }
             ("GET", ["commits", commit, "check-runs"]) => {
                 let key = (repo.to_owned(), (*commit).to_owned());

@@ -39,9 +39,12 @@ pub(crate) fn protected_files(
     // With its own entry there, any fleet could run commands.
     paths.extend(TrustFile::path(&context.env));
     paths.extend(launched_files(loaded));
+    let github = loaded.fleets.iter().filter_map(|fleet| fleet.github.as_ref());
+    let keys: Vec<Utf8PathBuf> = github.filter_map(|it| it.key_file().cloned()).collect();
+    paths.extend(keys.iter().cloned());
     Ok(ProtectedFiles {
         unwritable: with_real_names(paths),
-        unreadable: with_real_names(vec![dotenv]),
+        unreadable: with_real_names(keys.into_iter().chain([dotenv]).collect()),
         state_dirs: with_real_names(vec![context.state_dir.clone()]),
         fleet_folders: with_real_names(fleet_folders),
     })

@@ -236,6 +236,14 @@ impl Dispatcher {
             DaemonCommand::Schedule { agent, schedule, change: ScheduleChange::Trigger, by } => {
                 let setup = Arc::clone(&self.state().setup);
                 match commands::find_schedule(&setup, &agent, &schedule) {
+                    Ok((_, ScheduleConfig { workflow: Some(start), .. }))
+                        if start.fan_out.is_some() =>
+                    {
+                        // The runs, or the search for them, are recorded in a transaction.
+                        let change = ScheduleChange::Trigger;
+                        let command = DaemonCommand::Schedule { agent, schedule, change, by };
+                        return Some((DispatchEvent::Command(command), Some(owed)));
+                    }
                     Ok((agent, ScheduleConfig { name, workflow: Some(start), .. })) => {
                         let (agent, schedule) = (agent.name.to_string(), name.clone());
                         let wanted =

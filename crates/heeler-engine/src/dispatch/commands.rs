@@ -177,8 +177,14 @@ impl DispatchTransaction<'_, '_> {
                 Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
                 Err(refused) => return Err(refused.into()),
             },
-            // `Trigger` does not get here: the dispatcher turns it into a job.
-            ScheduleChange::Reset | ScheduleChange::Trigger => {
+            // Only a cron with several runs gets here: the dispatcher turns other triggers into jobs.
+            ScheduleChange::Trigger => {
+                self.start_fan_out(&key, self.now)?;
+                tracing::info!(schedule = %key, by, "triggered");
+                let message = format!("{key} is started; heeler workflow runs lists its runs");
+                return Ok(Some(CommandReply::Done { message }));
+            }
+            ScheduleChange::Reset => {
                 match schedule.is_cron_file() {
                     true => self.tx.remove_cron_override(cron_name(schedule))?,
                     false => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,

@@ -103,6 +103,9 @@ impl DispatchTransaction<'_, '_> {
         let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
         };
+        if workflow.fan_out.is_some() {
+            return self.start_fan_out(key, due);
+        }
         let request = workflow_request_of_schedule(key, workflow);
         let reason = match self.start_workflow_run(request, "its schedule") {
             Ok(begun) if begun.is_new => {

@@ -2,6 +2,7 @@
 //! everything that Heeler stores on this machine. Start at [`run`].
 
 mod footprint;
+mod github;
 mod sandbox;
 
 use std::io::IsTerminal as _;
@@ -39,7 +40,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: `sandbox` tests whether agents can run in a sandbox on this machine
+    /// Check one part only: `sandbox` tests whether agents can run in a sandbox on this machine, `github` tests the
+    /// access to GitHub that the config names
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -67,6 +69,7 @@ pub(crate) struct DoctorArgs {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum DoctorPart {
     Sandbox,
+    Github,
 }
 
 /// Runs `doctor`.
@@ -75,6 +78,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         return sandbox::run(args.json);
     }
     let context = CommandContext::find(global)?;
+    if let Some(DoctorPart::Github) = args.part {
+        return github::run(&context, args.json);
+    }
     if args.rebuild {
         return rebuild(&context, args);
     }
@@ -106,6 +112,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
     findings.extend(held_change_finding(&context));
+    let github = github::check(&context);
     progress.end();
     // This is a property of the machine, which no repair of the state can change.
     let ungrouped = heeler_runner::control_group_unavailable_reason();
@@ -115,6 +122,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
             let mut document = to_json(&findings, &fixed, &settled);
             document["noControlGroup"] = ungrouped.into();
             document["noAgentMark"] = is_unmarked.into();
+            document["github"] = github.as_ref().map_or(Value::Null, github::to_json);
             output::print_json(&document)?;
         }
         false => {
@@ -129,10 +137,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
             if is_unmarked {
                 output::print_line(UNMARKED)?;
             }
+            if let Some(report) = &github {
+                github::print_report(report)?;
+            }
         }
     }
+    let has_github_problem = github.is_some_and(|report| !report.problems.is_empty());
     // Notes need no action, so a check in a script must not fail for them.
-    match findings.iter().any(|finding| finding.severity > FindingSeverity::Note) {
+    let is_serious = |finding: &Finding| finding.severity > FindingSeverity::Note;
+    match has_github_problem || findings.iter().any(is_serious) {
         true => Err(CommandFailure::silent(FailureCode::Failed)),
         false => Ok(()),
     }

@@ -32,6 +32,7 @@ mod damaged_files;
 mod faithful_herdctl;
 mod fleet;
 mod forks;
+mod github_actions;
 mod github_events;
 mod golden;
 mod herdctl_commands;
