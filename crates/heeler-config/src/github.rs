@@ -7,59 +7,12 @@ use std::num::NonZeroU32;
 use camino::Utf8PathBuf;
 use url::{Host, Url};
 
-use crate::github_event::AuthorAssociation;
 use crate::reader::ConfigReader;
 use crate::shape::section;
 use crate::value::{SpannedValue, VarName, WebUrl};
 use crate::webhook_schedule::is_login;
-use crate::words::words;
+use crate::work_access::WorkSourceAccess;
 use crate::work_source::RepoName;
-
-words! {
-    /// Search that a cron performs on GitHub.
-    pub enum DiscoveryKind ("search on GitHub") {
-        /// Pull requests for dependencies that can be merged and whose checks have passed.
-        GreenDependencyPrs = "green-dependency-prs",
-        /// Pull requests for dependencies whose checks have failed, or that cannot be merged.
-        RedDependencyPrs = "red-dependency-prs",
-        /// Open pull requests of people.
-        PrsAwaitingReview = "prs-awaiting-review",
-        /// Open issues without a change for some days.
-        StaleIssues = "stale-issues",
-    }
-}
-
-/// Search of a cron with its settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiscoveryRule {
-    pub kind: DiscoveryKind,
-    /// Days without a change after which an issue is stale.
-    pub stale_days: u32,
-    /// Relations to the repository that an author must have one of.
-    pub associations: Vec<AuthorAssociation>,
-}
-
-/// Runs that a cron starts at one due time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CronFanOut {
-    /// One for each repository of `github.repos`.
-    EachRepo,
-    /// One for each issue or pull request that a search finds.
-    EachMatch(DiscoveryRule),
-}
-
-/// Inputs that a cron with more than one run fills, with the names that Last Light uses.
-pub const FAN_OUT_INPUTS: [&str; 9] = [
-    "owner",
-    "repo",
-    "issueNumber",
-    "prNumber",
-    "issueTitle",
-    "title",
-    "branch",
-    "headSha",
-    "reason",
-];
 
 section! {
     /// GitHub as the fleet uses it.
@@ -175,10 +128,25 @@ impl GithubKeys {
                 reader.error(app.at, message).expected(expected);
             }
         }
+        if let Some(token) = self.token_env.as_ref().filter(|it| is_passed_to_agents(&it.value)) {
+            let message = format!("every agent gets the variable {}", token.value.as_str());
+            let expected = "a variable without the prefix CLAUDE_ or ANTHROPIC_";
+            reader.error(token.at, message).expected(expected);
+        }
         if !is_safe_for_credentials(self.api_url.value.expose()) {
             let message = "credentials are not sent to this address".to_owned();
             let expected = "an address that begins with https://, without a login or a query";
             reader.error(self.api_url.at, message).expected(expected);
+        }
+    }
+
+    /// Returns the access that work sources use.
+    pub(crate) fn work_access(&self) -> WorkSourceAccess {
+        let has_access = self.app.is_some() || self.token_env.is_some();
+        let repos = self.repos.iter().filter(|_| has_access);
+        WorkSourceAccess {
+            repos: repos.map(|repo| repo.as_str().to_owned()).collect(),
+            token_env: self.token_env.as_ref().map(|env| env.value.as_str().to_owned()),
         }
     }
 
@@ -207,6 +175,11 @@ impl GithubAppKeys {
         let (id, installation) = (self.id.get().into(), self.installation.get().into());
         Some(GithubAccess::App { id, installation, key })
     }
+}
+
+/// Returns true if agents inherit a variable although their config does not name it.
+fn is_passed_to_agents(name: &VarName) -> bool {
+    ["CLAUDE_", "ANTHROPIC_", "LC_"].iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
 /// Returns true if a credential may be sent to an address: over TLS, or within this machine.

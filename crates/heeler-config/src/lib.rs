@@ -15,6 +15,7 @@ mod amount;
 mod changes;
 mod chat;
 mod cron;
+mod discovery;
 mod docker;
 mod dotenv;
 mod duration;
@@ -59,6 +60,7 @@ mod web;
 pub mod webhook;
 mod webhook_schedule;
 mod words;
+mod work_access;
 mod work_source;
 pub mod workflow;
 mod yaml;
@@ -72,6 +74,7 @@ pub use chat::{
     GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
 pub use cron::{ConfigTimeZone, CronExpr};
+pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
     ContainerUser, DockerConfig, MountMode, NetworkMode, PortBinding, TmpfsMount, VolumeMount,
 };
@@ -87,10 +90,7 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::FleetSecrets;
-pub use github::{
-    AppKeySource, CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS, GithubAccess,
-    GithubConfig,
-};
+pub use github::{AppKeySource, GithubAccess, GithubConfig};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
 };

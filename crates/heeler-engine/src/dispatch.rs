@@ -32,6 +32,7 @@ mod transaction;
 mod watch_registry;
 mod webhook;
 mod webhook_workflow;
+mod work_source;
 mod workflow_parts;
 mod workflows;
 

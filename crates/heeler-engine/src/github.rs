@@ -6,15 +6,18 @@
 //! [`GithubTask`].
 
 mod connection;
+mod execute;
+mod issue_address;
 mod review_post;
 mod search;
 mod task;
 mod thread_post;
+mod work;
 
 pub(crate) use connection::GithubConnections;
 pub use connection::{GithubAccessReport, check_github_access};
+pub(crate) use execute::execute_task;
+pub(crate) use issue_address::IssueAddress;
 pub(crate) use search::GithubSearchResult;
-pub(crate) use task::{
-    GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, IssueAddress, ReviewTask,
-    execute_task,
-};
+pub(crate) use task::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, ReviewTask};
+pub(crate) use work::{ClaimLabels, FoundWork, WorkClaim, WorkIssue, WorkReport};

@@ -19,7 +19,7 @@ pub use discovery::{DiscoveredItem, DiscoveryQuery, DiscoveryTarget};
 pub use github_client::{GithubClient, GithubClientConfig, HostClock};
 pub use github_error::GithubError;
 pub use github_repo::{GithubRepo, GithubRepoError};
-pub use issues::{GithubComment, GithubIssue, IssueListFilter, ReactionKind};
+pub use issues::{GithubComment, GithubIssue, GithubLabelEvent, IssueListFilter, ReactionKind};
 pub use pull_requests::{
     CheckConclusion, DiffSide, GithubChangedFile, GithubPullRequest, GithubReview, ReviewComment,
     ReviewDraft, ReviewEvent,

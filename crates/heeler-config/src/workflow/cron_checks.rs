@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::inputs;
 use super::parse::{LoadedWorkflow, WorkflowLoader};
-use crate::github::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
+use crate::discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 use crate::github_event::{AuthorAssociation, TRUSTED_ASSOCIATIONS};
 use crate::reader::SourceSpan;
 use crate::value::SpannedValue;

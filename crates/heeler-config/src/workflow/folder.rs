@@ -12,7 +12,7 @@ use super::keys::{self, CronKeys};
 use super::parse::{FolderLister, LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
 use super::settings::WorkflowSettings;
 use crate::LocalName;
-use crate::github::CronFanOut;
+use crate::discovery::CronFanOut;
 use crate::reader::SourceSpan;
 use crate::text::did_you_mean;
 use crate::unused_keys;

@@ -74,11 +74,19 @@ fn a_herdctl_project_loads_as_it_stands() {
         20 |   docker:
            |   ^^^^^^ refused by `heeler trigger`
 
-        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`, `work_source`
+        warning: these keys have no effect yet: `docker`, `plugins.skipMcpDiscovery`
          --> agents/janitor.yaml:6:1
           |
         6 | docker:
           | ^^^^^^ accepted, not used
+
+        warning: `work_source` needs access to GitHub
+          --> agents/janitor.yaml:48:3
+           |
+        48 |   type: github
+           |   ^^^^ it has no effect
+           |
+           = help: set `github` in the fleet file, with `token_env` or `app`, and `repos`
 
         warning: these keys have no effect yet: `identity.role`, `chat`
          --> agents/helper.yaml:4:3

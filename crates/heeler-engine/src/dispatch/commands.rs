@@ -177,11 +177,15 @@ impl DispatchTransaction<'_, '_> {
                 Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
                 Err(refused) => return Err(refused.into()),
             },
-            // Only a cron with several runs gets here: the dispatcher turns other triggers into jobs.
+            // Only a cron with several runs, or a work source, gets here: the dispatcher turns other
+            // triggers into jobs.
             ScheduleChange::Trigger => {
-                self.start_fan_out(&key, self.now)?;
+                match schedule.work_source {
+                    Some(_) => self.start_work_search(&key, self.now)?,
+                    None => self.start_fan_out(&key, self.now)?,
+                }
                 tracing::info!(schedule = %key, by, "triggered");
-                let message = format!("{key} is started; heeler workflow runs lists its runs");
+                let message = format!("{key} is started; heeler schedule show lists its results");
                 return Ok(Some(CommandReply::Done { message }));
             }
             ScheduleChange::Reset => {

@@ -3,6 +3,7 @@
 //! Start at [`DispatchTransaction::add_github_task`].
 
 use heeler_model::WorkflowRunId;
+use heeler_model::calendar::ScheduleKey;
 use heeler_store::DatabaseError;
 
 use super::event::DispatchEffect;
@@ -40,7 +41,9 @@ impl DispatchTransaction<'_, '_> {
                 return self.tx.postpone_effect(&effect, &error, *until);
             }
             GithubTaskOutcome::Failed(error) => Some(self.redact_text(error)),
-            GithubTaskOutcome::Posted | GithubTaskOutcome::Searched(_) => None,
+            GithubTaskOutcome::Posted
+            | GithubTaskOutcome::Searched(_)
+            | GithubTaskOutcome::WorkFound(_) => None,
         };
         let is_first = match &error {
             None => self.tx.finish_effect(&effect, self.now)?,
@@ -57,6 +60,15 @@ impl DispatchTransaction<'_, '_> {
             (GithubTask::Search { agent, schedule, due }, GithubTaskOutcome::Searched(found)) => {
                 self.start_discovered_runs(&agent, &schedule, due, &found)
             }
+            (GithubTask::FindWork { agent, schedule, due }, outcome) => {
+                let key = ScheduleKey { agent, schedule };
+                let found = match outcome {
+                    GithubTaskOutcome::WorkFound(found) => found,
+                    _ => Err(error.unwrap_or_default()),
+                };
+                self.claim_found_work(&key, due, found)
+            }
+            (GithubTask::ClaimWork(claim), _) => self.start_claimed_work(&claim, error),
             (GithubTask::Review(review), _) => self.end_review_part(&review, error),
             (GithubTask::Comment { run, issue, .. }, GithubTaskOutcome::Failed(_)) => {
                 let why = error.unwrap_or_default();

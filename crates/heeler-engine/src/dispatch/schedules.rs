@@ -100,6 +100,9 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let agent = setup.agent(&key.agent);
         let schedule = agent.and_then(|agent| find_agent_schedule(agent, key));
+        if schedule.is_some_and(|schedule| schedule.work_source.is_some()) {
+            return self.start_work_search(key, due);
+        }
         let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
         };

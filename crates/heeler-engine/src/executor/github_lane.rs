@@ -89,6 +89,16 @@ impl LaneThread {
         });
     }
 
+    /// Forgets the attempts that are due again, so that the next pass repeats them. Returns true if
+    /// there were any.
+    fn take_due(&self, now: Instant) -> bool {
+        let mut progress = lock(&self.progress);
+        let before = progress.attempted.len();
+        progress.attempted.retain(|_, next| next.is_none_or(|at| at > now));
+        let is_pass_due = progress.pass_at.take_if(|at| *at <= now).is_some();
+        is_pass_due || progress.attempted.len() < before
+    }
+
     fn retry_at(&self) -> Option<Instant> {
         let progress = lock(&self.progress);
         let attempts = progress.attempted.values().flatten().copied();
@@ -106,8 +116,12 @@ impl EffectExecutor {
 
     /// Executes the tasks again that failed earlier and are due.
     pub(crate) fn retry_github_tasks(&self) {
-        if self.github_retry_at().is_some_and(|at| at <= Instant::now()) {
-            self.run_github_tasks();
+        let now = Instant::now();
+        for lane in self.github.all() {
+            // Taken out first: the dispatcher would not sleep while a due attempt waits for its pass.
+            if lane.take_due(now) {
+                lane.start_pass(&self.shared, &self.github.connections);
+            }
         }
     }
 
@@ -157,12 +171,12 @@ impl LanePass {
 
     /// Reads the recorded tasks, and forgets attempts whose results are recorded by now.
     fn load_tasks(&self) -> Result<Vec<EffectRecord>, String> {
-        let mut progress = lock(&self.progress);
-        progress.pass_at = None;
         let reader =
             StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
         let pending = reader.pending_effects_of_kind(self.lane.effect_kind(), PAGE);
         let pending = pending.map_err(|error| error_chain(&error))?;
+        let mut progress = lock(&self.progress);
+        progress.pass_at = None;
         // On a full page a missing task may just be on a later page.
         if pending.len() < PAGE {
             let ids: HashSet<&str> = pending.iter().map(|it| it.id.as_str()).collect();

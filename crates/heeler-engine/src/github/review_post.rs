@@ -11,7 +11,7 @@ use heeler_model::workflow::{ReviewFinding, ReviewFindings, ReviewSide, ReviewVe
 use heeler_store::EffectRecord;
 
 use super::connection::GithubConnection;
-use super::task::{IssueAddress, TaskFailure};
+use super::issue_address::{IssueAddress, TaskFailure};
 use super::thread_post::{SEARCHED_MAX, mark_text, post_mark};
 
 /// Most changed files whose diffs are read; GitHub's own limit.
@@ -57,10 +57,7 @@ pub(super) fn post_review(
         commit: Some(commit),
         comments: inline.iter().map(|finding| line_comment(finding)).collect(),
     };
-    let refused = match client.create_review(&repo, number, &draft) {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
+    let Err(refused) = client.create_review(&repo, number, &draft) else { return Ok(()) };
     let is_unprocessable = matches!(refused, GithubError::Refused { status: UNPROCESSABLE, .. });
     if !is_unprocessable || inline.is_empty() {
         return Err(refused.into());

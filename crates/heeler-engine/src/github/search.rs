@@ -24,13 +24,11 @@ pub(super) fn search_repos(
     key: &ScheduleKey,
 ) -> GithubSearchResult {
     let mut result = GithubSearchResult::default();
-    let rule = match setup.scheduled_workflow(key).and_then(|start| start.fan_out.as_ref()) {
-        Some(CronFanOut::EachMatch(rule)) => rule,
-        // The config may have changed since the search was requested.
-        _ => {
-            result.failures.push("the config names no search any more".to_owned());
-            return result;
-        }
+    let fan_out = setup.scheduled_workflow(key).and_then(|start| start.fan_out.as_ref());
+    // The config may have changed since the search was requested.
+    let Some(CronFanOut::EachMatch(rule)) = fan_out else {
+        result.failures.push("the config names no search any more".to_owned());
+        return result;
     };
     let github = setup.root().and_then(|root| root.github.as_ref());
     let (connection, github) = match (connection, github) {

@@ -1,30 +1,17 @@
-//! Tasks on GitHub, as they are recorded, and their execution.
+//! Tasks on GitHub, as they are recorded.
 //!
-//! Start at [`execute_task`].
+//! Start at [`GithubTask`].
 
-use std::fmt;
-
-use heeler_github::{GithubRepo, ReactionKind};
 use heeler_model::WorkflowRunId;
 use heeler_model::calendar::ScheduleKey;
 use heeler_model::workflow::ReviewFindings;
 use heeler_store::EffectRecord;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::connection::GithubConnection;
-use super::search::{GithubSearchResult, search_repos};
-use super::{review_post, thread_post};
-use crate::setup::DaemonSetup;
-
-/// Age at which a task that GitHub does not accept is given up.
-const TASK_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
-
-/// Delay after the first failed attempt. Each further delay is twice as long.
-const RETRY_FIRST: SignedDuration = SignedDuration::from_secs(1);
-
-/// Longest delay.
-const RETRY_MAX: SignedDuration = SignedDuration::from_mins(30);
+use super::issue_address::IssueAddress;
+use super::search::GithubSearchResult;
+use super::work::{FoundWork, WorkClaim, WorkReport};
 
 /// Task on GitHub.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,6 +23,12 @@ pub(crate) enum GithubTask {
     Comment { run: WorkflowRunId, issue: IssueAddress, text: String },
     /// Posts the review of a workflow run.
     Review(Box<ReviewTask>),
+    /// Searches for an issue that is work of a schedule.
+    FindWork { agent: String, schedule: String, due: Timestamp },
+    /// Claims an issue.
+    ClaimWork(Box<WorkClaim>),
+    /// Reports the result of work on an issue.
+    ReportWork(Box<WorkReport>),
     /// Reacts to the comment that started a workflow run.
     React { issue: IssueAddress, comment: u64 },
 }
@@ -52,27 +45,6 @@ pub(crate) struct ReviewTask {
     /// Commit that was reviewed, if it is known.
     pub(crate) commit: Option<String>,
     pub(crate) findings: ReviewFindings,
-}
-
-/// Issue or pull request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct IssueAddress {
-    pub(crate) owner: String,
-    pub(crate) repo: String,
-    pub(crate) number: u64,
-}
-
-impl IssueAddress {
-    pub(super) fn github_repo(&self) -> Result<GithubRepo, String> {
-        let name = format!("{}/{}", self.owner, self.repo);
-        name.parse().map_err(|error| format!("{name}: {error}"))
-    }
-}
-
-impl fmt::Display for IssueAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}#{}", self.owner, self.repo, self.number)
-    }
 }
 
 /// Thread that executes a task. A search may take minutes, and posts do not wait for it.
@@ -95,17 +67,16 @@ impl GithubLane {
 impl GithubTask {
     pub(crate) fn lane(&self) -> GithubLane {
         match self {
-            GithubTask::Search { .. } => GithubLane::Search,
-            GithubTask::Comment { .. } | GithubTask::Review(_) | GithubTask::React { .. } => {
-                GithubLane::Post
-            }
+            GithubTask::Search { .. } | GithubTask::FindWork { .. } => GithubLane::Search,
+            _ => GithubLane::Post,
         }
     }
 
     /// Returns the object of the task. Tasks of one object are executed in order.
     fn object(&self) -> String {
         match self {
-            GithubTask::Search { agent, schedule, .. } => {
+            GithubTask::Search { agent, schedule, .. }
+            | GithubTask::FindWork { agent, schedule, .. } => {
                 let (agent, schedule) = (agent.clone(), schedule.clone());
                 ScheduleKey { agent, schedule }.to_string()
             }
@@ -113,6 +84,12 @@ impl GithubTask {
                 issue.to_string()
             }
             GithubTask::Review(review) => review.issue.to_string(),
+            // By its schedule, which has one claim at a time.
+            GithubTask::ClaimWork(claim) => {
+                let (agent, schedule) = (claim.agent.clone(), claim.schedule.clone());
+                ScheduleKey { agent, schedule }.to_string()
+            }
+            GithubTask::ReportWork(report) => report.issue.to_string(),
         }
     }
 
@@ -142,6 +119,8 @@ pub(crate) struct GithubTaskResult {
 #[derive(Debug, Clone)]
 pub(crate) enum GithubTaskOutcome {
     Searched(GithubSearchResult),
+    /// Issues that are work, or the reason why they could not be searched.
+    WorkFound(Result<FoundWork, String>),
     Posted,
     /// It failed finally.
     Failed(String),
@@ -150,89 +129,4 @@ pub(crate) enum GithubTaskOutcome {
         error: String,
         until: Timestamp,
     },
-}
-
-/// Failure of an attempt.
-#[derive(Debug)]
-pub(super) struct TaskFailure {
-    pub(super) message: String,
-    /// True if a later attempt may succeed.
-    pub(super) is_transient: bool,
-}
-
-impl From<heeler_github::GithubError> for TaskFailure {
-    fn from(error: heeler_github::GithubError) -> TaskFailure {
-        TaskFailure { is_transient: error.is_transient(), message: error.to_string() }
-    }
-}
-
-impl From<String> for TaskFailure {
-    fn from(message: String) -> TaskFailure {
-        TaskFailure { message, is_transient: false }
-    }
-}
-
-/// Executes a task once. It may wait for GitHub for minutes.
-pub(crate) fn execute_task(
-    setup: &DaemonSetup,
-    connection: Result<&GithubConnection, &str>,
-    effect: &EffectRecord,
-    task: &GithubTask,
-    now: Timestamp,
-) -> GithubTaskOutcome {
-    let attempt = || -> Result<GithubTaskOutcome, TaskFailure> {
-        match task {
-            GithubTask::Search { agent, schedule, .. } => {
-                let key = ScheduleKey { agent: agent.clone(), schedule: schedule.clone() };
-                Ok(GithubTaskOutcome::Searched(search_repos(setup, connection, &key)))
-            }
-            GithubTask::Comment { issue, text, .. } => {
-                let connection = connection.map_err(str::to_owned)?;
-                setup.check_own_repo(issue)?;
-                thread_post::post_comment(connection, effect, issue, text)?;
-                Ok(GithubTaskOutcome::Posted)
-            }
-            GithubTask::Review(review) => {
-                let connection = connection.map_err(str::to_owned)?;
-                setup.check_own_repo(&review.issue)?;
-                let ReviewTask { issue, commit, findings, .. } = &**review;
-                review_post::post_review(connection, effect, issue, commit.as_deref(), findings)?;
-                Ok(GithubTaskOutcome::Posted)
-            }
-            GithubTask::React { issue, comment } => {
-                let connection = connection.map_err(str::to_owned)?;
-                setup.check_own_repo(issue)?;
-                let repo = issue.github_repo()?;
-                connection.client.react_to_comment(&repo, *comment, ReactionKind::Eyes)?;
-                Ok(GithubTaskOutcome::Posted)
-            }
-        }
-    };
-    let TaskFailure { message, is_transient } = match attempt() {
-        Ok(outcome) => return outcome,
-        Err(failure) => failure,
-    };
-    let is_old = now.duration_since(effect.created_at) > TASK_AGE_MAX;
-    if !is_transient || is_old {
-        return GithubTaskOutcome::Failed(message);
-    }
-    let factor = 1_i32 << effect.attempts.clamp(0, 20);
-    let delay = RETRY_FIRST.checked_mul(factor).map_or(RETRY_MAX, |delay| delay.min(RETRY_MAX));
-    let until = now.checked_add(delay).unwrap_or(Timestamp::MAX);
-    GithubTaskOutcome::Postponed { error: message, until }
-}
-
-impl DaemonSetup {
-    /// Refuses a repository that the config does not name, also if it named it when the task was
-    /// recorded.
-    fn check_own_repo(&self, issue: &IssueAddress) -> Result<(), String> {
-        let github = self.root().and_then(|root| root.github.as_ref());
-        match github.is_some_and(|it| it.owns_repo(&issue.owner, &issue.repo)) {
-            true => Ok(()),
-            false => Err(format!(
-                "{}/{} is not in `github.repos`; add it there to let the fleet write to it",
-                issue.owner, issue.repo
-            )),
-        }
-    }
 }

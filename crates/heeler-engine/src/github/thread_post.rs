@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
 use super::connection::GithubConnection;
-use super::task::{IssueAddress, TaskFailure};
+use super::issue_address::{IssueAddress, TaskFailure};
 
 /// Longest text of a post, in bytes. GitHub's limit is 65536 characters.
 const POST_BYTES_MAX: usize = 60_000;

@@ -75,7 +75,7 @@ impl ReviewFindings {
             .map_err(|error| format!("{FINDINGS_FILE} is not valid JSON: {error}"))?;
         let is_skip = json["skip"] == Json::Bool(true);
         // A missing verdict must not count as one.
-        if !is_skip && !(json["event"].is_string() && json["summary"].is_string()) {
+        if !is_skip && (!json["event"].is_string() || !json["summary"].is_string()) {
             return Err(format!("{FINDINGS_FILE} has no `summary` or no `event`"));
         }
         let findings: ReviewFindings = serde_json::from_value(json)

@@ -180,7 +180,7 @@ fn add_talking_workflow(herd: &Herd) {
     herd.fleet.write(
         "workflows/talk.yaml",
         "name: talk\nphases:\n  - name: note\n    type: bash\n    command: echo fine\n    messages: \
-         {on_start: 'Looking at it.', on_success: 'Done: {{ output }} <!-- heeler:00 -->'}\n",
+         {on_start: 'Looking at it.', on_success: 'Done: {{ note }} <!-- heeler:00 -->'}\n",
     );
 }
 

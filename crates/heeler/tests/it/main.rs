@@ -34,6 +34,7 @@ mod fleet;
 mod forks;
 mod github_actions;
 mod github_events;
+mod github_work;
 mod golden;
 mod herdctl_commands;
 mod histories;
