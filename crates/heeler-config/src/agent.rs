@@ -142,8 +142,9 @@ section! {
         /// JSON file in the working directory that the agent writes for its hooks. Defaults to
         /// `metadata.json`. A file left by an earlier job is ignored.
         metadata_file: Option<String>,
-        /// Source from which the agent takes its work.
-        work_source: Option<WorkSource>,
+        /// Source from which the interval and cron schedules of the agent take their work: each due time takes one issue
+        /// and creates a job for it.
+        work_source: Option<SpannedValue<WorkSource>>,
         /// Chats in which the agent answers.
         chat: Option<ChatConfig>,
         /// Container in which the agent runs. It is described in `docs/isolation.md`.
@@ -405,7 +406,7 @@ impl AgentConfig {
             // Known only when all files are loaded.
             fleet_secrets: FleetSecrets::default(),
             metadata_file: keys.metadata_file,
-            work_source: keys.work_source,
+            work_source: keys.work_source.map(|source| source.value),
             chat: keys.chat,
             docker: keys.docker.map(|docker| docker.value),
             sandbox: keys.sandbox.map(|sandbox| sandbox.value),

@@ -364,8 +364,13 @@ impl FleetConfig {
             // They are listed on their own.
             map.retain(|key, _| !matches!(key.as_str(), "agents" | "fleets" | "defaults"));
         }
+        let github = keys.github.map(GithubKeys::into_config);
+        let can_use_github = github.as_ref().is_some_and(GithubConfig::can_act);
         FleetConfig {
-            workflows: workflow_settings(&file, keys.workflows),
+            workflows: WorkflowSettings {
+                can_use_github,
+                ..workflow_settings(&file, keys.workflows)
+            },
             path,
             file,
             config_json: shown,
@@ -381,7 +386,7 @@ impl FleetConfig {
             durability: keys.durability,
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
-            github: keys.github.map(|github| GithubConfig { bot: github.bot.value }),
+            github,
             metrics: keys.metrics,
             telemetry: keys.telemetry,
         }
@@ -404,6 +409,7 @@ fn workflow_settings(file: &Utf8Path, keys: Option<WorkflowsKeys>) -> WorkflowSe
             agent: None,
             gates: keys.gates,
             max_concurrent: keys.max_concurrent,
+            ..WorkflowSettings::default()
         },
     }
 }

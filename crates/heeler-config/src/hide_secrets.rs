@@ -48,7 +48,7 @@ pub(crate) fn hide_secrets(
 }
 
 /// Returns the values of all variables that the config declares to be secrets: those of every
-/// agent, and those that sign webhooks.
+/// agent, those that sign webhooks and those that give access to GitHub.
 pub(crate) fn declared_secrets(
     fleets: &[FleetConfig],
     agents: &[AgentConfig],
@@ -61,7 +61,8 @@ pub(crate) fn declared_secrets(
         _ => None,
     });
     let of_agents = agents.iter().flat_map(|agent| &agent.secrets);
-    let names = of_fleets.chain(of_schedules).chain(of_agents);
+    let of_github = fleets.iter().filter_map(|fleet| fleet.github.as_ref()?.secret_variable());
+    let names = of_fleets.chain(of_github).chain(of_schedules).chain(of_agents);
     let mut found: Vec<String> = names.filter_map(|name| env.get(name.as_str()).cloned()).collect();
     // An agent's own value takes precedence over the environment, but both exist.
     for agent in agents {

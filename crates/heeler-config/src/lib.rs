@@ -15,6 +15,7 @@ mod amount;
 mod changes;
 mod chat;
 mod cron;
+mod discovery;
 mod docker;
 mod docker_check;
 mod dotenv;
@@ -60,6 +61,7 @@ mod web;
 pub mod webhook;
 mod webhook_schedule;
 mod words;
+mod work_access;
 mod work_source;
 pub mod workflow;
 mod yaml;
@@ -73,6 +75,7 @@ pub use chat::{
     GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
 pub use cron::{ConfigTimeZone, CronExpr};
+pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
     ContainerUser, DockerConfig, ImagePull, MountMode, NetworkMode, PortBinding, TmpfsMount,
     VolumeMount, VolumeParts, VolumeSource,
@@ -89,7 +92,7 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::{FleetSecrets, is_secret_name};
-pub use github::GithubConfig;
+pub use github::{AppKeySource, GithubAccess, GithubConfig};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
 };

@@ -191,6 +191,7 @@ fn cron_schedule(cron: &WorkflowCron, agent: &AgentConfig) -> ScheduleConfig {
         workflow: Some(ScheduledWorkflow {
             workflow: cron.workflow.clone(),
             inputs: cron.context.clone(),
+            fan_out: cron.fan_out.clone(),
         }),
     }
 }

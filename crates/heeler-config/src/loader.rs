@@ -248,6 +248,9 @@ impl ConfigLoader<'_> {
         self.check_version(&keys.version);
         if let Some(github) = &keys.github {
             github.check(&mut self.reader);
+            if self.fleets.is_empty() {
+                self.reader.work_access = github.work_access();
+            }
         }
         // The defaults of this fleet are merged last and win over inherited ones.
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::fault::{ConfigFault, ConfigFaults, ConfigSource, FaultSeverity};
+use crate::work_access::WorkSourceAccess;
 
 /// Function that returns the text of a file.
 pub type FileReader<'a> = dyn Fn(&Utf8Path) -> io::Result<String> + 'a;
@@ -52,6 +53,8 @@ pub(crate) struct ConfigReader {
     /// The last fault beyond [`FAULTS_KEPT_MAX`], and the number of such faults.
     overflow: (Option<ConfigFault>, usize),
     error_count: usize,
+    /// Access to GitHub, once the root fleet is read.
+    pub(crate) work_access: WorkSourceAccess,
 }
 
 /// Maximum number of stored faults; further ones are only counted.
@@ -68,6 +71,7 @@ impl ConfigReader {
             faults: Vec::new(),
             overflow: (None, 0),
             error_count: 0,
+            work_access: WorkSourceAccess::default(),
         }
     }
 

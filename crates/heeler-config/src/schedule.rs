@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 
 use crate::cron::{ConfigTimeZone, CronExpr};
+use crate::discovery::CronFanOut;
 use crate::duration::ConfigDuration;
 use crate::github_event::AuthorAssociation;
 use crate::globs::GlobList;
@@ -21,7 +22,7 @@ use crate::value::{ConfigValue, SpannedValue, VarName, report_expected, text_val
 use crate::webhook::{PayloadFieldPath, WebhookEventName, WebhookRules};
 use crate::webhook_schedule::check_webhook;
 use crate::words::words;
-use crate::work_source::WorkSource;
+use crate::work_source::{WorkSource, check_work_source};
 use crate::yaml::{YamlKey, YamlKind, YamlNode};
 use crate::{LocalName, SessionMode};
 
@@ -182,7 +183,7 @@ section! {
         /// Also write the job's output as text to `jobs/<job>/output.log`.
         output_to_file as "outputToFile": bool = "false",
         /// Source of work of this schedule, instead of the agent's `work_source`.
-        work_source: Option<WorkSource>,
+        work_source: Option<SpannedValue<WorkSource>>,
         /// Queue priority of the schedule's jobs, instead of the agent's `priority`.
         priority: Option<PriorityKey>,
     }
@@ -218,6 +219,8 @@ pub struct ScheduleConfig {
 pub struct ScheduledWorkflow {
     pub workflow: LocalName,
     pub inputs: Map<String, Json>,
+    /// Runs of one due time; `None` for a single one.
+    pub fan_out: Option<CronFanOut>,
 }
 
 /// Trigger of a schedule with its settings.
@@ -410,7 +413,7 @@ pub(crate) struct AgentScheduleDefaults<'a> {
     pub(crate) jitter: Option<ConfigDuration>,
     pub(crate) missed: Option<MissedRunPolicy>,
     pub(crate) overlap: Option<OverlapPolicy>,
-    pub(crate) work_source: Option<&'a WorkSource>,
+    pub(crate) work_source: Option<&'a SpannedValue<WorkSource>>,
     pub(crate) priority: PriorityKey,
 }
 
@@ -419,6 +422,11 @@ impl ScheduleConfig {
     /// records. A webhook that starts a workflow is a schedule like others.
     pub fn is_cron_file(&self) -> bool {
         self.workflow.is_some() && !matches!(self.trigger, ScheduleTrigger::Webhook(_))
+    }
+
+    /// Returns true if a due time may start several workflow runs.
+    pub fn has_fan_out(&self) -> bool {
+        self.workflow.as_ref().is_some_and(|start| start.fan_out.is_some())
     }
 
     /// Checks one schedule. It inherits settings from its agent.
@@ -445,9 +453,15 @@ impl ScheduleConfig {
         let session_limit = session.job_timeout(mode).filter(|_| !is_expiry);
         // The agent's own time limit has precedence over that of its session.
         let inherited = agent.timeout.or(session_limit);
+        let trigger = trigger?;
+        // Other triggers bring their own work.
+        let is_timed =
+            matches!(trigger, ScheduleTrigger::Interval(_) | ScheduleTrigger::Cron { .. });
+        let source = keys.work_source.as_ref().or(agent.work_source).filter(|_| is_timed);
+        let work_source = source.and_then(|source| check_work_source(source, reader));
         Some(ScheduleConfig {
             name: name.to_owned(),
-            trigger: trigger?,
+            trigger,
             prompt: keys.prompt.clone().or_else(|| agent.prompt.cloned()),
             enabled: keys.enabled,
             session: session.to_rules(mode),
@@ -456,11 +470,12 @@ impl ScheduleConfig {
             missed: keys.missed.or(agent.missed).unwrap_or(MissedRunPolicy::RunOnce),
             overlap: keys.overlap.or(agent.overlap).unwrap_or(OverlapPolicy::Skip),
             output_to_file: keys.output_to_file,
-            work_source: keys.work_source.clone().or_else(|| agent.work_source.cloned()),
+            work_source,
             priority: keys.priority.unwrap_or(agent.priority).get(),
             workflow: keys.workflow.as_ref().map(|workflow| ScheduledWorkflow {
                 workflow: workflow.value.clone(),
                 inputs: Map::new(),
+                fan_out: None,
             }),
         })
     }

@@ -4,6 +4,7 @@
 //! at [`load_workflow_folder`], which reads the workflow directory of a fleet, or at
 //! [`load_workflow`]. The execution of a workflow is in `heeler_config::workflow`.
 
+mod cron_checks;
 mod definition;
 mod folder;
 pub mod graph;

@@ -18,9 +18,12 @@ mod disk_space;
 mod dispatcher;
 mod dispatcher_state;
 mod event;
+mod github_fan_out;
+mod github_tasks;
 mod hook_authorization;
 mod idempotency;
 mod imported_runs;
+mod review_parts;
 mod run_exits;
 mod schedules;
 mod shutdown;
@@ -29,6 +32,7 @@ mod transaction;
 mod watch_registry;
 mod webhook;
 mod webhook_workflow;
+mod work_source;
 mod workflow_parts;
 mod workflows;
 
@@ -106,6 +110,8 @@ impl Dispatcher {
         self.resume_cancellations();
         // An earlier daemon may have died between the commit of a session change and the moves.
         self.executor.move_sessions();
+        // Nor was it sure that its tasks on GitHub were executed.
+        self.executor.run_github_tasks();
         self.admit_jobs();
         self.update_watches();
         loop {
@@ -127,6 +133,7 @@ impl Dispatcher {
             self.admit_jobs();
             self.apply_retention();
             self.expire_sessions();
+            self.executor.retry_github_tasks();
             self.update_watches();
         }
     }
@@ -242,7 +249,8 @@ impl Dispatcher {
         let unsettled = self.deferred.unsettled.iter().map(|(at, _)| until(*at)).min();
         let space = self.deferred.full_disk.as_ref().map(|full| until(full.check_at));
         let exposed = self.deferred.config_check.as_ref().map(|check| until(check.at));
-        let all = [until_due, again, stop, idle, unsettled, space, exposed];
+        let github = self.executor.github_retry_at().map(until);
+        let all = [until_due, again, stop, idle, unsettled, space, exposed, github];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -283,6 +291,9 @@ impl Dispatcher {
             DispatchInput::RunUnsettled { run, why, retry_after: again } => {
                 self.defer_settlement(run, why, again);
                 None
+            }
+            DispatchInput::GithubTaskAttempted(result) => {
+                Some((DispatchEvent::GithubTaskAttempted(result), None))
             }
             DispatchInput::WatchFired { request: wanted, changed } => {
                 fault::reach(FaultPoint::Fired);
@@ -344,6 +355,7 @@ impl Dispatcher {
             }
             DispatchEffect::MoveSessions => self.executor.move_sessions(),
             DispatchEffect::AppendLog { agent, text } => self.executor.append_log(agent, text),
+            DispatchEffect::RunGithubTasks => self.executor.run_github_tasks(),
         }
     }
 }

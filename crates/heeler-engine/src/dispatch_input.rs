@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 
 use crate::caller::Caller;
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
+use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
@@ -54,6 +55,8 @@ pub(crate) enum DispatchInput {
         request: Box<JobRequest>,
         changed: Vec<Utf8PathBuf>,
     },
+    /// A task on GitHub was attempted.
+    GithubTaskAttempted(Box<GithubTaskResult>),
     /// A run asked a question, or received an answer.
     QuestionsChanged {
         run: RunId,

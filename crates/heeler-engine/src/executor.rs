@@ -8,6 +8,7 @@ mod answers;
 mod cancels;
 mod changed_settings;
 mod control_loop;
+mod github_lane;
 mod limits;
 mod messages;
 mod preparation;
@@ -26,6 +27,7 @@ use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 
 use self::control_loop::{ControlLoop, ControlQueue};
+use self::github_lane::GithubLanes;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::{DispatchInput, RunExit};
@@ -71,6 +73,7 @@ pub(crate) struct EffectExecutor {
     _collectors: ThreadPool,
     logger: ThreadPool,
     mover: ThreadPool,
+    github: GithubLanes,
 }
 
 #[derive(Debug)]
@@ -149,6 +152,7 @@ impl EffectExecutor {
         let cloners = ThreadPool::new("heeler-clone", limits::CLONERS, abandon)?;
         let session_preparers =
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
+        let github = GithubLanes::new()?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             readers: ReaderPool::new(fleet.dir.clone(), limits::IDLE_READERS_MAX),
@@ -174,6 +178,7 @@ impl EffectExecutor {
             _collectors: collectors,
             logger,
             mover,
+            github,
         })
     }
 

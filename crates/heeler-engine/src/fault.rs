@@ -98,6 +98,8 @@ apart: {
     ResultRefused = "result-refused",
     /// Watched files have changed; their job is not recorded.
     Fired = "fired",
+    /// A task on GitHub was executed; its result is not recorded.
+    GithubActed = "github-acted",
     /// Older logs were renamed to make room for the current one, which is still in place.
     LogsMoved = "logs-moved",
     /// The current log was rotated; no new one exists.

@@ -31,6 +31,7 @@ mod fault;
 mod file_watcher;
 mod fleet;
 mod fleet_monitor;
+mod github;
 pub mod hooks;
 mod launch;
 pub mod logs;
@@ -82,6 +83,7 @@ pub use file_watcher::{
 };
 pub use fleet::{EngineContext, StateOpenError};
 pub use fleet_monitor::{CommitNotice, FleetMonitor};
+pub use github::{GithubAccessReport, check_github_access};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use heeler_config::workflow::{Phase, PhaseRepeat, ScriptLanguage, Workflow};
+use heeler_config::workflow::{Phase, PhaseRepeat, PhaseWork, ScriptLanguage, Workflow};
 use heeler_model::fleet::{ActiveWorkflowRun, OpenPart};
 use heeler_model::workflow::{
     GateAnswer, JournalEntry, PartDecision, PartJobSpec, PartJobWork, PartOutcome, PhasePart,
@@ -73,6 +73,11 @@ impl StoredWorkflowRun {
             WorkflowMode::Real | WorkflowMode::Dry => HashMap::new(),
         };
         Ok(StoredWorkflowRun { row, mode, recorded })
+    }
+
+    /// Returns true if the run is no simulation.
+    pub(crate) fn is_real(&self) -> bool {
+        self.mode == WorkflowMode::Real
     }
 
     /// Returns the state of the run before its first journal entry.
@@ -143,6 +148,11 @@ impl StoredWorkflowRun {
                     return None;
                 }
             }
+        }
+        // The work of such a phase is the review, which is posted next.
+        if matches!(phase.work, PhaseWork::PostReview) {
+            let text = r#"{"skip": true, "summary": "[dry run] nothing is posted"}"#.to_owned();
+            return Some(SimulatedPart { text, fails: false });
         }
         let label = entry.part.label(&phase.name);
         let mut text = match &piece.work {

@@ -76,7 +76,39 @@ impl TokenRequest {
     }
 }
 
+/// Calls that are left until the limit is renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GithubRateLimit {
+    pub limit: u64,
+    pub remaining: u64,
+    pub renewed_at: Timestamp,
+}
+
 impl GithubClient {
+    /// Returns the calls that are left. Asking does not count as a call.
+    pub fn rate_limit(&self) -> Result<GithubRateLimit, GithubError> {
+        #[derive(Deserialize)]
+        struct LimitAnswer {
+            resources: ResourcesAnswer,
+        }
+        #[derive(Deserialize)]
+        struct ResourcesAnswer {
+            core: CoreAnswer,
+        }
+        #[derive(Deserialize)]
+        struct CoreAnswer {
+            limit: u64,
+            remaining: u64,
+            reset: i64,
+        }
+        let address = self.address(&["rate_limit"]);
+        let request = ApiRequestSpec::new("GET", address, "read the rate limit of GitHub");
+        let CoreAnswer { limit, remaining, reset } =
+            self.send_json::<LimitAnswer>(&request)?.resources.core;
+        let renewed_at = Timestamp::from_second(reset).unwrap_or(Timestamp::UNIX_EPOCH);
+        Ok(GithubRateLimit { limit, remaining, renewed_at })
+    }
+
     /// Returns the value of the `authorization` header.
     pub(crate) fn authorization(&self) -> Result<String, GithubError> {
         match &self.config.credentials {

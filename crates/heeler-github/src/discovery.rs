@@ -39,6 +39,26 @@ pub enum DiscoveryTarget {
     StaleIssues { age: SignedDuration },
 }
 
+/// A search of one repository.
+#[derive(Debug, Clone, Copy)]
+pub struct DiscoveryQuery<'a> {
+    pub target: DiscoveryTarget,
+    /// Login of the client's account: its own checks do not count, and it does not review its own
+    /// pull requests.
+    pub own: &'a str,
+    /// Relations to the repository that an author must have one of; `None` accepts everyone. The
+    /// accounts that open pull requests for dependencies are accepted in any case.
+    pub associations: Option<&'a [&'a str]>,
+    /// Most items to return.
+    pub limit: usize,
+}
+
+impl DiscoveryQuery<'_> {
+    fn trusts(&self, association: &str) -> bool {
+        self.associations.is_none_or(|trusted| trusted.contains(&association))
+    }
+}
+
 /// An issue or pull request that was found. Its title is untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiscoveredItem {
@@ -47,6 +67,8 @@ pub struct DiscoveredItem {
     pub is_pull_request: bool,
     /// Branch with the changes of a pull request.
     pub branch: Option<String>,
+    /// Last commit of a pull request.
+    pub head_sha: Option<String>,
     /// Reason for which a pull request is red: `checks-failing`, `behind`, `dirty` or `blocked`.
     pub reason: Option<String>,
     /// Text that differs when there is something new to do: the commit of a pull request, or the
@@ -61,6 +83,7 @@ impl DiscoveredItem {
             title: pull.title.clone(),
             is_pull_request: true,
             branch: Some(pull.head_ref.clone()),
+            head_sha: Some(pull.head_sha.clone()),
             reason: reason.map(str::to_owned),
             revision: format!("{} {}", pull.head_sha, reason.unwrap_or("open")),
         }
@@ -68,26 +91,26 @@ impl DiscoveredItem {
 }
 
 impl GithubClient {
-    /// Searches a repository. `own` is the login of the client's account: its own checks do not
-    /// count, and it does not review its own pull requests.
+    /// Searches a repository.
     pub fn discover(
         &self,
         repo: &GithubRepo,
-        target: DiscoveryTarget,
-        own: &str,
-        limit: usize,
+        query: &DiscoveryQuery<'_>,
     ) -> Result<Vec<DiscoveredItem>, GithubError> {
+        let DiscoveryQuery { target, own, limit, .. } = *query;
         if let DiscoveryTarget::StaleIssues { age } = target {
-            return self.stale_issues(repo, age, limit);
+            return self.stale_issues(repo, age, query);
         }
         let mut pulls = self.open_pull_requests(repo, CANDIDATES_MAX)?;
         pulls.sort_by_key(|pull| pull.number);
         pulls.retain(|pull| match target {
             // GitHub refuses a review of one's own pull request, and those of bots are not for people.
             DiscoveryTarget::OpenPullRequests => {
-                !pull.author.ends_with("[bot]") && !pull.author.eq_ignore_ascii_case(own)
+                let is_own = pull.author.eq_ignore_ascii_case(own);
+                let is_person = !pull.author.ends_with("[bot]") && !is_own;
+                is_person && !pull.is_draft && query.trusts(&pull.author_association)
             }
-            _ => is_dependency(pull),
+            _ => is_dependency(pull, query),
         });
         // Limited before the checks are read, which takes several calls each.
         pulls.truncate(limit);
@@ -106,18 +129,20 @@ impl GithubClient {
         &self,
         repo: &GithubRepo,
         age: SignedDuration,
-        limit: usize,
+        query: &DiscoveryQuery<'_>,
     ) -> Result<Vec<DiscoveredItem>, GithubError> {
         let now = (self.config.clock.now)();
         let before = now.checked_sub(age).unwrap_or(Timestamp::MIN);
         // The list begins with the issues that changed least recently.
-        let issues = self.open_issues(repo, &IssueListFilter::default(), limit)?;
+        let issues = self.open_issues(repo, &IssueListFilter::default(), CANDIDATES_MAX)?;
         let stale = issues.into_iter().filter(|issue| issue.updated_at < before);
-        let items = stale.map(|issue| DiscoveredItem {
+        let stale = stale.filter(|issue| query.trusts(&issue.author_association));
+        let items = stale.take(query.limit).map(|issue| DiscoveredItem {
             number: issue.number,
             title: issue.title,
             is_pull_request: false,
             branch: None,
+            head_sha: None,
             reason: None,
             revision: issue.updated_at.to_string(),
         });
@@ -183,8 +208,10 @@ impl GithubClient {
     }
 }
 
-fn is_dependency(pull: &GithubPullRequest) -> bool {
+/// Everyone can choose a title, so it counts only for authors who are trusted.
+fn is_dependency(pull: &GithubPullRequest, query: &DiscoveryQuery<'_>) -> bool {
     let title = pull.title.to_ascii_lowercase();
     let is_author = DEPENDENCY_AUTHORS.iter().any(|it| pull.author.eq_ignore_ascii_case(it));
-    !pull.is_draft && (is_author || DEPENDENCY_TITLES.iter().any(|it| title.starts_with(it)))
+    let has_title = DEPENDENCY_TITLES.iter().any(|it| title.starts_with(it));
+    !pull.is_draft && (is_author || has_title && query.trusts(&pull.author_association))
 }

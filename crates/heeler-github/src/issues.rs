@@ -74,6 +74,25 @@ impl From<IssueAnswer> for GithubIssue {
     }
 }
 
+/// Change of the labels of an issue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GithubLabelEvent {
+    pub label: String,
+    /// Login of the person who changed it; empty if the account was deleted.
+    pub actor: String,
+    /// False if the label was removed.
+    pub is_added: bool,
+    pub at: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct IssueEventAnswer {
+    event: String,
+    actor: Option<AccountAnswer>,
+    label: Option<LabelAnswer>,
+    created_at: Timestamp,
+}
+
 /// Selection of issues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IssueListFilter {
@@ -170,16 +189,18 @@ impl GithubClient {
         self.send_json::<IssueAnswer>(&request).map(GithubIssue::from)
     }
 
-    /// Lists the comments of an issue or pull request, oldest first.
+    /// Lists the comments of an issue or pull request that changed since a time, oldest first.
     pub fn comments(
         &self,
         repo: &GithubRepo,
         number: u64,
+        since: Timestamp,
         limit: usize,
     ) -> Result<Vec<GithubComment>, GithubError> {
         let attempt = format!("list the comments of {repo}#{number}");
         let number = number.to_string();
-        let request = self.repo_request("GET", repo, &["issues", &number, "comments"], attempt);
+        let mut request = self.repo_request("GET", repo, &["issues", &number, "comments"], attempt);
+        request.url.query_pairs_mut().append_pair("since", &since.to_string());
         self.list(request, limit, |page: Vec<CommentAnswer>| {
             page.into_iter().map(GithubComment::from).collect()
         })
@@ -215,6 +236,42 @@ impl GithubClient {
             body: Some(json!({ "content": kind.as_str() })),
             is_repeatable: true,
             ..self.repo_request("POST", repo, &parts, attempt)
+        };
+        self.send_only(&request)
+    }
+
+    /// Lists the changes of an issue's labels, oldest first.
+    pub fn label_events(
+        &self,
+        repo: &GithubRepo,
+        number: u64,
+        limit: usize,
+    ) -> Result<Vec<GithubLabelEvent>, GithubError> {
+        let attempt = format!("list the events of {repo}#{number}");
+        let number = number.to_string();
+        let request = self.repo_request("GET", repo, &["issues", &number, "events"], attempt);
+        self.list(request, limit, |page: Vec<IssueEventAnswer>| {
+            let events = page.into_iter().filter_map(|event| {
+                let is_added = match event.event.as_str() {
+                    "labeled" => true,
+                    "unlabeled" => false,
+                    _ => return None,
+                };
+                let (actor, at) = (login(event.actor), event.created_at);
+                Some(GithubLabelEvent { label: event.label?.name, actor, is_added, at })
+            });
+            events.collect()
+        })
+    }
+
+    /// Closes an issue as completed.
+    pub fn close_issue(&self, repo: &GithubRepo, number: u64) -> Result<(), GithubError> {
+        let attempt = format!("close {repo}#{number}");
+        let number = number.to_string();
+        let request = ApiRequestSpec {
+            body: Some(json!({ "state": "closed", "state_reason": "completed" })),
+            is_repeatable: true,
+            ..self.repo_request("PATCH", repo, &["issues", &number], attempt)
         };
         self.send_only(&request)
     }

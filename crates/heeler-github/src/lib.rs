@@ -14,12 +14,13 @@ mod issues;
 mod pull_requests;
 
 pub use app_key::{AppKeyError, AppPrivateKey};
-pub use credentials::{GithubCredentials, InstallationToken, TokenRequest};
-pub use discovery::{DiscoveredItem, DiscoveryTarget};
+pub use credentials::{GithubCredentials, GithubRateLimit, InstallationToken, TokenRequest};
+pub use discovery::{DiscoveredItem, DiscoveryQuery, DiscoveryTarget};
 pub use github_client::{GithubClient, GithubClientConfig, HostClock};
 pub use github_error::GithubError;
 pub use github_repo::{GithubRepo, GithubRepoError};
-pub use issues::{GithubComment, GithubIssue, IssueListFilter, ReactionKind};
+pub use issues::{GithubComment, GithubIssue, GithubLabelEvent, IssueListFilter, ReactionKind};
 pub use pull_requests::{
-    CheckConclusion, GithubPullRequest, GithubReview, ReviewComment, ReviewDraft, ReviewEvent,
+    CheckConclusion, DiffSide, GithubChangedFile, GithubPullRequest, GithubReview, ReviewComment,
+    ReviewDraft, ReviewEvent,
 };

@@ -20,6 +20,8 @@ pub struct GithubPullRequest {
     pub body: String,
     /// Login of the author; empty if the account was deleted.
     pub author: String,
+    /// Relation of the author to the repository, such as `MEMBER`.
+    pub author_association: String,
     pub is_draft: bool,
     pub labels: Vec<String>,
     pub html_url: String,
@@ -46,6 +48,7 @@ struct PullRequestAnswer {
     title: String,
     body: Option<String>,
     user: Option<AccountAnswer>,
+    author_association: Option<String>,
     #[serde(default)]
     draft: bool,
     #[serde(default)]
@@ -63,6 +66,7 @@ impl From<PullRequestAnswer> for GithubPullRequest {
             title: answer.title,
             body: answer.body.unwrap_or_default(),
             author: login(answer.user),
+            author_association: answer.author_association.unwrap_or_default(),
             is_draft: answer.draft,
             labels: label_names(answer.labels),
             html_url: answer.html_url,
@@ -172,10 +176,27 @@ impl ReviewEvent {
     }
 }
 
+/// Version of a file in a diff.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DiffSide {
+    Old,
+    New,
+}
+
+impl DiffSide {
+    fn as_str(self) -> &'static str {
+        match self {
+            DiffSide::Old => "LEFT",
+            DiffSide::New => "RIGHT",
+        }
+    }
+}
+
 /// Comment on a line of the changed files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReviewComment {
     pub path: String,
+    pub side: DiffSide,
     pub line: u32,
     /// First line, if the comment is about several.
     pub start_line: Option<u32>,
@@ -198,12 +219,12 @@ impl ReviewDraft {
             let mut json = json!({
                 "path": comment.path,
                 "line": comment.line,
-                "side": "RIGHT",
+                "side": comment.side.as_str(),
                 "body": comment.body,
             });
             if let Some(start) = comment.start_line.filter(|start| *start < comment.line) {
                 json["start_line"] = Json::from(start);
-                json["start_side"] = Json::from("RIGHT");
+                json["start_side"] = Json::from(comment.side.as_str());
             }
             json
         });
@@ -217,6 +238,54 @@ impl ReviewDraft {
         }
         body
     }
+}
+
+/// A changed file of a pull request.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct GithubChangedFile {
+    #[serde(rename = "filename")]
+    pub path: String,
+    /// Diff of the file. Absent for a binary file or a large diff.
+    pub patch: Option<String>,
+}
+
+impl GithubChangedFile {
+    /// Returns the lines on which GitHub accepts comments: those that the diff shows.
+    pub fn diff_lines(&self) -> Vec<(DiffSide, u32)> {
+        let (mut old, mut new) = (0_u32, 0_u32);
+        let mut lines = Vec::new();
+        for text in self.patch.as_deref().unwrap_or_default().lines() {
+            if let Some((old_start, new_start)) = parse_hunk(text) {
+                (old, new) = (old_start, new_start);
+                continue;
+            }
+            match text.as_bytes().first() {
+                Some(b'+') => {
+                    lines.push((DiffSide::New, new));
+                    new = new.saturating_add(1);
+                }
+                Some(b'-') => {
+                    lines.push((DiffSide::Old, old));
+                    old = old.saturating_add(1);
+                }
+                // A note about a missing line end.
+                Some(b'\\') => {}
+                _ => {
+                    lines.extend([(DiffSide::Old, old), (DiffSide::New, new)]);
+                    (old, new) = (old.saturating_add(1), new.saturating_add(1));
+                }
+            }
+        }
+        lines
+    }
+}
+
+/// Returns the first lines of a hunk from its header: `@@ -10,7 +12,8 @@`.
+fn parse_hunk(text: &str) -> Option<(u32, u32)> {
+    let (ranges, _) = text.strip_prefix("@@ -")?.split_once(" @@")?;
+    let (old, new) = ranges.split_once(" +")?;
+    let first = |range: &str| range.split(',').next()?.parse().ok();
+    Some((first(old)?, first(new)?))
 }
 
 /// A posted review. Its text is untrusted unless the author is known.
@@ -280,6 +349,19 @@ impl GithubClient {
         let number = number.to_string();
         let request = self.repo_request("GET", repo, &["pulls", &number], attempt);
         self.send_json::<PullRequestAnswer>(&request).map(GithubPullRequest::from)
+    }
+
+    /// Lists the changed files of a pull request.
+    pub fn changed_files(
+        &self,
+        repo: &GithubRepo,
+        number: u64,
+        limit: usize,
+    ) -> Result<Vec<GithubChangedFile>, GithubError> {
+        let attempt = format!("list the files of {repo}#{number}");
+        let number = number.to_string();
+        let request = self.repo_request("GET", repo, &["pulls", &number, "files"], attempt);
+        self.list(request, limit, |page: Vec<GithubChangedFile>| page)
     }
 
     /// Returns the conclusion of all checks and statuses of a commit. Checks of the App `except`
@@ -366,9 +448,25 @@ mod tests {
     }
 
     #[test]
+    fn comments_are_possible_on_the_lines_that_a_diff_shows() {
+        let patch =
+            "@@ -3,3 +3,3 @@ fn main\n a\n-b\n+c\n d\n\\ No newline\n@@ -20 +20,2 @@\n+x\n y";
+        let file = GithubChangedFile { path: "a".to_owned(), patch: Some(patch.to_owned()) };
+        let lines = |side| {
+            let lines = file.diff_lines().into_iter();
+            lines.filter(|it| it.0 == side).map(|it| it.1).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(DiffSide::Old), [3, 4, 5, 20]);
+        assert_eq!(lines(DiffSide::New), [3, 4, 5, 20, 21]);
+        let binary = GithubChangedFile { path: "b".to_owned(), patch: None };
+        assert_eq!(binary.diff_lines(), []);
+    }
+
+    #[test]
     fn a_review_names_lines_of_the_new_version() {
         let comment = |line, start_line| ReviewComment {
             path: "a.rs".to_owned(),
+            side: DiffSide::New,
             line,
             start_line,
             body: "x".to_owned(),

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use heeler_github::{
-    AppPrivateKey, CheckConclusion, DiscoveryTarget, GithubClient, GithubClientConfig,
-    GithubCredentials, GithubError, GithubRepo, HostClock, IssueListFilter, ReactionKind,
-    ReviewComment, ReviewDraft, ReviewEvent, TokenRequest,
+    AppPrivateKey, CheckConclusion, DiffSide, DiscoveryQuery, DiscoveryTarget, GithubClient,
+    GithubClientConfig, GithubCredentials, GithubError, GithubRepo, HostClock, IssueListFilter,
+    ReactionKind, ReviewComment, ReviewDraft, ReviewEvent, TokenRequest,
 };
 use heeler_testkit::{FakeGithub, GithubFailure};
 use jiff::Timestamp;
@@ -210,13 +210,14 @@ fn labels_reactions_and_reviews_arrive() {
     let comment = client.create_comment(&repo(), 5, "hello").unwrap();
     client.react_to_comment(&repo(), comment.id, ReactionKind::Eyes).unwrap();
     assert_eq!(github.reactions(), [(comment.id, "eyes".to_owned())]);
-    assert_eq!(client.comments(&repo(), 5, 10).unwrap(), [comment]);
+    assert_eq!(client.comments(&repo(), 5, noon(), 10).unwrap(), [comment]);
     let draft = ReviewDraft {
         event: ReviewEvent::Approve,
         body: "Good.".to_owned(),
         commit: Some("sha-5".to_owned()),
         comments: vec![ReviewComment {
             path: "a.rs".to_owned(),
+            side: DiffSide::New,
             line: 2,
             start_line: None,
             body: "Why?".to_owned(),
@@ -245,7 +246,9 @@ fn checks_of_the_own_app_do_not_count() {
 }
 
 fn found(client: &GithubClient, target: DiscoveryTarget, limit: usize) -> Vec<(u64, String)> {
-    let items = client.discover(&repo(), target, "heeler-user", limit).unwrap();
+    let associations = Some(&["OWNER", "MEMBER", "COLLABORATOR"][..]);
+    let query = DiscoveryQuery { target, own: "heeler-user", associations, limit };
+    let items = client.discover(&repo(), &query).unwrap();
     items.into_iter().map(|it| (it.number, it.reason.unwrap_or_default())).collect()
 }
 
@@ -299,4 +302,36 @@ fn an_issue_is_stale_if_nothing_has_changed_for_long() {
     let age = jiff::SignedDuration::from_hours(30 * 24);
     let stale = found(&client(&github), DiscoveryTarget::StaleIssues { age }, 25);
     assert_eq!(stale.iter().map(|it| it.0).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
+fn a_stranger_cannot_have_a_pull_request_taken_for_one_of_the_fleet() {
+    let github = FakeGithub::start(TOKEN);
+    let check = json!({"status": "completed", "conclusion": "success"});
+    for (number, association) in [(1, "NONE"), (2, "CONTRIBUTOR"), (3, "MEMBER")] {
+        let title = "Bump left-pad from 1.0 to 1.1";
+        let fields = json!({"title": title, "author_association": association});
+        github.add_pull_request("acme/app", number, fields);
+        github.set_checks("acme/app", &format!("sha-{number}"), std::slice::from_ref(&check));
+    }
+    let client = client(&github);
+    let numbers =
+        |target| found(&client, target, 25).into_iter().map(|it| it.0).collect::<Vec<_>>();
+    assert_eq!(numbers(DiscoveryTarget::GreenDependencies), [3], "a title proves nothing");
+    assert_eq!(numbers(DiscoveryTarget::OpenPullRequests), [3]);
+    let query = DiscoveryQuery {
+        target: DiscoveryTarget::OpenPullRequests,
+        own: "heeler-user",
+        associations: None,
+        limit: 2,
+    };
+    let all = client.discover(&repo(), &query).unwrap();
+    assert_eq!(all.iter().map(|it| it.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn the_rate_limit_is_read() {
+    let github = FakeGithub::start(TOKEN);
+    let limit = client(&github).rate_limit().unwrap();
+    assert_eq!((limit.remaining, limit.limit), (4_990, 5_000));
 }

@@ -100,6 +100,10 @@ words! {
         QueueFull = "queue_full",
         /// The schedule was disabled before the due time was acted on.
         Disabled = "disabled",
+        /// A search found nothing new.
+        NothingFound = "nothing_found",
+        /// A search failed.
+        Unreachable = "unreachable",
     }
 }
 

@@ -319,6 +319,8 @@ fn skip_reason(count: u64, first: Timestamp, last: Timestamp, reason: &str) -> S
         "overlap" => "the previous one was still running",
         "budget" => "the budget was used up",
         "queue_full" => "the queue was full",
+        "nothing_found" => "the search on GitHub found nothing new",
+        "unreachable" => "the search on GitHub failed",
         "disabled" => "it was disabled",
         other => other,
     };

@@ -273,6 +273,7 @@ impl WorkflowPhaseProgress {
             | PhasePart::Skip
             | PhasePart::Reset
             | PhasePart::Gate(_) => None,
+            PhasePart::Post => Some("post".to_owned()),
             PhasePart::Fix(number) => Some(format!("fix {number}")),
             PhasePart::Recheck(number) => Some(format!("review after fix {number}")),
             PhasePart::Iteration(number) => Some(format!("pass {number}")),

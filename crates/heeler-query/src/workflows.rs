@@ -306,6 +306,7 @@ pub fn phase_kind(phase: &Phase) -> &'static str {
         PhaseWork::Agent { .. } => "agent",
         PhaseWork::Bash { .. } => "bash",
         PhaseWork::Script { .. } => "script",
+        PhaseWork::PostReview => "post-review",
     }
 }
 

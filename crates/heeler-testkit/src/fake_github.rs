@@ -60,6 +60,10 @@ struct GithubState {
     reviews: BTreeMap<(String, u64), Vec<Json>>,
     /// Check runs by repository and commit.
     checks: BTreeMap<(String, String), Vec<Json>>,
+    /// Changed files of pull requests.
+    files: BTreeMap<(String, u64), Vec<Json>>,
+    /// Changes of labels, by issue.
+    label_events: BTreeMap<(String, u64), Vec<Json>>,
     reactions: Vec<(u64, String)>,
     last_id: u64,
 }
@@ -122,6 +126,23 @@ impl FakeGithub {
     /// Sets the check runs of a commit.
     pub fn set_checks(&self, repo: &str, commit: &str, runs: &[Json]) {
         self.shared.lock().checks.insert((repo.to_owned(), commit.to_owned()), runs.to_vec());
+    }
+
+    /// Sets the changed files of a pull request.
+    pub fn set_files(&self, repo: &str, number: u64, files: &[Json]) {
+        self.shared.lock().files.insert((repo.to_owned(), number), files.to_vec());
+    }
+
+    /// Lets a person set a label.
+    pub fn add_label(&self, repo: &str, number: u64, label: &str, actor: &str) {
+        let key = (repo.to_owned(), number);
+        self.shared.lock().set_label(&key, label, actor, true);
+    }
+
+    /// Returns an issue or pull request.
+    pub fn issue(&self, repo: &str, number: u64) -> Json {
+        let issues = &self.shared.lock().issues;
+        issues.get(&(repo.to_owned(), number)).cloned().unwrap_or_default()
     }
 
     /// Makes the next call of this kind fail.
@@ -303,6 +324,10 @@ impl GithubState {
         }
         match (request.method.as_str(), &parts[..]) {
             ("GET", ["user"]) => GithubAnswer::ok(200, json!({"login": "heeler-user"})),
+            ("GET", ["rate_limit"]) => {
+                let core = json!({"limit": 5_000, "remaining": 4_990, "reset": 1_795_000_000});
+                GithubAnswer::ok(200, json!({"resources": {"core": core}}))
+            }
             (_, ["repos", owner, name, rest @ ..]) => {
                 self.repo_answer(&format!("{owner}/{name}"), request, rest)
             }
@@ -347,6 +372,13 @@ impl GithubState {
             }
             ("GET", ["pulls", number, "reviews"]) => {
                 page(request, self.reviews.get(&numbered(number)).cloned().unwrap_or_default())
+            }
+            ("GET", ["issues", number, "events"]) => {
+                page(request, self.label_events.get(&numbered(number)).cloned().unwrap_or_default())
+            }
+            ("PATCH", ["issues", number]) => self.change_state(&numbered(number), request),
+            ("GET", ["pulls", number, "files"]) => {
+                page(request, self.files.get(&numbered(number)).cloned().unwrap_or_default())
             }
             ("GET", ["commits", commit, "check-runs"]) => {
                 let key = (repo.to_owned(), (*commit).to_owned());
@@ -402,6 +434,12 @@ impl GithubState {
         GithubAnswer::ok(201, object)
     }
 
+    fn change_state(&mut self, key: &(String, u64), request: &ApiRequest) -> GithubAnswer {
+        let Some(issue) = self.issues.get_mut(key) else { return GithubAnswer::not_found() };
+        issue["state"] = request.body["state"].clone();
+        GithubAnswer::ok(200, issue.clone())
+    }
+
     fn change_labels(
         &mut self,
         key: &(String, u64),
@@ -409,21 +447,40 @@ impl GithubState {
         request: &ApiRequest,
         rest: &[&str],
     ) -> GithubAnswer {
-        let Some(issue) = self.issues.get_mut(key) else { return GithubAnswer::not_found() };
-        let mut names = label_names(issue);
+        let Some(issue) = self.issues.get(key) else { return GithubAnswer::not_found() };
+        let names = label_names(issue);
         match (method, rest) {
             ("POST", []) => {
                 let added = request.body["labels"].as_array().into_iter().flatten();
-                names.extend(added.filter_map(Json::as_str).map(str::to_owned));
-                names.dedup();
+                for label in added.filter_map(Json::as_str) {
+                    self.set_label(key, label, "heeler-user", true);
+                }
             }
             ("DELETE", [label]) if names.iter().any(|name| name == label) => {
-                names.retain(|name| name != label);
+                self.set_label(key, label, "heeler-user", false);
             }
             _ => return GithubAnswer::error(404, "Label does not exist"),
         }
+        GithubAnswer::ok(200, self.issues[key]["labels"].clone())
+    }
+
+    /// Sets or removes a label, and records the event.
+    fn set_label(&mut self, key: &(String, u64), label: &str, actor: &str, is_added: bool) {
+        let Some(issue) = self.issues.get_mut(key) else { return };
+        let mut names = label_names(issue);
+        if names.iter().any(|name| name == label) == is_added {
+            return;
+        }
+        names.retain(|name| name != label);
+        names.extend(is_added.then(|| label.to_owned()));
         issue["labels"] = names.iter().map(|name| json!({"name": name})).collect();
-        GithubAnswer::ok(200, issue["labels"].clone())
+        let event = if is_added { "labeled" } else { "unlabeled" };
+        // Later than any test.
+        let at = "2099-01-01T00:00:00Z";
+        let event = json!({
+            "event": event, "actor": {"login": actor}, "label": {"name": label}, "created_at": at,
+        });
+        self.label_events.entry(key.clone()).or_default().push(event);
     }
 }
 

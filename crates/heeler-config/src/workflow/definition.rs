@@ -125,6 +125,8 @@ pub enum PhaseWork {
     Bash { command: WorkflowTemplate },
     /// Program in a scripting language.
     Script { source: String, language: ScriptLanguage },
+    /// Review of a pull request that an agent has written, posted by the daemon.
+    PostReview,
 }
 
 words! {

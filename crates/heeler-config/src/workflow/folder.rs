@@ -8,11 +8,11 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::{Map, Value as Json};
 
-use super::inputs;
 use super::keys::{self, CronKeys};
 use super::parse::{FolderLister, LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
 use super::settings::WorkflowSettings;
 use crate::LocalName;
+use crate::discovery::CronFanOut;
 use crate::reader::SourceSpan;
 use crate::text::did_you_mean;
 use crate::unused_keys;
@@ -107,6 +107,8 @@ pub struct WorkflowCron {
     pub workflow: LocalName,
     /// Inputs of the run.
     pub context: Map<String, Json>,
+    /// Runs of one due time; `None` for a single one.
+    pub fan_out: Option<CronFanOut>,
     /// Starts nothing while a webhook starts the same workflow.
     pub unless_webhooks: bool,
     pub enabled: bool,
@@ -258,12 +260,16 @@ impl WorkflowLoader<'_> {
                 return None;
             }
         };
-        let context: Map<String, Json> = keys.context.value.into_iter().collect();
-        self.refuse_discovery(&context, keys.context.at)?;
+        let mut context: Map<String, Json> = keys.context.value.into_iter().collect();
+        let fan_out = self.take_fan_out(keys.each_repo.as_ref(), &mut context, keys.context.at)?;
         let unless_webhooks = self.check_condition(keys.condition.as_ref())?;
         let found = all.workflows.iter().find(|it| it.workflow.name == workflow.value);
         // Inputs are checked now: a cron runs when nobody is there to read the error.
         let context = match found {
+            Some(found) if fan_out.is_some() => {
+                self.check_fan_out_inputs(found, &context, keys.context.at)?;
+                context
+            }
             Some(found) => self.check_cron_inputs(found, context, keys.context.at)?,
             None => return self.report_unknown_workflow(workflow, all),
         };
@@ -274,48 +280,10 @@ impl WorkflowLoader<'_> {
             timezone: keys.timezone,
             workflow: workflow.value.clone(),
             context,
+            fan_out,
             unless_webhooks,
             enabled: keys.enabled,
         })
-    }
-
-    /// Refuses Last Light's key `discover`: as a plain input, it would start the workflow without the
-    /// pull request or issue that the workflow is about.
-    fn refuse_discovery(&mut self, context: &Map<String, Json>, at: SourceSpan) -> Option<()> {
-        let Some(word) = context.get("discover") else { return Some(()) };
-        let message =
-            format!("`discover: {word}` is a search on GitHub, which is not supported yet");
-        let fault = self.reader.error(at, message).expected("the cron is not started");
-        fault.help(
-            "a schedule of `type: webhook` starts the workflow for each event: docs/github.md",
-        );
-        None
-    }
-
-    /// Checks Last Light's `condition`. Returns true for its only form: `unless: webhooksEnabled`.
-    fn check_condition(&mut self, condition: Option<&SpannedValue<Json>>) -> Option<bool> {
-        let Some(condition) = condition else { return Some(false) };
-        if condition.value == serde_json::json!({ "unless": "webhooksEnabled" }) {
-            return Some(true);
-        }
-        let message = format!("the condition {} is not known", condition.value);
-        self.reader.error(condition.at, message).expected("expected `{unless: webhooksEnabled}`");
-        None
-    }
-
-    fn check_cron_inputs(
-        &mut self,
-        loaded: &LoadedWorkflow,
-        context: Map<String, Json>,
-        at: SourceSpan,
-    ) -> Option<Map<String, Json>> {
-        let refuse = |faults: inputs::WorkflowInputError| {
-            for fault in faults.0 {
-                let expected = format!("inputs of `{}`", loaded.workflow.name);
-                self.reader.error(at, fault).expected(expected);
-            }
-        };
-        inputs::resolve_inputs(&loaded.workflow, context).map_err(refuse).ok()
     }
 
     fn report_unknown_workflow(

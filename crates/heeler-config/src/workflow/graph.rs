@@ -47,7 +47,9 @@ pub fn mermaid(workflow: &Workflow) -> String {
         let (open, close) = match phase.work {
             PhaseWork::Context => ("([", "])"),
             PhaseWork::Agent { .. } => ("[", "]"),
-            PhaseWork::Bash { .. } | PhaseWork::Script { .. } => ("[[", "]]"),
+            PhaseWork::Bash { .. } | PhaseWork::Script { .. } | PhaseWork::PostReview => {
+                ("[[", "]]")
+            }
         };
         let label = label.trim_end_matches("<br>");
         let _infallible = writeln!(text, "  p{place}{open}\"{label}\"{close}");
@@ -180,6 +182,7 @@ fn kind(phase: &Phase) -> String {
         PhaseWork::Context => None,
         PhaseWork::Bash { .. } => Some("bash".to_owned()),
         PhaseWork::Script { language, .. } => Some(language.to_string()),
+        PhaseWork::PostReview => Some("post-review".to_owned()),
     };
     let repeat = match &phase.repeat {
         PhaseRepeat::Once => None,

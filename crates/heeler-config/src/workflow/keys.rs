@@ -169,8 +169,9 @@ section! {
         /// Display name.
         label: Option<String>,
         /// Type: `agent` prompts an agent, `bash` and `script` run a command or program, `context`
-        /// does nothing and is a point that others depend on. `post-review` is rejected: it is part
-        /// of Last Light itself.
+        /// does nothing and is a point that others depend on. `post-review` posts
+        /// the review of a pull request that an agent has written to `.lastlight/pr-review/findings.json`; it needs
+        /// access to GitHub.
         kind as "type": SpannedValue<PhaseType> = "agent",
         /// Agent that executes the phase, or that provides the directory and environment of its
         /// command.
@@ -448,8 +449,13 @@ section! {
         timezone: Option<ConfigTimeZone>,
         /// Workflow to start.
         workflow: Option<SpannedValue<LocalName>>,
-        /// Inputs of the run.
+        /// Inputs of the run. `discover` searches the repositories of `github` and starts a run for each match:
+        /// `green-dependency-prs`, `red-dependency-prs`, `prs-awaiting-review` or `stale-issues`. `stale_days` and
+        /// `associations` belong to the search.
         context: SpannedValue<IndexMap<String, Json>> = "{}",
+        /// Start one run for each repository of `github`. Defaults to `true` if the fleet has access to GitHub and
+        /// names repositories.
+        each_repo: Option<SpannedValue<bool>>,
         /// Starts the workflow on schedule.
         enabled: bool = "true",
         /// Last Light's code instead of a workflow. Nothing is started then.

@@ -166,11 +166,14 @@ impl WorkflowLoader<'_> {
             ("foreach", keys.foreach.as_ref().map(|it| it.at), &[Agent, Bash, Script]),
         ];
         let kind = keys.kind.value;
-        if kind == PhaseType::PostReview {
+        let context = &self.context;
+        let can_post = context.settings.can_use_github || context.is_frozen;
+        if kind == PhaseType::PostReview && !can_post {
             // Accepting it would drop the review silently.
-            let message = "`post-review` is a part of Last Light itself".to_owned();
-            let help = "let an agent or a command write the review, such as `gh pr review`";
-            self.reader.error(keys.kind.at, message).expected("not supported").help(help);
+            let message = "`post-review` needs access to GitHub".to_owned();
+            let help = "set `github` in the fleet file, with `token_env` or `app`, and `repos`";
+            let fault = self.reader.error(keys.kind.at, message);
+            fault.expected("it cannot be posted").help(help);
             return;
         }
         for (key, at, types) in all {
@@ -197,8 +200,8 @@ impl WorkflowLoader<'_> {
             self.reader.error(keys.name.at, message).expected(expected);
         };
         match keys.kind.value {
-            // The type was refused before; its phase stands in for the rest of the checks.
-            PhaseType::Context | PhaseType::PostReview => Some(PhaseWork::Context),
+            PhaseType::Context => Some(PhaseWork::Context),
+            PhaseType::PostReview => Some(PhaseWork::PostReview),
             PhaseType::Agent
                 if keys.prompt.is_none() && keys.skill.is_none() && keys.skills.is_none() =>
             {

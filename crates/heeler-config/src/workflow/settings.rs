@@ -18,11 +18,19 @@ pub struct WorkflowSettings {
     pub gates: IndexMap<String, bool>,
     /// Most workflow runs at once.
     pub max_concurrent: Option<NonZeroU32>,
+    /// True if the fleet has access to GitHub and names repositories.
+    pub can_use_github: bool,
 }
 
 impl Default for WorkflowSettings {
     fn default() -> WorkflowSettings {
         let folder = "workflows".into();
-        WorkflowSettings { folder, agent: None, gates: IndexMap::new(), max_concurrent: None }
+        WorkflowSettings {
+            folder,
+            agent: None,
+            gates: IndexMap::new(),
+            max_concurrent: None,
+            can_use_github: false,
+        }
     }
 }

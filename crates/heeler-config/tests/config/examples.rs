@@ -68,11 +68,19 @@ fn a_herdctl_project_loads_as_it_stands() {
     let loaded = load_fixture(&folder, "herdctl.yaml", &env).unwrap();
     let warnings = loaded.warnings.render(RenderStyle::Plain, &folder);
     expect![[r#"
-        warning: these keys have no effect yet: `plugins.skipMcpDiscovery`, `work_source`
+        warning: `plugins.skipMcpDiscovery` has no effect yet
           --> agents/janitor.yaml:45:5
            |
         45 |     skipMcpDiscovery: true
            |     ^^^^^^^^^^^^^^^^ accepted, not used
+
+        warning: `work_source` needs access to GitHub
+          --> agents/janitor.yaml:48:3
+           |
+        48 |   type: github
+           |   ^^^^ it has no effect
+           |
+           = help: set `github` in the fleet file, with `token_env` or `app`, and `repos`
 
         warning: these keys have no effect yet: `identity.role`, `chat`
          --> agents/helper.yaml:4:3

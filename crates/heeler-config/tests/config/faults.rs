@@ -402,8 +402,7 @@ agents:
 name: a
 plugins: [./p]
 session: {mode: persistent, context_window: 50}
-schedules:
-  s: {interval: 5m, work_source: {type: github}}
+identity: {role: support}
 ";
     let said = render(&[("heeler.yaml", fleet), ("a.yaml", agent)], &[]);
     expect![[r#"
@@ -413,11 +412,11 @@ schedules:
         1 | webhooks: {port: 8081, enabled: true}
           |            ^^^^ accepted, not used
 
-        warning: `schedules.work_source` has no effect yet
-         --> a.yaml:5:21
+        warning: `identity.role` has no effect yet
+         --> a.yaml:4:12
           |
-        5 |   s: {interval: 5m, work_source: {type: github}}
-          |                     ^^^^^^^^^^^ accepted, not used
+        4 | identity: {role: support}
+          |            ^^^^ accepted, not used
     "#]]
     .assert_eq(&said);
 }
@@ -486,4 +485,48 @@ agents:
         6 |   - {name: c, runtime: scripted, script: [{say: hi}], allowed_tools: [Read]}
           |                                                       ^^^^^^^^^^^^^ a script executes all of its steps
     "#]].assert_eq(&said);
+}
+
+#[test]
+fn a_work_source_that_cannot_be_used_is_refused_with_the_reason() {
+    let github = "github: {bot: b, token_env: T, repos: [acme/app]}\n";
+    let load = |fleet: &str, source: &str| {
+        let agent = format!(
+            "{fleet}agents: [{{name: a, work_source: {{type: github{source}}}, \
+             schedules: {{s: {{interval: 5m, prompt: x}}}}}}]\n"
+        );
+        render(&[("heeler.yaml", &agent)], &[])
+    };
+    for (fleet, source, expected) in [
+        ("", ", repo: acme/app", "`work_source` needs access to GitHub"),
+        ("github: {bot: b, repos: [acme/app]}\n", ", repo: acme/app", "needs access to GitHub"),
+        (github, "", "`work_source` names no `repo`"),
+        (github, ", repo: acme/other", "acme/other is not in `github.repos`"),
+        (github, ", repo: acme/app, auth: {token_env: OTHER}", "names the token OTHER"),
+    ] {
+        let said = load(fleet, source);
+        assert!(said.contains("error: ") && said.contains(expected), "{said}");
+    }
+    for source in [", repo: acme/app", ", repo: ACME/app, auth: {token_env: T}"] {
+        let said = load(github, source);
+        assert!(!said.contains("work_source") && !said.contains("error: "), "{said}");
+    }
+}
+
+#[test]
+fn access_to_github_is_refused_where_it_would_be_sent_in_the_clear_or_to_agents() {
+    for (keys, expected) in [
+        ("token_env: T, api_url: 'http://git.example.com'", "are not sent to this address"),
+        ("token_env: T, api_url: 'https://u:p@git.example.com'", "are not sent to this address"),
+        ("token_env: CLAUDE_GITHUB", "every agent gets the variable CLAUDE_GITHUB"),
+        ("token_env: T, app: {id: 1, installation: 2, private_key_env: K}", "cannot both be set"),
+        ("app: {id: 1, installation: 2}", "an App has exactly one private key"),
+    ] {
+        let fleet = format!("github: {{bot: b, {keys}}}\nagents: [{{name: a}}]\n");
+        let said = render(&[("heeler.yaml", &fleet)], &[]);
+        assert!(said.contains("error: ") && said.contains(expected), "{said}");
+    }
+    let fleet =
+        "github: {bot: b, token_env: T, api_url: 'http://127.0.0.1:80'}\nagents: [{name: a}]\n";
+    assert!(!render(&[("heeler.yaml", fleet)], &[]).contains("error: "));
 }

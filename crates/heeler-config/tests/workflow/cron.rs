@@ -1,9 +1,10 @@
 //! A fleet's workflow folder: workflows, and files that start them by the clock.
 
 use expect_test::expect;
+use heeler_config::{CronFanOut, DiscoveryKind, TRUSTED_ASSOCIATIONS};
 use serde_json::json;
 
-use crate::{Files, load_any, load_folder, render};
+use crate::{Files, load_any, load_any_with, load_folder, render};
 
 const WORKFLOW: &str = "name: nightly\nagent: coder\ninputs: {n: {type: number, default: 1}}\nphases: [{name: a, prompt: x}]";
 
@@ -260,21 +261,48 @@ fn load_fleet(fleet: &str, files: Files<'_>) -> heeler_config::LoadedConfig {
     let read = |_: &camino::Utf8Path| Ok(fleet.to_owned());
     let mut loaded =
         heeler_config::load("/fleet/heeler.yaml".into(), &read, &Default::default()).unwrap();
-    loaded.add_workflows(load_any(files));
+    let settings = loaded.fleets[0].workflows.clone();
+    loaded.add_workflows(load_any_with(files, &loaded.agents, &settings));
     loaded
 }
 
 #[test]
-fn a_cron_that_searches_github_is_refused_and_not_started_without_a_subject() {
-    let cron = "kind: cron\nname: c\nschedule: '0 3 * * *'\nworkflow: merge\n\
-                context: {discover: green-dependency-prs}\n";
+fn a_cron_that_searches_needs_access_to_github() {
     let workflow = "name: merge\nagent: coder\nphases: [{name: a, prompt: x}]";
-    let found = load_fleet("agents: [{name: coder}]\n", &[("m.yaml", workflow), ("c.yaml", cron)]);
-    assert!(found.crons.is_empty() && found.agents[0].schedules.is_empty());
-    let told = found.faulty_files[0].describe("/fleet/workflows".into());
-    let expected = "cron c cannot run: c.yaml:5:11: `discover: \"green-dependency-prs\"` is a search \
-                    on GitHub, which is not supported yet";
-    assert_eq!(told, expected);
+    let cron = |keys: &str| {
+        format!("kind: cron\nname: c\nschedule: '0 3 * * *'\nworkflow: merge\n{keys}\n")
+    };
+    let agents = "agents: [{name: coder}]\n";
+    let github = "github: {bot: b, token_env: T, repos: [acme/app]}\n";
+    let load = |fleet: &str, keys: &str| {
+        let files = [("m.yaml", workflow), ("c.yaml", &cron(keys))];
+        load_fleet(&format!("{fleet}{agents}"), &files)
+    };
+    let found = load(github, "context: {discover: green-dependency-prs, mode: x}");
+    let Some(CronFanOut::EachMatch(rule)) = &found.crons[0].fan_out else { panic!("a search") };
+    assert_eq!(rule.kind, DiscoveryKind::GreenDependencyPrs);
+    assert_eq!(rule.associations, TRUSTED_ASSOCIATIONS);
+    assert_eq!(found.crons[0].context, *json!({"mode": "x"}).as_object().unwrap());
+    let scheduled = found.agents[0].schedules[0].workflow.as_ref().unwrap();
+    assert_eq!(scheduled.fan_out, found.crons[0].fan_out);
+    let fan_out = |fleet: &str, keys: &str| load(fleet, keys).crons[0].fan_out.clone();
+    assert_eq!(fan_out(github, ""), Some(CronFanOut::EachRepo));
+    assert_eq!(fan_out(github, "each_repo: false"), None);
+    assert_eq!(fan_out("github: {bot: b}\n", ""), None);
+    for (fleet, keys, expected) in [
+        ("", "context: {discover: green-dependency-prs}", "needs access to GitHub"),
+        ("github: {bot: b}\n", "context: {discover: stale-issues}", "needs access to GitHub"),
+        ("github: {bot: b, token_env: T}\n", "each_repo: true", "needs access to GitHub"),
+        (github, "context: {discover: everything}", "is no search that Heeler knows"),
+        (github, "context: {discover: stale-issues, stale_days: soon}", "is no number of days"),
+        (github, "context: {discover: stale-issues, associations: []}", "names no relations"),
+        (github, "context: {discover: stale-issues}\neach_repo: true", "cannot be combined"),
+    ] {
+        let found = load(fleet, keys);
+        assert!(found.crons.is_empty() && found.agents[0].schedules.is_empty(), "{keys}");
+        let told = found.faulty_files[0].describe("/fleet/workflows".into());
+        assert!(told.contains(expected), "{told}");
+    }
 }
 
 #[test]

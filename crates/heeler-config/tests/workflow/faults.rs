@@ -519,13 +519,13 @@ fn a_phase_has_what_its_type_needs_and_nothing_else() {
             10 |   - {name: g, type: bash, command: ls, loop: {max_cycles: 1, on_request_changes: {fix_prompt: a, re_review_prompt: b}}}
                |                                               ^^^^^^^^^^ this one has `type: bash`
 
-            error: `post-review` is a part of Last Light itself
+            error: `post-review` needs access to GitHub
               --> w.yaml:11:21
                |
             11 |   - {name: h, type: post-review}
-               |                     ^^^^^^^^^^^ not supported
+               |                     ^^^^^^^^^^^ it cannot be posted
                |
-               = help: let an agent or a command write the review, such as `gh pr review`
+               = help: set `github` in the fleet file, with `token_env` or `app`, and `repos`
 
             error: expected one of: context, agent, bash, script, post-review; found `shell`
               --> w.yaml:12:21

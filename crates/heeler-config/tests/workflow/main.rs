@@ -72,11 +72,20 @@ pub fn load_folder(files: Files<'_>) -> Result<WorkflowFolder, ConfigFaults> {
 
 /// Loads all files as a folder; those that are no YAML are read when they are named.
 pub fn load_any(files: Files<'_>) -> WorkflowFolder {
+    load_any_with(files, &agents(), &settings())
+}
+
+/// Loads all files as a folder of a fleet with these agents and settings.
+pub fn load_any_with(
+    files: Files<'_>,
+    agents: &[AgentConfig],
+    settings: &WorkflowSettings,
+) -> WorkflowFolder {
     let names = files.iter().map(|(name, _)| path(name));
     let yaml: Vec<Utf8PathBuf> = names.filter(|name| name.extension() == Some("yaml")).collect();
     let read = |path: &Utf8Path| read(files, path);
     let list = |folder: &Utf8Path| list(files, folder);
-    workflow::load_workflow_folder(&yaml, (&read, &list), &agents(), &settings())
+    workflow::load_workflow_folder(&yaml, (&read, &list), agents, settings)
 }
 
 /// Loads a workflow by the lines of its phases; `coder` does it.

@@ -234,25 +234,7 @@ impl Dispatcher {
                 None => return Some((DispatchEvent::Command(command), Some(owed))),
             },
             DaemonCommand::Schedule { agent, schedule, change: ScheduleChange::Trigger, by } => {
-                let setup = Arc::clone(&self.state().setup);
-                match commands::find_schedule(&setup, &agent, &schedule) {
-                    Ok((agent, ScheduleConfig { name, workflow: Some(start), .. })) => {
-                        let (agent, schedule) = (agent.name.to_string(), name.clone());
-                        let wanted =
-                            workflow_request_of_schedule(&ScheduleKey { agent, schedule }, start);
-                        // A person asked for it now, so it is not a run of the schedule's times.
-                        let wanted = WorkflowRunRequest { trigger: TriggerType::Manual, ..wanted };
-                        let command =
-                            DaemonCommand::Workflow { order: WorkflowOperation::Run(wanted), by };
-                        return self.route_command(command, owed);
-                    }
-                    Ok((agent, schedule)) => {
-                        let schedule = Some(schedule.name.clone());
-                        let wanted = JobRequest { schedule, ..JobRequest::new(agent.name.clone()) };
-                        self.trigger_job(wanted, owed);
-                    }
-                    Err(refused) => owed.send(Err(refused)),
-                }
+                return self.trigger_schedule(agent, schedule, by, owed);
             }
             DaemonCommand::Retry { job, by } => match self.load_retry_request(&job) {
                 Ok(wanted) => {
@@ -303,6 +285,44 @@ impl Dispatcher {
                 Some(refused.with_hint("repeat the command when it has stopped"))
             }
         }
+    }
+
+    /// Starts the work of a schedule now, because a person asked for it.
+    fn trigger_schedule(
+        &mut self,
+        agent: String,
+        schedule: String,
+        by: String,
+        owed: PendingReply,
+    ) -> Option<(DispatchEvent, Option<PendingReply>)> {
+        let setup = Arc::clone(&self.state().setup);
+        match commands::find_schedule(&setup, &agent, &schedule) {
+            Ok((_, found)) if found.work_source.is_some() || found.has_fan_out() => {
+                if let Some(refused) = self.stopping_error() {
+                    owed.send(Err(refused));
+                    return None;
+                }
+                // The runs, or the search for them, are recorded in a transaction.
+                let change = ScheduleChange::Trigger;
+                let command = DaemonCommand::Schedule { agent, schedule, change, by };
+                return Some((DispatchEvent::Command(command), Some(owed)));
+            }
+            Ok((agent, ScheduleConfig { name, workflow: Some(start), .. })) => {
+                let (agent, schedule) = (agent.name.to_string(), name.clone());
+                let wanted = workflow_request_of_schedule(&ScheduleKey { agent, schedule }, start);
+                // A person asked for it now, so it is not a run of the schedule's times.
+                let wanted = WorkflowRunRequest { trigger: TriggerType::Manual, ..wanted };
+                let command = DaemonCommand::Workflow { order: WorkflowOperation::Run(wanted), by };
+                return self.route_command(command, owed);
+            }
+            Ok((agent, schedule)) => {
+                let schedule = Some(schedule.name.clone());
+                let wanted = JobRequest { schedule, ..JobRequest::new(agent.name.clone()) };
+                self.trigger_job(wanted, owed);
+            }
+            Err(refused) => owed.send(Err(refused)),
+        }
+        None
     }
 
     fn trigger_job(&mut self, mut wanted: JobRequest, owed: PendingReply) {

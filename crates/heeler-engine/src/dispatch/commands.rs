@@ -177,8 +177,18 @@ impl DispatchTransaction<'_, '_> {
                 Ok(text) => (format!("{key} now uses `{text}`"), by_hand, Some(text)),
                 Err(refused) => return Err(refused.into()),
             },
-            // `Trigger` does not get here: the dispatcher turns it into a job.
-            ScheduleChange::Reset | ScheduleChange::Trigger => {
+            // Only a cron with several runs, or a work source, gets here: the dispatcher turns other
+            // triggers into jobs.
+            ScheduleChange::Trigger => {
+                match schedule.work_source {
+                    Some(_) => self.start_work_search(&key, self.now)?,
+                    None => self.start_fan_out(&key, self.now)?,
+                }
+                tracing::info!(schedule = %key, by, "triggered");
+                let message = format!("{key} is started; heeler schedule show lists its results");
+                return Ok(Some(CommandReply::Done { message }));
+            }
+            ScheduleChange::Reset => {
                 match schedule.is_cron_file() {
                     true => self.tx.remove_cron_override(cron_name(schedule))?,
                     false => self.tx.remove_schedule_override(&key.agent, &key.schedule)?,

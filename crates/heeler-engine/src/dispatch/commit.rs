@@ -73,6 +73,9 @@ impl DispatchEvent {
                     delivered: delivered.clone(),
                 })
             }
+            DispatchEvent::GithubTaskAttempted(result) => {
+                Some(DispatchEvent::GithubTaskAttempted(result.clone()))
+            }
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Some(DispatchEvent::WatchFired {
                     request: wanted.clone(),

@@ -262,7 +262,7 @@ fn agent_rules(setup: &DaemonSetup, agent: &AgentConfig) -> AgentRules {
             priority: i64::from(schedule.priority),
             session_mode: schedule.session.mode,
             reruns: rerun_policy(agent, &schedule.session),
-            starts_workflow: schedule.workflow.is_some(),
+            starts_workflow: schedule.workflow.is_some() || schedule.work_source.is_some(),
         };
         (schedule.name.clone(), rules)
     });

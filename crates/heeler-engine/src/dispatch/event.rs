@@ -11,6 +11,7 @@ use heeler_model::{ApprovalId, JobRequest, RunId};
 
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
+use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
@@ -39,6 +40,8 @@ pub(crate) enum DispatchEvent {
         request: Box<JobRequest>,
         changed: Vec<Utf8PathBuf>,
     },
+    /// A task on GitHub was attempted.
+    GithubTaskAttempted(Box<GithubTaskResult>),
     /// The config was reloaded. `changes` is the reply to the requester, if there is one.
     SetupReloaded {
         setup: Arc<DaemonSetup>,
@@ -71,6 +74,8 @@ pub(crate) enum DispatchEffect {
     CancelRun { run: RunId, request: CancelRequest },
     /// Move session files to the places that the database specifies.
     MoveSessions,
+    /// Execute the recorded tasks on GitHub.
+    RunGithubTasks,
     /// Append a line to an agent's log.
     AppendLog { agent: String, text: String },
 }

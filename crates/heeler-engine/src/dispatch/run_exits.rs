@@ -120,6 +120,7 @@ impl DispatchTransaction<'_, '_> {
             state.last_error = job.error.clone().filter(|_| head.status == JobStatus::Failed);
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
+        self.report_work_of_job(job)?;
         let setup = Arc::clone(&self.state.setup);
         if let Some(agent) = setup.agent(&head.agent) {
             let end = JobEnd { output: None, metadata };

@@ -100,9 +100,15 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let agent = setup.agent(&key.agent);
         let schedule = agent.and_then(|agent| find_agent_schedule(agent, key));
+        if schedule.is_some_and(|schedule| schedule.work_source.is_some()) {
+            return self.start_work_search(key, due);
+        }
         let Some(workflow) = schedule.and_then(|schedule| schedule.workflow.as_ref()) else {
             return Ok(());
         };
+        if workflow.fan_out.is_some() {
+            return self.start_fan_out(key, due);
+        }
         let request = workflow_request_of_schedule(key, workflow);
         let reason = match self.start_workflow_run(request, "its schedule") {
             Ok(begun) if begun.is_new => {

@@ -64,6 +64,9 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::HookOutcome(outcome) => {
                 Ok(outcome.record(self.tx, self.now).map(|()| None)?)
             }
+            DispatchEvent::GithubTaskAttempted(result) => {
+                Ok(self.apply_github_result(*result).map(|()| None)?)
+            }
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }

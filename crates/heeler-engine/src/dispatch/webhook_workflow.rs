@@ -10,6 +10,7 @@ use heeler_config::webhook::WebhookPayload;
 use heeler_config::{GithubEvent, OverlapPolicy};
 use heeler_model::TriggerType;
 use heeler_model::timetable::SkipReason;
+use serde_json::{Map, Value as Json};
 
 use super::transaction::DispatchTransaction;
 use super::webhook::WebhookEndpoint;
@@ -78,6 +79,8 @@ impl DispatchTransaction<'_, '_> {
             endpoint.workflow_inputs(&sent)
         });
         let WebhookWorkflowInputs { mut inputs, subject } = given;
+        // Read before undeclared inputs are removed.
+        let comment = starting_comment(&inputs);
         // Of the many values of an event, a workflow gets those that it declares.
         let declared = &loaded.workflow.inputs;
         if endpoint.rules.fields.is_empty() && !declared.is_empty() {
@@ -92,7 +95,11 @@ impl DispatchTransaction<'_, '_> {
             mode: WorkflowMode::Real,
             subject: (subject != WorkflowSubject::default()).then(|| Box::new(subject)),
         };
-        self.start_workflow_run(request, "a webhook").map(Some)
+        let started = self.start_workflow_run(request, "a webhook")?;
+        if let (Some(comment), true) = (comment, started.is_new) {
+            self.acknowledge_comment(&started.run, comment)?;
+        }
+        Ok(Some(started))
     }
 
     /// Refuses a call while as many workflow runs have not ended as jobs may wait: a flood of calls
@@ -109,4 +116,11 @@ impl DispatchTransaction<'_, '_> {
         let hint = "call again later; heeler workflow runs lists them";
         Err((refused.with_hint(hint), Some(SkipReason::QueueFull)))
     }
+}
+
+/// Returns the ID of the comment that an event is about. Comments on code and reviews have other
+/// addresses.
+fn starting_comment(inputs: &Map<String, Json>) -> Option<u64> {
+    let is_comment = inputs.get("event").and_then(Json::as_str) == Some("issue_comment");
+    inputs.get("commentId").filter(|_| is_comment)?.as_u64()
 }

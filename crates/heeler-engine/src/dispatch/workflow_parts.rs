@@ -45,18 +45,22 @@ impl DispatchTransaction<'_, '_> {
             WorkflowEffect::AskQuestion { entry, question } => {
                 self.open_gate(id, workflow, &entry, &question)
             }
+            WorkflowEffect::PostReview { entry, findings } => {
+                self.begin_review_part(id, workflow, &entry, *findings)
+            }
             WorkflowEffect::SendMessage { phase, text } => {
                 let phase = phase.and_then(|place| workflow.phases.get(place));
                 let phase = phase.map(|phase| phase.name.as_str());
                 let text = self.redact_text(&text);
-                self.tx.add_workflow_event(id, "message", phase, &text, self.now)
+                self.tx.add_workflow_event(id, "message", phase, &text, self.now)?;
+                self.post_workflow_message(id, &text)
             }
             // The fleet's state machine turns it into cancellations.
             WorkflowEffect::StopJobs { .. } => Ok(()),
         }
     }
 
-    fn redact_text(&self, text: &str) -> String {
+    pub(super) fn redact_text(&self, text: &str) -> String {
         self.state.redactor.redact_text(text).into_owned()
     }
 
@@ -168,7 +172,7 @@ impl DispatchTransaction<'_, '_> {
             is_stopped: false,
         };
         // The current step is not complete, so the failure is applied after it.
-        self.pending_events.push((id.clone(), WorkflowEvent::PartImpossible(ended)));
+        self.pending_events.push((id.clone(), WorkflowEvent::JoblessPartEnded(ended)));
         Ok(())
     }
 
@@ -274,7 +278,7 @@ impl DispatchTransaction<'_, '_> {
             }
         }
         self.state.gate_expires_at = self.tx.next_gate_expiry()?;
-        Ok(())
+        self.withdraw_reviews(id)
     }
 
     /// Stores the progress of a workflow run.

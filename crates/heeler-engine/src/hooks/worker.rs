@@ -281,11 +281,11 @@ impl HookScheduler {
     fn load_pending_effects(&mut self) -> Result<Vec<EffectRecord>, String> {
         let reader =
             StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error))?;
-        let undone = reader.pending_effects(PAGE).map_err(|error| error_chain(&error))?;
+        // Only hooks: effects of other kinds may fill a page for hours.
+        let hooks = reader.pending_effects_of_kind(HOOK_EFFECT_KIND, PAGE);
+        let hooks: Vec<EffectRecord> = hooks.map_err(|error| error_chain(&error))?;
         // On a full page a missing effect may just be on a later page.
-        let is_all = undone.len() < PAGE;
-        let hooks: Vec<EffectRecord> =
-            undone.into_iter().filter(|it| it.kind == HOOK_EFFECT_KIND).collect();
+        let is_all = hooks.len() < PAGE;
         if is_all {
             let ids: HashSet<&str> = hooks.iter().map(|it| it.id.as_str()).collect();
             let before = self.unrecorded.len();

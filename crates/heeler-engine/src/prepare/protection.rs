@@ -57,7 +57,7 @@ pub type StateDirFinder = fn(&BTreeMap<String, String>) -> Vec<Utf8PathBuf>;
 pub struct ProtectedFiles {
     /// Config, workflows, hook scripts and other files that decide what runs.
     pub unwritable: Vec<Utf8PathBuf>,
-    /// Files with secrets: the `.env` that the config reads.
+    /// Files with secrets: the `.env` that the config reads, and private keys that it names.
     pub unreadable: Vec<Utf8PathBuf>,
     /// State directory, under each of its names.
     pub state_dirs: Vec<Utf8PathBuf>,

@@ -88,8 +88,8 @@ pub enum WorkflowEvent {
     },
     /// The caller has created the job of a part that began.
     PartSubmitted(Box<SubmittedPart>),
-    /// The caller cannot create the job of a part that began.
-    PartImpossible(EndedPart),
+    /// A part that began has ended without a job: the caller cannot create one, or did its work itself.
+    JoblessPartEnded(EndedPart),
     /// A person cancels it.
     Cancel {
         request: CancelRequest,

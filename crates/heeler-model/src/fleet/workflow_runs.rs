@@ -96,7 +96,7 @@ impl FleetState {
                 self.submit_job(job, new, not_before, now, step);
                 self.workflow_decision(id)
             }
-            WorkflowEvent::PartImpossible(ended) => {
+            WorkflowEvent::JoblessPartEnded(ended) => {
                 self.advance_and_record(id, WorkflowStepEvent::PartEnded(ended), step)
             }
             WorkflowEvent::Cancel { request, is_cancelled } => {

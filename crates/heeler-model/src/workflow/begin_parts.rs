@@ -11,6 +11,7 @@ use serde_json::Value as Json;
 use super::journal::{JournalEntry, PartOutcome, PhasePart};
 use super::messages::PhaseMessage;
 use super::output::truncate_output;
+use super::review_findings::ReviewFindings;
 use super::workflow_run::{PhaseAction, PhaseState, WorkflowRun, first_part, needs_no_job};
 use super::workflow_step::{
     GateQuestion, ITEMS_BYTES_MAX, PARTS_PER_STEP, WorkflowEffect, WorkflowStepContext,
@@ -99,7 +100,8 @@ impl WorkflowRun {
         match self.next_action(place) {
             PhaseAction::Begin(part)
                 // Neither occupies a process, so the limit on parallel parts does not apply.
-                if needs_no_job(phase, part) || matches!(part, PhasePart::Gate(_)) =>
+                if needs_no_job(phase, part)
+                    || matches!(part, PhasePart::Gate(_) | PhasePart::Post) =>
             {
                 self.begin_part(place, part, around, step);
                 true
@@ -169,6 +171,7 @@ impl WorkflowRun {
         match part {
             PhasePart::Gate(number) => self.open_gate(place, number, around, step),
             PhasePart::Items => self.resolve_items(place, around, step),
+            PhasePart::Post => self.begin_post(place, around, step),
             // Such a part begins and ends in one entry, so a crash cannot leave it open.
             _ if needs_no_job(phase, part) => {
                 let entry =
@@ -203,6 +206,31 @@ impl WorkflowRun {
                 }
                 Err(why) => self.record_failed_part(place, part, why, around, step),
             },
+        }
+    }
+
+    /// Begins to post the review that the work of a phase has read.
+    fn begin_post(
+        &mut self,
+        place: usize,
+        around: &WorkflowStepContext<'_>,
+        step: &mut WorkflowStepOutcome,
+    ) {
+        let name = self.workflow.phases[place].name.as_str();
+        let text = self.outputs.get(name).map_or("", |text| &**text);
+        match ReviewFindings::parse(text) {
+            Ok(findings) if findings.skip => {
+                let (how, text) = (PartOutcome::Succeeded, Some(findings.summary));
+                let entry = self.record_finished_part(place, PhasePart::Post, how, text, step);
+                self.announce_phase_end(&entry, around, step);
+            }
+            Ok(findings) => {
+                let entry = self.new_entry(place, PhasePart::Post);
+                self.apply_entry(&entry);
+                let findings = Box::new(findings);
+                step.effects.push(WorkflowEffect::PostReview { entry, findings });
+            }
+            Err(why) => self.record_failed_part(place, PhasePart::Post, why, around, step),
         }
     }
 

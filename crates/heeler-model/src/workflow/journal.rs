@@ -30,6 +30,8 @@ pub enum PhasePart {
     Item(u32),
     /// Gate: 0 at the end of the phase, otherwise in the iteration or cycle of that number.
     Gate(u32),
+    /// The daemon posts the result of the work.
+    Post,
     /// The phase is skipped.
     Skip,
     /// The phase starts over: its earlier entries no longer count.
@@ -41,9 +43,11 @@ impl PhasePart {
     pub fn label(self, phase: &LocalName) -> String {
         match self {
             // Last Light has one name for a phase's own rows, whatever they record.
-            PhasePart::Work | PhasePart::Skip | PhasePart::Reset | PhasePart::Gate(0) => {
-                phase.to_string()
-            }
+            PhasePart::Work
+            | PhasePart::Post
+            | PhasePart::Skip
+            | PhasePart::Reset
+            | PhasePart::Gate(0) => phase.to_string(),
             PhasePart::Fix(number) => format!("{phase}_fix_{number}"),
             PhasePart::Recheck(number) => format!("{phase}_recheck_{number}"),
             // A gate within a loop belongs to the iteration after which it asks.
@@ -68,6 +72,7 @@ impl fmt::Display for PhasePart {
             PhasePart::Items => f.write_str("items"),
             PhasePart::Item(number) => write!(f, "item:{number}"),
             PhasePart::Gate(number) => write!(f, "gate:{number}"),
+            PhasePart::Post => f.write_str("post"),
             PhasePart::Skip => f.write_str("skip"),
             PhasePart::Reset => f.write_str("reset"),
         }
@@ -81,9 +86,10 @@ impl FromStr for PhasePart {
         let unknown = || UnknownWordError {
             what: "part of a phase",
             word: text.to_owned(),
-            expected: "work, skip, reset, items, fix:N, recheck:N, iteration:N, check:N, item:N, \
+            expected:
+                "work, post, skip, reset, items, fix:N, recheck:N, iteration:N, check:N, item:N, \
                 gate:N"
-                .to_owned(),
+                    .to_owned(),
         };
         let (word, number) = match text.split_once(':') {
             // A number that does not fit is a damaged row, not another part.
@@ -93,6 +99,7 @@ impl FromStr for PhasePart {
         match (word, number) {
             ("work", None) => Ok(PhasePart::Work),
             ("items", None) => Ok(PhasePart::Items),
+            ("post", None) => Ok(PhasePart::Post),
             ("skip", None) => Ok(PhasePart::Skip),
             ("reset", None) => Ok(PhasePart::Reset),
             ("fix", Some(number)) => Ok(PhasePart::Fix(number)),
@@ -227,6 +234,7 @@ mod tests {
             PhasePart::Items,
             PhasePart::Item(6),
             PhasePart::Gate(0),
+            PhasePart::Post,
             PhasePart::Skip,
             PhasePart::Reset,
         ];

@@ -365,3 +365,27 @@ fn a_skill_beside_a_prompt_adds_no_inputs() {
     assert!(run.log.contains("start a work: The skill.\n\nDo it.\n"), "{}", run.log);
     assert!(!run.log.contains("Context:"), "{}", run.log);
 }
+
+#[test]
+fn a_fix_is_skipped_if_the_diagnosis_says_that_there_is_nothing_to_fix() {
+    let flow = format!(
+        "  - {{name: diagnose, prompt: go, on_output: {{requires_marker: 'DIAGNOSIS_COMPLETE:'}}}}\n  \
+         - {{name: a, prompt: go, messages: {{{HOOKS}}},\n     skip_if: [\"scratch.fixMarkers.diagnosis.class \
+         == 'flaky'\"]}}\n"
+    );
+    let mut run = play(load(&flow));
+    run.says(
+        "diagnose",
+        "work",
+        "Odd.\nDIAGNOSIS_COMPLETE: pr=7 attempt=1 class=flaky cause=a race",
+    );
+    assert_eq!(run.heard(), ["skipped"]);
+    let mut run = play(load(&flow));
+    // Prose about the class is no diagnosis.
+    run.says(
+        "diagnose",
+        "work",
+        "Not class=flaky.\nDIAGNOSIS_COMPLETE: class=reproducible cause=x",
+    );
+    assert_eq!(run.heard(), ["start"]);
+}

@@ -6,12 +6,14 @@
 //! its writer. Start at [`WorkflowRun::step`].
 
 mod begin_parts;
+mod fix_markers;
 mod journal;
 mod loop_result;
 mod messages;
 mod next_action;
 mod output;
 mod part_job;
+mod review_findings;
 mod status;
 mod workflow_run;
 mod workflow_step;
@@ -19,6 +21,9 @@ mod workflow_step;
 pub use journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 pub use output::{OUTPUT_BYTES_MAX, truncate_output};
 pub use part_job::{PartJobSpec, PartJobWork};
+pub use review_findings::{
+    FINDINGS_FILE, ReviewFinding, ReviewFindings, ReviewSide, ReviewVerdict,
+};
 pub use status::WorkflowRunStatus;
 pub use workflow_run::{PhaseOutcome, RESTARTS_MAX, WorkflowRun};
 pub use workflow_step::{

@@ -2,7 +2,7 @@
 //!
 //! Start at [`retry_action`], then the function of the phase's kind of repetition.
 
-use heeler_config::workflow::{Phase, PhaseRepeat};
+use heeler_config::workflow::{Phase, PhaseRepeat, PhaseWork};
 
 use super::journal::{PartDecision, PartOutcome, PhasePart};
 use super::workflow_run::{LastPart, PhaseAction, PhaseOutcome, PhaseProgress};
@@ -58,6 +58,9 @@ fn finish_or_gate(phase: &Phase) -> PhaseAction {
 pub(super) fn after_work(phase: &Phase, last: LastPart) -> PhaseAction {
     match last.part {
         PhasePart::Gate(_) => PhaseAction::Finish(PhaseOutcome::Succeeded),
+        PhasePart::Work if matches!(phase.work, PhaseWork::PostReview) => {
+            PhaseAction::Begin(PhasePart::Post)
+        }
         _ => finish_or_gate(phase),
     }
 }

@@ -13,6 +13,7 @@ use heeler_config::workflow::{
 use serde_json::{Value as Json, json};
 
 use super::journal::PhasePart;
+use super::review_findings::read_findings_command;
 use super::workflow_run::{PhaseState, WorkflowRun};
 use super::workflow_step::WorkflowStepContext;
 use crate::AgentName;
@@ -126,6 +127,9 @@ impl WorkflowRun {
             (_, _, PhaseWork::Script { source, language }) => {
                 // A script is not a template: it reads its inputs from the environment.
                 PartJobWork::Script { source: source.clone(), language: *language, env: env() }
+            }
+            (_, _, PhaseWork::PostReview) => {
+                PartJobWork::Bash { command: read_findings_command(around.run), env: Vec::new() }
             }
             (_, _, PhaseWork::Context) => return Err("there is nothing to do".to_owned()),
         };

@@ -149,6 +149,7 @@ impl WorkflowSimulation {
         for effect in step.effects {
             match effect {
                 WorkflowEffect::StartPart { entry, .. }
+                | WorkflowEffect::PostReview { entry, .. }
                 | WorkflowEffect::AskQuestion { entry, .. } => {
                     let before = self.record.journal.insert(entry.seq, entry);
                     assert!(before.is_none(), "an entry was overwritten");

@@ -143,6 +143,9 @@ impl WorkflowRunFixture {
                 writeln!(self.log, "  ask {name} {}: {text}", question.kind).unwrap();
                 self.open.push(entry);
             }
+            WorkflowEffect::PostReview { entry, findings } => {
+                writeln!(self.log, "  post {} {:?}", entry.part, findings.event).unwrap();
+            }
             WorkflowEffect::SendMessage { text, .. } => writeln!(self.log, "  say {text}").unwrap(),
             WorkflowEffect::StopJobs { .. } => writeln!(self.log, "  stop").unwrap(),
         }

@@ -10,10 +10,12 @@ use heeler_config::workflow::{GateDefault, GateKind, OutputRules, PhaseRepeat};
 use jiff::Timestamp;
 use serde_json::json;
 
+use super::fix_markers::save_fix_markers;
 use super::journal::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use super::messages::PhaseMessage;
 use super::output::{MarkerOutcome, judge_output, lacks_marker, parse_verdict, truncate_output};
 use super::part_job::PartJobSpec;
+use super::review_findings::ReviewFindings;
 use super::status::WorkflowRunStatus;
 use super::workflow_run::{PhaseOutcome, PhaseState, RESTARTS_MAX, WorkflowRun};
 use crate::{JobId, iso_millis};
@@ -118,6 +120,8 @@ pub enum WorkflowEffect {
     ClosePart { entry: JournalEntry },
     /// A gate opens.
     AskQuestion { entry: JournalEntry, question: Box<GateQuestion> },
+    /// A review is posted; its part is in progress until then.
+    PostReview { entry: JournalEntry, findings: Box<ReviewFindings> },
     /// A message is sent to people.
     SendMessage {
         /// Index of the phase that it concerns.
@@ -240,8 +244,9 @@ impl WorkflowRun {
             entry.decision = decide_check(entry);
             return self.require_marker(number, entry);
         }
-        // A fix has no verdict of its own: the recheck after it judges.
-        if entry.outcome != Some(PartOutcome::Succeeded) || matches!(entry.part, PhasePart::Fix(_))
+        // A fix has no verdict of its own: the recheck after it judges. A post has no output.
+        if entry.outcome != Some(PartOutcome::Succeeded)
+            || matches!(entry.part, PhasePart::Fix(_) | PhasePart::Post)
         {
             return;
         }
@@ -249,6 +254,7 @@ impl WorkflowRun {
         let workflow = Arc::clone(&self.workflow);
         let phase = &workflow.phases[place];
         let output = entry.output.clone().unwrap_or_default();
+        save_fix_markers(&mut self.scratch, &output);
         // An iteration that is not the last one need not say that the work is done.
         let is_judged_later = matches!(phase.repeat, PhaseRepeat::Until(_));
         if !is_judged_later && lacks_marker(&phase.on_output, &output) {

@@ -10,6 +10,10 @@ use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, quer
 sql! {
     UNDONE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL ORDER BY created_at, id LIMIT ?1";
+    UNDONE_OF_KIND = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
+        WHERE done_at IS NULL AND kind = ?1 ORDER BY created_at, id LIMIT ?2";
+    COUNT_OF_KIND = "SELECT COUNT(*) FROM (SELECT 1 FROM effects \
+        WHERE done_at IS NULL AND kind = ?1 LIMIT ?2)";
     // Effects without a due time come first. The expression must match the index word for word.
     DUE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL AND COALESCE(due_at, '') <= ?1 \
@@ -77,6 +81,29 @@ impl StateDatabase {
     pub fn pending_effects(&self, limit: usize) -> Result<Vec<EffectRecord>, DatabaseError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         query_all(&self.conn, UNDONE, [limit], "list undone effects", read)
+    }
+
+    /// Lists the pending effects of a kind, oldest first.
+    pub fn pending_effects_of_kind(
+        &self,
+        kind: &str,
+        limit: usize,
+    ) -> Result<Vec<EffectRecord>, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        query_all(&self.conn, UNDONE_OF_KIND, params![kind, limit], "list undone effects", read)
+    }
+
+    /// Returns the number of pending effects of a kind, counted up to a limit.
+    pub fn count_pending_effects(&self, kind: &str, limit: usize) -> Result<usize, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let count = query_first(
+            &self.conn,
+            COUNT_OF_KIND,
+            params![kind, limit],
+            "count undone effects",
+            |row| ColumnReader::new("effects", row).get::<i64>(),
+        )?;
+        Ok(usize::try_from(count.unwrap_or(0)).unwrap_or(usize::MAX))
     }
 
     /// Lists the effects that are due: those never postponed first, oldest first, then the others.

@@ -420,7 +420,7 @@ fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
 }
 
 /// Returns the status and exit reason that [`PartOutcome::from_job`] maps back to this outcome.
-fn status_and_exit_reason(outcome: PartOutcome) -> (JobStatus, ExitReason) {
+pub(super) fn status_and_exit_reason(outcome: PartOutcome) -> (JobStatus, ExitReason) {
     match outcome {
         PartOutcome::Succeeded => (JobStatus::Completed, ExitReason::Success),
         PartOutcome::Soft => (JobStatus::Completed, ExitReason::MaxTurns),
@@ -538,7 +538,7 @@ fn scratch_text(run: &WorkflowRunRow) -> String {
     serde_json::to_string(&run.scratch).expect("a map of JSON values is JSON")
 }
 
-fn bounded_error(error: &str) -> &str {
+pub(super) fn bounded_error(error: &str) -> &str {
     &error[..error.floor_char_boundary(ERROR_BYTES_MAX)]
 }
 
@@ -567,7 +567,7 @@ pub(crate) fn insert_instant_part(
     // Lists of jobs read the same columns, so a step is stored like a job that ended.
     let (status, reason) = status_and_exit_reason(step.outcome);
     let params = named_params! {
-        ":id": format!("{}-{}", step.run, step.seq),
+        ":id": step_id(step.run, step.seq),
         ":trigger_type": step.trigger_type,
         ":status": status.as_str(),
         ":exit_reason": reason.as_str(),
@@ -588,6 +588,11 @@ pub(crate) fn insert_instant_part(
         ":decision": step.decision.map(PartDecision::as_str),
     };
     execute(conn, INSERT_STEP, params, "write an entry of a journal").map(|_| ())
+}
+
+/// Returns the ID of a journal entry without a process.
+pub(super) fn step_id(run: &WorkflowRunId, seq: u64) -> String {
+    format!("{run}-{seq}")
 }
 
 pub(crate) fn put_definition(

@@ -41,6 +41,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
         db::spending::ALL_SQL,
+        db::open_steps::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
         db::answered_requests::ALL_SQL,

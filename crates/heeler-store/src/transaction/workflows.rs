@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::StoreTransaction;
 use crate::db::counters::CounterKind;
+use crate::db::open_steps::{self, StepEnd};
 use crate::db::overrides::{CronOverride, WorkflowOverride};
 use crate::db::workflows::{InstantPart, WorkflowRunRow};
 use crate::db::{DatabaseError, approvals, overrides, workflows};
@@ -64,6 +65,26 @@ impl StoreTransaction<'_> {
         now: Timestamp,
     ) -> Result<(), DatabaseError> {
         workflows::insert_instant_part(&self.conn, step, now)
+    }
+
+    /// Inserts a journal entry that is in progress without a process. Its outcome does not matter.
+    pub fn insert_open_step(
+        &mut self,
+        step: &InstantPart<'_>,
+        now: Timestamp,
+    ) -> Result<(), DatabaseError> {
+        open_steps::insert_open_step(&self.conn, step, now)
+    }
+
+    /// Ends such an entry; returns true if it was in progress.
+    pub fn end_step(
+        &mut self,
+        run: &WorkflowRunId,
+        seq: u64,
+        end: &StepEnd<'_>,
+        now: Timestamp,
+    ) -> Result<bool, DatabaseError> {
+        open_steps::end_step(&self.conn, (run, seq), end, now)
     }
 
     /// Stores the frozen form of a definition, once.

@@ -3,6 +3,7 @@
 
 mod docker;
 mod footprint;
+mod github;
 mod sandbox;
 
 pub(crate) use self::sandbox::probe as probe_sandbox;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use clap::Args;
-use heeler_engine::{CommittedRun, RunFolderCheck, recover_runs};
+use heeler_engine::{CommittedRun, GithubAccessReport, RunFolderCheck, recover_runs};
 use heeler_import::{RebuildError, RebuildReport};
 use heeler_query::health::FindingSummary;
 use heeler_store::doctor::{self, Finding, FindingArea, FindingSeverity, RepairOutcome};
@@ -42,7 +43,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: whether agents can run in a sandbox, or in containers
+    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub that the
+    /// config names
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -73,6 +75,8 @@ enum DoctorPart {
     Sandbox,
     /// Asks the container engine, and lists containers that are left
     Docker,
+    /// Asks GitHub for the account and its limits
+    Github,
 }
 
 /// Runs `doctor`.
@@ -80,9 +84,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     match args.part {
         Some(DoctorPart::Sandbox) => return sandbox::run(args.json),
         Some(DoctorPart::Docker) => return docker::run(global, args.json),
-        None => {}
+        Some(DoctorPart::Github) | None => {}
     }
     let context = CommandContext::find(global)?;
+    if let Some(DoctorPart::Github) = args.part {
+        return github::run(&context, args.json);
+    }
     if args.rebuild {
         return rebuild(&context, args);
     }
@@ -114,17 +121,18 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         findings = doctor::examine(&context.state_dir, context.home.as_deref(), process_env::now());
     }
     findings.extend(held_change_finding(&context));
+    let github = github::check(&context);
     progress.end();
-    // This is a property of the machine, which no repair of the state can change.
-    let ungrouped = heeler_runner::control_group_unavailable_reason();
-    let is_unmarked = heeler_process::is_own_process_marked();
-    let unconfined = sandbox::unconfined_agents(&context);
+    let examined = MachineReport {
+        ungrouped: heeler_runner::control_group_unavailable_reason(),
+        is_unmarked: heeler_process::is_own_process_marked(),
+        unconfined: sandbox::unconfined_agents(&context),
+        github,
+    };
     match args.json {
         true => {
             let mut document = to_json(&findings, &fixed, &settled);
-            document["noControlGroup"] = ungrouped.into();
-            document["noAgentMark"] = is_unmarked.into();
-            document["noSandbox"] = unconfined.into();
+            examined.add_to(&mut document);
             output::print_json(&document)?;
         }
         false => {
@@ -133,21 +141,47 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
                 output::print_line(line)?;
             }
             print(&context, &findings, &fixed)?;
-            if let Some(why) = ungrouped {
-                output::print_line(format!("{UNGROUPED} ({why})"))?;
-            }
-            if is_unmarked {
-                output::print_line(UNMARKED)?;
-            }
-            if let Some(text) = sandbox::recommendation(&context, &unconfined) {
-                output::print_line(text)?;
-            }
+            examined.print(&context)?;
         }
     }
+    let has_github_problem = examined.github.is_some_and(|report| !report.problems.is_empty());
     // Notes need no action, so a check in a script must not fail for them.
-    match findings.iter().any(|finding| finding.severity > FindingSeverity::Note) {
+    let is_serious = |finding: &Finding| finding.severity > FindingSeverity::Note;
+    match has_github_problem || findings.iter().any(is_serious) {
         true => Err(CommandFailure::silent(FailureCode::Failed)),
         false => Ok(()),
+    }
+}
+
+/// Properties of the machine and the config, which no repair of the state can change.
+struct MachineReport {
+    /// Reason that there are no control groups.
+    ungrouped: Option<String>,
+    is_unmarked: bool,
+    /// Agents without a sandbox.
+    unconfined: Vec<String>,
+    github: Option<GithubAccessReport>,
+}
+
+impl MachineReport {
+    fn add_to(&self, document: &mut Value) {
+        document["noControlGroup"] = self.ungrouped.clone().into();
+        document["noAgentMark"] = self.is_unmarked.into();
+        document["noSandbox"] = self.unconfined.clone().into();
+        document["github"] = self.github.as_ref().map_or(Value::Null, github::to_json);
+    }
+
+    fn print(&self, context: &CommandContext) -> CommandResult {
+        if let Some(why) = &self.ungrouped {
+            output::print_line(format!("{UNGROUPED} ({why})"))?;
+        }
+        if self.is_unmarked {
+            output::print_line(UNMARKED)?;
+        }
+        if let Some(text) = sandbox::recommendation(context, &self.unconfined) {
+            output::print_line(text)?;
+        }
+        self.github.as_ref().map_or(Ok(()), github::print_report)
     }
 }
 

@@ -345,5 +345,7 @@ fn skip_reason_text(reason: SkipReason) -> &'static str {
         SkipReason::Budget => "the budget was spent",
         SkipReason::QueueFull => "the queue was full",
         SkipReason::Disabled => "the agent was disabled",
+        SkipReason::NothingFound => "the search on GitHub found nothing new",
+        SkipReason::Unreachable => "the search on GitHub failed; the log has the reason",
     }
 }

@@ -308,7 +308,7 @@ pub(super) fn phase_commands(phase: &heeler_config::workflow::Phase) -> Vec<&str
     let own = match &phase.work {
         PhaseWork::Bash { command } => Some(command.as_str()),
         PhaseWork::Script { source, .. } => Some(source.as_str()),
-        PhaseWork::Context | PhaseWork::Agent { .. } => None,
+        PhaseWork::Context | PhaseWork::Agent { .. } | PhaseWork::PostReview => None,
     };
     let until = match &phase.repeat {
         PhaseRepeat::Until(until) => until.until_bash.as_ref().map(|command| command.as_str()),

@@ -159,7 +159,9 @@ impl SimulatedDatabase {
                 job.part = Some((id.clone(), entry.seq));
                 row.add(entry);
             }
-            WorkflowEffect::RecordPart { entry } | WorkflowEffect::AskQuestion { entry, .. } => {
+            WorkflowEffect::RecordPart { entry }
+            | WorkflowEffect::PostReview { entry, .. }
+            | WorkflowEffect::AskQuestion { entry, .. } => {
                 row.add(entry);
             }
             WorkflowEffect::ClosePart { entry } => row.close(entry),

@@ -219,7 +219,7 @@ impl FleetSimulation {
         let entry = JournalEntry { outcome, error: ended.error.clone(), ..entry.clone() };
         let effect = Box::new(WorkflowEffect::RecordPart { entry });
         all.changes.push(FleetChange::RecordWorkflow { run: run.clone(), workflow, effect });
-        all.pending_events.push((run.clone(), WorkflowEvent::PartImpossible(ended)));
+        all.pending_events.push((run.clone(), WorkflowEvent::JoblessPartEnded(ended)));
     }
 }
 

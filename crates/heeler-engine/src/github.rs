@@ -1,0 +1,23 @@
+//! Work on GitHub: searches for crons, and posts of workflow runs.
+//!
+//! A task is recorded as an effect in the transaction that decides on it, executed by a thread that
+//! may wait, and removed in the transaction that records its result. So a daemon that dies meanwhile
+//! is followed by one that executes the task again; a post is looked for before it is made. Start at
+//! [`GithubTask`].
+
+mod connection;
+mod execute;
+mod issue_address;
+mod review_post;
+mod search;
+mod task;
+mod thread_post;
+mod work;
+
+pub(crate) use connection::GithubConnections;
+pub use connection::{GithubAccessReport, check_github_access};
+pub(crate) use execute::execute_task;
+pub(crate) use issue_address::IssueAddress;
+pub(crate) use search::GithubSearchResult;
+pub(crate) use task::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, ReviewTask};
+pub(crate) use work::{ClaimLabels, FoundWork, WorkClaim, WorkIssue, WorkReport};

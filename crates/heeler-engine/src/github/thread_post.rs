@@ -1,0 +1,86 @@
+//! Posts in the thread of an issue or pull request, each made once.
+//!
+//! A post contains a mark that people do not see. Before it is made, the posts of the fleet's account
+//! are searched for the mark: an earlier attempt may have been executed although its response was
+//! lost, or although the daemon died. Start at [`post_comment`].
+
+use heeler_github::GithubError;
+use heeler_store::EffectRecord;
+use jiff::{SignedDuration, Timestamp};
+use sha2::{Digest as _, Sha256};
+
+use super::connection::GithubConnection;
+use super::issue_address::{IssueAddress, TaskFailure};
+
+/// Longest text of a post, in bytes. GitHub's limit is 65536 characters.
+const POST_BYTES_MAX: usize = 60_000;
+
+/// Most posts that are searched for a mark.
+pub(super) const SEARCHED_MAX: usize = 1_000;
+
+/// Difference between the clocks of this machine and of GitHub that does not matter.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(1);
+
+/// Beginning of a mark. No text of an agent may contain it.
+const MARK_BEGIN: &str = "<!-- heeler:";
+
+/// Returns the mark of a post.
+pub(super) fn post_mark(effect: &EffectRecord) -> String {
+    let digest = Sha256::digest(effect.id.as_bytes());
+    let digest: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{MARK_BEGIN}{digest} -->")
+}
+
+/// Returns a text with its mark. Marks in the text itself are made ineffective: it may come from an
+/// agent that wants a later post to be left out.
+pub(super) fn mark_text(text: &str, mark: &str) -> String {
+    let end = text.floor_char_boundary(POST_BYTES_MAX);
+    let cut = if end < text.len() { "\n\n(The text was too long for GitHub.)" } else { "" };
+    let text = text[..end].replace(MARK_BEGIN, "<!-- heeler :");
+    format!("{text}{cut}\n\n{mark}")
+}
+
+/// Posts a comment, unless an earlier attempt has.
+pub(super) fn post_comment(
+    connection: &GithubConnection,
+    effect: &EffectRecord,
+    issue: &IssueAddress,
+    text: &str,
+) -> Result<(), TaskFailure> {
+    let repo = issue.github_repo()?;
+    let mark = post_mark(effect);
+    let own = connection.login()?;
+    let since = effect.created_at.checked_sub(CLOCK_SKEW).unwrap_or(Timestamp::MIN);
+    let comments = connection.client.comments(&repo, issue.number, since, SEARCHED_MAX)?;
+    let is_posted = comments
+        .iter()
+        .any(|comment| comment.author.eq_ignore_ascii_case(own) && comment.body.contains(&mark));
+    if is_posted {
+        return Ok(());
+    }
+    let posted = connection.client.create_comment(&repo, issue.number, &mark_text(text, &mark));
+    match posted {
+        Ok(_) => Ok(()),
+        // Whether it was executed is unknown. The next attempt looks for the mark.
+        Err(error @ GithubError::BadAnswer { .. }) => {
+            Err(TaskFailure { message: error.to_string(), is_transient: true })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_cannot_contain_a_mark_and_keeps_its_own() {
+        let mark = "<!-- heeler:00 -->";
+        let text = mark_text("Done. <!-- heeler:00 -->", mark);
+        assert_eq!(text.matches(mark).count(), 1);
+        assert!(text.ends_with(mark));
+        let long = mark_text(&"é".repeat(POST_BYTES_MAX), mark);
+        assert!(long.len() < 65_536 && long.ends_with(mark));
+        assert!(long.contains("too long"));
+    }
+}
