@@ -30,5 +30,6 @@ pub use decision::{DenialReason, EgressDecision, EgressEvent, EgressQuestion, Gr
 pub use limits::EgressLimits;
 pub use network::{EgressNetwork, NetworkFuture, SystemNetwork};
 pub use price::price_usd;
-pub use proxy::{AgentPeerCheck, EgressOptions, EgressProxy, EgressStartError};
+pub use proxy::{EgressOptions, EgressProxy, EgressStartError};
+pub use server::AgentPeerCheck;
 pub use usage::{ApiUsage, ReplyUsage, UsageLedger};

@@ -3,7 +3,6 @@
 //! The runner's thread may wait for the disk; the agent's connections do not wait with it.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -17,14 +16,10 @@ use crate::decision::EgressEvent;
 use crate::gate::EgressGate;
 use crate::limits::EgressLimits;
 use crate::network::EgressNetwork;
-use crate::server::{ProxyContext, serve};
+use crate::server::{AgentPeerCheck, ProxyContext, serve};
 
 /// Name of the thread, for debuggers.
 const THREAD_NAME: &str = "egress";
-
-/// Returns true if a connection comes from the agent of the run. Other processes of the user can
-/// open the socket too, and would spend the agent's money.
-pub type AgentPeerCheck = Arc<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
 
 /// Settings of a proxy.
 pub struct EgressOptions {

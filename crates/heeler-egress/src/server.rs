@@ -1,6 +1,6 @@
 //! Connections of the agent: acceptance, protocol and limits.
 
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
 use tokio::io::AsyncReadExt as _;
@@ -13,11 +13,14 @@ use crate::api_route::ApiRoute;
 use crate::forward::serve_http;
 use crate::gate::EgressGate;
 use crate::meter::{ActivityMeter, AgentStream};
-use crate::proxy::AgentPeerCheck;
 use crate::socks::{self, serve_socks};
 
 /// Pause after a connection could not be accepted, for example because no file descriptor was free.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Returns true if a connection comes from the agent of the run. Other processes of the user can
+/// open the socket too, and would spend the agent's money.
+pub type AgentPeerCheck = Arc<dyn Fn(BorrowedFd<'_>) -> bool + Send + Sync>;
 
 /// Parts that all connections of a run share.
 pub(crate) struct ProxyContext {

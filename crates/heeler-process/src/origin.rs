@@ -73,9 +73,10 @@ pub fn is_own_process_of_agent() -> bool {
 }
 
 /// Returns true if a process of an agent of this state directory is alive, whether or not its runner
-/// is. A marked orphan of this user counts if it is not older than `orphan_age_max`: older ones are
-/// services with the same mark. Processes of hooks do not count. Where the mark tells nothing, only
-/// processes below a runner are found.
+/// is. A marked orphan of this user counts if it is not older than `orphan_age_max`: older ones, and
+/// their children, are services with the same mark. Processes of hooks and of containers that an
+/// engine has started do not count. Where the mark tells nothing, only processes below a runner are
+/// found.
 pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool {
     let (own, hooks) = (own_ancestors(), state_dir.join("hooks"));
     let is_mark_useful = !is_own_process_marked();
@@ -84,14 +85,12 @@ pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     // Agents of other users cannot write what belongs to this one.
     let pids = pids.filter(|pid| !own.contains(pid) && user_of(*pid) == Some(user));
-    pids.map(|pid| (pid, agent_mark_origin(pid, &own))).any(|(pid, origin)| match origin {
-        None | Some(AgentMarkOrigin::NoAgent) => false,
-        Some(AgentMarkOrigin::Orphan) => {
-            is_mark_useful && process_age(pid).is_none_or(|age| age <= orphan_age_max)
+    pids.filter_map(|pid| agent_mark_origin(pid, &own)).any(|origin| match origin {
+        AgentMarkOrigin::NoAgent => false,
+        AgentMarkOrigin::Orphan { first } => {
+            is_mark_useful && process_age(first).is_none_or(|age| age <= orphan_age_max)
         }
-        Some(AgentMarkOrigin::Runner(dir)) => {
-            dir.starts_with(state_dir) && !dir.starts_with(&hooks)
-        }
+        AgentMarkOrigin::Runner(dir) => dir.starts_with(state_dir) && !dir.starts_with(&hooks),
     })
 }
 
@@ -100,8 +99,10 @@ enum AgentMarkOrigin {
     NoAgent,
     /// The runner with this run directory, which is alive.
     Runner(Utf8PathBuf),
-    /// A runner that has ended.
-    Orphan,
+    /// A runner that has ended. Its agent's oldest process that is left has the PID `first`.
+    Orphan {
+        first: u32,
+    },
 }
 
 /// Finds the source of a process's mark. A runner that carries the mark itself is a fake. Returns
@@ -110,24 +111,27 @@ fn agent_mark_origin(pid: u32, adopters: &[u32]) -> Option<AgentMarkOrigin> {
     if !has_mark(pid)? || read_stat(pid)?.has_ended {
         return Some(AgentMarkOrigin::NoAgent);
     }
-    let mut parent = parent_pid(pid)?;
+    let (mut first, mut parent) = (pid, parent_pid(pid)?);
     for _ in 0..ANCESTORS_MAX {
         if matches!(parent, 0 | 1) || adopters.contains(&parent) {
-            return Some(AgentMarkOrigin::Orphan);
+            return Some(AgentMarkOrigin::Orphan { first });
         }
         // A parent that ends meanwhile leaves an orphan.
-        let Some(found) = inspect_mark(parent) else { return Some(AgentMarkOrigin::Orphan) };
+        let Some(found) = inspect_mark(parent) else {
+            return Some(AgentMarkOrigin::Orphan { first });
+        };
         if !found.is_marked {
             let runner = inspect_process(parent).and_then(|(runner, _)| runner);
             return Some(match runner {
                 Some(runner) => AgentMarkOrigin::Runner(runner),
-                None if found.adopts_orphans => AgentMarkOrigin::Orphan,
+                None if found.starts_containers => AgentMarkOrigin::NoAgent,
+                None if found.adopts_orphans => AgentMarkOrigin::Orphan { first },
                 None => AgentMarkOrigin::NoAgent,
             });
         }
-        parent = found.parent;
+        (first, parent) = (parent, found.parent);
     }
-    Some(AgentMarkOrigin::Orphan)
+    Some(AgentMarkOrigin::Orphan { first })
 }
 
 /// Returns the time since a process was forked.
@@ -199,10 +203,14 @@ const ORPHAN_ADOPTERS: [&str; 12] = [
     "tini",
 ];
 
+/// Those of them that start containers. Only a process of the container is below one.
+const CONTAINER_STARTERS: [&str; 2] = ["conmon", "containerd-shim"];
+
 struct MarkInspection {
     is_marked: bool,
     is_runner: bool,
     adopts_orphans: bool,
+    starts_containers: bool,
     parent: u32,
 }
 
@@ -210,8 +218,14 @@ fn inspect_mark(pid: u32) -> Option<MarkInspection> {
     let is_marked = has_mark(pid)?;
     let (runner_dir, parent) = inspect_process(pid)?;
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-    let adopts_orphans = ORPHAN_ADOPTERS.contains(&name.trim_end());
-    Some(MarkInspection { is_marked, is_runner: runner_dir.is_some(), adopts_orphans, parent })
+    let name = name.trim_end();
+    Some(MarkInspection {
+        is_marked,
+        is_runner: runner_dir.is_some(),
+        adopts_orphans: ORPHAN_ADOPTERS.contains(&name),
+        starts_containers: CONTAINER_STARTERS.contains(&name),
+        parent,
+    })
 }
 
 /// A process and its ancestors, up to the first known one.
@@ -407,7 +421,13 @@ mod tests {
                 50 => (true, false, 50),
                 _ => return None,
             };
-            Some(MarkInspection { is_marked, is_runner, adopts_orphans, parent })
+            Some(MarkInspection {
+                is_marked,
+                is_runner,
+                adopts_orphans,
+                starts_containers: false,
+                parent,
+            })
         };
         let has_mark = |pid| has_agent_mark(pid, &[7, 6], look);
         for agent in [11, 12, 20, 21, 22, 61] {

@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{CredentialMode, EgressConfig, RuntimeType};
@@ -80,9 +81,29 @@ pub(crate) enum EgressServiceError {
     Start(#[from] EgressStartError),
 }
 
+/// PID of the first process of a container, which is no descendant of the runner; 0 if there is none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ContainerPid(Arc<AtomicU32>);
+
+impl ContainerPid {
+    pub(crate) fn set(&self, pid: u32) {
+        self.0.store(pid, Ordering::Release);
+    }
+
+    /// Forgets the process. Its PID may be reused once it has ended.
+    pub(crate) fn clear(&self) {
+        self.set(0);
+    }
+
+    fn is(&self, pid: u32) -> bool {
+        pid != 0 && self.0.load(Ordering::Acquire) == pid
+    }
+}
+
 /// Network of a run. It ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct EgressService {
+    container: ContainerPid,
     proxy: Option<EgressProxy>,
     ledger: UsageLedger,
     variables: Vec<(String, String)>,
@@ -102,8 +123,10 @@ impl EgressService {
         let mode = std::fs::Permissions::from_mode(0o600);
         std::fs::set_permissions(setup.socket, mode).map_err(failed)?;
         let (sender, events) = mpsc::channel(EVENTS_MAX);
+        let container = ContainerPid::default();
+        let known = container.clone();
         let options = EgressOptions {
-            is_agent: Arc::new(is_first_process),
+            is_agent: Arc::new(move |connection| is_first_process(connection, &known)),
             rules: setup.network.rules(),
             asks: matches!(setup.attendance, QuestionPolicy::Person { .. }),
             api,
@@ -115,12 +138,18 @@ impl EgressService {
         let proxy = EgressProxy::start(listener, options)?;
         let events = tokio::spawn(pass_events(events, setup.notes, setup.questions));
         Ok(EgressService {
+            container,
             proxy: Some(proxy),
             ledger,
             variables: agent_variables(access.as_ref()),
             is_proxied: access.is_some(),
             _events: AbortOnDropHandle::new(events),
         })
+    }
+
+    /// Returns the place for the PID of the container's first process.
+    pub(crate) fn container(&self) -> &ContainerPid {
+        &self.container
     }
 
     /// Returns the variables that replace those of the agent's environment.
@@ -140,10 +169,11 @@ impl EgressService {
     }
 }
 
-/// Returns true if a connection comes from the first process of this run's sandbox, which forwards
-/// those of the agent.
-fn is_first_process(connection: BorrowedFd<'_>) -> bool {
-    SocketPeerProcess::of(connection).is_ok_and(|peer| peer.is_near_descendant(SANDBOX_DEPTH_MAX))
+/// Returns true if a connection comes from the first process of this run's sandbox or container,
+/// which forwards those of the agent.
+fn is_first_process(connection: BorrowedFd<'_>, container: &ContainerPid) -> bool {
+    SocketPeerProcess::of(connection)
+        .is_ok_and(|peer| peer.is_near_descendant(SANDBOX_DEPTH_MAX) || container.is(peer.pid))
 }
 
 fn api_route(

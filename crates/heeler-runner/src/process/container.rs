@@ -111,12 +111,15 @@ impl ProcessTree {
         let (pipes, agent_ends) = agent_pipes().map_err(failed)?;
         let (runner, pid, id) =
             self.start_container(sandbox, &prepared, sockets, &body.body).await.map_err(refused)?;
+        if let Some(known) = &sandbox.container_pid {
+            known.set(pid.as_raw_nonzero().get().cast_unsigned());
+        }
         let mut descriptors: Vec<BorrowedFd<'_>> =
             agent_ends.iter().map(|end| end.as_fd()).collect();
         descriptors.extend(context.inherit);
         descriptors.extend(files.iter().map(OwnedFd::as_fd));
         let report = exchange(&runner, &request, &descriptors);
-        let attached = self.attach_container(prepared.engine, spec, (pid, id));
+        let attached = self.attach_container(prepared.engine, sandbox, spec, (pid, id));
         let (handle, flags) = attached.map_err(failed)?;
         if matches!(report, Ok(Some(InsideReport::Started))) {
             let process = AgentProcess::in_container(pid, handle, &self.children, pipes);
@@ -134,6 +137,7 @@ impl ProcessTree {
     fn attach_container(
         &self,
         engine: ContainerEngine,
+        sandbox: &AgentSandbox,
         spec: &ContainerSpec,
         (pid, id): (Pid, String),
     ) -> io::Result<(ProcessHandle, ContainerFlags)> {
@@ -145,6 +149,7 @@ impl ProcessTree {
             out_of_memory: Arc::clone(&flags.out_of_memory),
             is_lost: Arc::clone(&flags.is_lost),
             memory_bytes: spec.memory_bytes,
+            known_pid: sandbox.container_pid.clone(),
         });
         Ok((ProcessHandle::open(pid)?, flags))
     }

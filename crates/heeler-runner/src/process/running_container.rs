@@ -9,6 +9,7 @@ use heeler_model::error_chain;
 use rustix::process::Signal;
 
 use super::os::ProcessHandle;
+use crate::egress::ContainerPid;
 
 /// Time that the processes of a container have to end.
 const END_TIME_MAX: Duration = Duration::from_secs(10);
@@ -24,6 +25,8 @@ pub(super) struct RunningContainer {
     /// Set when the first process is gone without a report.
     pub(super) is_lost: Arc<AtomicBool>,
     pub(super) memory_bytes: u64,
+    /// The first process, as the egress proxy knows it.
+    pub(super) known_pid: Option<ContainerPid>,
 }
 
 /// Facts about the end of an agent, which its connection and its container share.
@@ -42,6 +45,9 @@ impl RunningContainer {
     /// Waits for the end of all processes, and removes the container. Returns the reason for which
     /// the container itself ended the agent, if it did.
     pub(super) async fn end(self) -> Option<String> {
+        if let Some(known) = &self.known_pid {
+            known.clear();
+        }
         let process = self.first_process;
         let waited = tokio::task::spawn_blocking(move || process.wait(END_TIME_MAX));
         drop(waited.await);

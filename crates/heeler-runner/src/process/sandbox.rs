@@ -31,6 +31,7 @@ use super::{
     AgentProcess, AgentSpawnError, LaunchArg, LaunchSpec, MARKER, ProcessTree, SpawnContext,
     build_memory_files, classify_spawn_error, memory_file, oom_score,
 };
+use crate::egress::ContainerPid;
 
 /// Places of bubblewrap. `PATH` is not searched: an agent may be able to write a directory of it.
 const BUBBLEWRAP_PATHS: [&str; 4] =
@@ -115,6 +116,8 @@ pub(crate) struct AgentSandbox {
     pub(crate) variables: Vec<(String, String)>,
     /// True if the agent must not have Claude's login.
     pub(crate) hides_login: bool,
+    /// Tells the egress proxy the first process of a container.
+    pub(crate) container_pid: Option<ContainerPid>,
     /// Name of the socket on which the runner waits for the first process of a container.
     pub(crate) control_socket: &'static str,
     /// Name of an empty file in the directory of sockets.

@@ -118,6 +118,7 @@ pub(super) fn agent_sandbox(
         .collect(),
         variables: network.map(|network| network.variables().to_vec()).unwrap_or_default(),
         hides_login: network.is_some_and(EgressService::is_proxied),
+        container_pid: network.map(|network| network.container().clone()),
         control_socket: CONTROL_SOCKET,
         empty_file: EMPTY_FILE,
         run_dir: dir.to_owned(),

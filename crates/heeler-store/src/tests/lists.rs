@@ -210,8 +210,8 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
     let checkups = ["NOT_PENDING", "NOT_QUEUED", "UNUSED"];
     // One row per schedule, per waiting job, per live run, per credential; by day, agent and model.
     let small = ["PROGRESS", "OVERRIDES", "QUEUE", "PARKED", "RESERVATIONS", "SPENT_IN_ALL"];
-    // Reads the front of an index that contains only pending effects.
-    let fronts = ["UNDONE", "NEXT"];
+    // Reads an index that contains only pending effects.
+    let fronts = ["UNDONE", "UNDONE_OF_KIND", "COUNT_OF_KIND", "NEXT"];
     let mut plans = String::new();
     for (name, sql) in asked.concat() {
         if !sql.starts_with("SELECT") || checkups.contains(&name) {
@@ -244,6 +244,8 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         SPENT_IN_ALL: SCAN spending USING COVERING INDEX idx_spending_agent
         SPENDING: SEARCH spending USING INDEX sqlite_autoindex_spending_1 (day>?)
         UNDONE: SCAN effects USING INDEX idx_effects_undone
+        UNDONE_OF_KIND: SCAN effects USING INDEX idx_effects_undone
+        COUNT_OF_KIND: CO-ROUTINE (subquery-1); SCAN effects USING INDEX idx_effects_due; SCAN (subquery-1)
         DUE: SEARCH effects USING INDEX idx_effects_due (<expr><?)
         NEXT: SCAN effects USING INDEX idx_effects_due
         FAILED: SEARCH effects USING INDEX sqlite_autoindex_effects_1 (id>? AND id<?)

@@ -67,6 +67,8 @@ fn every_point_apart_has_a_test_here() {
         // In `redteam::results`.
         &[FaultPoint::RunSettled, FaultPoint::ResultRefused],
         &[FaultPoint::Fired],
+        // In `github_actions` and `github_work`.
+        &[FaultPoint::GithubActed],
         &LOGS,
         &[FaultPoint::RequestDone],
         // In `web_kills`.

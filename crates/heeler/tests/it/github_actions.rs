@@ -21,7 +21,7 @@ agents:
 ",
         github.url()
     ));
-    herd.env.push(("FLEET_TOKEN".into(), TOKEN.into()));
+    herd.env.push(("FLEET_TOKEN", TOKEN.into()));
     let command = "echo {{ owner }}/{{ repo }} {{ prNumber }} {{ branch }} >> ran";
     herd.fleet.write(
         "workflows/merge.yaml",
@@ -275,7 +275,7 @@ fn the_access_is_checked_without_showing_the_token() {
     herd.fleet.write("heeler.yaml", &config.replace("bot: heeler-user", "bot: somebody"));
     let (is_fine, said) = doctor(&herd);
     assert!(!is_fine && said.contains("set `bot: heeler-user`"), "{said}");
-    herd.env.push(("FLEET_TOKEN".into(), "wrong-secret-token".into()));
+    herd.env.push(("FLEET_TOKEN", "wrong-secret-token".into()));
     let (is_fine, said) = doctor(&herd);
     assert!(!is_fine && said.contains("does not accept the credentials"), "{said}");
     assert!(!said.contains("wrong-secret-token") && !said.contains(TOKEN), "{said}");

@@ -24,7 +24,7 @@ agents:
 ",
         github.url()
     ));
-    herd.env.push(("FLEET_TOKEN".into(), TOKEN.into()));
+    herd.env.push(("FLEET_TOKEN", TOKEN.into()));
     herd
 }
 

@@ -259,7 +259,9 @@ fn tokens_are_made_used_listed_and_revoked() {
 
 #[test]
 fn a_link_logs_one_browser_in_which_may_then_do_what_its_pages_prove() {
-    let served = Served::new("{port: auto}");
+    // The cookie belongs to a port. Daemons of other tests take the first free one from 7878 on.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let served = Served::new(&format!("{{port: {port}}}"));
     let address = served.start();
     let link = served.run(&["open", "--print"]).ok();
     let path = link_path(&link, &address);
@@ -279,9 +281,8 @@ fn a_link_logs_one_browser_in_which_may_then_do_what_its_pages_prove() {
     let origin = format!("origin: http://{address}");
     let (code, ..) = send(&address, "POST /api/v1/jobs", &[&cookie, &csrf, &origin], job);
     assert!((200..300).contains(&code), "{code}");
-    // Also with the next daemon, whose port may be another one.
-    served.run(&["stop"]).ok();
-    let address = served.start();
+    // Also with the next daemon.
+    served.run(&["restart"]).ok();
     assert_eq!(send(&address, "GET /", &[&cookie, "accept: text/html"], "").0, 200);
     served.run(&["token", "revoke", "--logins"]).ok();
     assert_eq!(send(&address, "GET /", &[&cookie, "accept: text/html"], "").0, 303);

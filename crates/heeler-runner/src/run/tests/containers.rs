@@ -55,7 +55,9 @@ fn be_the_runner_of_a_container() {
     let engine = std::env::var(ENGINE).unwrap();
     arm(POINTS[point]);
     let trial = contained_fixture("touch ran; exec sleep 1000", Utf8Path::new(&engine));
-    run_with(Utf8Path::new(&dir), &trial.host(), &trial.means).unwrap();
+    let dir = Utf8Path::new(&dir);
+    let spec = files::read_spec(dir).unwrap();
+    run_with(dir, spec, &trial.host(), &trial.means).unwrap();
 }
 
 #[test]
