@@ -41,12 +41,16 @@ fn work(herd: &Herd, client: &mut DaemonClient) {
 }
 
 fn wait_for_rest(herd: &Herd) {
-    wait_for("the end of all work", || {
-        let reader = herd.reader();
-        let pending = reader.pending_effects(99).unwrap();
-        let has_tasks = pending.iter().any(|it| it.kind.starts_with("github_"));
+    // A job may begin or end between two looks, so the jobs are looked at before and after the tasks.
+    let ended_jobs = || {
         let jobs = herd.jobs();
-        (!has_tasks && jobs.iter().all(|job| job.status.is_final())).then_some(())
+        jobs.iter().all(|job| job.status.is_final()).then_some(jobs.len())
+    };
+    wait_for("the end of all work", || {
+        let before = ended_jobs()?;
+        let pending = herd.reader().pending_effects(99).unwrap();
+        let has_tasks = pending.iter().any(|it| it.kind.starts_with("github_"));
+        (!has_tasks && ended_jobs() == Some(before)).then_some(())
     });
 }
 

@@ -82,7 +82,7 @@ impl<'f> AttackedFleet<'f> {
     /// Starts a script in the agent, and waits until it has written the file `done`.
     #[track_caller]
     fn begin_attack(&self, script: &str) {
-        let end = "touch done\nwhile [ ! -e over ]; do sleep 0.05; done";
+        let end = "touch done\nwhile [ -e attack.sh ] && [ ! -e over ]; do sleep 0.05; done";
         self.write("attack.sh", &format!("{script}\n{end}\n"));
         self.run(&["trigger", "hostile", "--detach", "-q"]).ok();
         wait_for("the attack", || self.file("done").exists().then_some(()));
@@ -215,7 +215,7 @@ fn a_change_that_the_agent_undid_needs_no_person(fleet: &Fleet) {
 /// Leaves a process in a session of its own and with an empty environment.
 const SURVIVOR: &str = "env -i setsid python3 close.py -c 'while [ ! -e go ]; do sleep 0.05; [ -e over ] && exit; \
      done; printf \"%s\\n\" \"  - {name: evil, runtime: command, command: touch evil-ran}\" >> heeler.yaml; \
-     touch written; while [ ! -e over ]; do sleep 0.05; done' > /dev/null 2>&1 &\n";
+     touch written; while [ -e attack.sh ] && [ ! -e over ]; do sleep 0.05; done' > /dev/null 2>&1 &\n";
 
 fn a_process_that_outlives_its_run_cannot_change_the_config(fleet: &Fleet) {
     let fleet = AttackedFleet::new(fleet, "");
@@ -290,7 +290,7 @@ fn a_killed_daemon_forgets_no_run(like: &Fleet) {
         let fleet = like.another();
         let fleet = AttackedFleet::new(&fleet, "");
         let config = fleet.read("heeler.yaml");
-        let end = "touch done\nwhile [ ! -e over ]; do sleep 0.05; done";
+        let end = "touch done\nwhile [ -e attack.sh ] && [ ! -e over ]; do sleep 0.05; done";
         fleet.write("attack.sh", &format!("{}\n{end}\n", AttackedFleet::add_evil()));
         let mut daemon = fleet.start(&["start", "--fault", point]);
         wait_for("the daemon", || fleet.file(".heeler/daemon.json").exists().then_some(()));
