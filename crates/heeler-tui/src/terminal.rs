@@ -38,6 +38,11 @@ const INPUT_QUEUE_MAX: usize = 256;
 /// Poll timeout of crossterm; with zero it would not look for keys at all.
 const POLL_TIMEOUT: Duration = Duration::from_millis(1);
 
+/// Number of polls in a row without an event, after which crossterm has none. One is not enough: a
+/// poll does not look at the keys that crossterm has read already if the thread was suspended for
+/// longer than the timeout. They would be shown only with the next key.
+const EMPTY_POLLS_MIN: u32 = 2;
+
 /// Enables mouse button events, which include the wheel, but not motion events.
 const ENABLE_MOUSE_BUTTONS: &str = "\x1b[?1000h\x1b[?1006h";
 
@@ -235,7 +240,13 @@ struct KeyWakeup {
 fn read_keys(sender: &SyncSender<TerminalInput>, is_closed: &AtomicBool, wakers: &KeyWakers) {
     loop {
         // Before each wait: keys that crossterm has taken from the terminal do not end a wait.
-        while let Ok(true) = event::poll(POLL_TIMEOUT) {
+        let mut empty_polls = 0;
+        while empty_polls < EMPTY_POLLS_MIN {
+            let Ok(true) = event::poll(POLL_TIMEOUT) else {
+                empty_polls += 1;
+                continue;
+            };
+            empty_polls = 0;
             let Ok(event) = event::read() else { break };
             if sender.send(TerminalInput::Event(event)).is_err() {
                 return;
