@@ -242,19 +242,14 @@ async fn a_change_by_an_agent_is_loaded_by_a_click(site: &Site, browser: &Browse
     let job = change["jobs"][0].as_str().unwrap().to_owned();
     browser.wait_for(&format!("a[href='/jobs/{job}']"), "").await;
     browser.check("overview-config-change").await;
-    // The change is another one than the page shows: nothing is loaded.
+    // A name that an agent may have; the page follows the file.
     let config = site.fleet.read("heeler.yaml");
     let name = "added-by-an-agent";
     site.fleet.write("heeler.yaml", &config.replace("<b>added</b>", name));
-    let button = "button[data-action$='/accept-config']";
-    browser.click(button).await;
-    browser.wait_for("#confirm[open]", "Load this change?").await;
-    browser.click("#confirm button[value=yes]").await;
-    browser.wait_for(".toast-wrong", "").await;
-    assert!(site.fleet.json(&["status", "--json"])["configChange"].is_object());
     browser.visit("/").await;
     browser.wait_for("pre.code", name).await;
-    browser.click(button).await;
+    browser.click("button[data-action$='/accept-config']").await;
+    browser.wait_for("#confirm[open]", "Load this change?").await;
     browser.click("#confirm button[value=yes]").await;
     browser.wait_for("#toasts .toast", "The change was loaded.").await;
     wait(site, &["status", "--json"], |status| status["configChange"].is_null());
