@@ -77,7 +77,7 @@ impl DispatchTransaction<'_, '_> {
         self.add_github_task(id, &GithubTask::FindWork { agent, schedule, due })
     }
 
-    /// Claims the first issue that nobody works on.
+    /// Claims the first free issue.
     pub(super) fn claim_found_work(
         &mut self,
         key: &ScheduleKey,

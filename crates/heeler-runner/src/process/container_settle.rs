@@ -11,7 +11,7 @@ use heeler_model::run::RunSpec;
 use super::container_body::ContainerOwner;
 use crate::files;
 
-/// Removes the containers of a dead run, if it had any. What fails is told: the run is settled all the
+/// Removes the containers of a dead run, if it had any. A failure is logged: the run is settled all the
 /// same, because no process of it is alive.
 pub(crate) fn settle_containers(dir: &Utf8Path, spec: &RunSpec) {
     let Ok(Some(record)) = files::read_container(dir) else { return };

@@ -59,7 +59,7 @@ fn list_of(scene: &Scene) -> Utf8PathBuf {
     list.map_or(cache.join("none"), |list| list.into_path())
 }
 
-/// What git lists in such a repository.
+/// Returns the files that git lists in a repository.
 const LISTED: [&str; 5] = [".gitignore", "README", "src/.gitignore", "src/a.rs", "src/kept.tmp"];
 
 /// Takes a snapshot and compares its files: those that are listed at first, with these and without those.

@@ -1,5 +1,5 @@
 //! The first minutes of a person with Heeler: a new fleet has a sandbox and works at once, and
-//! whoever has none is told how to get one.
+//! where there is none, the output says how to get one.
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! A storm of kills: daemons, runners, agents, hooks and their commands die while jobs with hooks run,
 //! and while the jobs of one session follow each other.
 //!
-//! Nobody is spared on purpose, and nothing is waited for between two kills but the next victim. At the
+//! Every process may be hit, and the test waits only for the next victim between two kills. At the
 //! end only jobs have failed of which a process was killed, every hook is done, and the session
 //! remembers every turn that came to its end.
 
@@ -43,7 +43,7 @@ const REST_MAX: Duration = Duration::from_millis(120);
 /// Part of the daemons that die by themselves, at a point between two writes.
 const ARMED_ONE_IN: u8 = 3;
 
-/// What is killed.
+/// Process to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum VictimKind {
     Daemon,

@@ -1,4 +1,4 @@
-//! What the engine is told, without an engine.
+//! Tests of the requests to an engine, without an engine.
 
 use heeler_config::NetworkMode;
 use heeler_model::run::{ContainerVolume, SandboxSpec};

@@ -34,7 +34,7 @@ struct OrphanContainer {
     is_abandoned: bool,
 }
 
-/// What is known about the engine.
+/// Facts about the engine.
 struct EngineReport {
     socket: Utf8PathBuf,
     facts: EngineFacts,
