@@ -5,6 +5,8 @@
 //! its environment, by executing another program or by ending its runner. While the runner lives, it
 //! is also an ancestor of every process of its agent.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ use crate::agent_descent::{AgentDescent, is_own_process_marked, ticks};
 /// Maximum number of ancestors to inspect. A process with more counts as one that cannot be
 /// inspected.
 pub(crate) const ANCESTORS_MAX: usize = 256;
+
+/// Space for a file of the kernel about a process. Longer ones are read too.
+const PROCESS_FILE_BYTES: usize = 4096;
 
 /// Beginning of the file name of Heeler's programs. Wrappers may put a dot before it.
 pub const HEELER_PROGRAM_PREFIX: &str = "heeler";
@@ -144,14 +149,14 @@ fn process_age(pid: u32) -> Option<Duration> {
 
 /// Returns the real user of a process. The owner of its folder is root if it hides its memory.
 fn user_of(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = read_process_file(pid, "status")?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns true if a process carries the mark; `None` if it cannot be inspected.
 pub(crate) fn has_mark(pid: u32) -> Option<bool> {
-    parse_mark(&std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?)
+    parse_mark(&read_process_file(pid, "status")?)
 }
 
 /// Finds the mark in the content of the file `status` of a process.
@@ -217,7 +222,7 @@ struct MarkInspection {
 fn inspect_mark(pid: u32) -> Option<MarkInspection> {
     let is_marked = has_mark(pid)?;
     let (runner_dir, parent) = inspect_process(pid)?;
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = read_process_file(pid, "comm")?;
     let name = name.trim_end();
     Some(MarkInspection {
         is_marked,
@@ -334,8 +339,16 @@ pub(crate) fn parse_stat(stat: &str) -> Option<ProcessForkFacts> {
     Some(ProcessForkFacts { has_ended, parent, start_ticks: fields.nth(17)?.parse().ok()? })
 }
 
+/// Reads a file of the kernel about a process. The kernel does not tell its size, and without one the
+/// standard library begins with reads of 32 bytes.
+fn read_process_file(pid: u32, name: &str) -> Option<String> {
+    let mut text = String::with_capacity(PROCESS_FILE_BYTES);
+    File::open(format!("/proc/{pid}/{name}")).ok()?.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
 fn read_stat(pid: u32) -> Option<ProcessForkFacts> {
-    parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    parse_stat(&read_process_file(pid, "stat")?)
 }
 
 pub(crate) fn parent_pid(pid: u32) -> Option<u32> {

@@ -223,6 +223,8 @@ pub(crate) struct ProcessTree {
     /// `None` if no cgroup may be created.
     cgroup: Option<RunCgroup>,
     children: Arc<ChildExitRegistry>,
+    /// True if orphans of the agent become children of this process.
+    adopts_orphans: bool,
     /// True if the agent may gain privileges and is therefore not marked.
     allows_new_privileges: bool,
     /// Sandbox of the agent; `None` if it runs as any other process of its user.
@@ -242,14 +244,16 @@ impl ProcessTree {
     }
 
     fn claim_with(run: RunId, cgroup: Option<RunCgroup>) -> ProcessTree {
-        if let Err(error) = os::adopt_orphans() {
+        let adopts_orphans = os::adopt_orphans().unwrap_or_else(|error| {
             // Every kernel since 3.4 supports this; the marker and the cgroup remain.
             tracing::warn!(%error, "orphans of the agent cannot be adopted");
-        }
+            false
+        });
         ProcessTree {
             run,
             cgroup,
             children: Arc::default(),
+            adopts_orphans,
             allows_new_privileges: false,
             #[cfg(target_os = "linux")]
             sandbox: None,
@@ -380,19 +384,21 @@ impl ProcessTree {
     /// Returns true if a process belongs, or may belong, to the tree. Returns false on systems
     /// other than Linux, where this cannot be determined.
     pub(crate) fn contains(&self, pid: Pid) -> bool {
-        cfg!(target_os = "linux") && self.scanner().contains(pid)
+        cfg!(target_os = "linux") && self.scanner(false).contains(pid)
     }
 
     /// Ends every process of the tree: returns once two scans in a row find none, or when time is
     /// up.
     pub(crate) async fn terminate(&self) -> TerminationReport {
+        let mut has_only_descendants = self.adopts_orphans;
         #[cfg(target_os = "linux")]
         if let Some(running) =
             &*self.running_container.lock().unwrap_or_else(PoisonError::into_inner)
         {
             running.kill();
+            has_only_descendants = false;
         }
-        let hunt = self.scanner();
+        let hunt = self.scanner(has_only_descendants);
         // A scan blocks on files and on dying processes, and requests are answered meanwhile.
         let task = tokio::task::spawn_blocking(move || hunt.kill_all());
         task.await.unwrap_or_else(|error| {
@@ -402,8 +408,9 @@ impl ProcessTree {
         })
     }
 
-    fn scanner(&self) -> RunProcessScanner {
-        RunProcessScanner::for_own_run(self.run, self.cgroup.clone(), &self.children)
+    fn scanner(&self, has_only_descendants: bool) -> RunProcessScanner {
+        let cgroup = self.cgroup.clone();
+        RunProcessScanner::for_own_run(self.run, cgroup, &self.children, has_only_descendants)
     }
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 use thiserror::Error;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
@@ -233,14 +234,21 @@ impl ChildExitRegistry {
         }
     }
 
-    /// Reaps every child that has ended, adopted orphans included.
-    pub(crate) fn reap(&self) {
+    /// Reaps every child that has ended, adopted orphans included. Returns true if this process has
+    /// no child left.
+    pub(crate) fn reap(&self) -> bool {
         // The map is whole after every step, so a panic elsewhere does not make it unusable.
         let mut agents = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            // The PID of an agent that has ended may have been reused by an orphan.
-            if let Some(kept @ None) = agents.get_mut(&pid) {
-                *kept = Some(ExitStatus::from_raw(status.as_raw()));
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG.union(os::ALL_CHILDREN)) {
+                Ok(Some((pid, status))) => {
+                    // The PID of an agent that has ended may have been reused by an orphan.
+                    if let Some(kept @ None) = agents.get_mut(&pid) {
+                        *kept = Some(ExitStatus::from_raw(status.as_raw()));
+                    }
+                }
+                Ok(None) => return false,
+                Err(error) => return error == Errno::CHILD,
             }
         }
     }

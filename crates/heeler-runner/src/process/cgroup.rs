@@ -169,6 +169,12 @@ impl RunCgroup {
         self.remove();
     }
 
+    /// Returns true if the kernel says that no process is in the cgroup or below.
+    pub(crate) fn is_empty(&self) -> bool {
+        let events = std::fs::read_to_string(self.path.join("cgroup.events")).unwrap_or_default();
+        events.lines().any(|line| line == "populated 0")
+    }
+
     fn is_populated(&self) -> bool {
         let events = std::fs::read_to_string(self.path.join("cgroup.events")).unwrap_or_default();
         events.lines().any(|line| line == "populated 1")

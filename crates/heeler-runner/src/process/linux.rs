@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 
 /// Number of fields of `struct clone_args`, each of 64 bits, and the indexes of the used ones.
 const CLONE_ARGUMENTS: usize = 11;
@@ -37,9 +37,13 @@ impl ProcessHandle {
     }
 }
 
-/// Makes this process the parent of its descendants' orphans.
-pub(super) fn adopt_orphans() -> io::Result<()> {
-    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+/// Option of a wait: includes children that were created to end without a signal (`__WALL`).
+pub(super) const ALL_CHILDREN: WaitOptions = WaitOptions::from_bits_retain(0x4000_0000);
+
+/// Makes this process the parent of its descendants' orphans. Returns true if it is.
+pub(super) fn adopt_orphans() -> io::Result<bool> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(true)
 }
 
 /// Continues in a copy of this process that the kernel creates within a cgroup, and ends this

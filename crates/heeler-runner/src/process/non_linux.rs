@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 
 /// Process identified by its PID.
 #[derive(Debug)]
@@ -31,8 +31,11 @@ impl ProcessHandle {
     }
 }
 
-pub(super) fn adopt_orphans() -> io::Result<()> {
-    Ok(())
+/// No option of a wait.
+pub(super) const ALL_CHILDREN: WaitOptions = WaitOptions::empty();
+
+pub(super) fn adopt_orphans() -> io::Result<bool> {
+    Ok(false)
 }
 
 pub(super) fn continue_in_cgroup(_: &OwnedFd) -> io::Result<()> {

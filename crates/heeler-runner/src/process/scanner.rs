@@ -54,6 +54,8 @@ pub(crate) struct RunProcessScanner {
     cgroup: Option<RunCgroup>,
     /// Set if the children of this process belong to the run.
     children: Option<Arc<ChildExitRegistry>>,
+    /// Set if every process of the run is a descendant of this process.
+    has_only_descendants: bool,
     /// Processes started earlier do not belong to the run.
     started_after: u64,
     /// Lock whose holders belong to the run.
@@ -88,11 +90,13 @@ struct ProcessIdentity {
 }
 
 impl RunProcessScanner {
-    /// Scanner for a run that this process has claimed.
+    /// Scanner for a run that this process has claimed. `has_only_descendants` is false for a run with
+    /// processes that another program has started for it, like a container engine.
     pub(crate) fn for_own_run(
         run: RunId,
         cgroup: Option<RunCgroup>,
         children: &Arc<ChildExitRegistry>,
+        has_only_descendants: bool,
     ) -> RunProcessScanner {
         let since =
             ProcessStat::read(rustix::process::getpid()).map_or(0, |stat| stat.process.start);
@@ -100,6 +104,7 @@ impl RunProcessScanner {
             run,
             cgroup,
             children: Some(Arc::clone(children)),
+            has_only_descendants,
             started_after: since,
             lock: None,
         }
@@ -107,7 +112,14 @@ impl RunProcessScanner {
 
     /// Scanner for a run with a dead runner.
     pub(crate) fn for_dead_run(run: RunId, cgroup: Option<RunCgroup>) -> RunProcessScanner {
-        RunProcessScanner { run, cgroup, children: None, started_after: 0, lock: None }
+        RunProcessScanner {
+            run,
+            cgroup,
+            children: None,
+            has_only_descendants: false,
+            started_after: 0,
+            lock: None,
+        }
     }
 
     /// Adds the processes that hold a lock which the run's runner took and passed to its agent.
@@ -133,14 +145,22 @@ impl RunProcessScanner {
         false
     }
 
-    /// Ends all processes; returns once [`EMPTY_SCANS_MIN`] scans find none, or after
-    /// [`END_TIME_MAX`].
+    /// Returns true if the kernel says that no process of the run is left. A runner adopts the
+    /// orphans of its agent, so it has a child as long as the agent has a descendant.
+    fn is_gone(&self) -> bool {
+        self.has_only_descendants
+            && self.children.as_ref().is_some_and(|children| children.reap())
+            && self.cgroup.as_ref().is_none_or(RunCgroup::is_empty)
+    }
+
+    /// Ends all processes; returns once the kernel says that none is left, [`EMPTY_SCANS_MIN`] scans
+    /// find none, or after [`END_TIME_MAX`].
     pub(crate) fn kill_all(&self) -> TerminationReport {
         let deadline = Instant::now() + END_TIME_MAX;
         let mut seen = HashSet::new();
         let mut unkillable = HashSet::new();
         let mut quiet = 0;
-        while quiet < EMPTY_SCANS_MIN && Instant::now() < deadline {
+        while !self.is_gone() && quiet < EMPTY_SCANS_MIN && Instant::now() < deadline {
             let mut found = self.find();
             // Processes of other users would keep the search busy until its deadline.
             found.retain(|process| !unkillable.contains(process));
@@ -161,7 +181,8 @@ impl RunProcessScanner {
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove_when_empty();
         }
-        let late = if quiet < EMPTY_SCANS_MIN { self.find() } else { HashSet::new() };
+        let has_time_passed = quiet < EMPTY_SCANS_MIN && !self.is_gone();
+        let late = if has_time_passed { self.find() } else { HashSet::new() };
         summarize(&seen, &unkillable, &late)
     }
 
