@@ -4,6 +4,7 @@
 //! breaks.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,8 +17,8 @@ const KEY_FENCE: &str = "-----";
 /// Returns the raw secret, and its encodings in JSON, in JSON within JSON, and in URLs.
 pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
     let mut forms = json_encodings(secret);
-    for line in lines(secret) {
-        // Keys are often printed line by line, and each line must be found alone.
+    // Keys are often printed line by line, and each line must be found alone.
+    for line in lines(secret).filter(|line| *line != secret) {
         forms.append(&mut json_encodings(line));
     }
     forms.append(&mut percent_encodings(secret));
@@ -26,7 +27,10 @@ pub(super) fn exact_encodings(secret: &str) -> BTreeSet<String> {
 
 /// Returns the base64 and hex encodings of a secret.
 pub(super) fn foldable_encodings(secret: &str) -> BTreeSet<String> {
-    let lower: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let mut lower = String::with_capacity(secret.len() * 2);
+    for byte in secret.bytes() {
+        write!(lower, "{byte:02x}").expect("a string takes all");
+    }
     let mut forms = base64_encodings(secret.as_bytes());
     forms.insert(lower.to_ascii_uppercase());
     forms.insert(lower);
@@ -63,16 +67,23 @@ const JSON_STYLES: [JsonStyle; 7] = [
 
 /// Returns the raw text, and its encodings in JSON and in JSON within JSON.
 fn json_encodings(text: &str) -> BTreeSet<String> {
-    let mut forms = BTreeSet::from([text.to_owned()]);
-    for style in &JSON_STYLES {
-        let once = style.escape(text);
-        // Rows contain JSON texts of tools, which contain JSON themselves.
-        for outer in &JSON_STYLES {
-            forms.insert(outer.escape(&once));
-        }
-        forms.insert(once);
+    // Most secrets look like this, and every start of a runner encodes all of them.
+    if text.bytes().all(is_never_escaped) {
+        return BTreeSet::from([text.to_owned()]);
     }
+    let once: BTreeSet<String> = JSON_STYLES.iter().map(|style| style.escape(text)).collect();
+    let mut forms = BTreeSet::from([text.to_owned()]);
+    for inner in &once {
+        // Rows contain JSON texts of tools, which contain JSON themselves.
+        forms.extend(JSON_STYLES.iter().map(|outer| outer.escape(inner)));
+    }
+    forms.extend(once);
     forms
+}
+
+/// Returns true for bytes that no JSON writer escapes.
+fn is_never_escaped(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.=:".contains(&byte)
 }
 
 impl JsonStyle {
@@ -120,13 +131,15 @@ const PERCENT_KEEPS: [Option<&[u8]>; 6] = [
 fn percent_encodings(secret: &str) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     for keeps in PERCENT_KEEPS {
-        let encode = |byte: u8| match keeps {
-            Some(keeps) if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => {
-                char::from(byte).to_string()
+        let mut upper = String::with_capacity(secret.len() * 3);
+        for byte in secret.bytes() {
+            match keeps {
+                Some(keeps) if byte.is_ascii_alphanumeric() || keeps.contains(&byte) => {
+                    upper.push(char::from(byte));
+                }
+                _ => write!(upper, "%{byte:02X}").expect("a string takes all"),
             }
-            _ => format!("%{byte:02X}"),
-        };
-        let upper: String = secret.bytes().map(encode).collect();
+        }
         for form in [lower_hex(&upper), upper] {
             // Forms encode a space as a plus sign.
             forms.insert(form.replace("%20", "+"));
