@@ -326,7 +326,7 @@ impl SessionFile {
         Ok((self.transcript_path()?, Arc::clone(&self.disk)))
     }
 
-    fn transcript_path(&self) -> Result<Utf8PathBuf, SessionFileError> {
+    pub(crate) fn transcript_path(&self) -> Result<Utf8PathBuf, SessionFileError> {
         Ok(resolve_inside(self.location.folder(), &self.metadata.transcript)?)
     }
 

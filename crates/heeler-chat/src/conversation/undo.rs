@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::Conversation;
 use super::display::truncate_line;
-use crate::{ChatSpeaker, ConversationEntry, EntryRole};
+use crate::{ChatSpeaker, ConversationEntry, EntryRole, SessionFileError};
 
 /// Key that marks the entry of an undo.
 const UNDO: &str = "undo";
@@ -45,6 +45,10 @@ impl Conversation {
             }
             None
         });
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return self.display.show_error(format!("{error}")),
+        };
         let Some(prompt) = taken_back else {
             return self.display.show_error("there is nothing to take back");
         };
@@ -74,27 +78,21 @@ impl Conversation {
 
     /// Searches the transcript from its end until `look` returns a result.
     fn search_backwards<T>(
-        &mut self,
+        &self,
         mut look: impl FnMut(&ConversationEntry) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Result<Option<T>, SessionFileError> {
         let mut cursor = None;
         loop {
-            let page = match self.record.session_file.entries_before(
+            let page = self.record.session_file.entries_before(
                 &ChatSpeaker::Coordinator,
                 cursor,
                 ENTRIES_PER_READ,
-            ) {
-                Ok(page) => page,
-                Err(error) => {
-                    self.display.show_error(format!("{error}"));
-                    return None;
-                }
-            };
+            )?;
             if let Some(found) = page.entries.iter().rev().find_map(&mut look) {
-                return Some(found);
+                return Ok(Some(found));
             }
             if !page.has_more {
-                return None;
+                return Ok(None);
             }
             cursor = Some(page.cursor);
         }

@@ -41,6 +41,29 @@ fn undo_goes_on_from_before_the_last_turn() {
 }
 
 #[test]
+fn a_transcript_that_cannot_be_read_takes_nothing_back() {
+    let mut rig = ConversationFixture::new();
+    rig.say("one");
+    rig.said(1, 1, "done");
+    rig.is(1, ChatJobState::Done);
+    rig.shown();
+    let session_file = &rig.conversation().record.session_file;
+    let (transcript, before) =
+        (session_file.transcript_path().unwrap(), session_file.state().session.clone());
+    let kept = transcript.with_extension("kept");
+    std::fs::rename(&transcript, &kept).unwrap();
+    // Reading a folder fails, for root too.
+    std::fs::create_dir(&transcript).unwrap();
+    rig.say("/undo");
+    std::fs::remove_dir(&transcript).unwrap();
+    std::fs::rename(&kept, &transcript).unwrap();
+    assert!(!rig.shown().iter().any(|line| line.contains("was taken back")));
+    assert_eq!(rig.conversation().record.session_file.state().session, before);
+    rig.say("/undo");
+    assert!(rig.shown().iter().any(|line| line.contains("was taken back")));
+}
+
+#[test]
 fn words_that_were_not_sent_are_no_turn_to_take_back() {
     let mut rig = ConversationFixture::new();
     for turn in 1..=2 {
