@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask setup | check | test | audit | prove | bench | docs | measure`.
+//! Development tasks: `cargo xtask setup | check | test | audit | prove | bench | soak | docs | measure`.
 //!
 //! CI runs `cargo xtask test`, so a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
@@ -15,6 +15,7 @@ mod packages;
 mod schemathesis;
 mod setup;
 mod shell;
+mod soak;
 mod source;
 mod test_runner;
 #[cfg(test)]
@@ -66,6 +67,15 @@ enum Chore {
         /// Run only this group, such as `transcripts`, `jobs` or `runs`
         group: Option<String>,
     },
+    /// Put rising and falling load on one daemon for hours, and print its resources
+    Soak {
+        /// Duration in minutes
+        #[arg(long, default_value_t = 180)]
+        minutes: u64,
+        /// Program to use [default: a release build]
+        #[arg(long)]
+        program: Option<std::path::PathBuf>,
+    },
     /// Regenerate the reference documents in docs/
     Docs,
     /// Print figures about the code base: names, prose, sizes
@@ -86,6 +96,7 @@ fn main() -> Result<()> {
         Chore::Prove { scale, seed, filter } => prove(scale, seed, filter.as_deref()),
         Chore::Fuzz { target, seconds } => fuzz(&target, seconds),
         Chore::Bench { group } => bench::figures(group.as_deref()),
+        Chore::Soak { minutes, program } => soak::soak(minutes, program),
         Chore::Docs => docs(),
         Chore::Measure => measure::print_table(),
         Chore::Circles => measure::print_circles(),
