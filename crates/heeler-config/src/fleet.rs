@@ -133,8 +133,9 @@ section! {
     pub struct WebConfig ("web") {
         /// Serve the dashboard and the API.
         enabled: bool = "true",
-        /// Port; `auto` uses the first free port starting at 7878.
-        port: WebPort = "7878",
+        /// Port; `auto` uses the first free port starting at 7878. Set a number if programs or bookmarks use the
+        /// address: with several fleets on a machine, the first free port depends on which one starts first.
+        port: WebPort = "auto",
         /// Address to listen on. An address reachable from other machines (`0.0.0.0`) is refused until a person has
         /// created a user (`heeler password set`) or a token (`heeler token create`).
         host: String = "127.0.0.1",

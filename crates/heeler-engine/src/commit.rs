@@ -197,6 +197,7 @@ pub(crate) fn record_result(
         record_session_end(tx, root, planned, (&job, &run), &result)?;
     }
     job.version = tx.update_job(&job)?;
+    mark_denied_tools(tx, &job, &result)?;
     release_agent(tx, &job)?;
     record_cost(tx, &job, &result, settlement)?;
     Ok(RunConclusion { job, result })
@@ -251,6 +252,29 @@ fn history(
         }
     }
     Ok(history)
+}
+
+/// Marks a job whose agent was denied tools, in this run or in an earlier one. The agent may report
+/// success all the same.
+fn mark_denied_tools(
+    tx: &mut StoreTransaction<'_>,
+    job: &Job,
+    result: &RunResult,
+) -> Result<(), DatabaseError> {
+    if result.denied.is_empty() {
+        // The mark of an earlier run stays.
+        return Ok(());
+    }
+    let mut denied = result.denied.clone();
+    for run in tx.runs_of_job(&job.head.id)?.iter().filter(|run| run.id != result.run) {
+        if let Some(earlier) = tx.run_result(run.id)? {
+            denied.add(&earlier.denied);
+        }
+    }
+    match denied.describe() {
+        Some(text) => tx.mark_job_denied(&job.head.id, &text),
+        None => Ok(()),
+    }
 }
 
 fn close_job(job: &mut Job, result: &RunResult) {

@@ -15,6 +15,15 @@ use crate::{AgentSessionId, JobId};
 /// Longest `summary` of a job, in bytes. The full text is in its transcript.
 pub const SUMMARY_BYTES_MAX: usize = 2048;
 
+/// Longest title of a job, in characters.
+const TITLE_CHARS_MAX: usize = 120;
+
+/// Returns the title of a job: the first line of its prompt that has text.
+pub fn job_title(prompt: &str) -> Option<String> {
+    let line = prompt.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(crate::one_line(line).chars().take(TITLE_CHARS_MAX).collect())
+}
+
 words! {
     /// Position of a job in its life cycle.
     pub enum JobStatus ("job status") {

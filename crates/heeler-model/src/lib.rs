@@ -15,6 +15,8 @@ pub mod calendar;
 mod channel;
 pub mod config_change;
 pub mod daemon_status;
+mod denied_tools;
+pub mod file_edit;
 pub mod fleet;
 pub mod hook;
 mod ids;
@@ -49,11 +51,13 @@ pub use approval::{
     ApprovalStatus,
 };
 pub use channel::{CHANNEL_BYTES_MAX, ChannelKey, ChannelParseError};
+pub use denied_tools::DeniedTools;
 pub use ids::{
     AccessName, AgentSessionId, ApprovalId, JobId, RunId, SessionId, TokenId, WorkflowRunId,
 };
 pub use job::{
-    ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType, UsageTotals,
+    ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType,
+    UsageTotals, job_title,
 };
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
 pub use native_sessions::NativeSessionLocation;

@@ -151,6 +151,8 @@ pub struct TurnResult {
     /// API's error type, if the API failed.
     pub api_error_type: Option<String>,
     pub num_turns: Option<i64>,
+    /// Calls that were denied: ID of the call, and tool.
+    pub denied_calls: Vec<(String, String)>,
     /// Number of messages that wait for a turn of their own.
     pub queued_turns: u64,
 }

@@ -13,6 +13,7 @@ mod run_spending;
 use heeler_config::RuntimeType;
 use serde_json::Value as Json;
 
+use crate::denied_tools::{DeniedCalls, DeniedTools};
 use crate::message::{
     AgentMessage, ApiError, AssistantMessage, INTERRUPTED_TEXT, MessageBody, RateLimit, TurnResult,
     content_text,
@@ -102,6 +103,8 @@ pub struct RunOutcome {
     pub cost: RunCost,
     /// Final text of the agent, or everything a command printed; truncated.
     pub output: Option<String>,
+    /// Tools that the agent was denied.
+    pub denied: DeniedTools,
 }
 
 /// Accumulates a run's messages until its outcome is determined.
@@ -126,6 +129,7 @@ pub struct RunOutcomeBuilder {
     gave_up: bool,
     rate_limit: Option<RateLimit>,
     spending: RunSpending,
+    denied: DeniedCalls,
 }
 
 /// Returns true if a system message with this subtype is an agent's report of its end.
@@ -172,6 +176,8 @@ impl RunOutcomeBuilder {
         RunOutcomeBuilder {
             by_exit_code: self.by_exit_code,
             spending: spent,
+            // The job shows the denials of all its attempts.
+            denied: self.denied.clone(),
             ..RunOutcomeBuilder::default()
         }
     }
@@ -194,6 +200,7 @@ impl RunOutcomeBuilder {
             MessageBody::Init(_) => self.is_turn_open = true,
             MessageBody::Result(result) => {
                 self.spending.add_result(&message.fields);
+                self.denied.add(&result.denied_calls);
                 self.is_turn_open = false;
                 self.has_unbilled_output = false;
                 // The agent's last word was an error, and what follows does not undo it.
@@ -293,6 +300,7 @@ impl RunOutcomeBuilder {
             error,
             cost,
             output,
+            denied: self.denied.by_tool(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Approval pages: pending questions, answered in place, and the history.
 
+use heeler_model::file_edit::FileEdit;
 use heeler_model::{ApprovalKind, ApprovalStatus, question};
 use heeler_query::approvals::{ApprovalDetails, ApprovalPage, ApprovalSummary};
 use jiff::SignedDuration;
@@ -11,6 +12,7 @@ use crate::components::{
     job_link, optional_relative_time, relative_time, run_link, status_badge, truncate_text,
     url_with_params, visible_line,
 };
+use crate::diff::{edit_table, shows_everything};
 use crate::markdown::markdown;
 use crate::{DashboardSection, PageFrame};
 
@@ -212,10 +214,18 @@ fn artifact(approval: &ApprovalDetails) -> Markup {
 fn tool_input(approval: &ApprovalDetails, input: &Value, is_open: bool) -> Markup {
     // Formatted in the same way as the API returns it, so that an edit changes only one place.
     let whole = serde_json::to_string_pretty(input).unwrap_or_default();
+    // An edit that is shown completely as a difference is not repeated as two texts.
+    let edit = FileEdit::of(&approval.item.gate, input).filter(shows_everything);
+    let repeated = |name: &str| match edit {
+        Some(_) => ["old_string", "new_string", "content", "edits"].contains(&name),
+        None => false,
+    };
     let fields = input.as_object().into_iter().flatten();
+    let fields = fields.filter(|(name, _)| !repeated(name));
     let id = format!("input-{}", approval.item.id);
     let changed = approval.detail.as_ref().map(|it| &it["updatedInput"]).filter(|it| !it.is_null());
     html! {
+        @if let Some(edit) = &edit { (edit_table(edit)) }
         div.input tabindex="0" aria-label="Input of the tool" role="group" {
             dl.facts {
                 @for (name, value) in fields {

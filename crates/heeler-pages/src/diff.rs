@@ -2,6 +2,8 @@
 //!
 //! The parser is lenient: text that is not a diff is shown unchanged. Start at [`page`].
 
+use heeler_model::file_edit::{EditLine, FileEdit};
+use heeler_model::reveal_hidden;
 use heeler_query::diff::SessionDiff;
 use maud::{Markup, html};
 
@@ -10,6 +12,9 @@ use crate::{DashboardSection, PageFrame};
 
 /// Most lines of a diff on a page.
 pub const LINES_MAX: usize = 5_000;
+
+/// Most lines of a tool call's edit.
+const EDIT_LINES_MAX: usize = 400;
 
 /// Length limit of a line, in bytes.
 const LINE_BYTES_MAX: usize = 4 * 1024;
@@ -289,6 +294,51 @@ fn line_row(line: &DiffLine) -> Markup {
     }
 }
 
+/// Returns true if [`edit_table`] leaves nothing out.
+pub(crate) fn shows_everything(edit: &FileEdit<'_>) -> bool {
+    let is_short = |line: &EditLine<'_>| match line {
+        EditLine::Unchanged(text) | EditLine::Removed(text) | EditLine::Added(text) => {
+            text.len() <= LINE_BYTES_MAX
+        }
+    };
+    let total: usize = edit.hunks.iter().map(Vec::len).sum();
+    total <= EDIT_LINES_MAX && edit.hunks.iter().flatten().all(is_short)
+}
+
+/// Renders the edit of a tool call. Hidden characters are made visible, because a person may be about
+/// to approve it. Lines beyond the limit are counted, not shown.
+pub(crate) fn edit_table(edit: &FileEdit<'_>) -> Markup {
+    let total: usize = edit.hunks.iter().map(Vec::len).sum();
+    let mut left = EDIT_LINES_MAX;
+    html! {
+        div.diff tabindex="0" role="group" aria-label={ "Changes to " (visible_line(edit.path)) } {
+            table {
+                thead.visually-hidden { tr { th scope="col" { "Change" } th scope="col" { "Line" } } }
+                tbody {
+                    @for (number, hunk) in edit.hunks.iter().enumerate() {
+                        @if number > 0 { tr.hunk { td.sign {} td.text { "⋯" } } }
+                        @let shown = hunk.len().min(left);
+                        @for line in &hunk[..shown] { (edit_row(*line)) }
+                        ({ left -= shown; "" })
+                    }
+                }
+            }
+        }
+        @if total > EDIT_LINES_MAX { p.note { (total - EDIT_LINES_MAX) " lines are left out." } }
+    }
+}
+
+fn edit_row(line: EditLine<'_>) -> Markup {
+    let shown = |text: &str| reveal_hidden(&clip_line(text));
+    html! {
+        @match line {
+            EditLine::Unchanged(text) => tr { td.sign {} td.text { (shown(text)) } },
+            EditLine::Added(text) => tr.add { td.sign { "+" } td.text { (shown(text)) } },
+            EditLine::Removed(text) => tr.del { td.sign { "−" } td.text { (shown(text)) } },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,6 +385,25 @@ mod tests {
             !html.contains("<script") && !html.contains("<img") && !html.contains("<b>"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn an_edit_of_a_tool_hides_nothing_and_is_no_markup() {
+        let input = serde_json::json!({
+            "file_path": "a<b>.txt", "old_string": "<i>one\u{200b}</i>", "new_string": "two",
+        });
+        let html = edit_table(&FileEdit::of("Edit", &input).unwrap()).into_string();
+        assert!(html.contains("&lt;i&gt;one\\u{200b}&lt;/i&gt;"), "{html}");
+        assert!(html.contains("<tr class=\"add\">") && !html.contains("<i>"), "{html}");
+        let long =
+            serde_json::json!({"file_path": "a", "content": "x\n".repeat(EDIT_LINES_MAX + 3)});
+        let html = edit_table(&FileEdit::of("Write", &long).unwrap()).into_string();
+        assert!(html.contains("3 lines are left out"));
+        assert!(!shows_everything(&FileEdit::of("Write", &long).unwrap()));
+        let wide = serde_json::json!({"file_path": "a", "content": "x".repeat(LINE_BYTES_MAX + 1)});
+        assert!(!shows_everything(&FileEdit::of("Write", &wide).unwrap()));
+        assert!(shows_everything(&FileEdit::of("Edit", &input).unwrap()));
+        assert_eq!(html.matches("<tr class=\"add\"").count(), EDIT_LINES_MAX);
     }
 
     #[test]

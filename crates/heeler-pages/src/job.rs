@@ -54,7 +54,16 @@ fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
             }
             @if frame.can_operate() { div.tools { (actions(job)) } }
         }
+        @if let Some(title) = &item.title { p.title { (visible_line(title)) } }
         (status_reason(frame, job))
+        @if let Some(tools) = &item.denied {
+            div.banner.warn role="note" {
+                span {
+                    strong { "Denied" } ": " (visible_line(tools))
+                    ". The agent was not allowed to use this, and may have left work undone."
+                }
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use crate::components::{
     agent_field, agent_link, clamp_line, empty_notice, format_grouped, isolated_text,
-    job_status_badge, relative_time, state_field, url_with_params,
+    job_status_badge, relative_time, state_field, url_with_params, visible_line,
 };
 use crate::markdown::markdown_line;
 use crate::overview::{job_cost, job_duration, short_link};
@@ -113,7 +113,7 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
                         th.fit scope="col" { "State" }
                         th scope="col" { "Agent" }
                         th.opt scope="col" { "Started by" }
-                        th scope="col" { "Result" }
+                        th scope="col" { "Prompt and result" }
                         th.num scope="col" { "Created" }
                         th.num scope="col" { "Took" }
                         th.num.opt scope="col" { "Cost" }
@@ -126,15 +126,27 @@ pub fn table(frame: &PageFrame, jobs: &[JobSummary]) -> Markup {
     }
 }
 
+/// Renders the mark of a job whose agent was denied tools.
+fn denied_badge(job: &JobSummary) -> Markup {
+    html! {
+        @if let Some(tools) = &job.denied {
+            " " span.badge.denied title={ "Not allowed: " (visible_line(tools)) } { "denied" }
+        }
+    }
+}
+
 fn table_row(frame: &PageFrame, job: &JobSummary) -> Markup {
     let summary = || clamp_line(&markdown_line(job.summary.as_deref().unwrap_or_default()));
     let result = job.error.as_deref().map_or_else(summary, clamp_line);
     html! {
         tr data-row {
-            td.fit { (job_status_badge(job.status.as_str(), job.dead)) }
+            td.fit { (job_status_badge(job.status.as_str(), job.dead)) (denied_badge(job)) }
             td { (agent_link(&job.agent)) }
             td.opt.muted { (isolated_text(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
-            td.wide.did { div.clamp { (result) } }
+            td.wide.did {
+                @if let Some(title) = &job.title { div.clamp.title { (clamp_line(title)) } }
+                div.clamp { (result) }
+            }
             td.num { (relative_time(frame, job.asked_at)) }
             td.num.took { (job_duration(frame, job)) }
             td.num.opt { (job_cost(job)) }

@@ -8,9 +8,9 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::components::{
-    activity_styles, agent_field, agent_link, empty_notice, encode_path, format_grouped,
-    isolated_text, job_link, relative_time, session_link, state_field, status_badge,
-    url_with_params, visible_line,
+    activity_styles, agent_field, agent_link, clamp_line, empty_notice, encode_path,
+    format_grouped, isolated_text, job_link, relative_time, session_link, state_field,
+    status_badge, url_with_params, visible_line,
 };
 use crate::job::{end_button, newest_link, older_link};
 use crate::transcript::message_blocks;
@@ -152,6 +152,7 @@ fn name(session: &SessionSummary) -> Markup {
             (session_link(&session.id))
             @if let Some(relation) = relation { span.badge { (relation) } }
         }
+        @if let Some(title) = &session.title { div.clamp.title { (clamp_line(title)) } }
     }
 }
 
@@ -196,6 +197,7 @@ fn head(frame: &PageFrame, view: &SessionView) -> Markup {
                 }
             }
         }
+        @if let Some(title) = &item.title { p.title { (visible_line(title)) } }
         @if let Some(holder) = holder { (holder_notice(holder)) }
         section.card aria-label="About the session" { (facts(frame, session, total)) }
     }

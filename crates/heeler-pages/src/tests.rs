@@ -74,6 +74,8 @@ fn job(text: &str) -> JobSummary {
         cost_usd: Some(0.5),
         session_id: None,
         summary: Some(text.to_owned()),
+        title: Some(text.to_owned()),
+        denied: Some(text.to_owned()),
         error: Some(text.to_owned()),
     }
 }

@@ -3,6 +3,7 @@
 //! The parser is lenient: a row of an unknown kind is shown with its kind, never dropped. All
 //! content is untrusted. Start at [`row_html`].
 
+use heeler_model::file_edit::FileEdit;
 use heeler_model::job_row::{
     ContentBlock, JobRow, JobRowKind, RowSpeaker, TurnResultRow, block_text, content_blocks,
     format_duration, summarize_tool_input, value_text,
@@ -12,6 +13,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use crate::components::{format_usd, visible_line};
+use crate::diff::edit_table;
 use crate::markdown::{markdown, markdown_line};
 
 /// Bytes of a tool's input or result that a page shows; the transcript has the rest.
@@ -173,6 +175,9 @@ pub(crate) fn message_blocks<'a>(
 }
 
 fn tool_call(tool: &str, input: &Value) -> Markup {
+    if let Some(edit) = FileEdit::of(tool, input) {
+        return file_edit(tool, &edit);
+    }
     let whole = match input {
         // A text is shown as it is, without JSON quotes.
         Value::String(text) => text.clone(),
@@ -185,6 +190,21 @@ fn tool_call(tool: &str, input: &Value) -> Markup {
                 code.cut { (input_summary(input)) }
             }
             pre.code { (clip_text(&whole)) }
+        }
+    }
+}
+
+/// Renders an edit, expanded: it is what readers look for.
+fn file_edit(tool: &str, edit: &FileEdit<'_>) -> Markup {
+    let (added, removed) = edit.counts();
+    html! {
+        details.tool open {
+            summary {
+                strong { (visible_line(tool)) } " "
+                code.cut { (visible_line(&first_chars(edit.path))) } " "
+                span.added.nowrap { "+" (added) } " " span.removed.nowrap { "−" (removed) }
+            }
+            (edit_table(edit))
         }
     }
 }

@@ -144,6 +144,8 @@ struct JobSummaryText<'r> {
     cost_usd: Option<f64>,
     session_id: Option<&'r AgentSessionId>,
     summary: Option<&'r str>,
+    title: Option<&'r str>,
+    denied: Option<&'r str>,
 }
 
 impl<'r> JobSummaryText<'r> {
@@ -170,6 +172,8 @@ impl<'r> JobSummaryText<'r> {
             cost_usd: line.cost_usd,
             session_id: line.session_id.as_ref(),
             summary: line.summary,
+            title: line.title,
+            denied: line.denied,
         })
     }
 }

@@ -80,6 +80,10 @@ pub struct JobSummary {
     pub session_id: Option<String>,
     /// Summary of the result.
     pub summary: Option<String>,
+    /// First line of the prompt.
+    pub title: Option<String>,
+    /// Tools that the agent was denied, with the number of calls: `Bash (2 times), Write`.
+    pub denied: Option<String>,
     /// Error, if the job failed.
     #[serde(skip)]
     pub error: Option<String>,
@@ -94,9 +98,14 @@ impl JobSummary {
     ) -> Result<JobSummary, QueryError> {
         let line = reader.job_list_row(&head.id)?;
         // The job may have been deleted since its head was read.
-        let (began_at, error) = line.map_or((None, None), |line| (line.began_at, line.error));
-        let error = error.filter(|_| head.status == JobStatus::Failed);
-        JobSummary::from_line(JobListRow { head, began_at, error }, reader, dir)
+        let line = match line {
+            Some(line) => {
+                let error = line.error.filter(|_| head.status == JobStatus::Failed);
+                JobListRow { head, error, ..line }
+            }
+            None => JobListRow { head, began_at: None, error: None, title: None, denied: None },
+        };
+        JobSummary::from_line(line, reader, dir)
     }
 
     /// Creates the list entry from a list row; reads more only if the job is running.
@@ -105,9 +114,9 @@ impl JobSummary {
         reader: &StoreReader,
         dir: &StateDir,
     ) -> Result<JobSummary, QueryError> {
-        let JobListRow { head, began_at, error } = line;
+        let JobListRow { head, began_at, error, title, denied } = line;
         let dead = is_dead((&head.id, head.status), reader, dir)?;
-        Ok(JobSummary { error, ..JobSummary::from_head(head, began_at, dead) })
+        Ok(JobSummary { error, title, denied, ..JobSummary::from_head(head, began_at, dead) })
     }
 
     fn from_head(head: JobHead, started_at: Option<Timestamp>, dead: bool) -> JobSummary {
@@ -126,6 +135,8 @@ impl JobSummary {
             cost_usd: head.cost_usd,
             session_id: head.session_id.map(|id| id.to_string()),
             summary: head.summary,
+            title: None,
+            denied: None,
             error: None,
         }
     }
@@ -444,9 +455,13 @@ impl FleetReader {
         let prompt_by = prompt_author(reader, &job)?;
         let about =
             JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by };
+        let line = reader.job_list_row(&id)?;
+        let (title, denied) = line.map_or((None, None), |line| (line.title, line.denied));
         // Without a daemon a queued job does not start, which the display explains.
         let has_daemon = self.lock_owner()?.writer.is_some();
-        Ok(JobDetails { has_daemon, ..about.details(dir, job) })
+        let mut details = JobDetails { has_daemon, ..about.details(dir, job) };
+        (details.item.title, details.item.denied) = (title, denied);
+        Ok(details)
     }
 }
 

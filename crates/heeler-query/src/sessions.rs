@@ -108,6 +108,8 @@ pub struct SessionSummary {
     pub workspace: Option<String>,
     /// Program that created the session, if not Heeler.
     pub origin: Option<String>,
+    /// First line of the first prompt.
+    pub title: Option<String>,
     /// Depth below its origin, in a tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<usize>,
@@ -136,9 +138,23 @@ impl SessionSummary {
             continues: session.continues.as_ref().map(ToString::to_string),
             workspace: session.workspace.as_ref().map(ToString::to_string),
             origin: session.origin.clone(),
+            title: None,
             depth,
         }
     }
+}
+
+/// Returns the first prompt of a session, or of the session that it was forked from or continues.
+fn session_title(reader: &StoreReader, session: &Session) -> Result<Option<String>, QueryError> {
+    let own = session.agent_session_id.as_ref().map(|id| reader.session_title(id)).transpose()?;
+    if let Some(title) = own.flatten() {
+        return Ok(Some(title));
+    }
+    let Some(origin) = session.parent.as_ref().or(session.continues.as_ref()) else {
+        return Ok(None);
+    };
+    let origin = reader.session(origin)?.and_then(|origin| origin.agent_session_id);
+    Ok(origin.map(|id| reader.session_title(&id)).transpose()?.flatten())
 }
 
 /// Details of a session without its messages.
@@ -369,7 +385,8 @@ impl FleetReader {
             // The page holds the recorded status. Ancestors may have expired, too.
             session.status = resolver.status(&session);
             let jobs = session_job_ids(&reader, &session)?;
-            sessions.push(SessionSummary::of(&session, jobs, depth));
+            let title = session_title(&reader, &session)?;
+            sessions.push(SessionSummary { title, ..SessionSummary::of(&session, jobs, depth) });
         }
         Ok(SessionPage { sessions, total, limit: *limit, next })
     }
@@ -382,10 +399,11 @@ impl FleetReader {
         let jobs = session_job_ids(&reader, &session)?;
         let forks = reader.forks_of(&session.id)?;
         let continued_by = reader.continuations_of(&session.id, CONTINUATIONS_MAX)?;
+        let title = session_title(&reader, &session)?;
         // The reader goes back to the pool before files are examined.
         drop(reader);
         Ok(SessionDetails {
-            item: SessionSummary::of(&session, jobs, None),
+            item: SessionSummary { title, ..SessionSummary::of(&session, jobs, None) },
             log: self.session_transcript_path(&known, &session).map(Into::into),
             forks: forks.iter().map(|fork| fork.id.to_string()).collect(),
             continued_by: continued_by.iter().map(ToString::to_string).collect(),

@@ -428,6 +428,7 @@ fn interrupted_result(
         output: conclusion.output.filter(|_| spec.keep_output),
         transcript: None,
         session_transcript: None,
+        denied: conclusion.denied,
     }
 }
 

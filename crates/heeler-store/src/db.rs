@@ -28,6 +28,7 @@ pub(crate) mod deleted_sessions;
 pub(crate) mod effects;
 pub(crate) mod imported_journal;
 pub(crate) mod job_list_text;
+pub(crate) mod job_marks;
 pub(crate) mod jobs;
 pub(crate) mod lastlight_tables;
 pub(crate) mod meta;

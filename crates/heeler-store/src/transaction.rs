@@ -25,7 +25,8 @@ use crate::db::jobs::LastLightExecution;
 use crate::db::runs::RunRecord;
 use crate::db::{
     DatabaseError, SqliteResultExt as _, StateDatabase, agents, approvals, counters,
-    deleted_sessions, effects, jobs, meta, runs, sessions, views, workflows as workflow_runs,
+    deleted_sessions, effects, job_marks, jobs, meta, runs, sessions, views,
+    workflows as workflow_runs,
 };
 use crate::layout::StateDir;
 use crate::views::PublishedView;
@@ -150,6 +151,12 @@ impl<'c> StoreTransaction<'c> {
             self.mark_session_of(job.head.session_id.as_ref())?;
         }
         Ok(job.version + 1)
+    }
+
+    /// Marks a job as one whose agent was denied tools.
+    pub fn mark_job_denied(&mut self, job: &JobId, denied: &str) -> Result<(), DatabaseError> {
+        job_marks::set_denied(&self.conn, job, denied)?;
+        self.mark_view_due(&PublishedView::Job(job.clone()))
     }
 
     /// Inserts a session, or replaces one that is still at `session.version`; returns its version.

@@ -1,6 +1,7 @@
 //! Cell of a transcript on the screen, with only the data needed to show it.
 
 use heeler_chat::{ConversationEntry, EntryRole};
+use heeler_model::file_edit::{EditLine, FileEdit};
 use heeler_model::job_row::{format_duration, summarize_tool_input};
 use jiff::Timestamp;
 use ratatui::style::Style;
@@ -17,6 +18,10 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 const TOOL_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of the one-line summary of a tool's input.
 const SUMMARY_BYTES_MAX: usize = 512;
+/// Lines of an edit that a folded call shows.
+const EDIT_LINES_FOLDED: usize = 12;
+/// Lines of an edit that are kept.
+const EDIT_LINES_MAX: usize = 500;
 /// Smallest width of a second column beside a wide first one.
 const COLUMN_MIN: usize = 24;
 /// Most lines of a cell.
@@ -47,8 +52,18 @@ pub(crate) struct ToolCallCell {
     name: String,
     summary: String,
     args: String,
+    /// Lines of an edit, with their signs.
+    edit: Vec<(EditSign, String)>,
     at: Option<Timestamp>,
     outcome: Option<ToolResultCell>,
+}
+
+/// Kind of a line of an edit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EditSign {
+    Unchanged,
+    Removed,
+    Added,
 }
 
 /// Result of a tool call.
@@ -91,6 +106,11 @@ impl TranscriptCell {
                     + call.name.len()
                     + call.summary.len()
                     + call.args.len()
+                    + call
+                        .edit
+                        .iter()
+                        .map(|(_, text)| size_of_val(text) + text.len())
+                        .sum::<usize>()
                     + outcome
             }
         }
@@ -119,6 +139,22 @@ impl TranscriptCell {
     }
 }
 
+/// Returns the lines of an edit; none for other calls.
+fn edit_lines(tool: &str, input: &Json) -> Vec<(EditSign, String)> {
+    let Some(edit) = FileEdit::of(tool, input) else { return Vec::new() };
+    let line = |line: EditLine<'_>| {
+        let (sign, text) = match line {
+            EditLine::Unchanged(text) => (EditSign::Unchanged, text),
+            EditLine::Removed(text) => (EditSign::Removed, text),
+            EditLine::Added(text) => (EditSign::Added, text),
+        };
+        // Indentation matters in code, so it is kept.
+        let text = sanitize(byte_prefix(text, SUMMARY_BYTES_MAX).0);
+        (sign, text.replace('\t', "    "))
+    };
+    edit.hunks.into_iter().flatten().take(EDIT_LINES_MAX).map(line).collect()
+}
+
 /// Returns true if an entry is the result of a tool call, not the call.
 pub(crate) fn is_outcome(entry: &ConversationEntry) -> bool {
     // The call has the input, and the result only has the id of the call.
@@ -135,6 +171,7 @@ impl ToolCallCell {
                 .0
                 .to_owned(),
             args: truncate_bytes(&sanitize(&format_fields(args)), TOOL_BYTES_MAX),
+            edit: edit_lines(entry.name.as_deref().unwrap_or_default(), args),
             at: entry.at,
             outcome: None,
         };
@@ -175,8 +212,14 @@ impl ToolCallCell {
             Span::styled(took, theme.dim),
         ])];
         let outcome = self.outcome.as_ref();
+        // A failed edit changed nothing.
+        if outcome.is_none_or(|outcome| !outcome.failed) {
+            self.push_edit(&mut lines, width, unfolded, theme);
+        }
         if unfolded {
-            lines.extend(plain_lines("    ", &self.args, theme.dim, width));
+            if self.edit.is_empty() {
+                lines.extend(plain_lines("    ", &self.args, theme.dim, width));
+            }
             lines.extend(
                 outcome
                     .into_iter()
@@ -193,6 +236,36 @@ impl ToolCallCell {
             lines.push(Line::styled(format!("    {why}"), theme.dim));
         }
         lines
+    }
+
+    /// Lays out the lines of an edit; the first ones if the call is folded.
+    fn push_edit(
+        &self,
+        lines: &mut Vec<Line<'static>>,
+        width: usize,
+        unfolded: bool,
+        theme: &TerminalTheme,
+    ) {
+        let count = if unfolded { self.edit.len() } else { EDIT_LINES_FOLDED };
+        for (sign, text) in self.edit.iter().take(count) {
+            let (sign, style) = match sign {
+                EditSign::Unchanged => ("      ", theme.dim),
+                EditSign::Removed => ("    - ", theme.bad),
+                EditSign::Added => ("    + ", theme.good),
+            };
+            // Folded lines are cut, so that an edit takes a known number of rows.
+            match unfolded {
+                true => lines.extend(plain_lines(sign, text, style, width)),
+                false => {
+                    let text = truncate_to_width(text, width.saturating_sub(text::width(sign)));
+                    lines.push(Line::styled(format!("{sign}{text}"), style));
+                }
+            }
+        }
+        let more = self.edit.len().saturating_sub(count);
+        if more > 0 {
+            lines.push(Line::styled(format!("      … {more} more lines (Ctrl+O)"), theme.dim));
+        }
     }
 
     fn took_ms(&self) -> Option<i64> {
@@ -348,6 +421,43 @@ mod tests {
         assert_eq!(shown(&said(EntryRole::System, json!({"n": 1})), false), ["  {\"n\":1}"]);
         assert_eq!(shown(&said(EntryRole::Assistant, json!("[a]: b")), false), ["", "● [a]: b"]);
         assert_eq!(shown(&said(EntryRole::Tool, json!("x")), false), ["  ✓ tool"]);
+    }
+
+    #[test]
+    fn an_edit_is_shown_as_lines_that_go_and_come() {
+        let mut call = said(EntryRole::Tool, Json::Null);
+        call.name = Some("Edit".to_owned());
+        call.args = Some(
+            json!({"file_path": "a.rs", "old_string": "one\n\ttwo", "new_string": "one\n\t2"}),
+        );
+        let lines = shown(&call, false);
+        assert_eq!(lines[0], "  · Edit a.rs");
+        assert_eq!(lines[1..].len(), 3, "{lines:?}");
+        assert!(lines[1].ends_with("one") && lines[2].starts_with("    - "), "{lines:?}");
+        assert!(lines[3].starts_with("    + ") && lines[3].ends_with('2'), "{lines:?}");
+        // A long one is folded, and Ctrl+O shows the rest.
+        let long: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+        call.name = Some("Write".to_owned());
+        call.args = Some(json!({"file_path": "a.rs", "content": long.join("\n")}));
+        let lines = shown(&call, false);
+        assert_eq!(lines.len(), 1 + EDIT_LINES_FOLDED + 1);
+        assert!(lines.last().unwrap().contains("8 more lines"), "{lines:?}");
+        assert!(shown(&call, true).iter().any(|line| line == "    + 19"));
+    }
+
+    #[test]
+    fn a_failed_edit_shows_its_error_only() {
+        let mut call = said(EntryRole::Tool, Json::Null);
+        call.name = Some("Edit".to_owned());
+        call.args = Some(json!({"file_path": "a", "old_string": "x", "new_string": "y"}));
+        let mut result = said(EntryRole::Tool, json!("no such text"));
+        result.other.insert("isError".to_owned(), json!(true));
+        let TranscriptCell::Tool(mut cell) = TranscriptCell::of(&call) else { panic!("a call") };
+        cell.set_outcome(&result);
+        let lines: Vec<String> =
+            cell.lines(30, false, &TerminalTheme::plain()).iter().map(Line::to_string).collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[1].contains("no such text"), "{lines:?}");
     }
 
     #[test]

@@ -99,6 +99,7 @@ pub(crate) enum CliCommand {
     Status(commands::status::StatusArgs),
     /// List, show and change schedules
     #[command(
+        alias = "schedules",
         after_help = "Examples:\n  heeler schedule list\n  heeler schedule set coder nightly '0 3 * * *'\n  heeler schedule trigger coder nightly"
     )]
     Schedule {
@@ -106,13 +107,14 @@ pub(crate) enum CliCommand {
         command: commands::schedule::ScheduleCommand,
     },
     /// Run, watch and control workflows: phases of work with approval gates
-    #[command(after_help = commands::workflow::ABOUT)]
+    #[command(alias = "workflows", after_help = commands::workflow::ABOUT)]
     Workflow {
         #[command(subcommand)]
         command: commands::workflow::WorkflowCommand,
     },
     /// List, show, add, remove, enable and disable agents
     #[command(
+        alias = "agents",
         after_help = "Examples:\n  heeler agent list\n  heeler agent show coder\n  heeler agent disable coder"
     )]
     Agent {
@@ -121,6 +123,7 @@ pub(crate) enum CliCommand {
     },
     /// Answer questions from workflows and running agents
     #[command(
+        alias = "approval",
         after_help = "Examples:\n  heeler approvals list\n  heeler approvals approve ask-1a2b3c4d\n  heeler approvals reply ask-1a2b3c4d 'the second one'"
     )]
     Approvals {
@@ -135,6 +138,7 @@ pub(crate) enum CliCommand {
     Open(commands::open::OpenArgs),
     /// Create, list and revoke API tokens for programs
     #[command(
+        alias = "tokens",
         after_help = "Examples:\n  heeler token create ci --scope operate --expires 30d\n  heeler token list\n  heeler token revoke ci"
     )]
     Token {

@@ -28,8 +28,10 @@ mod failure;
 mod fleet_client;
 mod fleet_config;
 mod global_args;
+mod help_examples;
 mod internal_command;
 mod job_watch;
+mod last_lines;
 mod logging;
 mod nearby_states;
 mod open_file_limit;
@@ -138,7 +140,7 @@ pub fn open_fleet(
 
 /// Returns the command line as data, for parsing, the generated reference and the manual pages.
 pub fn command() -> clap::Command {
-    cli::reflow_help(CliArgs::command())
+    cli::reflow_help(help_examples::add_examples(CliArgs::command()))
 }
 
 /// Returns the arguments. `heeler --resume` is agents-fleet's spelling of `heeler chat --resume`.

@@ -29,7 +29,7 @@ pub(crate) struct ListPageArgs {
     #[arg(long, value_name = "ID", add = jobs_or_sessions())]
     pub(crate) before: Option<String>,
     /// Number of entries to show
-    #[arg(short = 'l', long, value_name = "N", default_value = LIMIT)]
+    #[arg(short = 'n', short_alias = 'l', long, value_name = "N", default_value = LIMIT)]
     pub(crate) limit: NonZeroU32,
     /// Print JSON
     #[arg(long)]

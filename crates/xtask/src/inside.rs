@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::elf::needs_interpreter;
 use crate::shell::{run, succeeds, workspace_root};
 
 /// File name of the program, beside `heeler`. The runner looks for it there.
-const STATIC_PROGRAM: &str = "heeler-inside-static";
+pub(crate) const STATIC_PROGRAM: &str = "heeler-inside-static";
 
 /// Profile of the build. It is small and starts fast.
 const PROFILE: &str = "dist";
@@ -62,22 +63,6 @@ fn check_program(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns true if the kernel would load an interpreter for a 64-bit little-endian ELF program, which
-/// is the dynamic linker. Returns `None` for other files.
-fn needs_interpreter(elf: &[u8]) -> Option<bool> {
-    const INTERPRETER: u32 = 3;
-    let number = |at: usize, size: usize| -> Option<u64> {
-        let bytes = elf.get(at..at.checked_add(size)?)?;
-        Some(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    if !elf.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let mut kinds = (0..count).map(|entry| number(usize::try_from(table + entry * size).ok()?, 4));
-    kinds.try_fold(false, |found, kind| Some(found || kind? == u64::from(INTERPRETER)))
-}
-
 /// Copies the program into a folder, by rename: a run may execute the old one.
 fn place_program(program: &Path, folder: &Path) -> Result<()> {
     std::fs::create_dir_all(folder)?;
@@ -92,30 +77,7 @@ fn place_program(program: &Path, folder: &Path) -> Result<()> {
 }
 
 /// Returns cargo's folder of built files.
-fn target_folder() -> Result<PathBuf> {
+pub(crate) fn target_folder() -> Result<PathBuf> {
     let configured = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     Ok(configured.unwrap_or(workspace_root()?.join("target")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_with_an_interpreter_is_recognized() {
-        let dynamic = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(needs_interpreter(&dynamic), Some(true));
-        // The same program, with the kind of that entry of its table of segments changed.
-        let mut changed = dynamic.clone();
-        let table = usize::from(u16::from_le_bytes([dynamic[32], dynamic[33]]));
-        for entry in 0..usize::from(dynamic[56]) {
-            let at = table + entry * usize::from(dynamic[54]);
-            if changed[at] == 3 {
-                changed[at] = 4;
-            }
-        }
-        assert_eq!(needs_interpreter(&changed), Some(false));
-        assert_eq!(needs_interpreter(b"#!/bin/sh\n"), None);
-        assert_eq!(needs_interpreter(&dynamic[..60]), None);
-    }
 }

@@ -1,4 +1,5 @@
-//! Development tasks: `cargo xtask setup | check | test | audit | prove | bench | soak | docs | measure`.
+//! Development tasks: `cargo xtask setup | check | test | audit | prove | bench | soak | docs | dist |
+//! measure`.
 //!
 //! CI runs `cargo xtask test`, so a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
@@ -8,6 +9,9 @@ mod axe;
 mod bench;
 mod check;
 mod claude;
+mod dist;
+mod dist_test;
+mod elf;
 mod imports;
 mod inside;
 mod measure;
@@ -78,6 +82,10 @@ enum Chore {
     },
     /// Regenerate the reference documents in docs/
     Docs,
+    /// Make the files of a release: archive, packages, image, install script
+    Dist(dist::DistArgs),
+    /// Install each file of a release in a bare system and use it (needs root)
+    DistTest(dist_test::DistTestArgs),
     /// Print figures about the code base: names, prose, sizes
     Measure,
     /// Print the circles of source files that need each other, with the imports that tie them
@@ -98,6 +106,8 @@ fn main() -> Result<()> {
         Chore::Bench { group } => bench::figures(group.as_deref()),
         Chore::Soak { minutes, program } => soak::soak(minutes, program),
         Chore::Docs => docs(),
+        Chore::Dist(args) => dist::make(&args),
+        Chore::DistTest(args) => dist_test::run_all(&args),
         Chore::Measure => measure::print_table(),
         Chore::Circles => measure::print_circles(),
     }

@@ -346,8 +346,16 @@ fn read_result(fields: &MessageFields) -> TurnResult {
         api_error_type: string_field(fields, "api_error_type"),
         // A count that does not fit is as good as unknown.
         num_turns: count_field(fields, "num_turns").and_then(|turns| i64::try_from(turns).ok()),
+        denied_calls: read_denied_calls(fields),
         queued_turns: count_field(fields, "queued_turn_count").unwrap_or(0),
     }
+}
+
+fn read_denied_calls(fields: &MessageFields) -> Vec<(String, String)> {
+    let denied = fields.get("permission_denials").and_then(Json::as_array);
+    let text = |call: &Json, key: &str| call[key].as_str().map(str::to_owned);
+    let call = |call: &Json| Some((text(call, "tool_use_id")?, text(call, "tool_name")?));
+    denied.into_iter().flatten().filter_map(call).collect()
 }
 
 /// Reads a standalone tool call, as older versions wrote it.

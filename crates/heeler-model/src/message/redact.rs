@@ -79,6 +79,10 @@ impl TurnResult {
     fn redact(&mut self, redactor: &SecretRedactor) {
         redactor.redact_string(&mut self.subtype);
         self.errors.iter_mut().for_each(|error| redactor.redact_string(error));
+        for (id, tool) in &mut self.denied_calls {
+            redactor.redact_string(id);
+            redactor.redact_string(tool);
+        }
         for text in [
             &mut self.text,
             &mut self.stop_reason,

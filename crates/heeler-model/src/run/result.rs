@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use crate::DeniedTools;
 use crate::redact::SecretRedactor;
 use crate::{
     AgentSessionId, ExitReason, JobId, JobStatus, NativeSessionPosition, RunId, UsageTotals,
@@ -274,6 +275,9 @@ pub struct RunResult {
     /// Part of the session transcript that the run wrote. Older runners and settling omit it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_transcript: Option<TranscriptHashRecord>,
+    /// Tools that the agent was denied. Older runners omit it.
+    #[serde(default, skip_serializing_if = "DeniedTools::is_empty")]
+    pub denied: DeniedTools,
 }
 
 impl RunResult {
@@ -304,6 +308,7 @@ impl RunResult {
             output: None,
             transcript: None,
             session_transcript: None,
+            denied: DeniedTools::default(),
         }
     }
 
@@ -328,6 +333,7 @@ impl RunResult {
         self.stop_reason.iter_mut().for_each(clean);
         self.summary.iter_mut().for_each(clean);
         self.output.iter_mut().for_each(clean);
+        self.denied.map_names(|tool| redactor.redact_text(tool).into_owned());
         if let Some(error) = &mut self.error {
             clean(&mut error.message);
             clean(&mut error.cure);

@@ -284,6 +284,7 @@ fn result() -> RunResult {
         output: None,
         transcript: None,
         session_transcript: None,
+        denied: heeler_model::DeniedTools::default(),
     }
 }
 

@@ -107,6 +107,7 @@ impl RunFolderFixture {
             output: None,
             transcript: None,
             session_transcript: None,
+            denied: heeler_model::DeniedTools::default(),
         }
     }
 }

@@ -142,7 +142,8 @@ impl RunExecutor<'_> {
     }
 
     pub(super) fn base_result(&self, end: RunEnd, conclusion: RunOutcome) -> RunResult {
-        let RunOutcome { exit_reason, stop_reason, summary, error, cost, output } = conclusion;
+        let RunOutcome { exit_reason, stop_reason, summary, error, cost, output, denied } =
+            conclusion;
         RunResult {
             protocol: PROTOCOL,
             run: self.spec.run,
@@ -162,6 +163,7 @@ impl RunExecutor<'_> {
             output: output.filter(|_| self.spec.keep_output),
             transcript: None,
             session_transcript: None,
+            denied,
         }
     }
 

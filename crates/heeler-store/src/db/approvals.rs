@@ -145,7 +145,7 @@ impl StateDatabase {
         query_first(&self.conn, APPROVAL, [id.as_str()], "read an approval", read)
     }
 
-    /// Finds an approval by its id or a unique prefix.
+    /// Finds an approval by its id or a unique prefix, also without `ask-`.
     pub fn find_approval(&self, text: &str) -> Result<Approval, IdLookupError> {
         if let Ok(id) = text.parse::<ApprovalId>()
             && let Some(approval) = self.approval(&id)?
@@ -155,6 +155,9 @@ impl StateDatabase {
         let unknown = || IdLookupError::Unknown { what: "approval", text: text.to_owned() };
         // One candidate more than is shown, so that the message can say that there are more.
         let mut ids = self.approval_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
+        if ids.is_empty() && !text.is_empty() {
+            ids = self.approval_ids_with_prefix(&format!("ask-{text}"), CANDIDATES_MAX + 1)?;
+        }
         match ids.len() {
             0 => Err(unknown()),
             1 => self.approval(&ids.remove(0))?.ok_or_else(unknown),

@@ -25,6 +25,8 @@ pub struct JobListText<'r> {
     pub cost_usd: Option<f64>,
     pub session_id: Option<AgentSessionId>,
     pub summary: Option<&'r str>,
+    pub title: Option<&'r str>,
+    pub denied: Option<&'r str>,
 }
 
 impl StateDatabase {
@@ -44,7 +46,7 @@ impl StateDatabase {
     }
 }
 
-/// Reads the columns of a page, up to the error.
+/// Reads the columns of a page.
 fn read_line_text<'r>(row: &'r Row<'_>) -> Result<JobListText<'r>, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let (id, agent, schedule) = (columns.parsed()?, columns.required_text()?, columns.text()?);
@@ -54,6 +56,7 @@ fn read_line_text<'r>(row: &'r Row<'_>) -> Result<JobListText<'r>, DatabaseError
     let (duration_ms, cost_usd) = (columns.get()?, columns.get()?);
     let (session_id, summary) = (columns.optional_parsed()?, columns.text()?);
     let (run, is_foreign) = (columns.text()?, columns.flag()?);
+    let (_error, title, denied) = (columns.text()?, columns.text()?, columns.text()?);
     Ok(JobListText {
         id,
         agent,
@@ -68,5 +71,7 @@ fn read_line_text<'r>(row: &'r Row<'_>) -> Result<JobListText<'r>, DatabaseError
         cost_usd,
         session_id,
         summary,
+        title,
+        denied,
     })
 }

@@ -32,7 +32,7 @@ macro_rules! line_columns {
         concat!(
             head_columns!(),
             ", run_started_at, origin IS NOT NULL AS origin, \
-             CASE status WHEN 'failed' THEN error END AS error"
+             CASE status WHEN 'failed' THEN error END AS error, title, denied"
         )
     };
 }
@@ -42,7 +42,7 @@ macro_rules! page_of {
         concat!(
             "SELECT ",
             line_columns!(),
-            " FROM executions WHERE step IS NULL AND ",
+            " FROM executions LEFT JOIN job_marks ON job = executions.id WHERE step IS NULL AND ",
             $filter,
             "(started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5"
         )
@@ -56,7 +56,8 @@ sql! {
     PAGE_OF_AGENT = page_of!("agent = ?1 AND ");
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_AGENT_STATUS = page_of!("agent = ?1 AND status = ?2 AND ");
-    PAGE_OF_SESSION = concat!("SELECT ", line_columns!(), " FROM executions WHERE session_id = ?1 \
+    PAGE_OF_SESSION = concat!("SELECT ", line_columns!(), " FROM executions \
+        LEFT JOIN job_marks ON job = executions.id WHERE session_id = ?1 \
         AND (started_at, id) < (?3, ?4) ORDER BY started_at DESC, id DESC LIMIT ?5");
     COUNT_SINCE = "SELECT COUNT(*) FROM executions WHERE step IS NULL AND started_at >= ?3";
     COUNT_SINCE_OF_AGENT = "SELECT COUNT(*) FROM executions \
@@ -72,10 +73,14 @@ sql! {
         api_duration_ms, input_tokens, cache_creation_input_tokens, cache_read_input_tokens, \
         output_tokens, working_directory, origin, error, usage_json, prompt, output_text, \
         phase, part, seq, decision FROM executions WHERE id = ?1 AND step IS NULL");
-    LINE = concat!("SELECT ", line_columns!(), " FROM executions WHERE id = ?1 AND step IS NULL");
+    LINE = concat!("SELECT ", line_columns!(), " FROM executions \
+        LEFT JOIN job_marks ON job = executions.id WHERE id = ?1 AND step IS NULL");
     CURSOR = "SELECT started_at FROM executions WHERE id = ?1 AND step IS NULL";
     IDS_FROM = "SELECT id FROM executions \
         WHERE id >= ?1 AND id < ?2 AND step IS NULL ORDER BY id LIMIT ?3";
+    // The random end of an id, by which people name a job.
+    IDS_FROM_END = "SELECT id FROM executions WHERE substr(id, -6) >= ?1 AND substr(id, -6) < ?2 \
+        AND step IS NULL ORDER BY substr(id, -6) LIMIT ?3";
     SPAWNED_BY = "SELECT id FROM executions WHERE trigger_type = 'spawned' AND trigger_id = ?1";
     // Steps have no session, so `step` need not be tested here.
     IDS_OF_SESSION = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at, id";
@@ -131,6 +136,10 @@ pub struct JobListRow {
     /// here.
     pub began_at: Option<Timestamp>,
     pub error: Option<String>,
+    /// First line of the prompt.
+    pub title: Option<String>,
+    /// Tools that the agent was denied.
+    pub denied: Option<String>,
 }
 
 /// End of a page of jobs; the next page begins after it.
@@ -305,7 +314,7 @@ impl StateDatabase {
         query_first(&self.conn, JOB, [id.as_str()], "read a job", read_job)
     }
 
-    /// Finds a job by its id or a unique prefix.
+    /// Finds a job by its id, a unique prefix, or a unique beginning of its random end.
     pub fn find_job(&self, text: &str) -> Result<Job, IdLookupError> {
         if let Ok(id) = text.parse::<JobId>()
             && let Some(job) = self.job(&id)?
@@ -314,6 +323,9 @@ impl StateDatabase {
         }
         let unknown = || IdLookupError::Unknown { what: "job", text: text.to_owned() };
         let mut ids = self.job_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
+        if ids.is_empty() {
+            ids = self.job_ids_by_end(text, CANDIDATES_MAX + 1)?;
+        }
         // One candidate more than is shown, so that the message can say that there are more.
         match ids.len() {
             0 => Err(unknown()),
@@ -338,6 +350,18 @@ impl StateDatabase {
         let end = format!("{prefix}{SORTS_LAST}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         query_all(&self.conn, IDS_FROM, params![prefix, end, limit], "look up a job", |row| {
+            ColumnReader::new("executions", row).parsed()
+        })
+    }
+
+    /// Lists the job ids with a random end that starts with `text`.
+    pub fn job_ids_by_end(&self, text: &str, limit: usize) -> Result<Vec<JobId>, DatabaseError> {
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        let end = format!("{text}{SORTS_LAST}");
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        query_all(&self.conn, IDS_FROM_END, params![text, end, limit], "look up a job", |row| {
             ColumnReader::new("executions", row).parsed()
         })
     }
@@ -404,7 +428,8 @@ fn read_line(row: &Row<'_>) -> Result<JobListRow, DatabaseError> {
     // Imported jobs have no separate time at which their run began.
     let (run, is_foreign) = (columns.optional_time()?, columns.flag()?);
     let began_at = run.or_else(|| is_foreign.then_some(head.started_at));
-    Ok(JobListRow { head, began_at, error: columns.get()? })
+    let (error, title, denied) = (columns.get()?, columns.get()?, columns.get()?);
+    Ok(JobListRow { head, began_at, error, title, denied })
 }
 
 fn read_job(row: &Row<'_>) -> Result<Job, DatabaseError> {

@@ -322,7 +322,8 @@ impl StateDatabase {
         query_all(&self.conn, UNUSED_REUSABLE, params, "list unused sessions", read)
     }
 
-    /// Finds a session by Heeler's id, its native id, or a unique prefix of either.
+    /// Finds a session by Heeler's id, its native id, or a unique prefix of either, also without
+    /// `sess-`.
     pub fn find_session(&self, text: &str) -> Result<Session, IdLookupError> {
         if let Ok(id) = text.parse()
             && let Some(session) = self.session(&id)?
@@ -337,6 +338,9 @@ impl StateDatabase {
         let unknown = || IdLookupError::Unknown { what: "session", text: text.to_owned() };
         // One candidate more than is shown, so that the message can say that there are more.
         let mut ids = self.session_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
+        if ids.is_empty() && !text.is_empty() {
+            ids = self.session_ids_with_prefix(&format!("sess-{text}"), CANDIDATES_MAX + 1)?;
+        }
         match ids.len() {
             0 => Err(unknown()),
             1 => self.session(&ids.remove(0))?.ok_or_else(unknown),

@@ -42,6 +42,9 @@ macro_rules! row_columns {
 sql! {
     RUN = concat!("SELECT ", row_columns!(), " FROM workflow_runs WHERE id = ?1");
     IDS_FROM = "SELECT id FROM workflow_runs WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT ?3";
+    // The random end of an id, by which people name a run.
+    IDS_FROM_END = "SELECT id FROM workflow_runs \
+        WHERE substr(id, -6) >= ?1 AND substr(id, -6) < ?2 ORDER BY substr(id, -6) LIMIT ?3";
     // Imported runs have no definition that Heeler could execute, so they are never active
     // here.
     IDS_ACTIVE = "SELECT id FROM workflow_runs \
@@ -218,7 +221,7 @@ impl StateDatabase {
         query_first(&self.conn, RUN, [id.as_str()], "read a workflow run", read_row)
     }
 
-    /// Finds a run by its id or a unique prefix.
+    /// Finds a run by its id, a unique prefix, or a unique beginning of its random end.
     pub fn find_workflow_run(&self, text: &str) -> Result<WorkflowRunRow, IdLookupError> {
         if let Ok(id) = text.parse::<WorkflowRunId>()
             && let Some(run) = self.workflow_run(&id)?
@@ -227,6 +230,9 @@ impl StateDatabase {
         }
         let unknown = || IdLookupError::Unknown { what: "workflow run", text: text.to_owned() };
         let mut ids = self.workflow_run_ids_with_prefix(text, CANDIDATES_MAX + 1)?;
+        if ids.is_empty() {
+            ids = self.workflow_run_ids(IDS_FROM_END, text, CANDIDATES_MAX + 1)?;
+        }
         match ids.len() {
             // One candidate more than is shown, so that the message can say that there are more.
             0 => Err(unknown()),
@@ -244,14 +250,24 @@ impl StateDatabase {
         prefix: &str,
         limit: usize,
     ) -> Result<Vec<WorkflowRunId>, DatabaseError> {
-        // An empty prefix matches every run, which is never meant.
-        if prefix.is_empty() {
+        self.workflow_run_ids(IDS_FROM, prefix, limit)
+    }
+
+    /// Lists the ids that a statement finds from a text on.
+    fn workflow_run_ids(
+        &self,
+        sql: &'static str,
+        text: &str,
+        limit: usize,
+    ) -> Result<Vec<WorkflowRunId>, DatabaseError> {
+        // An empty text matches every run, which is never meant.
+        if text.is_empty() {
             return Ok(Vec::new());
         }
-        let end = format!("{prefix}{SORTS_LAST}");
+        let end = format!("{text}{SORTS_LAST}");
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let params = params![prefix, end, limit];
-        query_all(&self.conn, IDS_FROM, params, "look up a workflow run", |row| {
+        let params = params![text, end, limit];
+        query_all(&self.conn, sql, params, "look up a workflow run", |row| {
             ColumnReader::new("workflow_runs", row).parsed()
         })
     }

@@ -37,6 +37,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::counters::ALL_SQL,
         db::deleted_sessions::ALL_SQL,
         db::effects::ALL_SQL,
+        db::job_marks::ALL_SQL,
         db::lastlight_tables::ALL_SQL,
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,

@@ -107,8 +107,9 @@ fn plan_of(reader: &StoreReader, sql: &str) -> String {
 }
 
 /// The statements that lists use.
-const LISTS: [&[(&str, &str)]; 10] = [
+const LISTS: [&[(&str, &str)]; 11] = [
     db::jobs::ALL_SQL,
+    db::job_marks::ALL_SQL,
     db::sessions::ALL_SQL,
     db::effects::ALL_SQL,
     db::views::ALL_SQL,
@@ -123,7 +124,8 @@ const LISTS: [&[(&str, &str)]; 10] = [
 fn is_list(name: &str) -> bool {
     ["PAGE", "COUNT_SINCE", "JOURNAL"].iter().any(|start| name.starts_with(start))
         || name.contains("IDS_")
-        || ["OF_CHANNEL", "EVENTS", "ACTIVE", "ID_OF_ASK", "NEXT_EXPIRY"].contains(&name)
+        || ["OF_CHANNEL", "EVENTS", "ACTIVE", "ID_OF_ASK", "NEXT_EXPIRY", "TITLE_OF_SESSION"]
+            .contains(&name)
 }
 
 #[test]
@@ -307,6 +309,8 @@ fn a_list_tells_when_jobs_began_and_why_they_failed_and_nothing_that_others_wrot
         head: job.head.clone(),
         began_at,
         error: error.map(str::to_owned),
+        title: job.prompt.as_deref().and_then(heeler_model::job_title),
+        denied: None,
     };
     let expected = [
         line(&foreign, Some(foreign.head.started_at), None),

@@ -173,6 +173,7 @@ fn how_a_run_ended_is_kept_whole() {
         output: None,
         transcript: None,
         session_transcript: None,
+        denied: heeler_model::DeniedTools::default(),
     };
     let written = result.clone();
     commit(&store, move |tx| tx.set_run_result(id, &written));

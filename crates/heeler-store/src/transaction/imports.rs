@@ -12,7 +12,7 @@ use crate::db::counters::CounterKind;
 use crate::db::imported_journal::{self, JournalPlace};
 use crate::db::jobs::{self, LastLightExecution};
 use crate::db::lastlight_tables::{self, LastLightTable};
-use crate::db::{DatabaseError, views};
+use crate::db::{DatabaseError, job_marks, views};
 use crate::idle_session::derived_id;
 use crate::views::PublishedView;
 
@@ -26,6 +26,7 @@ impl StoreTransaction<'_> {
         if !jobs::insert(&self.conn, job)? {
             return Ok(false);
         }
+        job_marks::insert(&self.conn, job)?;
         // Jobs of Heeler have none of these fields, so the second statement is saved.
         if *extra != LastLightExecution::default() {
             jobs::set_lastlight_fields(&self.conn, &job.head.id, extra)?;

@@ -59,7 +59,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
         .as_deref()
         .map(|text| time_argument::parse_moment(text, process_env::now()))
         .transpose()?;
-    let costs = context.open_records()?.costs(args.by.into(), since)?;
+    let records = context.open_records()?;
+    let costs = records.costs(args.by.into(), since)?;
     if args.json {
         return Ok(output::print_json(&costs)?);
     }
@@ -78,8 +79,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
         ]);
     }
     lines.push(vec![SafeText::from("total"), dollars(costs.total_usd).into(), SafeText::default()]);
-    Ok(lines.print()?)
+    lines.print()?;
+    // Costs without a model are those that no agent has reported.
+    let by_model = records.costs(CostGrouping::Model, since)?;
+    match by_model.costs.iter().find(|item| item.name() == MODEL_UNKNOWN && item.micros > 0) {
+        Some(unknown) => Ok(output::print_note(&format!(
+            "{} of it was reported by no agent: a run that ended before it reported its cost \
+             counts with its whole reservation; heeler jobs show ID says so",
+            dollars(unknown.cost_usd)
+        ))?),
+        None => Ok(()),
+    }
 }
+
+/// Model of costs that belong to none.
+const MODEL_UNKNOWN: &str = "unknown";
 
 /// Formats an amount with four decimals.
 pub(crate) fn dollars(usd: f64) -> String {

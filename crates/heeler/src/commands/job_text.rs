@@ -19,6 +19,25 @@ pub(crate) fn job_summary(job: &JobSummary) -> String {
     output::one_line(job.error.as_ref().or(job.summary.as_ref()).map_or("", String::as_str))
 }
 
+/// Characters of a title that a list shows.
+const TITLE_CHARS_MAX: usize = 40;
+
+/// Returns the title of a job for a list.
+pub(crate) fn title_text(job: &JobSummary) -> String {
+    output::truncate_chars(&output::one_line(job.title.as_deref().unwrap_or("")), TITLE_CHARS_MAX)
+}
+
+/// Returns the status of a job with a mark if its agent was denied tools.
+pub(crate) fn marked_status_text(job: &JobSummary) -> SafeText {
+    let status = status_text(job.status, job.dead);
+    match job.denied {
+        Some(_) => status
+            .append(", ")
+            .append(SafeText::styled(output::status_style(JobStatus::Cancelled), "denied")),
+        None => status,
+    }
+}
+
 /// Returns the duration of a job, if it is known.
 pub(crate) fn duration_text(job: &JobSummary) -> Option<String> {
     job.duration_seconds.map(|seconds| job_row::format_duration((seconds * 1e3).round() as i64))

@@ -7,7 +7,9 @@ use heeler_model::JobStatus;
 use heeler_query::jobs::{JobListQuery, JobPage, JobSummary};
 use jiff::Timestamp;
 
-use crate::commands::job_text::{duration_text, job_summary, start_text, status_text};
+use crate::commands::job_text::{
+    duration_text, job_summary, marked_status_text, start_text, title_text,
+};
 use crate::commands::session::fork;
 use crate::commands::{cancel, logs, resume};
 use crate::context::CommandContext;
@@ -155,21 +157,27 @@ fn print_list(
         return Ok(output::print_line(args.page.empty_list_note("jobs", status, context))?);
     }
     let mut lines = OutputTable::new(
-        &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "SUMMARY"],
-        &["AGENT", "TRIGGER", "SUMMARY"],
+        &["ID", "AGENT", "STATUS", "TRIGGER", "STARTED", "TOOK", "PROMPT", "SUMMARY"],
+        &["AGENT", "TRIGGER", "PROMPT", "SUMMARY"],
     );
     for job in jobs {
         lines.push(vec![
             job.id.as_str().into(),
             output::one_line(&job.agent).into(),
-            status_text(job.status, job.dead),
+            marked_status_text(job),
             trigger(job).into(),
             start_text(job, now).into(),
             duration_text(job).unwrap_or_default().into(),
+            title_text(job).into(),
             job_summary(job).into(),
         ]);
     }
     lines.print()?;
+    if jobs.iter().any(|job| job.denied.is_some()) {
+        output::print_note(
+            "denied: the agent was not allowed to use a tool; `heeler jobs show ID` names it",
+        )?;
+    }
     // The word alone does not say what to do.
     if jobs.iter().any(|job| job.dead) {
         output::print_note(

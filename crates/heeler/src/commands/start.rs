@@ -57,7 +57,8 @@ pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr. Ct
 second Ctrl-C, or SIGTERM, ends it at once; the jobs continue, and the next daemon takes them over.
 SIGHUP rereads the config. With -d, the daemon runs in the background and logs to `logs/heeler.log` in
 the state directory.
-The dashboard and the API are on http://127.0.0.1:7878, unless `web:` in the config changes that.
+The dashboard and the API are on the first free port from http://127.0.0.1:7878 on, unless `web:` in
+the config sets another address; `heeler status` and `heeler open` name it.
 `heeler open` opens the dashboard and logs you in.
 
 Commands that change something and find no daemon start a temporary one (--until-idle). It keeps no

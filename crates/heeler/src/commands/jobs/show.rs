@@ -72,10 +72,11 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     };
     // A job may have only one recorded time, which would be printed twice.
     let asked = item.started_at.is_none_or(|at| at != item.asked_at);
-    let fields: [(&str, Option<SafeText>); 30] = [
+    let fields: [(&str, Option<SafeText>); 31] = [
         ("job", Some(item.id.as_str().into())),
         ("agent", Some(item.agent.as_str().into())),
         ("status", Some(status)),
+        ("denied", item.denied.as_deref().map(|tools| denied_text(tools).into())),
         ("interrupted", job.interrupted.then(|| "yes, by a crash".into())),
         ("trigger", Some(item.trigger_type.as_str().into())),
         ("schedule", text(&item.schedule)),
@@ -86,7 +87,7 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
         ("started", item.started_at.map(when).map(SafeText::from)),
         ("finished", item.finished_at.map(when).map(SafeText::from)),
         ("took", duration_text(item).map(SafeText::from)),
-        ("cost", output::format_price(item.cost_usd).map(SafeText::from)),
+        ("cost", cost_text(job).map(SafeText::from)),
         ("tokens", tokens(&job.usage).map(SafeText::from)),
         ("models", models(&job.usage).map(SafeText::from)),
         ("session", text(&job.session)),
@@ -111,6 +112,28 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
         output::print_field(name, value)?;
     }
     Ok(())
+}
+
+/// Returns the cost, or the reason why it is not known.
+fn cost_text(job: &JobDetails) -> Option<String> {
+    let is_unknown = job.item.status.is_final() && job.item.cost_usd.is_none();
+    match is_unknown && job.interrupted {
+        true => Some(
+            "unknown: the run ended before its agent reported a cost, so its whole reservation \
+             counts toward the budgets"
+                .to_owned(),
+        ),
+        false => output::format_price(job.item.cost_usd),
+    }
+}
+
+/// Says which tools the agent was denied, and how that is changed.
+fn denied_text(tools: &str) -> String {
+    format!(
+        "{}: the agent was not allowed to use this, and may have left work undone\n\
+         to be asked: approvals: interactive; to allow it: permission_mode or Claude's settings",
+        output::one_line(tools)
+    )
 }
 
 /// Returns the reason why a job waits.

@@ -28,6 +28,9 @@ Exit codes: 0 listed (even if the list is empty), 4 no such agent.";
 /// Deepest indentation of a tree; deeper entries are drawn at this depth.
 const DEPTH_MAX: usize = 8;
 
+/// Characters of a title that are shown.
+const TITLE_CHARS_MAX: usize = 60;
+
 /// Arguments of `session list`.
 #[derive(Args)]
 pub(crate) struct SessionListArgs {
@@ -146,8 +149,8 @@ fn print(context: &CommandContext, page: &SessionPage, args: &SessionListArgs) -
 fn table(listed: &[SessionSummary]) -> CommandResult {
     let now = process_env::now();
     let mut lines = OutputTable::new(
-        &["ID", "AGENT", "STATUS", "MODE", "LAST USED", "MESSAGES", "JOBS", "FROM"],
-        &["AGENT", "MODE", "FROM"],
+        &["ID", "AGENT", "STATUS", "LAST USED", "MESSAGES", "JOBS", "TITLE", "FROM"],
+        &["AGENT", "TITLE", "FROM"],
     );
     let depths: Vec<usize> = listed.iter().map(|session| session.depth.unwrap_or(0)).collect();
     for (session, branch) in listed.iter().zip(branches(&depths)) {
@@ -164,10 +167,14 @@ fn table(listed: &[SessionSummary]) -> CommandResult {
             format!("{branch}{}", session.id).into(),
             output::one_line(&session.agent_id).into(),
             session.status.as_str().into(),
-            session.mode.as_str().into(),
             output::relative_time(session.last_active_at, now).into(),
             session.message_count.to_string().into(),
             session.job_count.to_string().into(),
+            output::truncate_chars(
+                &output::one_line(session.title.as_deref().unwrap_or("")),
+                TITLE_CHARS_MAX,
+            )
+            .into(),
             from.into(),
         ]);
     }

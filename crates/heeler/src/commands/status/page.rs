@@ -9,13 +9,14 @@ use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
 
 use super::snapshot::StatusSnapshot;
-use crate::commands::job_text::{job_summary, start_text, status_text};
+use crate::commands::job_text::{job_summary, marked_status_text, start_text, status_text};
 use crate::commands::workflow::outcome;
 use crate::config_changes;
 use crate::context::CommandContext;
 use crate::output::{self, OutputTable, SafeText};
 use crate::text_file::parent_dir;
 use crate::trust::visible;
+use crate::wrap;
 
 /// Queued jobs that are shown.
 const WAITING_MAX: usize = 10;
@@ -82,12 +83,8 @@ impl StatusSections {
     }
 }
 
-/// Formats a snapshot.
-pub(super) fn page(
-    snapshot: &StatusSnapshot,
-    context: &CommandContext,
-    now: Timestamp,
-) -> StatusPage {
+/// Formats the beginning of a page: the daemon, faults, a held change and budgets.
+fn page_start(snapshot: &StatusSnapshot, context: &CommandContext, now: Timestamp) -> StatusPage {
     let mut page = StatusPage::default();
     // First, because everything below would otherwise be misread.
     if let Some(warning) = snapshot.writer.warning() {
@@ -123,6 +120,32 @@ pub(super) fn page(
     }
     let budgets = snapshot.budgets.iter().flat_map(budget_lines);
     page.lines.extend(budgets.map(SafeText::from));
+    page
+}
+
+/// Returns the beginning of a page as lines of a screen.
+pub(super) fn heading(
+    snapshot: &StatusSnapshot,
+    context: &CommandContext,
+    now: Timestamp,
+    columns: usize,
+) -> Vec<SafeText> {
+    let lines = page_start(snapshot, context, now).into_lines();
+    // The terminal would wrap a long line, and the page would need more rows than it counts.
+    let shorten = |line: SafeText| match wrap::text_width(&line.plain()) > columns {
+        true => SafeText::from(wrap::truncate_with_ellipsis(&line.plain(), columns)),
+        false => line,
+    };
+    lines.into_iter().map(shorten).collect()
+}
+
+/// Formats a snapshot.
+pub(super) fn page(
+    snapshot: &StatusSnapshot,
+    context: &CommandContext,
+    now: Timestamp,
+) -> StatusPage {
+    let mut page = page_start(snapshot, context, now);
     // With an invalid config the agents are unknown, not missing.
     if snapshot.fleet.agents.is_empty() && snapshot.config_faults.is_none() {
         page.line("no agents yet; add one with: heeler init agent NAME");
@@ -332,7 +355,7 @@ fn add_failed(
 }
 
 fn job_row(job: &JobSummary, count: usize, now: Timestamp) -> [SafeText; 5] {
-    let status = status_text(job.status, job.dead);
+    let status = marked_status_text(job);
     let (status, since) = match count {
         1 => (status, start_text(job, now)),
         _ => (status.append(format!(" ×{count}")), format!("last {}", start_text(job, now))),

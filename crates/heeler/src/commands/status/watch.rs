@@ -20,8 +20,8 @@ const ROWS: usize = 24;
 /// Byte that the terminal sends for Ctrl-C in raw mode.
 const CTRL_C: u8 = 3;
 
-/// Draws frames until a key ends the display.
-pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> CommandResult {
+/// Draws frames until a key ends the display. `page` is called with the number of rows for it.
+pub(super) fn run(mut page: impl FnMut(usize) -> CommandResult<Vec<SafeText>>) -> CommandResult {
     if !io::stdout().is_terminal() {
         let message = "`--watch` needs a terminal";
         return Err(
@@ -35,7 +35,8 @@ pub(super) fn run(mut page: impl FnMut() -> CommandResult<Vec<SafeText>>) -> Com
     out.write_all("\n".repeat(rows()).as_bytes())?;
     loop {
         // The size is read for each frame: the window may be resized at any time.
-        let frame = frame(&page()?, rows());
+        let rows = rows();
+        let frame = frame(&page(rows - 1)?, rows);
         // Remove colours if they are off, but keep the sequences that move the cursor.
         let frame = match anstream::stdout().current_choice() {
             anstream::ColorChoice::Never => strip_colours(&frame),

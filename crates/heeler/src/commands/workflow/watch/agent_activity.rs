@@ -1,31 +1,28 @@
 //! Current activity of a run's agents, read from the end of their transcripts. Start at
 //! [`AgentActivityReader`].
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use heeler_model::{JobId, JobStatus};
 use heeler_query::job_feed::{MultiJobFeed, MultiJobFeedEvent};
 use heeler_query::progress::{WorkflowPhaseProgress, WorkflowRunProgress};
 use heeler_store::{StateDir, StoreReader, WorkflowPartRow};
-use heeler_transcript::{FollowStart, read_tail};
+use heeler_transcript::FollowStart;
 use jiff::tz::TimeZone;
 
 use super::frame;
-use crate::display_rows::{DisplayRow, RowFormatter};
+use crate::display_rows::RowFormatter;
+use crate::last_lines::LastLines;
 use crate::output::{self, SafeText};
 
-/// Rows at a transcript's end that are searched for the current activity.
-const ROWS_LOOKED_AT: usize = 4;
 /// Most lines that are returned at once; the rest follow with the next call.
 const LINES_MAX: usize = 500;
 
 /// Reader of the transcripts of a run's agents.
 pub(super) struct AgentActivityReader {
     dir: StateDir,
-    /// Last line of each transcript, with the file's length when it was read.
-    last_lines: RefCell<HashMap<JobId, (u64, String)>>,
+    last_lines: LastLines,
     /// Follower of all lines, with `--follow`.
     follow: Option<AgentLogFollower>,
 }
@@ -49,7 +46,7 @@ impl AgentActivityReader {
             known: HashSet::new(),
             zone: TimeZone::system(),
         });
-        AgentActivityReader { dir, last_lines: RefCell::default(), follow }
+        AgentActivityReader { dir, last_lines: LastLines::default(), follow }
     }
 
     /// Returns the lines written since the last call, if `--follow` is on.
@@ -94,7 +91,7 @@ impl AgentActivityReader {
                     why => format!("waiting: {why}"),
                 }
             }
-            _ => self.last_line(part.job.as_ref()?),
+            _ => self.last_lines.of(&self.dir, part.job.as_ref()?),
         };
         let what = match (open.len(), &phase.items) {
             (1, None) => phase.part_name(part.part),
@@ -107,30 +104,6 @@ impl AgentActivityReader {
                 .collect::<Vec<_>>()
                 .join(": "),
         )
-    }
-
-    /// Returns the last line of a transcript.
-    fn last_line(&self, job: &JobId) -> String {
-        let path = self.dir.job_transcript(job);
-        let Ok(found) = std::fs::metadata(&path) else { return String::new() };
-        let mut ends = self.last_lines.borrow_mut();
-        // A transcript only grows, so the same length means the same end.
-        if let Some((len, text)) = ends.get(job)
-            && *len == found.len()
-        {
-            return text.clone();
-        }
-        let page = read_tail(&path, ROWS_LOOKED_AT);
-        let records = page.map(|page| page.records).unwrap_or_default();
-        let rows = records.iter().rev().map(|record| DisplayRow::read(record.text.as_bytes()));
-        let messages =
-            // Rows of the system, such as costs, are no activity.
-            rows.filter(|row| matches!(row.speaker.as_str(), "agent" | "tool" | "error"));
-        let text =
-            messages.map(|row| output::one_line(&row.text.plain())).find(|text| !text.is_empty());
-        let text = text.unwrap_or_default();
-        ends.insert(job.clone(), (found.len(), text.clone()));
-        text
     }
 }
 

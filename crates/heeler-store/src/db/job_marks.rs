@@ -1,0 +1,45 @@
+//! What lists show of a job beside its head: its title, and the tools that its agent was denied. The
+//! table `job_marks`.
+
+use heeler_model::{Job, JobId, job_title};
+use rusqlite::{Connection, params};
+
+use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
+
+sql! {
+    TITLE_OF_SESSION = "SELECT title FROM executions JOIN job_marks ON job = executions.id \
+        WHERE session_id = ?1 ORDER BY started_at, executions.id LIMIT 1";
+    INSERT = "INSERT INTO job_marks (job, title) VALUES (?1, ?2) ON CONFLICT(job) DO NOTHING";
+    SET_DENIED = "INSERT INTO job_marks (job, denied) VALUES (?1, ?2) \
+        ON CONFLICT(job) DO UPDATE SET denied = excluded.denied";
+}
+
+impl StateDatabase {
+    /// Returns the title of the first job that ran in a session.
+    pub fn session_title(
+        &self,
+        session: &heeler_model::AgentSessionId,
+    ) -> Result<Option<String>, DatabaseError> {
+        let attempt = "read the title of a session";
+        let title =
+            query_first(&self.conn, TITLE_OF_SESSION, [session.as_str()], attempt, |row| {
+                ColumnReader::new("job_marks", row).get::<Option<String>>()
+            })?;
+        Ok(title.flatten())
+    }
+}
+
+/// Stores the title of a new job.
+pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<(), DatabaseError> {
+    let Some(title) = job.prompt.as_deref().and_then(job_title) else { return Ok(()) };
+    execute(conn, INSERT, params![job.head.id.as_str(), title], "title a job").map(|_| ())
+}
+
+/// Stores the tools that a job's agent was denied.
+pub(crate) fn set_denied(
+    conn: &Connection,
+    job: &JobId,
+    denied: &str,
+) -> Result<(), DatabaseError> {
+    execute(conn, SET_DENIED, params![job.as_str(), denied], "mark a job").map(|_| ())
+}
