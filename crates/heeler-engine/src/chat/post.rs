@@ -118,12 +118,14 @@ pub(crate) fn execute_post(
     db: &StateDatabase,
     effect: &EffectRecord,
     post: &ChatPost,
-    now: Timestamp,
+    now: fn() -> Timestamp,
 ) -> ChatPostOutcome {
     let failure = match attempt(setup, db, post) {
         Ok(message) => return ChatPostOutcome::Posted(message),
         Err(failure) => failure,
     };
+    // Pauses count from the answer of the platform.
+    let now = now();
     let is_old = now.duration_since(effect.created_at) > POST_AGE_MAX;
     if !failure.is_transient || is_old {
         return ChatPostOutcome::Failed(failure.message);

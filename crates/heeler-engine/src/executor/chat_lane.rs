@@ -181,7 +181,7 @@ impl PostPass {
                 return true;
             }
         };
-        let outcome = execute_post(&self.shared.setup(), reader, effect, &post, now());
+        let outcome = execute_post(&self.shared.setup(), reader, effect, &post, now);
         fault::reach(FaultPoint::ChatPosted);
         let next = match &outcome {
             ChatPostOutcome::Postponed { until, .. } => {

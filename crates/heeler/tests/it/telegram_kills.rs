@@ -52,6 +52,8 @@ fn a_message_has_one_job_wherever_the_daemon_dies() {
         let telegram = FakeTelegram::start(TOKEN);
         let herd = herd(&telegram, "{say: 'heard {prompt}'}");
         let mut updates = BTreeMap::new();
+        // It makes the state directory.
+        herd.begin(&[]).0.kill();
         // The first pass through a point may be the start of the daemon, so later ones are tried too.
         for nth in 1..=3 {
             let text = format!("{point} {nth}");
@@ -88,6 +90,7 @@ fn proof_messages_survive_kills_and_failures_of_telegram() {
     let telegram = FakeTelegram::start(TOKEN);
     let herd = herd(&telegram, "{say: 'heard {prompt}'}");
     let mut updates = BTreeMap::new();
+    herd.begin(&[]).0.kill();
     for round in 0..rounds {
         let mut random = settings.random(round);
         let point = POINTS[random.usize(..POINTS.len())];
