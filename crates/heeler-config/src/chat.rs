@@ -1,5 +1,6 @@
-//! Discord and Slack settings, in herdctl's form (guilds, `auto`) and the short form (flat
-//! channels, `all`). They are parsed and checked; no connector uses them yet.
+//! Settings of chat platforms. Those of Discord and Slack have herdctl's form (guilds, `auto`) and the
+//! short form (flat channels, `all`). Those of Discord are parsed and checked; no connector uses
+//! them yet.
 
 use std::num::NonZeroU32;
 
@@ -7,6 +8,7 @@ use serde_json::{Value as Json, json};
 
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
+use crate::telegram::TelegramConfig;
 use crate::value::{ConfigValue, VarName, read_word, word_value};
 use crate::words::words;
 use crate::yaml::YamlNode;
@@ -94,6 +96,19 @@ section! {
         discord: Option<DiscordConfig>,
         /// Slack, through an app in socket mode.
         slack: Option<SlackConfig>,
+        /// The agent's Telegram bot.
+        telegram: Option<TelegramConfig>,
+    }
+}
+
+impl ChatConfig {
+    /// Returns the variables that hold tokens.
+    pub(crate) fn token_variables(&self) -> Vec<&VarName> {
+        let discord = self.discord.iter().map(|discord| &discord.bot_token_env);
+        let slack =
+            self.slack.iter().flat_map(|slack| [&slack.bot_token_env, &slack.app_token_env]);
+        let telegram = self.telegram.iter().map(|telegram| telegram.bot_token_env.name());
+        discord.chain(slack).chain(telegram).collect()
     }
 }
 
@@ -119,7 +134,8 @@ section! {
         /// Direct messages that are answered: those that `mention` the agent, or all (`auto`,
         /// `all`).
         mode: ChatMode = "auto",
-        /// Users who may write. Defaults to everyone.
+        /// IDs of the users who may write; `*` stands for everyone. Without this key, direct messages are
+        /// refused.
         allowlist: Option<Vec<String>>,
         /// Users who may not write; takes precedence over `allowlist`.
         blocklist: Vec<String>,

@@ -178,12 +178,12 @@ impl GithubAppKeys {
 }
 
 /// Returns true if agents inherit a variable although their config does not name it.
-fn is_passed_to_agents(name: &VarName) -> bool {
+pub(crate) fn is_passed_to_agents(name: &VarName) -> bool {
     ["CLAUDE_", "ANTHROPIC_", "LC_"].iter().any(|prefix| name.as_str().starts_with(prefix))
 }
 
 /// Returns true if a credential may be sent to an address: over TLS, or within this machine.
-fn is_safe_for_credentials(text: &str) -> bool {
+pub(crate) fn is_safe_for_credentials(text: &str) -> bool {
     let Ok(url) = text.parse::<Url>() else { return false };
     let is_local = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::agent::AgentConfig;
+use crate::chat::ChatConfig;
 use crate::fleet::FleetConfig;
 use crate::fleet_secrets::FleetSecrets;
 use crate::render_json::AgentConfigJson;
@@ -48,7 +49,7 @@ pub(crate) fn hide_secrets(
 }
 
 /// Returns the values of all variables that the config declares to be secrets: those of every
-/// agent, those that sign webhooks and those that give access to GitHub.
+/// agent, those that sign webhooks and those that give access to GitHub or to a chat platform.
 pub(crate) fn declared_secrets(
     fleets: &[FleetConfig],
     agents: &[AgentConfig],
@@ -62,7 +63,9 @@ pub(crate) fn declared_secrets(
     });
     let of_agents = agents.iter().flat_map(|agent| &agent.secrets);
     let of_github = fleets.iter().filter_map(|fleet| fleet.github.as_ref()?.secret_variable());
-    let names = of_fleets.chain(of_github).chain(of_schedules).chain(of_agents);
+    let of_chats = agents.iter().filter_map(|agent| agent.chat.as_ref());
+    let of_chats = of_chats.flat_map(ChatConfig::token_variables);
+    let names = of_fleets.chain(of_github).chain(of_chats).chain(of_schedules).chain(of_agents);
     let mut found: Vec<String> = names.filter_map(|name| env.get(name.as_str()).cloned()).collect();
     // An agent's own value takes precedence over the environment, but both exist.
     for agent in agents {

@@ -14,6 +14,7 @@ mod agent;
 mod amount;
 mod changes;
 mod chat;
+mod chat_token;
 mod cron;
 mod discovery;
 mod docker;
@@ -52,6 +53,7 @@ mod script_source;
 mod session;
 mod shape;
 mod spawn_check;
+mod telegram;
 pub mod templates;
 mod text;
 mod unused_key_notes;
@@ -74,6 +76,7 @@ pub use chat::{
     ChatMode, CommandRegistration, CommandScope, DirectMessages, DiscordConfig, DiscordOutput,
     GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
+pub use chat_token::{ChatApiUrl, TokenVariable};
 pub use cron::{ConfigTimeZone, CronExpr};
 pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
@@ -125,6 +128,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
+pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};

@@ -20,8 +20,13 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 ];
 
 /// Keys of an agent without effect, as paths; `*` matches any name.
-pub(crate) const UNUSED_AGENT_KEYS: &[&str] =
-    &["chat", "plugins.*.skipMcpDiscovery", "identity.role", "identity.personality"];
+pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
+    "chat.discord",
+    "chat.slack",
+    "plugins.*.skipMcpDiscovery",
+    "identity.role",
+    "identity.personality",
+];
 
 /// Keys that restrict Claude only. A script or a shell command does everything that is written in
 /// it.

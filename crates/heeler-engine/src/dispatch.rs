@@ -8,6 +8,9 @@
 
 mod access;
 mod approvals;
+mod chat_events;
+mod chat_posts;
+mod chat_questions;
 mod child_jobs;
 mod command_routing;
 mod commands;
@@ -54,7 +57,7 @@ pub use idempotency::{REQUEST_RETENTION, recorded_reply};
 pub use webhook::{WebhookEndpoint, WebhookSecret};
 
 use crate::cancel;
-use crate::command::{DaemonMode, PendingReply};
+use crate::command::{DaemonMode, DispatcherStoppedError, PendingReply};
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
 use crate::sessions;
@@ -112,8 +115,10 @@ impl Dispatcher {
         self.executor.move_sessions();
         // Nor was it sure that its tasks on GitHub were executed.
         self.executor.run_github_tasks();
+        self.executor.run_chat_posts();
         self.admit_jobs();
         self.update_watches();
+        self.update_chat_links();
         loop {
             if let Some(ended) = self.exit_if_done() {
                 return ended;
@@ -134,7 +139,9 @@ impl Dispatcher {
             self.apply_retention();
             self.expire_sessions();
             self.executor.retry_github_tasks();
+            self.executor.retry_chat_posts();
             self.update_watches();
+            self.update_chat_links();
         }
     }
 
@@ -167,6 +174,17 @@ impl Dispatcher {
             let board = Arc::clone(&self.state);
             let board = board.lock().unwrap_or_else(PoisonError::into_inner);
             self.deferred.watches.update(&board, self.fleet.dir.root(), self.executor.dispatcher());
+        }
+    }
+
+    /// Connects to the chat platforms that the config names. A daemon for one command connects to none.
+    fn update_chat_links(&mut self) {
+        if self.runs_schedules() {
+            let setup = Arc::clone(&self.state().setup);
+            let (dispatcher, now) = (self.executor.dispatcher(), self.fleet.now);
+            self.deferred.chat_links.update(&setup, dispatcher, now);
+        } else {
+            self.deferred.chat_links.stop();
         }
     }
 
@@ -250,7 +268,8 @@ impl Dispatcher {
         let space = self.deferred.full_disk.as_ref().map(|full| until(full.check_at));
         let exposed = self.deferred.config_check.as_ref().map(|check| until(check.at));
         let github = self.executor.github_retry_at().map(until);
-        let all = [until_due, again, stop, idle, unsettled, space, exposed, github];
+        let chat = self.executor.chat_retry_at().map(until);
+        let all = [until_due, again, stop, idle, unsettled, space, exposed, github, chat];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -294,6 +313,17 @@ impl Dispatcher {
             }
             DispatchInput::GithubTaskAttempted(result) => {
                 Some((DispatchEvent::GithubTaskAttempted(result), None))
+            }
+            DispatchInput::ChatEvent { event, pending } => {
+                // The next daemon receives the event again.
+                if !self.runs_schedules() {
+                    pending.send(Err(DispatcherStoppedError.into()));
+                    return None;
+                }
+                Some((DispatchEvent::ChatEvent(event), Some(pending)))
+            }
+            DispatchInput::ChatPostAttempted(result) => {
+                Some((DispatchEvent::ChatPostAttempted(result), None))
             }
             DispatchInput::WatchFired { request: wanted, changed } => {
                 fault::reach(FaultPoint::Fired);
@@ -356,6 +386,10 @@ impl Dispatcher {
             DispatchEffect::MoveSessions => self.executor.move_sessions(),
             DispatchEffect::AppendLog { agent, text } => self.executor.append_log(agent, text),
             DispatchEffect::RunGithubTasks => self.executor.run_github_tasks(),
+            DispatchEffect::RunChatPosts => self.executor.run_chat_posts(),
+            DispatchEffect::DeliverAnswer { approval, answer } => {
+                self.executor.deliver_answer(approval, answer);
+            }
         }
     }
 }

@@ -5,11 +5,13 @@
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
+use heeler_connect::ChatEvent;
 use heeler_model::run::{ClosedQuestion, RunResult};
 use heeler_model::{ApprovalId, JobId, JobRequest, RunId};
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
+use crate::chat::ChatPostResult;
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
@@ -57,6 +59,14 @@ pub(crate) enum DispatchInput {
     },
     /// A task on GitHub was attempted.
     GithubTaskAttempted(Box<GithubTaskResult>),
+    /// A chat platform delivered an event.
+    ChatEvent {
+        event: Box<ChatEvent>,
+        /// The link, which acknowledges the event after the commit.
+        pending: PendingReply,
+    },
+    /// A post to a chat was attempted.
+    ChatPostAttempted(Box<ChatPostResult>),
     /// A run asked a question, or received an answer.
     QuestionsChanged {
         run: RunId,

@@ -7,6 +7,7 @@
 mod answers;
 mod cancels;
 mod changed_settings;
+mod chat_lane;
 mod control_loop;
 mod github_lane;
 mod limits;
@@ -26,6 +27,7 @@ use heeler_model::run::{
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 
+use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
 use crate::command::ReplyCallback;
@@ -74,6 +76,7 @@ pub(crate) struct EffectExecutor {
     logger: ThreadPool,
     mover: ThreadPool,
     github: GithubLanes,
+    chat: ChatLanes,
 }
 
 #[derive(Debug)]
@@ -153,6 +156,7 @@ impl EffectExecutor {
         let session_preparers =
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let github = GithubLanes::new()?;
+        let chat = ChatLanes::new()?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             readers: ReaderPool::new(fleet.dir.clone(), limits::IDLE_READERS_MAX),
@@ -179,6 +183,7 @@ impl EffectExecutor {
             logger,
             mover,
             github,
+            chat,
         })
     }
 
@@ -326,6 +331,11 @@ impl EffectExecutor {
             Ok(answer) => shared.deliver_answer(approval, Some(spoken), Some((reply, answer))),
             Err(refused) => reply(Err(refused)),
         })
+    }
+
+    /// Delivers a stored answer to its run. Nobody waits for the outcome.
+    pub(crate) fn deliver_answer(&self, approval: ApprovalId, spoken: ApprovalAnswer) {
+        self.shared.deliver_answer(approval, Some(spoken), None);
     }
 
     /// Moves session files to the places that the database specifies. One queued request is enough,

@@ -100,6 +100,12 @@ apart: {
     Fired = "fired",
     /// A task on GitHub was executed; its result is not recorded.
     GithubActed = "github-acted",
+    /// A chat platform delivered an event; it is not recorded.
+    ChatReceived = "chat-received",
+    /// Events of a chat platform are recorded; they are not acknowledged.
+    ChatRecorded = "chat-recorded",
+    /// A post to a chat was made; its result is not recorded.
+    ChatPosted = "chat-posted",
     /// Older logs were renamed to make room for the current one, which is still in place.
     LogsMoved = "logs-moved",
     /// The current log was rotated; no new one exists.

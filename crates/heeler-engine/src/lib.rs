@@ -10,6 +10,7 @@ mod approvals;
 mod caller;
 mod cancel;
 mod capability;
+mod chat;
 mod checkout;
 mod claude_settings;
 mod command;
@@ -60,6 +61,7 @@ pub use access::{
 };
 pub use caller::{Caller, PeerIdentity};
 pub use capability::{HookGrants, run_of_capability};
+pub use chat::{ChatAccessReport, check_chat_access};
 pub use checkout::{CheckoutError, ensure_checkout};
 pub use claude_settings::claude_settings_files;
 pub use command::{

@@ -17,13 +17,14 @@ use heeler_config::{
     AgentConfig, ConfigDuration, LogDurability, PermissionMode, RuntimeConfig, RuntimeType,
     ScheduleConfig, SessionRules,
 };
+use heeler_connect::ChatPolicy;
 pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::run::{
     AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
 };
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode};
+use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode, TriggerType};
 use indexmap::IndexMap;
 use thiserror::Error;
 
@@ -233,7 +234,8 @@ pub fn prepare_request(
         limits: run_limits(agent, schedule, wanted),
         attendance: question_policy(agent, wanted),
         sync_each_row: around.durability == LogDurability::Event,
-        keep_output: wanted.phase.is_some(),
+        // The answer to a message is posted.
+        keep_output: wanted.phase.is_some() || wanted.trigger == TriggerType::Chat,
         skill_files: Vec::new(),
         brief: AgentLaunchSpec {
             protocol: PROTOCOL,
@@ -387,9 +389,17 @@ fn session_rules(
     if wanted.channel.is_some() {
         rules.mode = SessionMode::PerChannel;
         let day = || CHANNEL_EXPIRY.parse().expect("a day is within the limits of a period");
-        rules.expires_after.get_or_insert_with(day);
+        rules.expires_after.get_or_insert_with(|| chat_expiry(agent, wanted).unwrap_or_else(day));
     }
     rules
+}
+
+/// Returns the expiry of a conversation that the settings of its platform name.
+fn chat_expiry(agent: &AgentConfig, wanted: &JobRequest) -> Option<ConfigDuration> {
+    let platform = wanted.channel.as_deref()?.split('/').next()?.parse().ok()?;
+    let expiry = ChatPolicy::of_agent(agent, platform)?.session_expiry;
+    // An expiry beyond the limit of a period is no expiry that a person would notice.
+    ConfigDuration::from_millis(u64::try_from(expiry.as_millis()).ok()?).ok()
 }
 
 fn run_limits(

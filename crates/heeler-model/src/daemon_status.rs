@@ -6,6 +6,8 @@ use camino::Utf8PathBuf;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use heeler_config::words;
+
 use crate::config_change::HeldConfigChange;
 use crate::{AgentName, JobId, RunId};
 
@@ -48,6 +50,36 @@ pub struct DaemonStatus {
     /// Change of the config that is not loaded before a person has confirmed it.
     #[serde(default)]
     pub held_change: Option<HeldConfigChange>,
+    /// Connections to chat platforms.
+    #[serde(default)]
+    pub chats: Vec<ChatLinkStatus>,
+}
+
+words! {
+    /// State of a connection to a chat platform.
+    pub enum ChatLinkState ("state of a link") {
+        /// Not connected yet.
+        Connecting = "connecting",
+        /// Receives messages.
+        Connected = "connected",
+        /// Cannot receive messages, and tries again.
+        Failed = "failed",
+    }
+}
+
+/// Connection to a chat platform as one bot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ChatLinkStatus {
+    pub platform: String,
+    /// Public ID of the bot.
+    pub account: String,
+    pub state: ChatLinkState,
+    /// Time since which it has this state.
+    pub since: Timestamp,
+    /// Time of the last event.
+    pub last_event_at: Option<Timestamp>,
+    /// Reason of a failure.
+    pub problem: Option<String>,
 }
 
 /// Status of one schedule.

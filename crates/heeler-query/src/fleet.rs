@@ -12,6 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::agents::micros_to_usd;
+use crate::chat_links::ChatLinkSummary;
 use crate::config_change::ConfigChangeSummary;
 use crate::jobs::JobSummary;
 use crate::workflow_runs::WorkflowRunSummary;
@@ -59,6 +60,9 @@ pub struct FleetStatus {
     pub faulty_workflows: Vec<FaultyWorkflow>,
     /// Change of the config that is not loaded before a person has confirmed it.
     pub config_change: Option<ConfigChangeSummary>,
+    /// Connections to chat platforms. Empty unless a daemon is running.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub chats: Vec<ChatLinkSummary>,
     /// The newest failed job of each agent, and the number of its failed jobs.
     #[serde(skip)]
     pub failing: Vec<(JobSummary, usize)>,
@@ -300,6 +304,11 @@ impl FleetReader {
                 Some(_) => Vec::new(),
             },
             faulty_workflows: loaded.map(FaultyWorkflow::list_all).unwrap_or_default(),
+            chats: daemon_status
+                .iter()
+                .flat_map(|it| &it.chats)
+                .map(ChatLinkSummary::from)
+                .collect(),
             config_change: daemon_status
                 .and_then(|it| it.held_change.as_ref())
                 .map(ConfigChangeSummary::from),

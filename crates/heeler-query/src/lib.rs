@@ -8,6 +8,7 @@ pub mod agents;
 pub mod approvals;
 pub mod calendar;
 pub mod charts;
+pub mod chat_links;
 pub mod config;
 pub mod config_change;
 pub mod costs;

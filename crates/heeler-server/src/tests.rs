@@ -271,6 +271,7 @@ fn every_answer() -> Vec<CommandReply> {
         budgets: Vec::new(),
         faults: vec!["the disk is full".to_owned()],
         held_change: None,
+        chats: Vec::new(),
     };
     vec![
         CommandReply::Job {

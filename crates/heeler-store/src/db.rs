@@ -23,6 +23,7 @@ pub(crate) mod access;
 pub(crate) mod agents;
 pub(crate) mod answered_requests;
 pub(crate) mod approvals;
+pub(crate) mod chat;
 pub(crate) mod counters;
 pub(crate) mod deleted_sessions;
 pub(crate) mod effects;

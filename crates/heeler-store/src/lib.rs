@@ -44,6 +44,9 @@ pub use cron_override::{cron_name, cron_override};
 pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
+pub use db::chat::{
+    ChatMessageRecord, ChatQuestionRecord, ConversationPlace, ConversationRecord, InboxRecord,
+};
 pub use db::deleted_sessions::DeletedSession;
 pub use db::effects::EffectRecord;
 pub use db::imported_journal::{JournalPlace, UnplacedApproval, UnplacedExecution};

@@ -4,6 +4,7 @@
 //! transaction. Nothing here touches a file. Start at [`StoreTransaction`].
 
 mod access;
+mod chat;
 mod daemon;
 mod imports;
 mod workflows;

@@ -33,8 +33,8 @@ fn the_examples_of_the_sessions_page_load_and_only_keys_without_effect_are_warne
     let warnings: Vec<&str> =
         loaded.warnings.list.iter().map(|fault| fault.message.as_str()).collect();
     expect![[r#"
-        `chat` has no effect yet
-        `chat` has no effect yet"#]]
+        `chat.discord` has no effect yet
+        `chat.discord` has no effect yet"#]]
     .assert_eq(&warnings.join("\n"));
     let sessions: Vec<String> = loaded
         .agents
@@ -82,7 +82,7 @@ fn a_herdctl_project_loads_as_it_stands() {
            |
            = help: set `github` in the fleet file, with `token_env` or `app`, and `repos`
 
-        warning: these keys have no effect yet: `identity.role`, `chat`
+        warning: these keys have no effect yet: `identity.role`, `chat.discord`, `chat.slack`
          --> agents/helper.yaml:4:3
           |
         4 |   role: support

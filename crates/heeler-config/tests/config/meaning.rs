@@ -539,13 +539,13 @@ fn both_forms_of_chat_are_read() {
             2 | chat: {slack: {output: {tool_result_max_length: 5000}, channels: [{mode: al}]}, irc: {}}
               |                                                                                 ^^^
               |
-              = help: known keys: discord, slack
+              = help: known keys: discord, slack, telegram
 
-            warning: `chat` has no effect yet
-             --> a.yaml:2:1
+            warning: `chat.slack` has no effect yet
+             --> a.yaml:2:8
               |
             2 | chat: {slack: {output: {tool_result_max_length: 5000}, channels: [{mode: al}]}, irc: {}}
-              | ^^^^ accepted, not used
+              |        ^^^^^ accepted, not used
         "#]],
     );
 }

@@ -40,7 +40,8 @@ impl DispatchTransaction<'_, '_> {
         let asks = asks.accept(key.as_ref());
         asks.report_refused(run);
         for ask in &asks.open {
-            approvals::record_question(self.tx, &job, run, ask)?;
+            let approval = approvals::record_question(self.tx, &job, run, ask)?;
+            self.post_question(&job, &approval)?;
         }
         for closed in &asks.closed {
             approvals::record_closed_question(self.tx, &job, run, closed, self.now)?;

@@ -76,6 +76,9 @@ impl DispatchEvent {
             DispatchEvent::GithubTaskAttempted(result) => {
                 Some(DispatchEvent::GithubTaskAttempted(result.clone()))
             }
+            DispatchEvent::ChatPostAttempted(result) => {
+                Some(DispatchEvent::ChatPostAttempted(result.clone()))
+            }
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Some(DispatchEvent::WatchFired {
                     request: wanted.clone(),
@@ -233,6 +236,11 @@ impl Dispatcher {
                     deeds.extend(more);
                 }
             }
+            let (_, more) = work.run_in_savepoint(tx, |turn| {
+                turn.close_chat_questions()?;
+                Ok(None)
+            })?;
+            deeds.extend(more);
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.step(FleetEvent::TimePassed)?;
                 Ok(None)

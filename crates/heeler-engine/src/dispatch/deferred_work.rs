@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::event::DispatchEvent;
 use super::watch_registry::WatchRegistry;
+use crate::chat::ChatLinks;
 use crate::command::{ReplyCallback, StopMode};
 use crate::config_files::ConfigFileStamps;
 
@@ -37,6 +38,8 @@ pub(crate) struct DeferredWork {
     pub(super) config_check: Option<ConfigCheck>,
     /// The last comparison of the config files.
     pub(super) held_change: Option<HeldChangeCache>,
+    /// Connections to chat platforms.
+    pub(super) chat_links: ChatLinks,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.
     pub(super) watches: WatchRegistry,

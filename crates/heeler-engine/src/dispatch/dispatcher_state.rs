@@ -45,6 +45,8 @@ pub(crate) struct DispatcherState {
     pub(crate) gate_expires_at: Option<Timestamp>,
     /// Redacts all secrets of the fleet, regardless of which agent holds them.
     pub(crate) redactor: Arc<SecretRedactor>,
+    /// True if a question that was posted to a chat may be open.
+    pub(crate) has_chat_questions: bool,
     /// Spending that was removed from the database, for the status.
     pub(crate) spending_faults: Vec<String>,
     /// Knowledge of what people have put into the config files.
@@ -62,6 +64,7 @@ impl DispatcherState {
     ) -> Result<DispatcherState, DatabaseError> {
         let mut state = DispatcherState {
             fleet: FleetState::new(Arc::new(fleet_rules(&setup)), now),
+            has_chat_questions: !db.open_chat_questions(1)?.is_empty(),
             spending_faults: Vec::new(),
             overrides: HashMap::new(),
             workflow_records: HashMap::new(),

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use camino::Utf8PathBuf;
+use heeler_connect::ChatEvent;
 use heeler_model::config_change::ConfigContent;
 use heeler_model::fleet::CancelRequest;
-use heeler_model::{ApprovalId, JobRequest, RunId};
+use heeler_model::{ApprovalAnswer, ApprovalId, JobRequest, RunId};
 
+use crate::chat::ChatPostResult;
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;
@@ -42,6 +44,10 @@ pub(crate) enum DispatchEvent {
     },
     /// A task on GitHub was attempted.
     GithubTaskAttempted(Box<GithubTaskResult>),
+    /// A chat platform delivered an event.
+    ChatEvent(Box<ChatEvent>),
+    /// A post to a chat was attempted.
+    ChatPostAttempted(Box<ChatPostResult>),
     /// The config was reloaded. `changes` is the reply to the requester, if there is one.
     SetupReloaded {
         setup: Arc<DaemonSetup>,
@@ -76,6 +82,10 @@ pub(crate) enum DispatchEffect {
     MoveSessions,
     /// Execute the recorded tasks on GitHub.
     RunGithubTasks,
+    /// Make the recorded posts to chats.
+    RunChatPosts,
+    /// Deliver an answer that was given in a chat to its run.
+    DeliverAnswer { approval: ApprovalId, answer: ApprovalAnswer },
     /// Append a line to an agent's log.
     AppendLog { agent: String, text: String },
 }

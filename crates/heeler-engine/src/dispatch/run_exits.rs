@@ -121,6 +121,7 @@ impl DispatchTransaction<'_, '_> {
             self.tx.put_schedule(&head.agent, name, &state)?;
         }
         self.report_work_of_job(job)?;
+        self.post_job_result(job)?;
         let setup = Arc::clone(&self.state.setup);
         if let Some(agent) = setup.agent(&head.agent) {
             let end = JobEnd { output: None, metadata };

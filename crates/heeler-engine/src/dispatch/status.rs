@@ -41,6 +41,7 @@ impl Dispatcher {
         let mut faults: Vec<String> =
             self.deferred.faults.values().cloned().chain(of_state).collect();
         faults.extend(board.spending_faults.iter().cloned());
+        faults.extend(self.deferred.chat_links.problems().iter().cloned());
         if heeler_process::is_own_process_marked() {
             faults.push(UNMARKED_AGENTS.to_owned());
         }
@@ -59,6 +60,7 @@ impl Dispatcher {
             budgets: budget_statuses(&board),
             faults,
             held_change,
+            chats: self.deferred.chat_links.statuses(),
         }
     }
 

@@ -67,6 +67,10 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::GithubTaskAttempted(result) => {
                 Ok(self.apply_github_result(*result).map(|()| None)?)
             }
+            DispatchEvent::ChatEvent(event) => self.apply_chat_event(&event),
+            DispatchEvent::ChatPostAttempted(result) => {
+                Ok(self.apply_post_result(*result).map(|()| None)?)
+            }
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }

@@ -188,14 +188,19 @@ impl DispatchTransaction<'_, '_> {
             let hint = "call again later; `overlap: queue` lets calls wait";
             return Err((refused.with_hint(hint), Some(SkipReason::Overlap)));
         }
+        self.check_queue_space().map_err(|refused| (refused, Some(SkipReason::QueueFull)))
+    }
+
+    /// Refuses a job for which the queue has no space.
+    pub(super) fn check_queue_space(&self) -> Result<(), DaemonCommandError> {
         let most = self.state.fleet.rules().queue_max;
-        if self.state.fleet.queue_len() >= most {
-            let message = format!("the queue is full ({most} jobs, `queue.max`)");
-            let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
-            let hint = "call again later; heeler jobs --status pending lists the queue";
-            return Err((refused.with_hint(hint), Some(SkipReason::QueueFull)));
+        if self.state.fleet.queue_len() < most {
+            return Ok(());
         }
-        Ok(())
+        let message = format!("the queue is full ({most} jobs, `queue.max`)");
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+        let hint = "call again later; heeler jobs --status pending lists the queue";
+        Err(refused.with_hint(hint))
     }
 
     /// Returns the last deliveries of a schedule with the IDs of their jobs or workflow runs, oldest

@@ -22,6 +22,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("run_keys", include_str!("../../migrations/008_run_keys.sql")),
     ("run_subjects", include_str!("../../migrations/009_run_subjects.sql")),
     ("job_marks", include_str!("../../migrations/010_job_marks.sql")),
+    ("chat", include_str!("../../migrations/011_chat.sql")),
 ];
 
 /// The schema version of this build.

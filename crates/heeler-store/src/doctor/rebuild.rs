@@ -23,7 +23,7 @@ use crate::writer_lock::acquire_writer_lock;
 
 /// Rows that exist only in the database, not in views or transcripts: first schema version that
 /// has them, table, and name for users.
-const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
+const ONLY_IN_DATABASE: [(i64, &str, &str); 20] = [
     (1, "runs", "runs"),
     (1, "effects", "effects"),
     (1, "workflow_runs", "workflow runs"),
@@ -42,6 +42,8 @@ const ONLY_IN_DATABASE: [(i64, &str, &str); 18] = [
     (3, "reservations", "reservations of money"),
     (3, "spending", "days of spending"),
     (3, "parked", "parked credentials"),
+    (10, "inbox", "events of chat platforms"),
+    (10, "chat_questions", "questions in chats"),
 ];
 
 /// Longest wait for the lock.

@@ -39,6 +39,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::effects::ALL_SQL,
         db::job_marks::ALL_SQL,
         db::lastlight_tables::ALL_SQL,
+        db::chat::ALL_SQL,
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
         db::spending::ALL_SQL,

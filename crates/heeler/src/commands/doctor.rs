@@ -1,6 +1,7 @@
 //! `heeler doctor`: reports and repairs problems of the state directory; lists and removes
 //! everything that Heeler stores on this machine. Start at [`run`].
 
+mod chat;
 mod docker;
 mod footprint;
 mod github;
@@ -43,8 +44,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub that the
-    /// config names
+    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub or to chat
+    /// platforms that the config names
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -77,6 +78,8 @@ enum DoctorPart {
     Docker,
     /// Asks GitHub for the account and its limits
     Github,
+    /// Asks the chat platforms for the bots, and checks the rules of their agents
+    Chat,
 }
 
 /// Runs `doctor`.
@@ -84,11 +87,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     match args.part {
         Some(DoctorPart::Sandbox) => return sandbox::run(args.json),
         Some(DoctorPart::Docker) => return docker::run(global, args.json),
-        Some(DoctorPart::Github) | None => {}
+        Some(DoctorPart::Github | DoctorPart::Chat) | None => {}
     }
     let context = CommandContext::find(global)?;
     if let Some(DoctorPart::Github) = args.part {
         return github::run(&context, args.json);
+    }
+    if let Some(DoctorPart::Chat) = args.part {
+        return chat::run(&context, args.json);
     }
     if args.rebuild {
         return rebuild(&context, args);

@@ -162,6 +162,7 @@ pub(super) fn page(
     add_failed(&mut parts, &mut page, snapshot, now);
     parts.add_to(&mut page);
     add_parked(&mut page, snapshot, now);
+    add_chats(&mut page, snapshot, now);
     let open_questions = snapshot.fleet.approvals_waiting;
     if open_questions > 0 {
         let open_questions = match open_questions {
@@ -311,6 +312,25 @@ fn add_next(parts: &mut StatusSections, snapshot: &StatusSnapshot, now: Timestam
             SafeText::default(),
             SafeText::default(),
         ]);
+    }
+}
+
+/// Adds connections to chat platforms.
+fn add_chats(page: &mut StatusPage, snapshot: &StatusSnapshot, now: Timestamp) {
+    if !snapshot.fleet.chats.is_empty() {
+        page.line("");
+        page.line("Chat platforms");
+    }
+    for link in &snapshot.fleet.chats {
+        let since = output::relative_time(link.since, now);
+        let problem = link.problem.as_deref().map(output::one_line);
+        let rest = match (&problem, link.last_event_at) {
+            (Some(problem), _) => format!("  {problem}"),
+            (None, Some(at)) => format!("  last message {}", output::relative_time(at, now)),
+            (None, None) => String::new(),
+        };
+        let (platform, account, state) = (&link.platform, &link.account, &link.state);
+        page.line(format!("  {platform} {account}  {state} since {since}{rest}"));
     }
 }
 

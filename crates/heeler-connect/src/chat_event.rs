@@ -1,0 +1,90 @@
+//! Events of chat platforms in one form.
+//!
+//! Start at [`ChatEvent`].
+
+use serde::{Deserialize, Serialize};
+
+heeler_config::words! {
+    /// A chat platform.
+    pub enum ChatPlatform ("chat platform") {
+        /// Telegram, by its Bot API.
+        Telegram = "telegram",
+    }
+}
+
+impl ChatPlatform {
+    /// Returns the name for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            ChatPlatform::Telegram => "Telegram",
+        }
+    }
+}
+
+/// An event that a platform delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatEvent {
+    pub platform: ChatPlatform,
+    /// Account of the bot that received it.
+    pub account: String,
+    /// Identifies the event among all of the account. A repeated delivery has the same ID.
+    pub event_id: String,
+    pub place: ChatPlace,
+    pub sender: ChatSender,
+    pub content: ChatContent,
+}
+
+/// Place of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatPlace {
+    /// ID of the chat or channel.
+    pub chat: String,
+    /// ID of the thread within it.
+    pub thread: Option<String>,
+    /// True if only the sender and the bot read it.
+    pub is_direct: bool,
+}
+
+impl ChatPlace {
+    /// Returns the name of the conversation: `platform/chat[/thread]`.
+    pub fn channel(&self, platform: ChatPlatform) -> String {
+        match &self.thread {
+            Some(thread) => format!("{platform}/{}/{thread}", self.chat),
+            None => format!("{platform}/{}", self.chat),
+        }
+    }
+}
+
+/// Sender of an event, as the platform authenticated it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatSender {
+    /// ID that does not change. Only IDs grant rights.
+    pub id: String,
+    /// Name that the person chose. It proves nothing.
+    pub name: String,
+    pub is_bot: bool,
+}
+
+/// Content of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChatContent {
+    Message {
+        /// ID of the message within its chat.
+        id: String,
+        /// Text without the mention of the bot.
+        text: String,
+        /// True if the message mentions the bot or replies to it.
+        addresses_bot: bool,
+    },
+    /// A message without text: a picture, a file, a voice message.
+    Wordless { addresses_bot: bool },
+    /// A click on a button.
+    Click {
+        /// ID of the message with the button.
+        message: String,
+        /// Value of the button.
+        value: String,
+        /// ID by which the click is answered.
+        callback: String,
+    },
+}

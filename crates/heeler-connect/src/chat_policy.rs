@@ -1,0 +1,105 @@
+//! Rules of one agent for one platform, in one form for all platforms.
+//!
+//! Start at [`ChatPolicy`].
+
+use std::time::Duration;
+
+use heeler_config::{AgentConfig, ChatMode, DirectMessages};
+
+use crate::chat_event::{ChatPlatform, ChatSender};
+
+/// Entry of an allow list that stands for everyone.
+const EVERYONE: &str = "*";
+
+/// Rules of one agent for one platform.
+#[derive(Debug, Clone)]
+pub struct ChatPolicy<'c> {
+    pub agent: &'c AgentConfig,
+    /// Variable that holds the bot token.
+    pub token_variable: &'c str,
+    pub chats: Vec<ListedChat<'c>>,
+    pub direct: Option<&'c DirectMessages>,
+    /// Users who may talk to the agent in `chats`; `None` for all.
+    pub allow: Option<&'c [String]>,
+    /// Users who may answer questions.
+    pub approvers: &'c [String],
+    pub session_expiry: Duration,
+    pub shows_errors: bool,
+    pub shows_cost: bool,
+}
+
+/// A chat in which an agent answers.
+#[derive(Debug, Clone, Copy)]
+pub struct ListedChat<'c> {
+    pub id: &'c str,
+    pub mode: ChatMode,
+}
+
+impl<'c> ChatPolicy<'c> {
+    /// Returns the rules of an agent; `None` if it does not use the platform.
+    pub fn of_agent(agent: &'c AgentConfig, platform: ChatPlatform) -> Option<ChatPolicy<'c>> {
+        let chat = agent.chat.as_ref()?;
+        match platform {
+            ChatPlatform::Telegram => {
+                let telegram = chat.telegram.as_ref()?;
+                let chats = telegram.chats.iter();
+                Some(ChatPolicy {
+                    agent,
+                    token_variable: telegram.bot_token_env.as_str(),
+                    chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    direct: telegram.dm.as_ref().filter(|dm| dm.enabled),
+                    allow: telegram.allow.as_deref(),
+                    approvers: &telegram.approvers,
+                    session_expiry: hours(telegram.session_expiry_hours.get()),
+                    shows_errors: telegram.output.errors,
+                    shows_cost: telegram.output.result_summary,
+                })
+            }
+        }
+    }
+
+    /// Returns the mode of a chat that the agent answers in.
+    pub(crate) fn chat_mode(&self, chat: &str) -> Option<ChatMode> {
+        self.chats.iter().find(|listed| listed.id == chat).map(|listed| listed.mode)
+    }
+
+    /// Returns true if a person may talk to the agent in its chats.
+    pub(crate) fn allows_talking(&self, sender: &ChatSender) -> bool {
+        self.allow.is_none_or(|allowed| is_listed(allowed, &sender.id))
+    }
+
+    /// Returns true if a person may send direct messages. Without a list, the answer is no.
+    pub(crate) fn allows_direct(&self, sender: &ChatSender) -> bool {
+        self.direct.is_some_and(|dm| {
+            let allowed = dm.allowlist.as_deref().unwrap_or_default();
+            is_listed(allowed, &sender.id) && !is_listed(&dm.blocklist, &sender.id)
+        })
+    }
+
+    /// Returns true if a person may answer questions. `*` does not count here: the ones who may let
+    /// an agent act are named.
+    pub fn is_approver(&self, sender: &ChatSender) -> bool {
+        self.approvers.contains(&sender.id)
+    }
+
+    /// Returns true if the fleet may post to a chat: it is listed, or it is a direct conversation with
+    /// a person who may write.
+    pub fn may_post_to(&self, chat: &str, is_direct: bool) -> bool {
+        match is_direct {
+            // In a direct conversation, the ID of the chat is that of the person.
+            true => self.direct.is_some_and(|dm| {
+                is_listed(dm.allowlist.as_deref().unwrap_or_default(), chat)
+                    && !is_listed(&dm.blocklist, chat)
+            }),
+            false => self.chat_mode(chat).is_some(),
+        }
+    }
+}
+
+fn is_listed(list: &[String], id: &str) -> bool {
+    list.iter().any(|entry| entry == id || entry == EVERYONE)
+}
+
+fn hours(hours: u32) -> Duration {
+    Duration::from_secs(u64::from(hours) * 3600)
+}

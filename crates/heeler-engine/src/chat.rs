@@ -1,0 +1,18 @@
+//! Chat platforms: links that receive events, and posts that are made.
+//!
+//! A link passes each event to the dispatcher and acknowledges it after the commit. Posts are effects
+//! of the database, which are executed in order. Only the daemon has the tokens. Start at
+//! [`ChatLinks`] and [`ChatPost`].
+
+mod access_check;
+mod credential;
+mod link;
+mod post;
+
+pub use access_check::{ChatAccessReport, check_chat_access};
+pub(crate) use credential::{account_policies, find_credential};
+pub(crate) use link::ChatLinks;
+pub(crate) use post::{
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, execute_post,
+    post_effect_kind, question_options,
+};

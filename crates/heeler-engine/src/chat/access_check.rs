@@ -1,0 +1,73 @@
+//! Check of the access to chat platforms, for people.
+//!
+//! Start at [`check_chat_access`].
+
+use std::collections::BTreeMap;
+
+use heeler_config::LoadedConfig;
+use heeler_connect::{ChatPlatform, ChatPolicy, TelegramBot};
+
+use super::credential::{ChatCredential, chat_credentials};
+
+/// State of the access to chat platforms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChatAccessReport {
+    /// Bots that work, each with its agents.
+    pub bots: Vec<String>,
+    /// Problems, each with its cure.
+    pub problems: Vec<String>,
+    /// Consequences of the config that an owner may not expect.
+    pub notes: Vec<String>,
+}
+
+/// Checks the access to all chat platforms. Returns `None` if no agent uses one.
+pub fn check_chat_access(
+    loaded: &LoadedConfig,
+    env: &BTreeMap<String, String>,
+) -> Option<ChatAccessReport> {
+    let (credentials, problems) = chat_credentials(loaded, env);
+    if credentials.is_empty() && problems.is_empty() {
+        return None;
+    }
+    let mut report = ChatAccessReport { bots: Vec::new(), problems, notes: Vec::new() };
+    for credential in &credentials {
+        let policies =
+            super::account_policies(loaded, env, credential.platform, &credential.account);
+        check_bot(credential, &policies, &mut report);
+        policies.iter().for_each(|policy| check_policy(credential.platform, policy, &mut report));
+    }
+    Some(report)
+}
+
+fn check_bot(
+    credential: &ChatCredential,
+    policies: &[ChatPolicy<'_>],
+    report: &mut ChatAccessReport,
+) {
+    let ChatCredential { platform, api_url, token, variable, .. } = credential;
+    let agents: Vec<&str> = policies.iter().map(|policy| policy.agent.name.as_str()).collect();
+    let user = TelegramBot::new(api_url, token, variable).and_then(|bot| bot.own_user());
+    match user {
+        Ok(user) => {
+            let (title, agents) = (platform.title(), agents.join(", "));
+            report.bots.push(format!("{title}: @{} for {agents}", user.username));
+        }
+        Err(error) => report.problems.push(error.to_string()),
+    }
+}
+
+/// Reports rules with which an agent hears or says less than its owner may expect.
+fn check_policy(platform: ChatPlatform, policy: &ChatPolicy<'_>, report: &mut ChatAccessReport) {
+    let name = &policy.agent.name;
+    let has_direct = policy.direct.is_some_and(|dm| dm.allowlist.is_some());
+    if policy.chats.is_empty() && !has_direct {
+        report.problems.push(format!(
+            "{name} answers nobody: set `chat.{platform}.dm.allowlist` or `chat.{platform}.chats`"
+        ));
+    }
+    if policy.approvers.is_empty() {
+        report.notes.push(format!(
+            "{name} has no `chat.{platform}.approvers`: its questions are denied at once"
+        ));
+    }
+}

@@ -1,0 +1,265 @@
+//! Posts to chat platforms, as they are recorded, and their execution.
+//!
+//! Start at [`ChatPost`] and [`execute_post`].
+
+use heeler_connect::{
+    ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatButton, ChatPlace, ChatPlatform,
+    ChatPolicy, OutgoingPost, TelegramBot,
+};
+use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question};
+use heeler_store::{EffectRecord, StateDatabase};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::credential::{ChatCredential, find_credential};
+use crate::setup::DaemonSetup;
+
+/// Age at which a post that the platform does not accept is given up.
+const POST_AGE_MAX: SignedDuration = SignedDuration::from_hours(24);
+
+/// Delay after the first failed attempt. Each further delay is twice as long.
+const RETRY_FIRST: SignedDuration = SignedDuration::from_secs(1);
+
+/// Longest delay.
+const RETRY_MAX: SignedDuration = SignedDuration::from_mins(5);
+
+/// Most options of a question that become buttons.
+const OPTIONS_MAX: usize = 6;
+
+/// Longest label of a button, in characters.
+const LABEL_CHARS_MAX: usize = 30;
+
+/// Most bytes in the value of a button.
+const VALUE_BYTES_MAX: usize = 64;
+
+/// A post to a conversation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ChatPost {
+    pub(crate) platform: ChatPlatform,
+    /// Account of the bot that posts.
+    pub(crate) account: String,
+    pub(crate) place: ChatPlace,
+    /// Agent that takes part in the conversation.
+    pub(crate) agent: Option<String>,
+    pub(crate) action: ChatPostAction,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub(crate) enum ChatPostAction {
+    /// Posts an answer of an agent, or a part of it.
+    Say { text: String, reply_to: Option<String> },
+    /// Answers a person who may not talk to an agent, or a command.
+    Notice { text: String, reply_to: Option<String> },
+    /// Posts a question with buttons.
+    Ask { approval: ApprovalId, text: String, is_complete: bool },
+    /// Replaces the question by its outcome.
+    Close { approval: ApprovalId, text: String },
+}
+
+/// Result of an attempt at a post.
+#[derive(Debug, Clone)]
+pub(crate) struct ChatPostResult {
+    /// ID of the effect.
+    pub(crate) effect: String,
+    pub(crate) post: ChatPost,
+    pub(crate) outcome: ChatPostOutcome,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum ChatPostOutcome {
+    /// It was made, with the ID of the message if there is a new one.
+    Posted(Option<String>),
+    /// It failed finally.
+    Failed(String),
+    /// It is tried again.
+    Postponed { error: String, until: Timestamp },
+}
+
+/// Returns the kind of the effects that are posts to a platform. Each platform has its own, so that
+/// none waits for another.
+pub(crate) fn post_effect_kind(platform: ChatPlatform) -> &'static str {
+    match platform {
+        ChatPlatform::Telegram => "chat_telegram",
+    }
+}
+
+/// Returns the place of a conversation: `platform/chat[/thread]`.
+pub(crate) fn channel_place(channel: &str, is_direct: bool) -> Option<ChatPlace> {
+    let mut parts = channel.split('/').skip(1);
+    let chat = parts.next()?.to_owned();
+    Some(ChatPlace { chat, thread: parts.next().map(str::to_owned), is_direct })
+}
+
+impl ChatPost {
+    pub(crate) fn channel(&self) -> String {
+        self.place.channel(self.platform)
+    }
+
+    /// Returns the effect that records the post. Posts of one conversation are made in the order of
+    /// their times and IDs.
+    pub(crate) fn to_effect(&self, id: String, now: Timestamp) -> EffectRecord {
+        EffectRecord {
+            id,
+            kind: post_effect_kind(self.platform).to_owned(),
+            key: self.channel(),
+            payload: serde_json::to_string(self).expect("a post is JSON"),
+            created_at: now,
+            attempts: 0,
+            last_error: None,
+        }
+    }
+}
+
+/// Makes a post once. It may wait for the platform.
+pub(crate) fn execute_post(
+    setup: &DaemonSetup,
+    db: &StateDatabase,
+    effect: &EffectRecord,
+    post: &ChatPost,
+    now: fn() -> Timestamp,
+) -> ChatPostOutcome {
+    let failure = match attempt(setup, db, post) {
+        Ok(message) => return ChatPostOutcome::Posted(message),
+        Err(failure) => failure,
+    };
+    // Pauses count from the answer of the platform.
+    let now = now();
+    let is_old = now.duration_since(effect.created_at) > POST_AGE_MAX;
+    if !failure.is_transient || is_old {
+        return ChatPostOutcome::Failed(failure.message);
+    }
+    let factor = 1_i32 << effect.attempts.clamp(0, 20);
+    let delay = RETRY_FIRST.checked_mul(factor).map_or(RETRY_MAX, |delay| delay.min(RETRY_MAX));
+    let delay = failure.retry_after.map_or(delay, |demanded| demanded.max(RETRY_FIRST));
+    let until = now.checked_add(delay).unwrap_or(Timestamp::MAX);
+    ChatPostOutcome::Postponed { error: failure.message, until }
+}
+
+struct PostFailure {
+    message: String,
+    is_transient: bool,
+    retry_after: Option<SignedDuration>,
+}
+
+impl PostFailure {
+    fn permanent(message: String) -> PostFailure {
+        PostFailure { message, is_transient: false, retry_after: None }
+    }
+}
+
+impl From<ChatApiError> for PostFailure {
+    fn from(error: ChatApiError) -> PostFailure {
+        let retry_after = error.retry_after().and_then(|it| SignedDuration::try_from(it).ok());
+        PostFailure { message: error.to_string(), is_transient: error.is_transient(), retry_after }
+    }
+}
+
+fn attempt(
+    setup: &DaemonSetup,
+    db: &StateDatabase,
+    post: &ChatPost,
+) -> Result<Option<String>, PostFailure> {
+    let credential = find_credential(&setup.loaded, &setup.env, post.platform, &post.account);
+    let credential = credential.ok_or_else(|| {
+        PostFailure::permanent(format!(
+            "no agent of the config uses the {} bot {} any more",
+            post.platform.title(),
+            post.account
+        ))
+    })?;
+    check_place(setup, post)?;
+    let ChatCredential { api_url, token, variable, .. } = &credential;
+    let bot = TelegramBot::new(api_url, token, variable)?;
+    let say = |text: &str, reply_to: &Option<String>, buttons| {
+        let outgoing = OutgoingPost { text: text.to_owned(), buttons, reply_to: reply_to.clone() };
+        bot.send(&post.place, &outgoing)
+    };
+    match &post.action {
+        ChatPostAction::Say { text, reply_to } | ChatPostAction::Notice { text, reply_to } => {
+            Ok(Some(say(text, reply_to, Vec::new())?))
+        }
+        ChatPostAction::Ask { approval, text, is_complete } => {
+            let read = |error| unreadable(&error);
+            let approval = db.approval(approval).map_err(read)?;
+            // It may have been answered before it was posted.
+            let pending = approval.filter(|it| it.status == ApprovalStatus::Pending);
+            let Some(approval) = pending else { return Ok(None) };
+            let buttons = question_buttons(token, &approval, &post.channel(), *is_complete);
+            Ok(Some(say(text, &None, buttons)?))
+        }
+        ChatPostAction::Close { approval, text } => {
+            let read = |error| unreadable(&error);
+            let posted = db.chat_question(approval, &post.channel()).map_err(read)?;
+            if let Some(message) = posted.and_then(|posted| posted.message_id) {
+                bot.edit(&post.place, &message, text)?;
+            }
+            Ok(None)
+        }
+    }
+}
+
+fn unreadable(error: &heeler_store::DatabaseError) -> PostFailure {
+    let message = heeler_model::error_chain(error);
+    PostFailure { message, is_transient: true, retry_after: None }
+}
+
+/// Refuses a place that the config does not name, also if it named it when the post was recorded.
+fn check_place(setup: &DaemonSetup, post: &ChatPost) -> Result<(), PostFailure> {
+    // A notice answers a message that was received at this place.
+    if matches!(post.action, ChatPostAction::Notice { .. } | ChatPostAction::Close { .. }) {
+        return Ok(());
+    }
+    let agent = post.agent.as_deref().and_then(|name| setup.agent(name));
+    let policy = agent.and_then(|agent| ChatPolicy::of_agent(agent, post.platform));
+    match policy.is_some_and(|policy| policy.may_post_to(&post.place.chat, post.place.is_direct)) {
+        true => Ok(()),
+        false => Err(PostFailure::permanent(format!(
+            "{} is not in the config of {} any more",
+            post.channel(),
+            post.agent.as_deref().unwrap_or("any agent")
+        ))),
+    }
+}
+
+/// Returns the buttons of a question. A request that is not shown completely cannot be allowed here.
+fn question_buttons(
+    token: &str,
+    approval: &Approval,
+    channel: &str,
+    is_complete: bool,
+) -> Vec<ChatButton> {
+    let seal = ButtonSeal::from_token(token);
+    let shown = approval.shown_hash().unwrap_or_default();
+    let button = |label: &str, verdict: ButtonVerdict| {
+        let claim = ButtonClaim { question: approval.id.to_string(), verdict };
+        let label: String = label.chars().take(LABEL_CHARS_MAX).collect();
+        ChatButton { label, value: seal.value(&claim, &shown, channel) }
+    };
+    let buttons: Vec<ChatButton> = match approval.kind {
+        ApprovalKind::Approve | ApprovalKind::Permission => {
+            let allow = is_complete.then(|| button("Allow", ButtonVerdict::Allow));
+            allow.into_iter().chain([button("Deny", ButtonVerdict::Deny)]).collect()
+        }
+        ApprovalKind::Question | ApprovalKind::Reply => {
+            let labels = question_options(approval);
+            let numbered = labels.iter().zip(1..).filter(|_| is_complete);
+            numbered.map(|(label, n)| button(label, ButtonVerdict::Choose(n))).collect()
+        }
+    };
+    // A value that has no room would be refused with the whole post.
+    let fits = |buttons: &[ChatButton]| buttons.iter().all(|it| it.value.len() <= VALUE_BYTES_MAX);
+    if fits(&buttons) { buttons } else { Vec::new() }
+}
+
+/// Returns the options of a question that is answered by choosing one.
+pub(crate) fn question_options(approval: &Approval) -> Vec<String> {
+    let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
+    let [only] = question::questions(input) else { return Vec::new() };
+    let options = question::options(only);
+    if question::allows_multiple(only) || options.len() > OPTIONS_MAX {
+        return Vec::new();
+    }
+    options.iter().filter_map(|option| Some(option["label"].as_str()?.to_owned())).collect()
+}

@@ -1,0 +1,323 @@
+//! Events of chats: each is recorded once, in the commit of what follows from it.
+//!
+//! A message becomes a job, a command or an answer, or it is refused with a reason on record. The
+//! link acknowledges the event after the commit; an event that comes again changes nothing. Start at
+//! [`DispatchTransaction::apply_chat_event`].
+
+use std::sync::Arc;
+
+use heeler_connect::{
+    ChatCommand, ChatContent, ChatEvent, ChatPolicy, MessageRoute, route_message,
+};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
+use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
+use jiff::SignedDuration;
+
+use super::chat_posts::conversation_place;
+use super::transaction::DispatchTransaction;
+use crate::chat::{ChatPost, ChatPostAction, account_policies};
+use crate::command::CommandReply;
+use crate::dispatch_failure::DispatchFailure;
+
+/// Time for which events are remembered. No platform delivers an event again after a day.
+const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// Longest message, in bytes. Platforms have lower limits.
+const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
+/// Commands in a chat.
+const HELP: &str = "Send a message to give me work. I answer here when it is done.\n\n\
+    - `/status`: what I am doing in this conversation\n\
+    - `/stop`: cancel it\n\
+    - `/new`: begin a new session, without the earlier messages\n\
+    - `/help`: this list";
+
+/// What followed from an event.
+pub(super) struct ChatOutcome {
+    /// Word in the record.
+    pub(super) word: &'static str,
+    pub(super) job: Option<JobId>,
+    pub(super) reason: Option<String>,
+    /// Short text for the person who clicked.
+    pub(super) notice: String,
+}
+
+impl ChatOutcome {
+    pub(super) fn new(word: &'static str) -> ChatOutcome {
+        ChatOutcome { word, job: None, reason: None, notice: String::new() }
+    }
+
+    pub(super) fn refused(reason: impl Into<String>) -> ChatOutcome {
+        ChatOutcome { reason: Some(reason.into()), ..ChatOutcome::new("refused") }
+    }
+}
+
+impl DispatchTransaction<'_, '_> {
+    /// Applies an event, unless it was applied before.
+    pub(super) fn apply_chat_event(
+        &mut self,
+        event: &ChatEvent,
+    ) -> Result<Option<CommandReply>, DispatchFailure> {
+        let ChatEvent { platform, account, event_id, .. } = event;
+        if let Ok(before) = self.now.checked_sub(EVENTS_KEPT) {
+            self.tx.prune_inbox(before)?;
+        }
+        // The platform repeats what it does not know to be received.
+        if self.tx.inbox_event(platform.as_str(), account, event_id)?.is_some() {
+            return Ok(Some(CommandReply::Done { message: String::new() }));
+        }
+        let setup = Arc::clone(&self.state.setup);
+        let policies = account_policies(&setup.loaded, &setup.env, *platform, account);
+        let outcome = match &event.content {
+            ChatContent::Message { text, addresses_bot, .. } => {
+                match route_message(&policies, event, text, *addresses_bot) {
+                    MessageRoute::Agent { policy, text } => {
+                        self.apply_chat_message(event, policy, &text)?
+                    }
+                    MessageRoute::Ignored(reason) => {
+                        ChatOutcome { reason: Some(reason), ..ChatOutcome::new("ignored") }
+                    }
+                    MessageRoute::Refused { reason, answer } => {
+                        self.refuse_sender(event, &answer)?;
+                        ChatOutcome::refused(reason)
+                    }
+                }
+            }
+            ChatContent::Wordless { addresses_bot } => {
+                let route = route_message(&policies, event, "", *addresses_bot);
+                if matches!(route, MessageRoute::Agent { .. }) {
+                    self.answer_event(event, "I can only read text.")?;
+                }
+                ChatOutcome::refused("it has no text")
+            }
+            ChatContent::Click { value, .. } => self.apply_chat_click(event, &policies, value)?,
+        };
+        let notice = outcome.notice.clone();
+        self.record_event(event, outcome)?;
+        Ok(Some(CommandReply::Done { message: notice }))
+    }
+
+    fn record_event(
+        &mut self,
+        event: &ChatEvent,
+        outcome: ChatOutcome,
+    ) -> Result<(), DatabaseError> {
+        let message_id = match &event.content {
+            ChatContent::Message { id, .. } => Some(id.clone()),
+            ChatContent::Click { message, .. } => Some(message.clone()),
+            ChatContent::Wordless { .. } => None,
+        };
+        let (channel, reason) = (event.place.channel(event.platform), outcome.reason.as_deref());
+        tracing::info!(channel, outcome = outcome.word, reason, "message in a chat");
+        self.tx.add_inbox_event(&InboxRecord {
+            platform: event.platform.to_string(),
+            account: event.account.clone(),
+            event_id: event.event_id.clone(),
+            received_at: self.now,
+            channel,
+            is_direct: event.place.is_direct,
+            message_id,
+            sender: event.sender.id.clone(),
+            outcome: outcome.word.to_owned(),
+            job: outcome.job,
+            reason: outcome.reason,
+        })
+    }
+
+    /// Applies a message for an agent.
+    fn apply_chat_message(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        text: &str,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        if let Some(command) = ChatCommand::parse(text) {
+            return self.apply_chat_command(event, policy, command);
+        }
+        if let Some(outcome) = self.answer_open_question(event, policy, text)? {
+            return Ok(outcome);
+        }
+        let channel = event.place.channel(event.platform);
+        if channel.parse::<ChannelKey>().is_err() || text.len() > MESSAGE_BYTES_MAX {
+            self.answer_event(event, "This message is too long.")?;
+            return Ok(ChatOutcome::refused("it is too long"));
+        }
+        match self.create_chat_job(event, policy, text, channel) {
+            Ok(job) => Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") }),
+            // The reason is posted, because no one watches the daemon's log here.
+            Err(DispatchFailure::Refused(refused)) => {
+                let answer = format!("I cannot take this message: {}", refused.message);
+                self.answer_event(event, &answer)?;
+                Ok(ChatOutcome::refused(refused.message))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Queues the job of a message.
+    fn create_chat_job(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        text: &str,
+        channel: String,
+    ) -> Result<JobId, DispatchFailure> {
+        let agent = policy.agent;
+        let name = agent.name.as_str();
+        let prompt = match event.place.is_direct {
+            true => text.to_owned(),
+            // Several people speak in a group, so each message names its speaker.
+            false => format!("[{}] {text}", event.sender.name),
+        };
+        let place = conversation_place(name, event.platform.as_str(), &event.place);
+        let known = self.tx.chat_conversation(place)?;
+        let wanted = JobRequest {
+            prompt: Some(prompt),
+            channel: Some(channel),
+            trigger: TriggerType::Chat,
+            // Questions reach the people who may answer them.
+            attended: !policy.approvers.is_empty(),
+            session: match &known {
+                // A person has ended the conversation.
+                Some(known) if !known.is_active => SessionChoice::Fresh,
+                _ => SessionChoice::Usual,
+            },
+            ..JobRequest::new(agent.name.clone())
+        };
+        self.check_admissible(&wanted)?;
+        self.check_queue_space()?;
+        let job = self.tx.new_job_id(self.now)?;
+        self.enqueue_job(&job, agent, &wanted)?;
+        let conversation = match known.filter(|known| known.is_active) {
+            Some(known) => known.id,
+            None => {
+                let id = format!("chat-{}", uuid::Uuid::new_v4());
+                self.tx.begin_conversation(&id, place, self.now)?;
+                id
+            }
+        };
+        let content = self.redact_text(text);
+        let message = ChatMessageRecord { role: "user".to_owned(), content, at: self.now };
+        let platform_id = match &event.content {
+            ChatContent::Message { id, .. } => Some(id.as_str()),
+            _ => None,
+        };
+        self.tx.add_chat_message(&conversation, &message, platform_id, None)?;
+        Ok(job)
+    }
+
+    fn apply_chat_command(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        command: ChatCommand,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let name = policy.agent.name.as_str();
+        let channel = event.place.channel(event.platform);
+        let text = match command {
+            ChatCommand::Help => HELP.to_owned(),
+            ChatCommand::Status => self.conversation_status(name, &channel),
+            ChatCommand::Stop => self.stop_conversation(event, name, &channel)?,
+            ChatCommand::New => {
+                let place = conversation_place(name, event.platform.as_str(), &event.place);
+                if let Some(known) = self.tx.chat_conversation(place)? {
+                    self.tx.end_conversation(&known.id, self.now)?;
+                }
+                "The next message begins a new session.".to_owned()
+            }
+        };
+        self.answer_event(event, &text)?;
+        Ok(ChatOutcome::new("command"))
+    }
+
+    /// Lists the unfinished jobs of a conversation.
+    fn conversation_jobs(&self, agent: &str, channel: &str) -> Vec<JobId> {
+        let jobs = self.state.fleet.jobs().filter(|job| {
+            job.request.agent.as_str() == agent && job.request.channel.as_deref() == Some(channel)
+        });
+        let mut jobs: Vec<JobId> = jobs.map(|job| job.entry.job.clone()).collect();
+        jobs.sort();
+        jobs
+    }
+
+    fn conversation_status(&self, agent: &str, channel: &str) -> String {
+        let jobs = self.conversation_jobs(agent, channel);
+        let (running, waiting): (Vec<&JobId>, Vec<&JobId>) =
+            jobs.iter().partition(|job| self.state.fleet.run_of_job(job).is_some());
+        match (&running[..], waiting.len()) {
+            ([], 0) => format!("{agent} has nothing to do in this conversation."),
+            ([], waiting) => format!("{agent} has not started yet. Messages that wait: {waiting}."),
+            ([job, ..], 0) => format!("{agent} is working (`{job}`)."),
+            ([job, ..], waiting) => {
+                format!("{agent} is working (`{job}`). Messages that wait: {waiting}.")
+            }
+        }
+    }
+
+    fn stop_conversation(
+        &mut self,
+        event: &ChatEvent,
+        agent: &str,
+        channel: &str,
+    ) -> Result<String, DispatchFailure> {
+        let (jobs, by) = (self.conversation_jobs(agent, channel), sender_name(event));
+        for job in &jobs {
+            match self.cancel_job(job, false, &by) {
+                // A job may end in the same turn.
+                Ok(_) | Err(DispatchFailure::Refused(_)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(match jobs.len() {
+            0 => "There is nothing to stop.".to_owned(),
+            1 => "Stopping.".to_owned(),
+            count => format!("Stopping {count} jobs."),
+        })
+    }
+
+    /// Answers an event at its place.
+    pub(super) fn answer_event(
+        &mut self,
+        event: &ChatEvent,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
+        let id = format!("chat {} {} {}", event.platform, event.account, event.event_id);
+        self.post_notice(event, id, text)
+    }
+
+    /// Tells a person once a day that the message was refused. The limit keeps strangers from making
+    /// the fleet post.
+    fn refuse_sender(&mut self, event: &ChatEvent, text: &str) -> Result<(), DatabaseError> {
+        let day = self.now.to_string();
+        let day = day.split('T').next().unwrap_or_default();
+        let (channel, sender) = (event.place.channel(event.platform), &event.sender.id);
+        let id = format!("chat refused {} {channel} {sender} {day}", event.account);
+        self.post_notice(event, id, text)
+    }
+
+    fn post_notice(
+        &mut self,
+        event: &ChatEvent,
+        id: String,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
+        let reply_to = match &event.content {
+            ChatContent::Message { id, .. } if !event.place.is_direct => Some(id.clone()),
+            _ => None,
+        };
+        let post = ChatPost {
+            platform: event.platform,
+            account: event.account.clone(),
+            place: event.place.clone(),
+            agent: None,
+            action: ChatPostAction::Notice { text: self.redact_text(text), reply_to },
+        };
+        self.add_chat_post(id, &post)
+    }
+}
+
+/// Returns the name of a sender for records. The ID is what proves who it was.
+pub(super) fn sender_name(event: &ChatEvent) -> String {
+    format!("{} ({} {})", event.sender.name, event.platform, event.sender.id)
+}

@@ -1,0 +1,177 @@
+//! Posts to chats: recorded with the change that causes them, and their results.
+//!
+//! Start at [`DispatchTransaction::post_job_result`].
+
+use std::sync::Arc;
+
+use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, telegram_parts};
+use heeler_model::{Job, JobStatus};
+use heeler_store::{ChatMessageRecord, ConversationPlace, DatabaseError, InboxRecord};
+
+use super::event::DispatchEffect;
+use super::transaction::DispatchTransaction;
+use crate::chat::{
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, post_effect_kind,
+};
+
+/// Most posts to one platform that wait. Answers beyond that are not posted; they stay on record.
+const POSTS_MAX: usize = 10_000;
+
+/// Time within which the same failure is not posted again to a conversation.
+const SAME_FAILURE_PERIOD: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+
+/// Longest error in a post, in characters.
+const ERROR_CHARS_MAX: usize = 500;
+
+impl DispatchTransaction<'_, '_> {
+    /// Records a post, to be made after the commit. A post with a known ID is not recorded again.
+    pub(super) fn add_chat_post(
+        &mut self,
+        id: String,
+        post: &ChatPost,
+    ) -> Result<(), DatabaseError> {
+        let kind = post_effect_kind(post.platform);
+        if self.tx.count_pending_effects(kind, POSTS_MAX)? >= POSTS_MAX {
+            tracing::warn!(channel = post.channel(), "a post is dropped: {POSTS_MAX} others wait");
+            return Ok(());
+        }
+        self.tx.add_effect(&post.to_effect(id, self.now))?;
+        self.effects.push(DispatchEffect::RunChatPosts);
+        Ok(())
+    }
+
+    /// Records the result of a post.
+    pub(super) fn apply_post_result(
+        &mut self,
+        result: ChatPostResult,
+    ) -> Result<(), DatabaseError> {
+        let ChatPostResult { effect, post, outcome } = result;
+        match outcome {
+            ChatPostOutcome::Postponed { error, until } => {
+                let error = self.redact_text(&error);
+                tracing::warn!(post = effect, error, "a post to a chat is tried again");
+                self.tx.postpone_effect(&effect, &error, until)
+            }
+            ChatPostOutcome::Failed(error) => {
+                let error = self.redact_text(&error);
+                tracing::warn!(post = effect, error, "a post to a chat failed");
+                self.tx.give_up_effect(&effect, &error, self.now).map(drop)
+            }
+            ChatPostOutcome::Posted(message) => {
+                let is_first = self.tx.finish_effect(&effect, self.now)?;
+                if let (true, Some(message), ChatPostAction::Ask { approval, .. }) =
+                    (is_first, message, &post.action)
+                {
+                    self.tx.set_chat_question_message(approval, &post.channel(), &message)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Posts the result of a job that a message in a chat created.
+    pub(super) fn post_job_result(&mut self, job: &Job) -> Result<(), DatabaseError> {
+        let Some(event) = self.tx.inbox_event_of_job(&job.head.id)? else { return Ok(()) };
+        let setup = Arc::clone(&self.state.setup);
+        let platform = event.platform.parse::<ChatPlatform>().ok();
+        let agent = setup.agent(&job.head.agent);
+        let policy = agent.zip(platform).and_then(|(it, on)| ChatPolicy::of_agent(it, on));
+        // The config may have dropped the chat since.
+        let (Some(platform), Some(policy)) = (platform, policy) else { return Ok(()) };
+        let Some(place) = channel_place(&event.channel, event.is_direct) else { return Ok(()) };
+        let Some(text) = self.result_text(job, &policy, &event)? else { return Ok(()) };
+        self.record_answer(job, platform, &place, &text)?;
+        let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
+        let count = telegram_parts(&text).len();
+        for (number, part) in telegram_parts(&text).into_iter().enumerate() {
+            // The first part answers the message; the others follow it.
+            let reply_to = event.message_id.clone().filter(|_| number == 0 && !place.is_direct);
+            let post = ChatPost {
+                platform,
+                account: event.account.clone(),
+                place: place.clone(),
+                agent: Some(job.head.agent.clone()),
+                action: ChatPostAction::Say { text: part, reply_to },
+            };
+            // The numbers sort as text, because posts of one time are made in the order of their IDs.
+            self.add_chat_post(format!("chat {} {at} {number:06}/{count}", job.head.id), &post)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the text that is posted at the end of a job, without secrets.
+    fn result_text(
+        &self,
+        job: &Job,
+        policy: &ChatPolicy<'_>,
+        event: &InboxRecord,
+    ) -> Result<Option<String>, DatabaseError> {
+        let said = job.output_text.as_deref().map(str::trim).filter(|text| !text.is_empty());
+        let mut text = match job.head.status {
+            JobStatus::Completed => said.unwrap_or("Done.").to_owned(),
+            JobStatus::Cancelled => "Stopped.".to_owned(),
+            _ => {
+                let error = job.error.as_deref().unwrap_or("it failed without a reason");
+                let error: String = error.chars().take(ERROR_CHARS_MAX).collect();
+                let text = format!("The job failed: {error}");
+                if !policy.shows_errors || self.is_repeated_failure(job, event, &text)? {
+                    return Ok(None);
+                }
+                format!("{text}\n\n(`heeler jobs show {}`)", job.head.id)
+            }
+        };
+        if policy.shows_cost {
+            let cost = job.head.cost_usd.map(|usd| format!("${usd:.4}"));
+            let time = job.head.duration_ms.map(|ms| format!("{:.0} s", ms as f64 / 1000.0));
+            let parts: Vec<String> = cost.into_iter().chain(time).collect();
+            text.push_str(&format!("\n\n{}", parts.join(" · ")));
+        }
+        Ok(Some(self.redact_text(&text)))
+    }
+
+    /// Returns true if the last post of the conversation says the same.
+    fn is_repeated_failure(
+        &self,
+        job: &Job,
+        event: &InboxRecord,
+        text: &str,
+    ) -> Result<bool, DatabaseError> {
+        let Some(place) = channel_place(&event.channel, event.is_direct) else { return Ok(false) };
+        let place = conversation_place(&job.head.agent, &event.platform, &place);
+        let Some(conversation) = self.tx.chat_conversation(place)? else { return Ok(false) };
+        let last = self.tx.last_chat_answer(&conversation.id)?;
+        let text = self.redact_text(text);
+        Ok(last.is_some_and(|last| {
+            let age = self.now.duration_since(last.at);
+            last.content.starts_with(&text) && age < SAME_FAILURE_PERIOD
+        }))
+    }
+
+    /// Records an answer in its conversation.
+    fn record_answer(
+        &mut self,
+        job: &Job,
+        platform: ChatPlatform,
+        place: &ChatPlace,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
+        let place = conversation_place(&job.head.agent, platform.as_str(), place);
+        let Some(conversation) = self.tx.chat_conversation(place)? else { return Ok(()) };
+        let message = ChatMessageRecord {
+            role: "assistant".to_owned(),
+            content: text.to_owned(),
+            at: self.now,
+        };
+        let session = job.head.session_id.as_ref().map(heeler_model::AgentSessionId::as_str);
+        self.tx.add_chat_message(&conversation.id, &message, None, session)
+    }
+}
+
+/// Returns the place of an agent's conversation, as its record names it.
+pub(super) fn conversation_place<'a>(
+    agent: &'a str,
+    platform: &'a str,
+    place: &'a ChatPlace,
+) -> ConversationPlace<'a> {
+    ConversationPlace { agent, platform, chat: &place.chat, thread: place.thread.as_deref() }
+}

@@ -1,0 +1,37 @@
+//! Connections to chat platforms, as the daemon reports them.
+
+use heeler_model::daemon_status::ChatLinkStatus;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Connection to a chat platform as one bot.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChatLinkSummary {
+    /// Chat platform, such as `telegram`.
+    pub platform: String,
+    /// Public ID of the bot.
+    pub account: String,
+    /// State: `connecting`, `connected` or `failed`.
+    pub state: String,
+    /// Time since which it has this state.
+    pub since: Timestamp,
+    /// Time of the last event.
+    pub last_event_at: Option<Timestamp>,
+    /// Reason of a failure.
+    pub problem: Option<String>,
+}
+
+impl From<&ChatLinkStatus> for ChatLinkSummary {
+    fn from(link: &ChatLinkStatus) -> ChatLinkSummary {
+        ChatLinkSummary {
+            platform: link.platform.clone(),
+            account: link.account.clone(),
+            state: link.state.to_string(),
+            since: link.since,
+            last_event_at: link.last_event_at,
+            problem: link.problem.clone(),
+        }
+    }
+}
