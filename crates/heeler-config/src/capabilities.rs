@@ -142,9 +142,9 @@ impl RuntimeCapability {
             RuntimeCapability::ChangedInput => {
                 Missing("Codex cannot change the input of an action: allow or deny it")
             }
-            RuntimeCapability::Review => {
-                Missing("Codex does not ask about the tools of MCP servers")
-            }
+            RuntimeCapability::Review => Missing(
+                "Heeler is asked about commands and changed files only, not about MCP tools",
+            ),
             RuntimeCapability::ToolLists => {
                 Missing("Codex has no list of tools: restrict the agent by `sandbox`")
             }

@@ -179,7 +179,10 @@ fn codex_servers(
     // Heeler guarantees its own tools to the agent, so they replace others of the same name.
     for server in injected {
         let headers = json!({ "Authorization": server.authorization });
-        let entry = json!({ "url": server.url, "http_headers": headers });
+        // They are part of Heeler, so they need no permission.
+        let entry = json!({
+            "url": server.url, "http_headers": headers, "default_tools_approval_mode": "approve",
+        });
         servers.insert(format!("mcp_servers.{}", server.name), entry);
     }
     Ok(servers)

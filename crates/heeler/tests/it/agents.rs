@@ -161,6 +161,17 @@ fn agent_pid(live: &Live<'_>) -> Pid {
     })
 }
 
+/// Makes a session of Gemini CLI look older. It names the file of a session after the minute, and a
+/// session that is loaded in the minute in which it began overwrites its own file.
+fn age_gemini_session(rig: &Rig) {
+    let chats = rig.path("agent-home/.gemini/tmp/work/chats");
+    for file in chats.read_dir_utf8().unwrap() {
+        let file = file.unwrap();
+        let old = file.file_name().replacen("session-20", "session-19", 1);
+        std::fs::rename(file.path(), chats.join(old)).unwrap();
+    }
+}
+
 #[test]
 fn an_agent_answers_and_a_later_job_continues_its_session() {
     for agent in BOTH {
@@ -184,10 +195,13 @@ fn an_agent_answers_and_a_later_job_continues_its_session() {
             TestedAgent::Gemini => assert!(usage.output_tokens.is_some_and(|it| it > 0)),
         }
 
+        if agent == TestedAgent::Gemini {
+            age_gemini_session(&rig);
+        }
         let again = agent.plan(&rig, &ModelScript::new().echo()).resume(&end);
         let second = rig.run(again);
         succeeded(&second);
-        assert_eq!(second.session_id(), end.session_id());
+        assert_eq!(second.session_id(), end.session_id(), "{agent:?} {:#?}", second.rows);
         // The model was sent the first turn too: the agent remembers it.
         let told = second.sent.last().unwrap().history().join("\n");
         assert!(told.contains("Hi there."), "{agent:?}: {told}");
