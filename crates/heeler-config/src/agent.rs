@@ -9,7 +9,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
+use crate::agent_program::ProgramSetting;
 use crate::amount::UsdAmount;
+use crate::capabilities::{check_program, check_review, refuse_program};
 use crate::chat::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
@@ -43,8 +45,9 @@ section! {
         name: Option<SpannedValue<LocalName>>,
         /// Purpose of the agent, for readers.
         description: Option<String>,
-        /// Program that executes the agent: `sdk` and `cli` are Claude Code, `scripted` follows the
-        /// `script` without a model, `command` runs the `command`.
+        /// How Heeler talks to the agent: `sdk` and `cli` are Claude Code, `codex` is Codex, `acp` is
+        /// any `program` that speaks the Agent Client Protocol, `scripted` follows the `script`
+        /// without a model, `command` runs the `command`. `docs/agents.md` compares them.
         runtime: RuntimeType = "sdk",
         /// Steps of a scripted agent: a list, or the path of a file that holds the list. The steps
         /// are described in `docs/scripted.md`.
@@ -54,6 +57,9 @@ section! {
         /// is a message; after the first 1,000 lines, lines that arrive together form one message.
         /// Standard error is also logged.
         command: Option<SpannedValue<NonBlankText>>,
+        /// Program of an agent with `runtime: acp` or `codex`: the name of a known agent, such as
+        /// `gemini` or `goose`, a path, or a block of settings. Described in `docs/agents.md`.
+        program: Option<SpannedValue<ProgramSetting>>,
         /// Directory in which the agent runs, relative to this file. Defaults to the directory of
         /// the agent's file.
         working_directory alias "workspace": Option<WorkingDirectory>,
@@ -78,8 +84,8 @@ section! {
         /// person's answer, whatever its trigger; see `heeler approvals`), `review` (a person
         /// approves each action that is not read-only; needs `runtime: sdk`).
         approvals: ApprovalMode = "autonomous",
-        /// Actions that Claude may take without asking. This key and the tool lists apply to Claude
-        /// only; they have no effect with `runtime: scripted` or `command`.
+        /// Actions that the agent may take without asking. It has no effect with `runtime: scripted`
+        /// or `command`. The tool lists apply to Claude only.
         permission_mode: PermissionMode = "acceptEdits",
         /// Built-in tools available to the agent. Defaults to all.
         tools: Option<Vec<String>>,
@@ -469,7 +475,7 @@ const HERDCTL_PROMPT: &str = "Execute your configured task";
 
 /// Returns true if an agent of this runtime cannot work without a prompt.
 fn reads_prompts(runtime: RuntimeType) -> bool {
-    matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli)
+    !matches!(runtime, RuntimeType::Scripted | RuntimeType::Command)
 }
 
 /// Completes the agent's keys as herdctl does, if the config is herdctl's, and checks the schedules.
@@ -528,24 +534,6 @@ fn warn_removed_mode(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut Co
     }
 }
 
-/// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions than
-/// its config asks for.
-fn check_review(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
-    let why = match keys.runtime {
-        RuntimeType::Sdk => return,
-        RuntimeType::Cli => "the runtime `cli` cannot ask a person: use `runtime: sdk`",
-        RuntimeType::Scripted | RuntimeType::Command => {
-            "only Claude with `runtime: sdk` asks before each action"
-        }
-    };
-    if keys.approvals == ApprovalMode::Review {
-        let at = origin.tree.get("approvals").map_or(origin.tree.at, |value| value.at);
-        let message =
-            format!("`approvals: review` cannot be honoured with `runtime: {}`", keys.runtime);
-        reader.error(at, message).expected(why);
-    }
-}
-
 fn check_runtime(
     keys: &AgentKeys,
     origin: &AgentSource<'_>,
@@ -561,6 +549,10 @@ fn check_runtime(
     if let Some(command) = keys.command.as_ref().filter(|_| runtime != RuntimeType::Command) {
         let message = format!("`command` needs `runtime: command`; the runtime is `{runtime}`");
         reader.error(command.at, message).expected("it would never be run");
+    }
+    refuse_program(keys, reader);
+    if matches!(runtime, RuntimeType::Acp | RuntimeType::Codex) {
+        return check_program(keys, origin, reader);
     }
     let mut missing = |key: &str| {
         // A value with a fault is not missing.
@@ -582,6 +574,7 @@ fn check_runtime(
             Some(command) => Some(RuntimeConfig::Command(command.value.0.clone())),
             None => missing("command"),
         },
+        RuntimeType::Acp | RuntimeType::Codex => unreachable!("checked above"),
     }
 }
 

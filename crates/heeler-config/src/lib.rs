@@ -11,7 +11,10 @@
 //! in one place.
 
 mod agent;
+mod agent_program;
+mod agents_page;
 mod amount;
+mod capabilities;
 mod changes;
 mod chat;
 mod chat_token;
@@ -69,7 +72,13 @@ pub mod workflow;
 mod yaml;
 
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
+pub use agent_program::{
+    AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, KnownModes,
+    UsageScope, find_known_agent,
+};
+pub use agents_page::{COMPARED_RUNTIMES, agents_markdown, describe_usage};
 pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
+pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,

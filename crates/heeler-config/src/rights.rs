@@ -233,7 +233,7 @@ fn more_hooks(caller: &AgentHooks, target: &AgentHooks) -> Vec<String> {
 
 /// Returns true if the agent may already run any command without asking.
 fn runs_any_command(agent: &AgentConfig) -> bool {
-    if !is_claude(agent) {
+    if !has_permission_mode(agent) {
         return true;
     }
     let lists_bash = |list: &Option<Vec<String>>| {
@@ -246,8 +246,9 @@ fn runs_any_command(agent: &AgentConfig) -> bool {
         && !agent.denied_tools.iter().any(|entry| tool_name(entry) == "Bash")
 }
 
-fn is_claude(agent: &AgentConfig) -> bool {
-    matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli)
+/// Returns true if the agent's program follows a permission mode.
+fn has_permission_mode(agent: &AgentConfig) -> bool {
+    !matches!(agent.runtime, RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_))
 }
 
 fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
@@ -257,6 +258,12 @@ fn compare_actions(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<R
         }
         RuntimeConfig::Scripted(_) => {
             return found.push(RightDifference::Unchecked { runtime: "scripted" });
+        }
+        RuntimeConfig::Acp(_) => {
+            return found.push(RightDifference::Unchecked { runtime: "acp" });
+        }
+        RuntimeConfig::Codex(_) => {
+            return found.push(RightDifference::Unchecked { runtime: "codex" });
         }
         RuntimeConfig::Sdk | RuntimeConfig::Cli => {}
     }

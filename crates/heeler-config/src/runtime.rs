@@ -3,6 +3,7 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::Value as Json;
 
+use crate::agent_program::AgentProgram;
 use crate::reader::ConfigReader;
 use crate::shape::ValueShape;
 use crate::value::{ConfigValue, word_value};
@@ -10,7 +11,7 @@ use crate::words::words;
 use crate::yaml::{YamlKind, YamlNode};
 
 words! {
-    /// Program that executes an agent.
+    /// How Heeler talks to the program that executes an agent.
     pub enum RuntimeType ("runtime") {
         /// Claude Code through the Agent SDK protocol.
         Sdk = "sdk",
@@ -20,6 +21,10 @@ words! {
         Scripted = "scripted",
         /// Shell command.
         Command = "command",
+        /// Agent program that speaks ACP, the Agent Client Protocol.
+        Acp = "acp",
+        /// Codex through `codex app-server`.
+        Codex = "codex",
     }
 }
 
@@ -67,6 +72,10 @@ pub enum RuntimeConfig {
     /// Checked steps of a scripted agent.
     Scripted(Vec<Json>),
     Command(String),
+    /// Agent program that speaks ACP.
+    Acp(AgentProgram),
+    /// Codex through its app server.
+    Codex(AgentProgram),
 }
 
 /// Program to execute: a path, or a name to look up on `PATH`.
@@ -74,6 +83,11 @@ pub enum RuntimeConfig {
 pub struct ProgramPath(Utf8PathBuf);
 
 impl ProgramPath {
+    /// Returns a program that is looked up on `PATH`.
+    pub(crate) fn named(name: &str) -> ProgramPath {
+        ProgramPath(Utf8PathBuf::from(name))
+    }
+
     pub fn as_path(&self) -> &Utf8Path {
         &self.0
     }

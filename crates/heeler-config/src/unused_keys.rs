@@ -72,8 +72,8 @@ pub(crate) fn warn_claude_only_keys(
     reader: &mut ConfigReader,
 ) {
     let does = match runtime {
-        // Only Claude has rules for its tools.
-        RuntimeType::Sdk | RuntimeType::Cli => return,
+        // Claude has rules for its tools. For other agents such keys are refused or translated.
+        RuntimeType::Sdk | RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex => return,
         RuntimeType::Scripted => "a script executes all of its steps",
         RuntimeType::Command => "a command may do everything that its user may do",
     };

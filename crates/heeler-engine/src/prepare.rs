@@ -139,6 +139,17 @@ pub enum PrepareError {
         /// The name or path that was looked up.
         program: Utf8PathBuf,
     },
+    /// The program of the agent is not installed.
+    #[error(
+        "cannot find `{program}`{}: install {package}, or set `program: {{path: ...}}` to where it is",
+        if program.as_str().contains('/') { "" } else { " on PATH" }
+    )]
+    Program {
+        /// The name or path that was looked up.
+        program: Utf8PathBuf,
+        /// Package that contains the program.
+        package: String,
+    },
     /// The agent's environment lacks a secret, or has one that is too short.
     #[error(transparent)]
     Environment(#[from] AgentEnvironmentError),
@@ -268,11 +279,17 @@ fn resolve_work(
 ) -> Result<RuntimeLaunchSpec, PrepareError> {
     refuse_bypass_as_root(agent, env, around.is_root)?;
     let mut work = runtime::runtime_work(agent, env)?;
-    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
-        let RunProtection { protected, instructed, unreadable } =
-            protect_run(around.protected, agent, around.agents, working_directory);
-        (claude.protected, claude.unreadable) = (protected, unreadable);
-        claude.instructed = instructed;
+    let protection = || protect_run(around.protected, agent, around.agents, working_directory);
+    match &mut work {
+        RuntimeLaunchSpec::Claude(claude) => {
+            let RunProtection { protected, instructed, unreadable } = protection();
+            (claude.protected, claude.unreadable) = (protected, unreadable);
+            claude.instructed = instructed;
+        }
+        RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => {
+            program.protected = protection().protected;
+        }
+        RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => {}
     }
     Ok(work)
 }
@@ -285,17 +302,17 @@ fn refuse_removed_mode(agent: &AgentConfig) -> Result<(), PrepareError> {
     Err(PrepareError::PermissionMode { agent, file })
 }
 
-/// Refuses root without permissions. Claude refuses it too, unless its environment claims to be a
+/// Refuses root without permissions, for any agent program. Claude refuses it too, unless its environment claims to be a
 /// sandbox: only the person who writes the config may claim that.
 fn refuse_bypass_as_root(
     agent: &AgentConfig,
     env: &IndexMap<String, String>,
     is_root: bool,
 ) -> Result<(), PrepareError> {
-    let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    let has_mode = !matches!(agent.runtime, RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_));
     let skips = runtime::permission_mode(agent) == PermissionMode::BypassPermissions;
     let is_sandboxed = agent.isolation_settings().is_some();
-    if !(is_root && is_claude && skips) || is_sandboxed || env.contains_key(SANDBOX_VARIABLE) {
+    if !(is_root && has_mode && skips) || is_sandboxed || env.contains_key(SANDBOX_VARIABLE) {
         return Ok(());
     }
     let (agent, file) = (agent.name.to_string(), agent.file.clone());
@@ -330,10 +347,11 @@ fn resolve_prompt(
     let prompt = given
         .or_else(|| schedule.and_then(|schedule| schedule.prompt.clone()))
         .or_else(|| agent.default_prompt.clone());
-    let is_claude = matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    let needs_prompt =
+        !matches!(agent.runtime, RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_));
     match prompt {
-        Some(prompt) if !(is_claude && prompt.trim().is_empty()) => Ok(prompt),
-        None if !is_claude => Ok(String::new()),
+        Some(prompt) if !(needs_prompt && prompt.trim().is_empty()) => Ok(prompt),
+        None if !needs_prompt => Ok(String::new()),
         _ => Err(PrepareError::Prompt { agent: agent.name.to_string(), file: agent.file.clone() }),
     }
 }
@@ -370,6 +388,8 @@ pub(crate) fn runtime_type(runtime: &RuntimeConfig) -> RuntimeType {
         RuntimeConfig::Cli => RuntimeType::Cli,
         RuntimeConfig::Scripted(_) => RuntimeType::Scripted,
         RuntimeConfig::Command(_) => RuntimeType::Command,
+        RuntimeConfig::Acp(_) => RuntimeType::Acp,
+        RuntimeConfig::Codex(_) => RuntimeType::Codex,
     }
 }
 

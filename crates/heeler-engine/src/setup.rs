@@ -13,13 +13,14 @@ use heeler_config::workflow::{
     FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
 };
 use heeler_config::{
-    AgentConfig, AgentLookupError, FleetConfig, LoadedConfig, LogDurability, RenderStyle,
-    RuntimeConfig,
+    AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LogDurability,
+    RenderStyle, RuntimeConfig, is_secret_name,
 };
 use heeler_model::config_change::ConfigContent;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{AgentName, JobRequest, PhaseJobKind};
 use heeler_store::{StateDatabase, WorkflowRunRow};
+use indexmap::IndexMap;
 use jiff::tz::TimeZone;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -243,13 +244,15 @@ impl DaemonSetup {
             return None;
         }
         let given = environment::select_environment(agent, &self.env).ok()?;
+        // Other programs have logins and limits of their own.
+        if let RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) = &agent.runtime {
+            return Some(program_credential(program, &given.env));
+        }
         let value = |name: &str| given.env.get(name).filter(|value| !value.is_empty());
         let named = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
         if let Some((name, key)) = named.into_iter().find_map(|name| Some((name, value(name)?))) {
             // The name is stored and displayed, so it must not contain the key.
-            let digest = Sha256::digest(key.as_bytes());
-            let digest: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-            return Some(format!("{name}:{digest}"));
+            return Some(format!("{name}:{}", short_digest(key.as_bytes())));
         }
         // A scripted agent uses no model. With a key it imitates an agent that does.
         if matches!(agent.runtime, RuntimeConfig::Scripted(_)) {
@@ -259,6 +262,26 @@ impl DaemonSetup {
         let login = value("CLAUDE_CONFIG_DIR").or_else(|| value("HOME"));
         Some(format!("login:{}", login.map_or("", String::as_str)))
     }
+}
+
+fn short_digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns a name for the account of a program that is not Claude: its keys, or the home directory
+/// that holds its login.
+fn program_credential(program: &AgentProgram, env: &IndexMap<String, String>) -> String {
+    let mut keys: Vec<String> = env
+        .iter()
+        .filter(|(name, value)| is_secret_name(name) && !value.is_empty())
+        .map(|(name, value)| format!("{name}={value}\0"))
+        .collect();
+    keys.sort();
+    let account = match keys.is_empty() {
+        true => env.get("HOME").cloned().unwrap_or_default(),
+        false => short_digest(keys.concat().as_bytes()),
+    };
+    format!("{}:{account}", program.name())
 }
 
 /// Returns a request without secrets, for storage.

@@ -12,7 +12,8 @@ use serde_json::{Map, Value as Json, json};
 use uuid::Uuid;
 
 pub use parse::{
-    BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, parse_line, parse_row,
+    BLOCKS_MAX, ID_BYTES_MAX, NESTING_MAX, ROW_VALUES_MAX, VALUES_MAX, message_from_fields,
+    parse_line, parse_object, parse_row,
 };
 
 /// Text shown to people for an aborted turn.

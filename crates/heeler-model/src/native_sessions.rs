@@ -32,6 +32,8 @@ impl NativeSessionLocation {
             RuntimeType::Scripted => {
                 NativeSessionLocation::Directory(home.join("scripted/projects"))
             }
+            // Each agent program keeps its sessions in its own place and format.
+            RuntimeType::Acp | RuntimeType::Codex => NativeSessionLocation::Unknown,
             // A command has no conversation.
             RuntimeType::Command => NativeSessionLocation::None,
             RuntimeType::Sdk | RuntimeType::Cli => {

@@ -20,7 +20,8 @@ pub use control::{
 };
 pub use launch_spec::{
     AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec, ContainerVolume,
-    McpServerSpec, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
+    McpServerSpec, ProgramLaunchSpec, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec,
+    SettleInput,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,

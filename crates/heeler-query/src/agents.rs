@@ -100,6 +100,8 @@ pub fn runtime_name(runtime: &RuntimeConfig) -> &'static str {
         RuntimeConfig::Cli => "cli",
         RuntimeConfig::Scripted(_) => "scripted",
         RuntimeConfig::Command(_) => "command",
+        RuntimeConfig::Acp(_) => "acp",
+        RuntimeConfig::Codex(_) => "codex",
     }
 }
 

@@ -179,8 +179,15 @@ impl FleetReader {
             &mut history,
         )?;
         // A command keeps no context, so no message of it can be continued.
-        if session.runtime == RuntimeType::Command.as_str() {
-            let remembers_nothing = ForkSafety::Unsafe("a command has no sessions");
+        let refusal = match session.runtime.parse() {
+            Ok(RuntimeType::Command) => Some("a command has no sessions"),
+            Ok(RuntimeType::Acp | RuntimeType::Codex) => {
+                Some("sessions of this runtime cannot be forked")
+            }
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            let remembers_nothing = ForkSafety::Unsafe(refusal);
             history.messages.iter_mut().for_each(|message| message.fork_safety = remembers_nothing);
         }
         Ok((session, history))

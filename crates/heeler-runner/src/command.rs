@@ -57,7 +57,7 @@ impl CommandRuntime {
 }
 
 impl AgentRuntime for CommandRuntime {
-    fn launch_spec(&self, _session: &SessionStart) -> LaunchSpec {
+    fn launch_spec(&mut self, _session: &SessionStart) -> LaunchSpec {
         let script = LaunchArg::File(self.command.clone().into_bytes());
         LaunchSpec { program: "/bin/sh".into(), args: vec![script], env: Vec::new() }
     }

@@ -271,9 +271,8 @@ impl<'r> RunEventLoop<'r> {
         self.record_stderr();
         self.process_lines();
         // The runtime may rely on having seen the whole output by now.
-        if let Some(status) = exit {
-            self.pending_effects.extend(self.run.runtime.handle_exit(status.code()));
-        }
+        let code = exit.and_then(|status| status.code());
+        self.pending_effects.extend(self.run.runtime.handle_exit(code));
         self.record_notes();
         self.close_all_questions();
         // The rows of these last effects are not written yet.
@@ -663,7 +662,9 @@ fn line_effects(line: AgentOutputLine<'_>, runtime: &mut dyn AgentRuntime) -> Ve
         AgentOutputLine::Whole(line) => runtime.handle_line(line),
         AgentOutputLine::Spilled(spilled) => {
             let body = MessageBody::Malformed { reason: spilled.to_string(), text: String::new() };
-            vec![RuntimeEffect::Message(AgentMessage::from_body(body))]
+            let mut effects = vec![RuntimeEffect::Message(AgentMessage::from_body(body))];
+            effects.extend(runtime.handle_oversized_line());
+            effects
         }
     }
 }

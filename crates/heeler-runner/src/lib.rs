@@ -4,7 +4,9 @@
 //! run's and the session's lock, starts the agent, writes every row, ends the whole process tree
 //! and leaves one result. It never opens the database. Start at [`run()`].
 
+mod acp;
 mod claude;
+mod codex;
 mod command;
 mod control;
 mod deadlines;
@@ -13,12 +15,19 @@ mod event_loop;
 mod fault;
 mod files;
 mod input_writer;
+mod json_rpc;
 mod line_reader;
 mod mcp;
 mod memory;
 mod native_session;
 mod output_log;
 mod process;
+mod program_policy;
+mod program_rows;
+#[cfg(any(test, feature = "fuzz-entry"))]
+pub mod protocol_fuzz;
+#[cfg(test)]
+mod protocol_replay;
 mod questions;
 mod run;
 mod runtime;

@@ -24,6 +24,28 @@ pub(crate) use http_bridge::{McpBridgeEndpoint, McpBridgeToken, McpHttpBridge};
 pub(crate) use server::{FleetToolAccess, InjectedMcpServers, ToolChannels};
 pub(crate) use tool_note::{ToolNote, ToolQuestion};
 
+/// Address of an injected server for an agent that reaches it by HTTP.
+#[derive(Clone)]
+pub(crate) struct InjectedMcpAddress {
+    pub(crate) name: String,
+    pub(crate) url: String,
+    /// Value of the `Authorization` header. A secret.
+    pub(crate) authorization: String,
+}
+
+/// Returns the addresses of the injected servers.
+pub(crate) fn injected_addresses(
+    injected: &InjectedMcpServers,
+    endpoint: &McpBridgeEndpoint,
+) -> Vec<InjectedMcpAddress> {
+    let address = |name: &str| InjectedMcpAddress {
+        name: name.to_owned(),
+        url: endpoint.url(name),
+        authorization: endpoint.authorization(),
+    };
+    injected.names().map(address).collect()
+}
+
 /// Returns true if an injected tool may take so long that claude must keep its streams open for it
 /// (`CLAUDE_CODE_STREAM_CLOSE_TIMEOUT`).
 pub(crate) fn has_long_running(injected: &InjectedMcpServers) -> bool {

@@ -15,12 +15,16 @@ use crate::process::LaunchSpec;
 /// Protocol state machine of one way to execute an agent.
 pub(crate) trait AgentRuntime {
     /// Returns the program to start. Called once per attempt, before [`AgentRuntime::begin`].
-    fn launch_spec(&self, session: &SessionStart) -> LaunchSpec;
+    fn launch_spec(&mut self, session: &SessionStart) -> LaunchSpec;
     /// Returns the effects that send the prompt; the prompt's row has this `uuid`. Called once per
     /// attempt; all state of an earlier attempt is reset.
     fn begin(&mut self, uuid: Uuid) -> Vec<RuntimeEffect>;
     /// Handles one line of the agent's standard output, without its newline.
     fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect>;
+    /// Handles a line that is too long to be read. Its beginning is in a file of the run.
+    fn handle_oversized_line(&mut self) -> Vec<RuntimeEffect> {
+        Vec::new()
+    }
     /// Returns the effects of lines that were held back. Called when no further line is available.
     fn flush_lines(&mut self) -> Vec<RuntimeEffect> {
         Vec::new()
@@ -33,6 +37,10 @@ pub(crate) trait AgentRuntime {
     /// accepts no more messages.
     fn send_message(&mut self, _uuid: Uuid, _text: &str) -> Option<Vec<RuntimeEffect>> {
         None
+    }
+    /// Returns true if a person who allows a tool call may change its input.
+    fn accepts_changed_input(&self) -> bool {
+        true
     }
     /// Delivers the answer to [`RuntimeEffect::Ask`].
     fn deliver_answer(&mut self, _ask: &str, _answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
@@ -48,8 +56,8 @@ pub(crate) trait AgentRuntime {
     fn waits_for_tool(&self) -> bool {
         false
     }
-    /// Returns the final effects after the agent exited and its output was read to its end. `code`
-    /// is `None` if a signal killed it.
+    /// Returns the final effects after the agent ended and its output was read to its end. `code` is
+    /// `None` if a signal killed it.
     fn handle_exit(&mut self, _code: Option<i32>) -> Vec<RuntimeEffect> {
         Vec::new()
     }

@@ -2,15 +2,25 @@
 //!
 //! Start at [`build_runtime`].
 
-use heeler_config::RuntimeType;
-use heeler_model::run::{ClaudeLaunchSpec, RunSpec, RuntimeLaunchSpec, SessionStart};
+use heeler_config::{PermissionMode, RuntimeType, UnknownWordError, find_known_agent};
+use heeler_model::error_chain;
+use heeler_model::run::{
+    ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RunSpec, RuntimeLaunchSpec, SessionStart,
+};
+use serde_json::{Map, Value as Json, json};
 
+use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
+use crate::codex::{CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
 use crate::command::CommandRuntime;
-use crate::mcp::{self, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint};
+use crate::mcp::{
+    self, InjectedMcpAddress, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint,
+};
+use crate::process::{LaunchArg, LaunchSpec};
+use crate::program_policy::ProgramPolicy;
 use crate::run::RunnerHost;
 use crate::runtime::AgentRuntime;
-use crate::scripted;
+use crate::{scripted, session};
 
 /// Inputs for building a runtime.
 pub(crate) struct RuntimeContext<'s> {
@@ -56,8 +66,126 @@ pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn Agen
             // nowhere else.
             Ok(Box::new(if spec.keep_output { runtime.with_command_recorded() } else { runtime }))
         }
+        (RuntimeType::Acp, RuntimeLaunchSpec::Acp(program)) => {
+            Ok(Box::new(AcpRuntime::new(prompt, acp_options(context, program)?)))
+        }
+        (RuntimeType::Codex, RuntimeLaunchSpec::Codex(program)) => {
+            Ok(Box::new(CodexRuntime::new(prompt, codex_options(context, program)?)))
+        }
         (runtime, _) => Err(format!("the brief is not one of runtime `{runtime}`")),
     }
+}
+
+fn acp_options(
+    context: &RuntimeContext<'_>,
+    program: &ProgramLaunchSpec,
+) -> Result<AcpLaunchOptions, String> {
+    let RuntimeContext { spec, host, .. } = context;
+    let known = find_known_agent(&program.agent);
+    // The agent's own environment takes precedence over that of the table.
+    let table = known.map_or(&[][..], |known| known.env).iter();
+    let table = table.filter(|(name, _)| !host.brief.env.contains_key(*name));
+    let env = table.map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let args = program.args.iter().map(|arg| LaunchArg::ConfigText("program", arg.clone()));
+    let mode = parse_mode(program)?;
+    Ok(AcpLaunchOptions {
+        launch: LaunchSpec { program: program.program.clone(), args: args.collect(), env },
+        agent: program.agent.clone(),
+        known,
+        mode,
+        policy: program_policy(spec, program, mode),
+        system_prompt: program.system_prompt.clone(),
+        model: program.model.clone(),
+        mcp_servers: program.mcp_servers.clone(),
+        injected: injected_servers(context)?,
+        working_directory: spec.working_directory.clone(),
+        native_session: native_session(spec, &program.agent)?,
+    })
+}
+
+fn codex_options(
+    context: &RuntimeContext<'_>,
+    program: &ProgramLaunchSpec,
+) -> Result<CodexLaunchOptions, String> {
+    let spec = context.spec;
+    let mode = parse_mode(program)?;
+    let args = vec![LaunchArg::Text("app-server".to_owned())];
+    Ok(CodexLaunchOptions {
+        launch: LaunchSpec { program: program.program.clone(), args, env: Vec::new() },
+        mode,
+        policy: program_policy(spec, program, mode),
+        system_prompt: program.system_prompt.clone(),
+        model: program.model.clone(),
+        servers: codex_servers(program, &injected_servers(context)?)?,
+        working_directory: spec.working_directory.clone(),
+        is_isolated: program.is_isolated,
+        native_session: native_session(spec, CODEX_AGENT)?,
+    })
+}
+
+fn parse_mode(program: &ProgramLaunchSpec) -> Result<PermissionMode, String> {
+    program.permission_mode.parse().map_err(|error: UnknownWordError| error.to_string())
+}
+
+fn program_policy(
+    spec: &RunSpec,
+    program: &ProgramLaunchSpec,
+    mode: PermissionMode,
+) -> ProgramPolicy {
+    ProgramPolicy::new(mode, program.protected.clone(), spec.working_directory.clone())
+}
+
+fn injected_servers(context: &RuntimeContext<'_>) -> Result<Vec<InjectedMcpAddress>, String> {
+    let endpoint = context.endpoint.ok_or("the agent's tools have no address")?;
+    Ok(mcp::injected_addresses(context.injected, endpoint))
+}
+
+/// Returns the agent's own ID of the session that the run continues.
+fn native_session(spec: &RunSpec, agent: &str) -> Result<Option<String>, String> {
+    match &spec.session.start {
+        SessionStart::Resume { id } => {
+            session::native_session_id(spec, id, agent).map_err(|error| error_chain(&error))
+        }
+        SessionStart::Fresh { .. } | SessionStart::Fork { .. } | SessionStart::Continue { .. } => {
+            Ok(None)
+        }
+    }
+}
+
+/// Returns the MCP servers as values of Codex's config. They pass through its standard input,
+/// because they may hold secrets.
+fn codex_servers(
+    program: &ProgramLaunchSpec,
+    injected: &[InjectedMcpAddress],
+) -> Result<Map<String, Json>, String> {
+    let mut servers = Map::new();
+    for (name, server) in &program.mcp_servers {
+        let entry = match server {
+            McpServerSpec::Stdio { command, args, env, .. } => {
+                json!({ "command": command, "args": args, "env": env })
+            }
+            McpServerSpec::Http { url, headers, .. } => {
+                json!({ "url": url, "http_headers": headers })
+            }
+            McpServerSpec::Sse { .. } => {
+                return Err(format!(
+                    "Codex has no MCP servers by SSE: change `mcp_servers.{name}` to `type: http`, \
+                     or remove it"
+                ));
+            }
+        };
+        servers.insert(format!("mcp_servers.{name}"), entry);
+    }
+    // Heeler guarantees its own tools to the agent, so they replace others of the same name.
+    for server in injected {
+        let headers = json!({ "Authorization": server.authorization });
+        // They are part of Heeler, so they need no permission.
+        let entry = json!({
+            "url": server.url, "http_headers": headers, "default_tools_approval_mode": "approve",
+        });
+        servers.insert(format!("mcp_servers.{}", server.name), entry);
+    }
+    Ok(servers)
 }
 
 fn claude_options(

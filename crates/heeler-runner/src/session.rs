@@ -25,6 +25,8 @@ use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
 
+use crate::program_rows::{NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
+
 /// Time to wait for a lock that another process may only be probing.
 const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
 
@@ -179,6 +181,35 @@ pub(crate) fn last_result(spec: &RunSpec, session: &AgentSessionId) -> Option<Js
 pub(crate) fn count_messages(spec: &RunSpec, session: &AgentSessionId) -> Option<u64> {
     let log = find_log(spec, session)?;
     Some(load_history_until(spec, &log, session, u64::MAX).ok()?.recorder.messages())
+}
+
+/// Returns the agent program's own ID of a session, as the last run recorded it. `None` if there is
+/// none, or if another agent chose it.
+pub(crate) fn native_session_id(
+    spec: &RunSpec,
+    session: &AgentSessionId,
+    agent: &str,
+) -> Result<Option<String>, DiskError> {
+    let log = log_path(spec, session);
+    let finder = memmem::Finder::new(NATIVE_SESSION_KEY);
+    let mut before = PageBoundary::End;
+    loop {
+        let page = read_range(&log, before, PAGE_ROWS)?;
+        let candidates =
+            page.records.iter().rev().filter(|it| finder.find(it.text.as_bytes()).is_some());
+        for row in candidates.filter_map(|record| parse_row(&record.text)) {
+            // Other rows may contain the key too, in the text of an agent.
+            if row["type"] != "system" || row["subtype"] != NATIVE_SESSION_SUBTYPE {
+                continue;
+            }
+            let id = row[NATIVE_SESSION_KEY].as_str().filter(|_| row[NATIVE_AGENT_KEY] == agent);
+            return Ok(id.map(str::to_owned));
+        }
+        if page.start == 0 {
+            return Ok(None);
+        }
+        before = PageBoundary::Offset(page.start);
+    }
 }
 
 /// Like [`load_history`], limited to the rows before an offset.

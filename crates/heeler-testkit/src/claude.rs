@@ -1,6 +1,7 @@
-//! Programs that `cargo xtask setup` downloads: the real Claude Code, and axe-core.
+//! Programs that `cargo xtask setup` downloads: the real Claude Code, Codex and Gemini CLI, and
+//! axe-core.
 //!
-//! Start at [`claude()`] and [`axe`].
+//! Start at [`claude()`].
 
 use camino::Utf8PathBuf;
 
@@ -14,6 +15,38 @@ const VERSION: &str = include_str!("../claude-version");
 /// If it was not downloaded.
 pub fn claude() -> Utf8PathBuf {
     let program = tools().join(format!("claude-{}/claude", VERSION.trim()));
+    assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
+    program
+}
+
+/// Also read by `cargo xtask setup`.
+const CODEX_VERSION: &str = include_str!("../codex-version");
+const GEMINI_VERSION: &str = include_str!("../gemini-version");
+
+/// Returns the path of the pinned codex.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn codex() -> Utf8PathBuf {
+    let package = tools().join(format!("codex-{}", CODEX_VERSION.trim()));
+    let vendor = package.join("vendor");
+    let platforms = vendor.read_dir_utf8().into_iter().flatten().filter_map(Result::ok);
+    let mut programs = platforms
+        .flat_map(|platform| ["bin/codex", "codex/codex"].map(|it| platform.path().join(it)));
+    programs.find(|program| program.is_file()).unwrap_or_else(|| {
+        panic!("{vendor} has no codex: run `cargo xtask setup`, which fetches it")
+    })
+}
+
+/// Returns the path of the pinned gemini. It needs `node` on PATH.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn gemini() -> Utf8PathBuf {
+    let package = tools().join(format!("gemini-{}", GEMINI_VERSION.trim()));
+    let program = package.join("bundle/gemini.js");
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
     program
 }

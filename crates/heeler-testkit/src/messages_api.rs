@@ -1,10 +1,14 @@
-//! A fake Messages API, so that the real Claude Code runs without network, key or cost.
+//! A fake Messages API, so that the real Claude Code runs without network, key or cost. It also
+//! speaks the APIs of OpenAI and Gemini, for the real Codex and the real Gemini CLI.
 //!
 //! It stores no script: each prompt carries its own as a directive (see [`ModelScript`]). So
 //! tests share nothing, and a resumed or forked session still knows the next step. Start at
 //! [`MessagesApi`].
 
+mod event_stream;
+mod gemini;
 mod mcp;
+mod openai;
 mod reply;
 mod script;
 
@@ -139,7 +143,12 @@ impl ApiRequest {
 
     /// Returns the conversation as short lines, one per block, without Claude Code's additions.
     pub fn history(&self) -> Vec<String> {
-        script::history(&self.body)
+        let path = self.path.split('?').next().unwrap_or_default();
+        match path {
+            "/v1/responses" => script::history(&openai::messages(&self.body)),
+            _ if path.ends_with("enerateContent") => script::history(&gemini::messages(&self.body)),
+            _ => script::history(&self.body),
+        }
     }
 
     /// Returns the names of the tools that the model is offered.
@@ -155,7 +164,10 @@ impl ApiRequest {
     }
 
     fn is_message(&self) -> bool {
-        self.method == "POST" && self.path.split('?').next() == Some("/v1/messages")
+        let path = self.path.split('?').next().unwrap_or_default();
+        let is_reply = matches!(path, "/v1/messages" | "/v1/responses")
+            || path.ends_with(":streamGenerateContent");
+        self.method == "POST" && is_reply
     }
 }
 
@@ -207,6 +219,21 @@ async fn handle(State(seen): State<Arc<ApiRequestLog>>, request: Request<Body>) 
             reply::reply(step, &body, number).await
         }
         (Method::POST, "/mcp") => mcp::reply(&body),
+        (Method::POST, "/v1/responses") => {
+            let messages = openai::messages(&body);
+            let step = script::pick_step(&messages, |key, times| seen.fails_again(key, times));
+            openai::reply(step, &body, number).await
+        }
+        (Method::POST, path) if path.ends_with(":countTokens") => {
+            axum::Json(json!({"totalTokens": raw.len().div_ceil(4)})).into_response()
+        }
+        (Method::POST, path) if path.ends_with("enerateContent") => {
+            let messages = gemini::messages(&body);
+            let scripted =
+                || script::pick_step(&messages, |key, times| seen.fails_again(key, times));
+            let step = gemini::side_step(&body).unwrap_or_else(scripted);
+            gemini::reply(step, &body, path.ends_with(":streamGenerateContent")).await
+        }
         _ => reply::error(404, "not_found_error", "there is no such address", number),
     }
 }

@@ -153,9 +153,15 @@ fn launched_files(loaded: &LoadedConfig) -> Vec<Utf8PathBuf> {
     for agent in &loaded.agents {
         found.extend(agent.claude_path.iter().map(|path| path.as_path().to_owned()));
         found.extend(agent.plugins.iter().map(|plugin| plugin.path.clone()));
-        if let RuntimeConfig::Command(command) = &agent.runtime {
-            let programs = hook_programs(command).into_iter();
-            found.extend(programs.map(|it| agent.working_directory.join(it.path)));
+        match &agent.runtime {
+            RuntimeConfig::Command(command) => {
+                let programs = hook_programs(command).into_iter();
+                found.extend(programs.map(|it| agent.working_directory.join(it.path)));
+            }
+            RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+                found.push(program.path.as_path().to_owned());
+            }
+            RuntimeConfig::Sdk | RuntimeConfig::Cli | RuntimeConfig::Scripted(_) => {}
         }
         for server in agent.mcp_servers.values() {
             if let McpTransport::Stdio { command, args, .. } = &server.transport {

@@ -4,6 +4,7 @@
 //! CI runs `cargo xtask test`, so a laptop and CI run the same code. Nothing here ships.
 #![expect(clippy::disallowed_methods, reason = "chores start programs and read the environment")]
 
+mod agents;
 mod audit;
 mod axe;
 mod bench;

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use crate::packages::install_debian_packages;
-use crate::{axe, claude, inside, schemathesis};
+use crate::{agents, axe, claude, inside, schemathesis};
 
 /// Installs everything that is missing.
 pub(crate) fn all() -> Result<()> {
@@ -17,6 +17,7 @@ pub(crate) fn all() -> Result<()> {
     ])?;
     inside::build_static_program()?;
     claude::fetch()?;
+    agents::fetch()?;
     axe::fetch()?;
     schemathesis::install()
 }

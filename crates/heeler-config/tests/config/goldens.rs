@@ -3,7 +3,7 @@
 //! After a change of the keys: `cargo xtask docs`.
 
 use expect_test::expect_file;
-use heeler_config::{agent_schema, fleet_schema, reference_markdown};
+use heeler_config::{agent_schema, agents_markdown, fleet_schema, reference_markdown};
 use serde_json::{Map, Value as Json, json};
 
 use crate::load_files;
@@ -25,6 +25,11 @@ fn the_schema_of_an_agent_file_is_in_git() {
 #[test]
 fn the_reference_page_is_in_git() {
     expect_file!["../../../../docs/config.md"].assert_eq(&reference_markdown());
+}
+
+#[test]
+fn the_page_about_agents_is_in_git() {
+    expect_file!["../../../../docs/agents.md"].assert_eq(&agents_markdown());
 }
 
 /// Makes a document with every key that the schema has. Where there is a choice of maps, `choice`

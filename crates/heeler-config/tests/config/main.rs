@@ -13,6 +13,7 @@ mod faults;
 mod goldens;
 mod meaning;
 mod policy;
+mod programs;
 mod properties;
 mod rights;
 mod templates;

@@ -4,9 +4,10 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
-    AgentConfig, ApprovalMode, McpServer, McpTransport, PermissionMode, RuntimeConfig, SecretText,
+    AgentConfig, AgentProgram, ApprovalMode, McpServer, McpTransport, PermissionMode,
+    RuntimeConfig, SecretText,
 };
-use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec};
+use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RuntimeLaunchSpec};
 use indexmap::IndexMap;
 use rustix::fs::{Access, access};
 
@@ -29,7 +30,45 @@ pub(crate) fn runtime_work(
         RuntimeConfig::Command(command) => {
             Ok(RuntimeLaunchSpec::Command { command: command.clone() })
         }
+        RuntimeConfig::Acp(program) => {
+            Ok(RuntimeLaunchSpec::Acp(Box::new(program_brief(agent, program, env)?)))
+        }
+        RuntimeConfig::Codex(program) => {
+            Ok(RuntimeLaunchSpec::Codex(Box::new(program_brief(agent, program, env)?)))
+        }
     }
+}
+
+/// Returns the launch options of an agent program that is not Claude.
+fn program_brief(
+    agent: &AgentConfig,
+    program: &AgentProgram,
+    env: &IndexMap<String, String>,
+) -> Result<ProgramLaunchSpec, PrepareError> {
+    let wanted = program.path.as_path();
+    let found = match agent.container() {
+        // The program is one of the image.
+        Some(_) => Some(wanted.to_owned()),
+        None => find_on_path(wanted, env.get("PATH").map_or("", String::as_str)),
+    };
+    let package = match (&agent.runtime, program.known) {
+        (RuntimeConfig::Codex(_), _) => "Codex (npm @openai/codex)".to_owned(),
+        (_, Some(known)) => format!("{} ({})", known.title, known.package),
+        (_, None) => "it".to_owned(),
+    };
+    let servers = agent.mcp_servers.iter();
+    Ok(ProgramLaunchSpec {
+        program: found
+            .ok_or_else(|| PrepareError::Program { program: wanted.to_owned(), package })?,
+        args: program.args.clone(),
+        agent: program.name().to_owned(),
+        permission_mode: permission_mode(agent).to_string(),
+        system_prompt: agent.system_prompt.clone(),
+        model: agent.model.clone(),
+        mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server))).collect(),
+        protected: Vec::new(),
+        is_isolated: agent.isolation_settings().is_some(),
+    })
 }
 
 /// Returns the permission mode of a run. A review asks about each action, so no mode may answer for
@@ -76,17 +115,17 @@ fn claude_brief(
 
 /// Finds a program by its path, or by its name in the directories of PATH.
 fn find_program(wanted: &Utf8Path, path: &str) -> Result<Utf8PathBuf, PrepareError> {
-    let missing = || PrepareError::Claude { program: wanted.to_owned() };
+    find_on_path(wanted, path).ok_or_else(|| PrepareError::Claude { program: wanted.to_owned() })
+}
+
+fn find_on_path(wanted: &Utf8Path, path: &str) -> Option<Utf8PathBuf> {
     if wanted.as_str().contains('/') {
-        return Some(wanted)
-            .filter(|it| is_program(it))
-            .map(Utf8Path::to_owned)
-            .ok_or_else(missing);
+        return Some(wanted).filter(|it| is_program(it)).map(Utf8Path::to_owned);
     }
     // A relative folder of PATH would depend on the daemon's own directory.
     let folders = path.split(':').map(Utf8Path::new).filter(|folder| folder.is_absolute());
     let mut programs = folders.map(|folder| folder.join(wanted));
-    programs.find(|program| is_program(program)).ok_or_else(missing)
+    programs.find(|program| is_program(program))
 }
 
 fn is_program(path: &Utf8Path) -> bool {

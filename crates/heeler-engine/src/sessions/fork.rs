@@ -159,16 +159,19 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
     let family = |runtime: RuntimeType| match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => Some("claude"),
         RuntimeType::Scripted => Some("a script"),
-        RuntimeType::Command => None,
+        RuntimeType::Command | RuntimeType::Acp | RuntimeType::Codex => None,
     };
     let name = &agent.name;
     let Some(own) = family(runtime_type(&agent.runtime)) else {
-        let message = format!("{name} is a command, which has no sessions");
+        let message = match runtime_type(&agent.runtime) {
+            RuntimeType::Command => format!("{name} is a command, which has no sessions"),
+            runtime => format!("sessions of runtime {runtime} cannot be forked, and {name} has it"),
+        };
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message));
     };
     // If an import did not record the runtime, the agent program decides.
-    let made_by = source.runtime.parse().ok().and_then(family);
-    if made_by.is_some_and(|made_by| made_by != own) {
+    let made_by = source.runtime.parse().ok().map(family);
+    if made_by.is_some_and(|made_by| made_by != Some(own)) {
         let message = format!(
             "session {} was made by runtime {}, {name} has {own}",
             source.id, source.runtime

@@ -25,29 +25,55 @@ pub const BLOCKS_MAX: usize = 4096;
 /// Longest ID, in bytes. IDs are kept in memory.
 pub const ID_BYTES_MAX: usize = 1024;
 
+/// Fields of a line.
 type MessageFields = Map<String, Json>;
 
 /// Parses one line of an agent's standard output.
 pub fn parse_line(line: &[u8]) -> AgentMessage {
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return AgentMessage::from_body(MessageBody::Ignored { kind: "blank".to_owned() });
+    match parse_object(line) {
+        Ok(fields) => match find_limit_violation(&fields) {
+            Some(reason) => malformed(&reason, line),
+            None => read_object(fields, line),
+        },
+        Err(message) => *message,
     }
+}
+
+/// Parses a line that must be a JSON object of any protocol, within the limits of a message. The
+/// error is the message to record instead.
+pub fn parse_object(line: &[u8]) -> Result<Map<String, Json>, Box<AgentMessage>> {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        let blank = MessageBody::Ignored { kind: "blank".to_owned() };
+        return Err(Box::new(AgentMessage::from_body(blank)));
+    }
+    let fault = |reason: &str| Err(Box::new(malformed(reason, line)));
     // Before parsing: the parsed form may take fifty times the memory of the line.
     if has_more_values(line, VALUES_MAX) {
-        return malformed(&format!("it has more than {VALUES_MAX} values"), line);
+        return fault(&format!("it has more than {VALUES_MAX} values"));
     }
     match parse_json(line) {
         // One level less, because the fields of the line are a level themselves.
         Ok(Json::Object(fields)) if is_deeper_than(fields.values(), NESTING_MAX - 1) => {
-            malformed(&format!("it nests deeper than {NESTING_MAX} levels"), line)
+            fault(&format!("it nests deeper than {NESTING_MAX} levels"))
         }
-        Ok(Json::Object(fields)) => match find_limit_violation(&fields) {
-            Some(reason) => malformed(&reason, line),
-            None => read_object(fields, line),
-        },
-        Ok(other) => malformed(&format!("it is {}, not an object", json_kind(&other)), line),
+        Ok(Json::Object(fields)) => Ok(fields),
+        Ok(other) => fault(&format!("it is {}, not an object", json_kind(&other))),
         // The error is that of the original line, as a person would look for it there.
-        Err(error) => malformed(&format!("it is not JSON ({error})"), line),
+        Err(error) => fault(&format!("it is not JSON ({error})")),
+    }
+}
+
+/// Builds a message from fields in the form of Claude's stream, for a runtime that translates
+/// another protocol. Fields that exceed the limits of a message give a malformed one.
+pub fn message_from_fields(fields: Map<String, Json>) -> AgentMessage {
+    let is_too_deep = is_deeper_than(fields.values(), NESTING_MAX - 1);
+    let reason = match is_too_deep {
+        true => Some(format!("it nests deeper than {NESTING_MAX} levels")),
+        false => find_limit_violation(&fields),
+    };
+    match reason {
+        Some(reason) => malformed(&reason, Json::Object(fields).to_string().as_bytes()),
+        None => read_object(fields, b""),
     }
 }
 
@@ -216,7 +242,8 @@ fn read_system(fields: &mut MessageFields) -> MessageBody {
     let subtype = take_text(fields, "subtype").unwrap_or_default();
     match subtype.as_str() {
         "init" => MessageBody::Init(TurnInit {
-            version: string_field(fields, "claude_code_version"),
+            version: string_field(fields, "claude_code_version")
+                .or_else(|| string_field(fields, "agent_version")),
             model: string_field(fields, "model"),
         }),
         "api_retry" => MessageBody::Retry(ApiRetry {

@@ -239,6 +239,10 @@ fn describe_init(fields: &RowFields) -> String {
     words.extend(text("model").map(|model| format!("model {model}")));
     words.extend(text("permissionMode").map(|mode| format!("permission mode {mode}")));
     words.extend(text("claude_code_version").map(|version| format!("claude {version}")));
+    words.extend(text("agent").map(|agent| match text("agent_version") {
+        Some(version) => format!("{agent} {version}"),
+        None => agent.to_owned(),
+    }));
     if let Some(Json::Array(servers)) = fields.get("mcp_servers") {
         let failed = servers.iter().filter(|server| server["status"] == "failed");
         let names = failed.filter_map(|server| server["name"].as_str());

@@ -15,7 +15,9 @@ use super::{
 use crate::message::{INTERRUPTED_TEXT, content_text};
 
 /// Fields of a system row that job rows keep besides the content. Session rows have all fields.
-const SYSTEM_KEYS: [&str; 22] = [
+const SYSTEM_KEYS: [&str; 24] = [
+    "agent",
+    "agent_version",
     "attempt",
     "bytes",
     "claude_code_version",

@@ -190,6 +190,31 @@ pub enum RuntimeLaunchSpec {
     Command {
         command: String,
     },
+    /// Agent program that speaks ACP.
+    Acp(Box<ProgramLaunchSpec>),
+    /// Codex, by its app server.
+    Codex(Box<ProgramLaunchSpec>),
+}
+
+/// Launch options of an agent program that is not Claude, besides the prompt.
+#[derive(Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProgramLaunchSpec {
+    /// Resolved path of the program.
+    pub program: Utf8PathBuf,
+    pub args: Vec<String>,
+    /// Name of a known agent, or the configured program.
+    pub agent: String,
+    pub permission_mode: String,
+    /// Instructions for the model.
+    pub system_prompt: Option<String>,
+    pub model: Option<String>,
+    /// Configured MCP servers by name.
+    pub mcp_servers: IndexMap<String, McpServerSpec>,
+    /// Files and directories that the agent must not write. A question about one of them is denied.
+    pub protected: Vec<Utf8PathBuf>,
+    /// True if the run has a sandbox or container of Heeler.
+    pub is_isolated: bool,
 }
 
 /// Launch options of Claude besides the prompt.

@@ -41,7 +41,7 @@ impl ClaudeCliRuntime {
 }
 
 impl AgentRuntime for ClaudeCliRuntime {
-    fn launch_spec(&self, session: &SessionStart) -> LaunchSpec {
+    fn launch_spec(&mut self, session: &SessionStart) -> LaunchSpec {
         self.setup.cli_launch(&self.policy, session)
     }
 

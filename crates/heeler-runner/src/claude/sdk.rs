@@ -288,7 +288,7 @@ impl SdkRuntime {
 }
 
 impl AgentRuntime for SdkRuntime {
-    fn launch_spec(&self, session: &SessionStart) -> LaunchSpec {
+    fn launch_spec(&mut self, session: &SessionStart) -> LaunchSpec {
         (self.launch)(session)
     }
 

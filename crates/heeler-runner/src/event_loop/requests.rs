@@ -137,6 +137,13 @@ impl RunEventLoop<'_> {
         if shown.is_some_and(|shown| shown != open.ask.shown_hash()) {
             return Err(self.deny_changed_question(id));
         }
+        let is_changed = matches!(answer, QuestionAnswer::Allow { input: Some(input) }
+            if open.ask.kind == AgentQuestionKind::Permission.as_str() && *input != open.ask.input);
+        if is_changed && !self.run.runtime.accepts_changed_input() {
+            return Err("this agent cannot take a changed input: allow the request as it is, or \
+                        deny it and say what to do instead"
+                .to_owned());
+        }
         let tool = &open.ask.tool;
         let description = match answer {
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),

@@ -102,8 +102,15 @@ fn collect_secrets(brief: &AgentLaunchSpec) -> Vec<String> {
         }
     };
     brief.env.iter().for_each(|(name, value)| add(name, value));
-    if let RuntimeLaunchSpec::Claude(claude) = &brief.work {
-        for server in claude.mcp_servers.values() {
+    let servers = match &brief.work {
+        RuntimeLaunchSpec::Claude(claude) => Some(&claude.mcp_servers),
+        RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => {
+            Some(&program.mcp_servers)
+        }
+        RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => None,
+    };
+    if let Some(servers) = servers {
+        for server in servers.values() {
             let named = match server {
                 McpServerSpec::Stdio { env, .. } => env,
                 McpServerSpec::Http { headers, .. } | McpServerSpec::Sse { headers, .. } => headers,

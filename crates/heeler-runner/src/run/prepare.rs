@@ -151,12 +151,14 @@ async fn open_bridge(
     let token = &executor.host.token;
     let sockets = sockets.filter(|_| sandbox::has_own_loopback(&executor.host.brief));
     let bridge = match (executor.spec.runtime, sockets) {
-        (RuntimeType::Cli, None) => McpHttpBridge::open(injected, token).await,
+        (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => return Ok(None),
+        (RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex, None) => {
+            McpHttpBridge::open(injected, token).await
+        }
         // The agent's network has no port of this machine, and the machine gets none.
-        (RuntimeType::Cli, Some(sockets)) => {
+        (RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex, Some(sockets)) => {
             McpHttpBridge::open_socket(injected, token, &sockets.mcp_socket(), sandbox::MCP_PORT)
         }
-        (RuntimeType::Sdk | RuntimeType::Scripted | RuntimeType::Command, _) => return Ok(None),
     };
     bridge.map(Some).map_err(refuse)
 }

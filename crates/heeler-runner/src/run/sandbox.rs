@@ -97,7 +97,8 @@ pub(super) fn agent_sandbox(
     network: Option<&EgressService>,
 ) -> Option<AgentSandbox> {
     let RunExecutor { dir, spec, host, .. } = *executor;
-    let is_cli = spec.runtime == RuntimeType::Cli;
+    let uses_bridge =
+        matches!(spec.runtime, RuntimeType::Cli | RuntimeType::Acp | RuntimeType::Codex);
     let mut mounts = host.brief.sandbox.clone()?;
     // The state directory is hidden, and the prompt may name files that the engine put here.
     mounts.readable.extend(Some(dir.join(SKILLS_FOLDER)).filter(|folder| folder.is_dir()));
@@ -111,7 +112,7 @@ pub(super) fn agent_sandbox(
         sockets: sockets.map(|sockets| sockets.0.clone()),
         forwards: [
             network.map(|_| (PROXY_PORT, EGRESS_SOCKET)),
-            (is_cli && has_own_loopback(&host.brief)).then_some((MCP_PORT, MCP_SOCKET)),
+            (uses_bridge && has_own_loopback(&host.brief)).then_some((MCP_PORT, MCP_SOCKET)),
         ]
         .into_iter()
         .flatten()

@@ -80,8 +80,8 @@ fn request_id(number: usize) -> String {
 }
 
 /// The end of a connection that is cut.
-struct CutConnection {
-    error_sent: bool,
+pub(super) struct CutConnection {
+    pub(super) error_sent: bool,
 }
 
 impl AsyncRead for CutConnection {

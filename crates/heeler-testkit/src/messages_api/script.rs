@@ -87,6 +87,15 @@ pub struct ModelScriptStep {
     /// Message of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Type of an error, if it is not the usual one of the status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<String>,
+    /// Time at which a limit resets, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<u64>,
+    /// Further headers of the reply.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
     /// `retry-after` header of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,

@@ -1,8 +1,9 @@
-//! `heeler agent`: lists, shows, adds, removes, enables and disables agents.
+//! `heeler agent`: lists, shows, adds, removes, enables and disables agents, and compares runtimes.
 //!
 //! Lists are read from the config and the database; changes are requests to the daemon.
 
 mod agent_package;
+mod capabilities;
 mod install;
 
 use clap::{Args, Subcommand};
@@ -44,6 +45,11 @@ pub(crate) enum AgentCommand {
     )]
     #[command(alias = "info")]
     Show(AgentTargetArgs),
+    /// List what each runtime offers, and the known agent programs
+    #[command(
+        after_help = "Example:\n  heeler agent capabilities\n\nThe same tables are in docs/agents.md.\nExit codes: 0 listed."
+    )]
+    Capabilities(AgentListArgs),
     /// Install an agent from a folder or a git repository
     #[command(after_help = install::ADD)]
     Add(install::AgentAddArgs),
@@ -90,6 +96,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
     match command {
         AgentCommand::List(args) => list(global, args),
         AgentCommand::Show(args) => show(global, args),
+        AgentCommand::Capabilities(args) => capabilities::print(args.json),
         AgentCommand::Add(args) => install::add(global, args),
         AgentCommand::Remove(args) => install::remove(global, args),
         AgentCommand::Enable(args) => change(global, args, AgentChange::Enable),

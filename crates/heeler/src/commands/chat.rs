@@ -308,8 +308,7 @@ fn choose_agent(
     match can_talk(agent) {
         true => Ok(agent.name.to_string()),
         false => {
-            let message =
-                format!("{} cannot chat: its runtime is neither sdk nor scripted", agent.name);
+            let message = format!("{} cannot chat: its runtime takes a single prompt", agent.name);
             Err(CommandFailure::message(FailureCode::Usage, message)
                 .hint("heeler trigger gives it a single job"))
         }
@@ -318,7 +317,7 @@ fn choose_agent(
 
 fn can_talk(agent: &AgentConfig) -> bool {
     // The other runtimes take one prompt per process and cannot receive messages in between.
-    matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Scripted { .. })
+    !matches!(agent.runtime, RuntimeConfig::Cli | RuntimeConfig::Command(_))
 }
 
 fn no_agent_failure() -> CommandFailure {

@@ -134,6 +134,8 @@ fn unenforceable_lists(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
         let runtime = match agent.runtime {
             RuntimeConfig::Sdk => RuntimeType::Sdk,
             RuntimeConfig::Cli => RuntimeType::Cli,
+            // Their lists of tools are refused when the config is loaded.
+            RuntimeConfig::Acp(_) | RuntimeConfig::Codex(_) => return None,
             RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_) => return None,
         };
         let why = check_allowed_tools(agent.allowed_tools.as_ref()?, runtime).err()?;
@@ -144,8 +146,9 @@ fn unenforceable_lists(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
 
 /// Returns each agent with a schedule that has no prompt, with the consequence.
 fn schedules_without_prompt(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)> {
-    let is_claudes =
-        |agent: &&AgentConfig| matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli);
+    let reads_prompts = |agent: &&AgentConfig| {
+        !matches!(agent.runtime, RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_))
+    };
     let notes = |agent: &'_ AgentConfig| -> Vec<String> {
         let schedules = agent.schedules.iter();
         let without = schedules.filter(|it| it.prompt.is_none() && it.workflow.is_none());
@@ -160,7 +163,7 @@ fn schedules_without_prompt(loaded: &LoadedConfig) -> Vec<(&AgentConfig, String)
             })
             .collect()
     };
-    let agents = loaded.agents.iter().filter(is_claudes);
+    let agents = loaded.agents.iter().filter(reads_prompts);
     agents.flat_map(|agent| notes(agent).into_iter().map(move |note| (agent, note))).collect()
 }
 
@@ -171,7 +174,7 @@ fn print_root_warnings(loaded: &LoadedConfig) -> CommandResult {
         return Ok(());
     }
     let skips = |agent: &&AgentConfig| {
-        matches!(agent.runtime, RuntimeConfig::Sdk | RuntimeConfig::Cli)
+        !matches!(agent.runtime, RuntimeConfig::Scripted(_) | RuntimeConfig::Command(_))
             && agent.permission_mode == PermissionMode::BypassPermissions
             && agent.approvals != ApprovalMode::Review
             && agent.sandbox.as_ref().is_none_or(|sandbox| sandbox.settings().is_none())

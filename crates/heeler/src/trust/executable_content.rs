@@ -277,6 +277,10 @@ fn agent_commands(agent: &AgentConfig) -> Vec<String> {
         RuntimeConfig::Scripted(steps) => {
             steps.iter().for_each(|step| add_texts(step, &mut commands));
         }
+        RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+            commands.push(program.path.as_path().to_string());
+            commands.extend(program.args.iter().cloned());
+        }
         RuntimeConfig::Sdk | RuntimeConfig::Cli => {}
     }
     let hooks: Vec<&Hook> = agent.hooks.after_run.iter().chain(&agent.hooks.on_error).collect();

@@ -138,6 +138,12 @@ impl SummaryText<'_> {
                     self.add(1, "step", &step.to_string());
                 }
             }
+            RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => {
+                let words = [program.path.as_path().as_str()].into_iter();
+                let words = words.chain(program.args.iter().map(String::as_str));
+                self.add(1, "program", &words.collect::<Vec<_>>().join(" "));
+                self.add(1, "permissions", agent.permission_mode.as_str());
+            }
             RuntimeConfig::Sdk | RuntimeConfig::Cli => {
                 let program = agent.claude_path.as_ref().map(|program| program.as_path().as_str());
                 self.add(1, "program", program.unwrap_or("claude"));

@@ -6,6 +6,7 @@
 )]
 
 mod agent_packages;
+mod agents;
 mod agents_fleet_import;
 mod api;
 mod api_described;

@@ -340,6 +340,18 @@ impl Live<'_> {
         }
     }
 
+    /// Waits until the runner refuses a request; returns the reason.
+    #[track_caller]
+    pub(crate) fn next_refusal(&mut self) -> String {
+        let mut line = String::new();
+        while !line.contains("\"refused\"") {
+            line.clear();
+            let read = self.happenings.read_line(&mut line);
+            assert!(matches!(read, Ok(1..)), "nothing was refused: {read:?}");
+        }
+        line
+    }
+
     #[track_caller]
     pub(crate) fn until_asked(&mut self) -> AgentQuestion {
         self.until("a question", |happening| match happening {

@@ -50,13 +50,13 @@ fn shown(launch: &LaunchSpec) -> String {
 
 #[track_caller]
 fn check_sdk(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
-    let sdk = SdkRuntime::claude("the prompt".to_owned(), setup).unwrap();
+    let mut sdk = SdkRuntime::claude("the prompt".to_owned(), setup).unwrap();
     expected.assert_eq(&shown(&sdk.launch_spec(session)));
 }
 
 #[track_caller]
 fn check_cli(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
-    let cli = ClaudeCliRuntime::new("the prompt".to_owned(), setup).unwrap();
+    let mut cli = ClaudeCliRuntime::new("the prompt".to_owned(), setup).unwrap();
     expected.assert_eq(&shown(&cli.launch_spec(session)));
 }
 
@@ -65,7 +65,7 @@ fn check_cli(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expec
 fn check_adds(setup: ClaudeLaunchOptions, session: &SessionStart, expected: Expect) {
     let plain =
         shown(&SdkRuntime::claude(String::new(), self::setup()).unwrap().launch_spec(&fresh()));
-    let sdk = SdkRuntime::claude(String::new(), setup).unwrap();
+    let mut sdk = SdkRuntime::claude(String::new(), setup).unwrap();
     let more = shown(&sdk.launch_spec(session));
     let added = more.lines().filter(|line| !plain.lines().any(|other| other == *line));
     expected.assert_eq(&added.map(|line| format!("{line}\n")).collect::<String>());

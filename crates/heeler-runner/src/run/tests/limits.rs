@@ -200,7 +200,7 @@ fn an_agent_that_is_told_too_much_and_does_not_read_is_ended() {
     }
     struct FloodingRuntime;
     impl AgentRuntime for FloodingRuntime {
-        fn launch_spec(&self, _: &SessionStart) -> LaunchSpec {
+        fn launch_spec(&mut self, _: &SessionStart) -> LaunchSpec {
             let script = LaunchArg::Text("while :; do sleep 1; done".to_owned());
             LaunchSpec {
                 program: "/bin/sh".into(),

@@ -1,0 +1,73 @@
+//! The page `docs/agents.md`: an introduction, and the tables of runtimes and of known agents.
+
+use crate::agent_program::{CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, UsageScope};
+use crate::capabilities::{CapabilityOffer, RuntimeCapability};
+use crate::runtime::RuntimeType;
+
+/// Runtimes in the order of the table's columns.
+pub const COMPARED_RUNTIMES: [RuntimeType; 4] =
+    [RuntimeType::Sdk, RuntimeType::Cli, RuntimeType::Codex, RuntimeType::Acp];
+
+/// Renders the page.
+pub fn agents_markdown() -> String {
+    let mut page = include_str!("agents_intro.md").to_owned();
+    page.push_str("## What each runtime offers\n\n");
+    page.push_str(
+        "`sdk` and `cli` are Claude Code. A config that needs something missing is refused.\n\n",
+    );
+    page.push_str("| |");
+    COMPARED_RUNTIMES.iter().for_each(|runtime| page.push_str(&format!(" `{runtime}` |")));
+    page.push_str("\n|---|---|---|---|---|\n");
+    for capability in RuntimeCapability::ALL {
+        page.push_str(&format!("| {capability} |"));
+        for runtime in COMPARED_RUNTIMES {
+            page.push_str(&format!(" {} |", describe_offer(capability.offer(runtime))));
+        }
+        page.push('\n');
+    }
+    page.push_str("\n## Known agents\n\n");
+    page.push_str(
+        "The version is the one with which Heeler was checked: Codex and Gemini CLI by tests with the real \
+         programs, the others by recorded conversations. Other versions usually work.\n\n",
+    );
+    page.push_str(
+        "| `program` | agent | package | version | asks before commands | plan mode | tokens |\n",
+    );
+    page.push_str("|---|---|---|---|---|---|---|\n");
+    page.push_str(&format!(
+        "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn |\n"
+    ));
+    KNOWN_AGENTS.iter().for_each(|agent| page.push_str(&describe_agent(agent)));
+    page
+}
+
+fn describe_offer(offer: CapabilityOffer) -> String {
+    match offer {
+        CapabilityOffer::Offered => "yes".to_owned(),
+        CapabilityOffer::Limited(how) => format!("yes: {how}"),
+        CapabilityOffer::Missing(why) => format!("no: {why}"),
+    }
+}
+
+fn describe_agent(agent: &KnownAgent) -> String {
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    format!(
+        "| `{}` | {} | {} | {} | {} | {} | {} |\n",
+        agent.name,
+        agent.title,
+        agent.package,
+        agent.tested_version,
+        yes(agent.asks_before_commands),
+        yes(agent.modes.plan.is_some()),
+        describe_usage(agent.usage),
+    )
+}
+
+/// Describes the requests that an agent's token counts cover.
+pub fn describe_usage(usage: UsageScope) -> &'static str {
+    match usage {
+        UsageScope::Turn | UsageScope::Session => "per turn",
+        UsageScope::LastRequest => "last request of a turn",
+        UsageScope::None => "not reported",
+    }
+}

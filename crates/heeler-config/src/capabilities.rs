@@ -1,0 +1,275 @@
+//! Capabilities of the runtimes: what a config may ask of them.
+//!
+//! One table answers the check of a config, `heeler agent capabilities` and the page
+//! `docs/agents.md`. Keys that a runtime cannot honour are refused with the reason, never ignored.
+//! Start at [`RuntimeCapability::offer`].
+
+use crate::agent::{AgentKeys, AgentSource};
+use crate::agent_program::AgentProgram;
+use crate::names::ApprovalMode;
+use crate::reader::{ConfigReader, SourceSpan};
+use crate::runtime::{RuntimeConfig, RuntimeType};
+use crate::words::words;
+use crate::yaml::YamlNode;
+
+words! {
+    /// Feature that some runtimes do not have.
+    pub enum RuntimeCapability ("runtime capability") {
+        /// A person is asked before an action.
+        Questions = "questions",
+        /// A person who allows an action may change its input.
+        ChangedInput = "changed input",
+        /// Each action that is not read-only is asked about (`approvals: review`).
+        Review = "review",
+        /// Lists of tools are enforced.
+        ToolLists = "tool lists",
+        /// The number of turns is limited.
+        MaxTurns = "max turns",
+        /// The cost is known, so budgets hold.
+        Cost = "cost",
+        /// A message is accepted while the agent works.
+        Messages = "messages",
+        /// A message reaches the turn that is running.
+        Steering = "steering",
+        /// A later job continues the session.
+        Resume = "resume",
+        /// A session is forked at a message.
+        Fork = "fork",
+        /// A full session continues with a summary.
+        Summary = "summary",
+        /// A system prompt reaches the model as such.
+        SystemPrompt = "system prompt",
+        /// MCP servers are passed on.
+        McpServers = "mcp servers",
+        /// Settings, instructions and plugins of Claude Code.
+        ClaudeSettings = "claude settings",
+        /// Limits of the API are known before they are reached.
+        RateLimits = "rate limits",
+    }
+}
+
+/// Answer of a runtime to a capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapabilityOffer {
+    Offered,
+    /// Offered with a restriction that people should know.
+    Limited(&'static str),
+    /// Not offered. A config that needs it is refused with this reason.
+    Missing(&'static str),
+}
+
+impl RuntimeCapability {
+    /// Returns what a runtime offers.
+    pub fn offer(self, runtime: RuntimeType) -> CapabilityOffer {
+        use CapabilityOffer::{Missing, Offered};
+        match runtime {
+            RuntimeType::Sdk => match self {
+                RuntimeCapability::Steering => {
+                    CapabilityOffer::Limited("a message waits for the next step of the turn")
+                }
+                _ => Offered,
+            },
+            RuntimeType::Cli => match self {
+                RuntimeCapability::Questions
+                | RuntimeCapability::ChangedInput
+                | RuntimeCapability::Review => {
+                    Missing("the runtime `cli` cannot ask a person: use `runtime: sdk`")
+                }
+                RuntimeCapability::Messages | RuntimeCapability::Steering => {
+                    Missing("the runtime `cli` takes one prompt: use `runtime: sdk`")
+                }
+                _ => Offered,
+            },
+            RuntimeType::Acp => self.acp_offer(),
+            RuntimeType::Codex => self.codex_offer(),
+            RuntimeType::Scripted => match self {
+                RuntimeCapability::ToolLists
+                | RuntimeCapability::MaxTurns
+                | RuntimeCapability::Review
+                | RuntimeCapability::ClaudeSettings
+                | RuntimeCapability::RateLimits => Missing("a script executes all of its steps"),
+                _ => Offered,
+            },
+            RuntimeType::Command => Missing("a command is a program, not a conversation"),
+        }
+    }
+
+    fn acp_offer(self) -> CapabilityOffer {
+        use CapabilityOffer::{Limited, Missing, Offered};
+        match self {
+            RuntimeCapability::Questions => Limited("the agent decides what it asks about"),
+            RuntimeCapability::ChangedInput => {
+                Missing("ACP cannot change the input of an action: allow or deny it")
+            }
+            RuntimeCapability::Review => {
+                Missing("an ACP agent asks only about what it considers worth asking")
+            }
+            RuntimeCapability::ToolLists => Missing(
+                "ACP has no list of tools, and an agent need not ask before it uses one: \
+                 restrict the agent by `sandbox`",
+            ),
+            RuntimeCapability::MaxTurns => Missing("ACP has no limit of turns: use `timeout`"),
+            RuntimeCapability::Cost => {
+                Missing("most ACP agents report no cost, so no budget holds: use `timeout`")
+            }
+            RuntimeCapability::Messages => Offered,
+            RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
+            RuntimeCapability::Resume => Limited("if the agent can load a session"),
+            RuntimeCapability::Fork => Missing("Heeler does not fork sessions of ACP agents yet"),
+            RuntimeCapability::Summary => {
+                Missing("Heeler does not summarize sessions of ACP agents yet")
+            }
+            RuntimeCapability::SystemPrompt => {
+                Limited("ACP has no system prompt: the text precedes the prompt of each job")
+            }
+            RuntimeCapability::McpServers => Limited("servers by HTTP if the agent accepts them"),
+            RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
+            RuntimeCapability::RateLimits => Missing("ACP reports no limits of the API"),
+        }
+    }
+
+    fn codex_offer(self) -> CapabilityOffer {
+        use CapabilityOffer::{Limited, Missing, Offered};
+        match self {
+            RuntimeCapability::Questions => {
+                Limited("commands that Codex knows to be read-only run unasked")
+            }
+            RuntimeCapability::Messages
+            | RuntimeCapability::Steering
+            | RuntimeCapability::Resume
+            | RuntimeCapability::SystemPrompt
+            | RuntimeCapability::RateLimits => Offered,
+            RuntimeCapability::ChangedInput => {
+                Missing("Codex cannot change the input of an action: allow or deny it")
+            }
+            RuntimeCapability::Review => Missing(
+                "Heeler is asked about commands and changed files only, not about MCP tools",
+            ),
+            RuntimeCapability::ToolLists => {
+                Missing("Codex has no list of tools: restrict the agent by `sandbox`")
+            }
+            RuntimeCapability::MaxTurns => Missing("Codex has no limit of turns: use `timeout`"),
+            RuntimeCapability::Cost => {
+                Missing("Codex reports tokens and no cost, so no budget holds: use `timeout`")
+            }
+            RuntimeCapability::Fork => Missing("Heeler does not fork sessions of Codex yet"),
+            RuntimeCapability::Summary => {
+                Missing("Heeler does not summarize sessions of Codex yet; Codex compacts them")
+            }
+            RuntimeCapability::McpServers => Limited("no servers by SSE"),
+            RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
+        }
+    }
+}
+
+/// Keys of an agent that need a capability, as paths.
+const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 13] = [
+    ("tools", RuntimeCapability::ToolLists),
+    ("allowed_tools", RuntimeCapability::ToolLists),
+    ("denied_tools", RuntimeCapability::ToolLists),
+    ("max_turns", RuntimeCapability::MaxTurns),
+    ("session.max_turns", RuntimeCapability::MaxTurns),
+    ("budget.job", RuntimeCapability::Cost),
+    ("budget.day", RuntimeCapability::Cost),
+    ("budget.total", RuntimeCapability::Cost),
+    ("session.max_context_tokens", RuntimeCapability::Summary),
+    ("session.context_window", RuntimeCapability::Summary),
+    ("setting_sources", RuntimeCapability::ClaudeSettings),
+    ("plugins", RuntimeCapability::ClaudeSettings),
+    ("claude_path", RuntimeCapability::ClaudeSettings),
+];
+
+/// Returns true if the runtime talks to an agent program other than Claude, by a protocol.
+fn is_other_program(runtime: RuntimeType) -> bool {
+    matches!(runtime, RuntimeType::Acp | RuntimeType::Codex)
+}
+
+/// Checks the program of an agent, and refuses keys that its runtime cannot honour.
+pub(crate) fn check_program(
+    keys: &AgentKeys,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) -> Option<RuntimeConfig> {
+    let runtime = keys.runtime;
+    for (path, capability) in NEEDED_CAPABILITIES {
+        if let (Some(at), CapabilityOffer::Missing(reason)) =
+            (find_value(origin.tree, path), capability.offer(runtime))
+        {
+            let message = format!("`{path}` cannot be honoured with `runtime: {runtime}`");
+            let fault = reader.error(at, message).expected(reason);
+            fault.help(format!(
+                "remove the key; if `defaults` sets it, write `{path}: null` for this agent"
+            ));
+        }
+    }
+    let at = keys.program.as_ref().map_or(origin.tree.at, |program| program.at);
+    let program = match AgentProgram::check(runtime, keys.program.as_ref().map(|it| &it.value)) {
+        Ok(program) => program,
+        Err((message, cure)) => {
+            reader.error(at, message).expected(cure);
+            return None;
+        }
+    };
+    check_mode(keys, &program, origin, reader);
+    Some(match runtime {
+        RuntimeType::Codex => RuntimeConfig::Codex(program),
+        _ => RuntimeConfig::Acp(program),
+    })
+}
+
+fn check_mode(
+    keys: &AgentKeys,
+    program: &AgentProgram,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) {
+    let is_sandboxed = keys.sandbox.as_ref().is_some_and(|it| it.value.settings().is_some());
+    let is_isolated = is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled);
+    if let Some(reason) = program.mode_refusal(keys.runtime, keys.permission_mode, is_isolated) {
+        let at = find_value(origin.tree, "permission_mode").unwrap_or(origin.tree.at);
+        let message = format!(
+            "`permission_mode: {}` cannot be honoured with `runtime: {}`",
+            keys.permission_mode, keys.runtime
+        );
+        reader.error(at, message).expected(reason);
+    }
+}
+
+/// Refuses `program` with a runtime that has none.
+pub(crate) fn refuse_program(keys: &AgentKeys, reader: &mut ConfigReader) {
+    let Some(program) = keys.program.as_ref().filter(|_| !is_other_program(keys.runtime)) else {
+        return;
+    };
+    let cure = match keys.runtime {
+        RuntimeType::Sdk | RuntimeType::Cli => "`claude_path` names the `claude` program",
+        _ => "this runtime starts no agent program",
+    };
+    let message = format!(
+        "`program` needs `runtime: acp` or `runtime: codex`; the runtime is `{}`",
+        keys.runtime
+    );
+    reader.error(program.at, message).expected(cure);
+}
+
+/// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions than
+/// its config asks for.
+pub(crate) fn check_review(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
+    let CapabilityOffer::Missing(mut why) = RuntimeCapability::Review.offer(keys.runtime) else {
+        return;
+    };
+    if matches!(keys.runtime, RuntimeType::Scripted | RuntimeType::Command) {
+        why = "only Claude with `runtime: sdk` asks before each action";
+    }
+    if keys.approvals == ApprovalMode::Review {
+        let at = find_value(origin.tree, "approvals").unwrap_or(origin.tree.at);
+        let message =
+            format!("`approvals: review` cannot be honoured with `runtime: {}`", keys.runtime);
+        reader.error(at, message).expected(why);
+    }
+}
+
+/// Returns the position of a value that is set. Null hides an inherited value.
+fn find_value(tree: &YamlNode, path: &str) -> Option<SourceSpan> {
+    let value = path.split('.').try_fold(tree, |node, key| node.get(key))?;
+    (!value.is_null()).then_some(value.at)
+}

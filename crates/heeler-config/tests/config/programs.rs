@@ -1,0 +1,200 @@
+//! Agents besides Claude: their programs, and the keys that their runtimes cannot honour.
+
+use expect_test::expect;
+use heeler_config::{AgentProgram, KNOWN_AGENTS, RuntimeConfig};
+
+use crate::{agent, render};
+
+#[track_caller]
+fn program(keys: &str) -> AgentProgram {
+    match agent(keys).runtime {
+        RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program) => program,
+        other => panic!("{other:?} has no program"),
+    }
+}
+
+#[test]
+fn a_program_is_a_known_agent_a_path_or_a_block() {
+    let gemini = program("runtime: acp\nprogram: gemini");
+    assert_eq!((gemini.name(), gemini.path.as_path().as_str()), ("gemini", "gemini"));
+    assert_eq!(gemini.args, ["--acp"]);
+
+    let moved = program("runtime: acp\nprogram: {agent: gemini, path: /opt/gemini, args: [-x]}");
+    assert_eq!((moved.name(), moved.path.as_path().as_str()), ("gemini", "/opt/gemini"));
+    assert_eq!(moved.args, ["-x"]);
+
+    let own = "runtime: acp\nprogram: {path: /opt/own, args: [acp], asks: true}";
+    let own = program(own);
+    assert_eq!((own.name(), own.known, own.asks_before_commands), ("/opt/own", None, true));
+
+    assert_eq!(program("runtime: codex").path.as_path(), "codex");
+    assert_eq!(program("runtime: codex\nprogram: /opt/codex").path.as_path(), "/opt/codex");
+}
+
+#[test]
+fn every_known_agent_runs_with_some_permission_mode() {
+    for known in KNOWN_AGENTS {
+        let keys =
+            format!("runtime: acp\nprogram: {}\npermission_mode: bypassPermissions", known.name);
+        assert_eq!(program(&keys).known, Some(known));
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_started_are_refused() {
+    let fleet = "\
+agents:
+  - {name: a, runtime: acp}
+  - {name: b, runtime: acp, program: gemni}
+  - {name: c, runtime: acp, program: {args: [x]}}
+  - {name: d, program: gemini}
+  - {name: e, runtime: codex, program: {agent: gemini}}
+";
+    expect![[r#"
+        error: an agent with `runtime: acp` needs the key `program`
+         --> heeler.yaml:2:6
+          |
+        2 |   - {name: a, runtime: acp}
+          |      ^^^^ the name of a known agent: gemini, opencode, qwen, copilot, goose, kimi, grok, vibe, claude-acp, codex-acp
+
+        error: `gemni` is not a known agent
+         --> heeler.yaml:3:38
+          |
+        3 |   - {name: b, runtime: acp, program: gemni}
+          |                                      ^^^^^ one of gemini, opencode, qwen, copilot, goose, kimi, grok, vibe, claude-acp, codex-acp; for another agent write `program: {path: gemni, args: [...]}`
+
+        error: `program` names no program
+         --> heeler.yaml:4:39
+          |
+        4 |   - {name: c, runtime: acp, program: {args: [x]}}
+          |                                       ^^^^ add `path`, or `agent` with a known agent
+
+        error: `program` needs `runtime: acp` or `runtime: codex`; the runtime is `sdk`
+         --> heeler.yaml:5:24
+          |
+        5 |   - {name: d, program: gemini}
+          |                        ^^^^^^ `claude_path` names the `claude` program
+
+        error: with `runtime: codex` the key `program` has a path only
+         --> heeler.yaml:6:41
+          |
+        6 |   - {name: e, runtime: codex, program: {agent: gemini}}
+          |                                         ^^^^^ remove the other keys
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
+fn keys_that_a_runtime_cannot_honour_are_refused_with_the_reason() {
+    let fleet = "\
+defaults:
+  max_turns: 9
+agents:
+  - {name: a, runtime: codex, allowed_tools: [Read], max_turns: null}
+  - {name: b, runtime: codex}
+  - {name: c, runtime: acp, program: gemini, max_turns: null, budget: {job: 1}, session: {max_context_tokens: 9}}
+  - {name: d, runtime: acp, program: goose, max_turns: null, approvals: review}
+  - {name: e, runtime: codex, max_turns: null, claude_path: /x, plugins: [./p]}
+  - {name: f, runtime: codex, max_turns: null}
+";
+    expect![[r#"
+        error: `max_turns` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:2:14
+          |
+        2 |   max_turns: 9
+          |              ^ Codex has no limit of turns: use `timeout`
+          |
+          = help: remove the key; if `defaults` sets it, write `max_turns: null` for this agent
+
+        error: `allowed_tools` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:4:47
+          |
+        4 |   - {name: a, runtime: codex, allowed_tools: [Read], max_turns: null}
+          |                                               ^^^^ Codex has no list of tools: restrict the agent by `sandbox`
+          |
+          = help: remove the key; if `defaults` sets it, write `allowed_tools: null` for this agent
+
+        error: `budget.job` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:6:77
+          |
+        6 |   - {name: c, runtime: acp, program: gemini, max_turns: null, budget: {job: 1}, session: {max_context_tokens: 9}}
+          |                                                                             ^ most ACP agents report no cost, so no budget holds: use `timeout`
+          |
+          = help: remove the key; if `defaults` sets it, write `budget.job: null` for this agent
+
+        error: `session.max_context_tokens` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:6:111
+          |
+        6 |   - {name: c, runtime: acp, program: gemini, max_turns: null, budget: {job: 1}, session: {max_context_tokens: 9}}
+          |                                                                                                               ^ Heeler does not summarize sessions of ACP agents yet
+          |
+          = help: remove the key; if `defaults` sets it, write `session.max_context_tokens: null` for this agent
+
+        error: `approvals: review` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:7:73
+          |
+        7 |   - {name: d, runtime: acp, program: goose, max_turns: null, approvals: review}
+          |                                                                         ^^^^^^ an ACP agent asks only about what it considers worth asking
+
+        error: `claude_path` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:8:61
+          |
+        8 |   - {name: e, runtime: codex, max_turns: null, claude_path: /x, plugins: [./p]}
+          |                                                             ^^ this key is about Claude Code
+          |
+          = help: remove the key; if `defaults` sets it, write `claude_path: null` for this agent
+
+        error: `plugins` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:8:75
+          |
+        8 |   - {name: e, runtime: codex, max_turns: null, claude_path: /x, plugins: [./p]}
+          |                                                                           ^^^ this key is about Claude Code
+          |
+          = help: remove the key; if `defaults` sets it, write `plugins: null` for this agent
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
+fn a_permission_mode_that_the_agent_lacks_is_refused() {
+    let fleet = "\
+agents:
+  - {name: a, runtime: acp, program: grok}
+  - {name: b, runtime: acp, program: /opt/own}
+  - {name: c, runtime: acp, program: kimi, permission_mode: plan}
+  - {name: d, runtime: codex, permission_mode: auto}
+  - {name: e, runtime: codex, permission_mode: plan, sandbox: true}
+  - {name: f, runtime: acp, program: grok, permission_mode: bypassPermissions}
+  - {name: g, runtime: acp, program: gemini, permission_mode: plan}
+  - {name: h, runtime: codex, permission_mode: plan}
+";
+    expect![[r#"
+        error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:2:6
+          |
+        2 |   - {name: a, runtime: acp, program: grok}
+          |      ^^^^ grok runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
+
+        error: `permission_mode: acceptEdits` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:3:6
+          |
+        3 |   - {name: b, runtime: acp, program: /opt/own}
+          |      ^^^^ /opt/own runs commands without asking: use `permission_mode: bypassPermissions`, best with `sandbox: true`
+
+        error: `permission_mode: plan` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:4:61
+          |
+        4 |   - {name: c, runtime: acp, program: kimi, permission_mode: plan}
+          |                                                             ^^^^ kimi has no mode for planning only
+
+        error: `permission_mode: auto` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:5:48
+          |
+        5 |   - {name: d, runtime: codex, permission_mode: auto}
+          |                                                ^^^^ Codex has no mode in which it decides what to ask
+
+        error: `permission_mode: plan` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:6:48
+          |
+        6 |   - {name: e, runtime: codex, permission_mode: plan, sandbox: true}
+          |                                                ^^^^ Codex is read-only by its own sandbox, which does not run inside another
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}

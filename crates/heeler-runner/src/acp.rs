@@ -1,0 +1,520 @@
+//! Agents that speak ACP, the Agent Client Protocol (`runtime: acp`).
+//!
+//! The protocol is JSON-RPC on the agent's standard input and output. The state machine opens a
+//! session, sends prompts, collects the agent's updates into rows and answers its questions.
+//! Updates are read loosely, because agents send fields and kinds that no release of the protocol
+//! has; so the types of the protocol's own crate would refuse what must be accepted. Heeler offers
+//! the agent neither files nor terminals: the agent uses those of its own sandbox. Every request of
+//! the agent gets a reply. Start at [`AcpRuntime`].
+
+mod errors;
+mod opening;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
+mod tests;
+mod tool_calls;
+mod turn;
+
+use std::collections::{HashMap, VecDeque};
+
+use camino::Utf8PathBuf;
+use heeler_config::{KnownAgent, PermissionMode};
+use heeler_model::run::{McpServerSpec, QuestionAnswer, SessionStart};
+use indexmap::IndexMap;
+use rustix::process::Signal;
+use serde_json::{Map, Value as Json, json};
+use uuid::Uuid;
+
+use crate::json_rpc::{
+    INVALID_REQUEST, METHOD_NOT_FOUND, RpcDialect, RpcError, RpcId, RpcMessage, parse_rpc_line,
+};
+use crate::mcp::InjectedMcpAddress;
+use crate::process::LaunchSpec;
+use crate::program_policy::{ProgramPolicy, ProgramVerdict};
+use crate::program_rows::{self as rows, StreamedKind, StreamedText, TurnUsage};
+use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
+use opening::AcpCapabilities;
+use tool_calls::{AcpToolCalls, CALL_PATHS_MAX};
+
+/// Dialect of every message.
+const RPC: RpcDialect = RpcDialect::Standard;
+
+/// Limit on open questions of an agent; further ones are denied.
+const OPEN_QUESTIONS_MAX: usize = 256;
+
+/// Inputs of a run known before the agent starts.
+pub(crate) struct AcpLaunchOptions {
+    pub(crate) launch: LaunchSpec,
+    /// Name of the agent in rows.
+    pub(crate) agent: String,
+    /// Entry of the table, unless the agent is not in it.
+    pub(crate) known: Option<&'static KnownAgent>,
+    pub(crate) mode: PermissionMode,
+    pub(crate) policy: ProgramPolicy,
+    pub(crate) system_prompt: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) mcp_servers: IndexMap<String, McpServerSpec>,
+    /// Heeler's own servers.
+    pub(crate) injected: Vec<InjectedMcpAddress>,
+    pub(crate) working_directory: Utf8PathBuf,
+    /// Agent's own ID of the session to continue, as an earlier run recorded it.
+    pub(crate) native_session: Option<String>,
+}
+
+/// Runtime of an agent that speaks ACP.
+pub(crate) struct AcpRuntime {
+    prompt: String,
+    options: AcpLaunchOptions,
+    /// Session to open in the next attempt.
+    start: AcpSessionStart,
+    state: AcpState,
+}
+
+/// Session to open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum AcpSessionStart {
+    New,
+    /// Continue the session with the agent's own ID.
+    Load(String),
+    /// Continue a session for which no ID is recorded.
+    Lost,
+    /// Fork or summarize, which no ACP agent is asked for.
+    Unsupported,
+}
+
+/// Request of the runner that has no reply yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AcpRequest {
+    Initialize,
+    OpenSession,
+    LoadSession,
+    /// Mode or model of the session.
+    Configure,
+    Prompt,
+}
+
+/// State of one conversation.
+#[derive(Default)]
+struct AcpState {
+    requests_sent: u64,
+    pending: HashMap<u64, AcpRequest>,
+    capabilities: AcpCapabilities,
+    /// Agent's own ID of the session.
+    session: Option<String>,
+    /// Model, as the agent reports it.
+    model: Option<String>,
+    /// Requests that configure the session before the first prompt.
+    settings: VecDeque<(&'static str, Json)>,
+    /// The session is open and configured.
+    is_ready: bool,
+    /// Messages that wait for a turn.
+    queued: VecDeque<String>,
+    /// A prompt was sent in this attempt.
+    has_prompted: bool,
+    is_ending: bool,
+    is_done: bool,
+    text: StreamedText,
+    calls: AcpToolCalls,
+    questions: HashMap<String, AcpQuestion>,
+    /// Cost of the session, as the agent reports it.
+    session_cost_usd: Option<f64>,
+    /// Token counts of the session, for an agent that reports totals.
+    usage_total: Option<TurnUsage>,
+    /// Token counts that arrived with a part of the text.
+    chunk_usage: Option<Json>,
+}
+
+/// Open question of the agent.
+struct AcpQuestion {
+    id: RpcId,
+    call: String,
+    allow: Option<String>,
+    reject: Option<String>,
+}
+
+impl AcpRuntime {
+    pub(crate) fn new(prompt: String, options: AcpLaunchOptions) -> AcpRuntime {
+        AcpRuntime { prompt, options, start: AcpSessionStart::New, state: AcpState::default() }
+    }
+
+    fn send(&mut self, request: AcpRequest, method: &str, params: Json) -> RuntimeEffect {
+        self.state.requests_sent += 1;
+        let id = self.state.requests_sent;
+        self.state.pending.insert(id, request);
+        RPC.request(id, method, params)
+    }
+
+    fn is_pending(&self, request: AcpRequest) -> bool {
+        self.state.pending.values().any(|pending| *pending == request)
+    }
+
+    /// Ends the run with an error that no further prompt can change.
+    fn give_up(&mut self, message: &str, code: Option<&str>) -> Vec<RuntimeEffect> {
+        if self.state.is_done {
+            return Vec::new();
+        }
+        let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+        effects.extend(self.state.calls.close_all("the agent gave up"));
+        effects.push(rows::fatal_error(message, code));
+        effects.extend(self.finish());
+        effects
+    }
+
+    /// Ends the conversation.
+    fn finish(&mut self) -> Vec<RuntimeEffect> {
+        self.state.is_done = true;
+        let mut effects = self.withdraw_questions();
+        effects.push(RuntimeEffect::Done);
+        if self.options.known.is_some_and(|known| !known.exits_at_end_of_input) {
+            effects.push(RuntimeEffect::Signal(Signal::TERM));
+        }
+        effects
+    }
+
+    /// Sends the next message if no turn is running; ends the conversation if there is none.
+    fn next_turn(&mut self) -> Vec<RuntimeEffect> {
+        if !self.state.is_ready || self.is_pending(AcpRequest::Prompt) || self.state.is_done {
+            return Vec::new();
+        }
+        let Some(text) = self.state.queued.pop_front() else { return self.finish() };
+        let mut blocks = Vec::new();
+        // ACP has no system prompt, so the instructions precede the first prompt of the run.
+        if !std::mem::replace(&mut self.state.has_prompted, true)
+            && let Some(system) = &self.options.system_prompt
+        {
+            blocks.push(json!({ "type": "text", "text": system }));
+        }
+        blocks.push(json!({ "type": "text", "text": text }));
+        let session = self.state.session.clone().unwrap_or_default();
+        let version = self.state.capabilities.version.as_deref();
+        let model = self.state.model.as_deref();
+        let init = rows::turn_init(&self.options.agent, version, model, self.options.mode);
+        let params = json!({ "sessionId": session, "prompt": blocks });
+        vec![init, self.send(AcpRequest::Prompt, "session/prompt", params)]
+    }
+
+    fn handle_reply(
+        &mut self,
+        id: Option<u64>,
+        result: Result<Json, RpcError>,
+    ) -> Vec<RuntimeEffect> {
+        let request = id.and_then(|id| self.state.pending.remove(&id));
+        let Some(request) = request else {
+            let text = match result {
+                Ok(result) => result,
+                Err(error) => error.message.into(),
+            };
+            return vec![rows::unknown_message("a reply to no request", &text)];
+        };
+        if self.state.is_done {
+            return Vec::new();
+        }
+        match request {
+            AcpRequest::Initialize => self.handle_initialized(result),
+            AcpRequest::OpenSession => self.handle_session_opened(result),
+            AcpRequest::LoadSession => self.handle_session_loaded(result),
+            AcpRequest::Configure => self.handle_configured(result),
+            AcpRequest::Prompt => self.handle_turn_end(result),
+        }
+    }
+
+    fn handle_request(&mut self, id: RpcId, method: &str, params: &Json) -> Vec<RuntimeEffect> {
+        match method {
+            "session/request_permission" => self.handle_permission_request(id, params),
+            _ => {
+                // The agent waits for a reply to every request.
+                let reason = format!("Heeler does not offer `{method}`");
+                vec![RPC.error_reply(&id, METHOD_NOT_FOUND, &reason)]
+            }
+        }
+    }
+
+    fn handle_permission_request(&mut self, id: RpcId, params: &Json) -> Vec<RuntimeEffect> {
+        let has_room = self.state.questions.len() < OPEN_QUESTIONS_MAX;
+        let is_ours =
+            self.is_our_session(params) && !self.state.questions.contains_key(id.as_str());
+        if !is_ours || !has_room || self.state.is_done {
+            let reason = "this question is not about the running session, or repeats another";
+            return vec![RPC.error_reply(&id, INVALID_REQUEST, reason)];
+        }
+        let call = params["toolCall"]["toolCallId"].as_str().unwrap_or_default().to_owned();
+        let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+        effects.extend(self.state.calls.update_asked(&params["toolCall"]));
+        let option = |kind: &str| {
+            let options = params["options"].as_array().map_or(&[][..], Vec::as_slice);
+            let found = options.iter().find(|option| option["kind"] == kind);
+            found.and_then(|option| option["optionId"].as_str()).map(str::to_owned)
+        };
+        let described = self.state.calls.describe(&call, &params["toolCall"]);
+        let question = AcpQuestion {
+            id,
+            // An answer for the whole session is never chosen: it would answer later questions.
+            allow: option("allow_once"),
+            reject: option("reject_once").or_else(|| option("reject_always")),
+            call,
+        };
+        let verdict = match self.state.is_ending {
+            true => ProgramVerdict::Deny("the run is being ended".to_owned()),
+            false if described.paths.len() >= CALL_PATHS_MAX => {
+                ProgramVerdict::Deny(format!("it names {CALL_PATHS_MAX} files or more"))
+            }
+            false => self.options.policy.decide(described.action, &described.paths),
+        };
+        match verdict {
+            ProgramVerdict::Allow => effects.extend(self.allow(&question)),
+            ProgramVerdict::Deny(reason) => {
+                let note = format!("{} was denied: {reason}", described.name);
+                effects.push(rows::notice("denied", &note));
+                effects.extend(self.deny(&question, &reason));
+            }
+            ProgramVerdict::AskPerson => {
+                effects.push(RuntimeEffect::Ask {
+                    id: question.id.as_str().to_owned(),
+                    kind: AgentQuestionKind::Permission,
+                    tool: described.name,
+                    input: described.input,
+                });
+                self.state.questions.insert(question.id.as_str().to_owned(), question);
+            }
+        }
+        effects
+    }
+
+    fn allow(&mut self, question: &AcpQuestion) -> Vec<RuntimeEffect> {
+        let Some(option) = &question.allow else {
+            let reason = "the agent does not offer to allow this once";
+            return self.deny(question, reason);
+        };
+        let outcome = json!({ "outcome": "selected", "optionId": option });
+        vec![RPC.reply(&question.id, json!({ "outcome": outcome }))]
+    }
+
+    fn deny(&mut self, question: &AcpQuestion, reason: &str) -> Vec<RuntimeEffect> {
+        self.state.calls.record_denial(&question.call, reason);
+        let outcome = match &question.reject {
+            Some(option) => json!({ "outcome": "selected", "optionId": option }),
+            None => json!({ "outcome": "cancelled" }),
+        };
+        vec![RPC.reply(&question.id, json!({ "outcome": outcome }))]
+    }
+
+    /// Answers every open question with its cancellation.
+    fn withdraw_questions(&mut self) -> Vec<RuntimeEffect> {
+        let mut effects = Vec::new();
+        for (ask, question) in self.state.questions.drain() {
+            let outcome = json!({ "outcome": { "outcome": "cancelled" } });
+            effects.push(RPC.reply(&question.id, outcome));
+            effects.push(RuntimeEffect::Withdraw { ask });
+        }
+        effects
+    }
+
+    fn is_our_session(&self, params: &Json) -> bool {
+        self.state.session.as_deref() == params["sessionId"].as_str()
+            && self.state.session.is_some()
+    }
+
+    fn handle_notification(&mut self, method: &str, params: &Json) -> Vec<RuntimeEffect> {
+        match method {
+            "session/update" => self.handle_update(params),
+            // Extensions of one agent begin with an underscore; they are its own business.
+            _ if method.starts_with('_') || method.starts_with("$/") => Vec::new(),
+            _ => vec![rows::unknown_message(method, params)],
+        }
+    }
+
+    fn handle_update(&mut self, params: &Json) -> Vec<RuntimeEffect> {
+        // While a session is loaded, the agent repeats its history, which Heeler has already.
+        if self.is_pending(AcpRequest::LoadSession) {
+            return Vec::new();
+        }
+        let update = &params["update"];
+        let kind = update["sessionUpdate"].as_str().unwrap_or_default();
+        if is_quiet(kind) {
+            return Vec::new();
+        }
+        if !self.is_our_session(params) {
+            // An agent may send updates of a new session before it tells the ID.
+            let is_opening = self.is_pending(AcpRequest::OpenSession);
+            let unknown = rows::unknown_message("an update of another session", params);
+            return if is_opening && kind == "usage_update" { Vec::new() } else { vec![unknown] };
+        }
+        match kind {
+            "agent_message_chunk" => self.handle_chunk(StreamedKind::Text, update),
+            "agent_thought_chunk" => self.handle_chunk(StreamedKind::Thinking, update),
+            // The runner has recorded the prompt itself.
+            "user_message_chunk" => Vec::new(),
+            "tool_call" | "tool_call_update" => {
+                let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+                effects.extend(self.state.calls.update(update));
+                effects
+            }
+            "usage_update" => {
+                let cost = &update["cost"];
+                let is_usd = cost["currency"].as_str().is_none_or(|currency| currency == "USD");
+                if let Some(amount) = cost["amount"].as_f64().filter(|_| is_usd) {
+                    self.state.session_cost_usd = Some(amount);
+                }
+                Vec::new()
+            }
+            "plan" => {
+                let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+                effects.push(rows::plan(update));
+                effects
+            }
+            "notice" => self.event("agent_notice", update),
+            "compaction_update" | "compaction_summary_chunk" => self.event("compaction", update),
+            _ => vec![rows::unknown_message(kind, update)],
+        }
+    }
+
+    fn event(&mut self, subtype: &'static str, update: &Json) -> Vec<RuntimeEffect> {
+        let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+        let fields = Map::from_iter([("update".to_owned(), update.clone())]);
+        effects.push(rows::system_event(subtype, fields));
+        effects
+    }
+
+    fn handle_chunk(&mut self, kind: StreamedKind, update: &Json) -> Vec<RuntimeEffect> {
+        if update["_meta"]["usage"].is_object() {
+            self.state.chunk_usage = Some(update["_meta"]["usage"].clone());
+        }
+        let content = &update["content"];
+        match content["text"].as_str() {
+            Some(text) => self.state.text.push(kind, update["messageId"].as_str(), text),
+            None => vec![rows::unknown_message("content that is not text", update)],
+        }
+    }
+}
+
+/// Returns true for an update that says nothing which a transcript needs.
+fn is_quiet(kind: &str) -> bool {
+    matches!(
+        kind,
+        "available_commands_update"
+            | "config_option_update"
+            | "current_mode_update"
+            | "session_info_update"
+    )
+}
+
+impl AgentRuntime for AcpRuntime {
+    fn launch_spec(&mut self, session: &SessionStart) -> LaunchSpec {
+        self.start = match session {
+            SessionStart::Fresh { .. } => AcpSessionStart::New,
+            SessionStart::Resume { .. } => match &self.options.native_session {
+                Some(id) => AcpSessionStart::Load(id.clone()),
+                None => AcpSessionStart::Lost,
+            },
+            SessionStart::Fork { .. } | SessionStart::Continue { .. } => {
+                AcpSessionStart::Unsupported
+            }
+        };
+        self.options.launch.clone()
+    }
+
+    fn begin(&mut self, _uuid: Uuid) -> Vec<RuntimeEffect> {
+        self.state = AcpState::default();
+        match self.start {
+            AcpSessionStart::Lost => {
+                let message = format!(
+                    "no session found: {} has none that belongs to this one",
+                    self.options.agent
+                );
+                return self.give_up(&message, Some("session_not_found"));
+            }
+            AcpSessionStart::Unsupported => {
+                return self.give_up("this runtime cannot fork or summarize a session", None);
+            }
+            AcpSessionStart::New | AcpSessionStart::Load(_) => {}
+        }
+        self.state.queued.push_back(self.prompt.clone());
+        vec![self.initialize()]
+    }
+
+    fn handle_line(&mut self, line: &[u8]) -> Vec<RuntimeEffect> {
+        match parse_rpc_line(line) {
+            Ok(RpcMessage::Request { id, method, params }) => {
+                self.handle_request(id, &method, &params)
+            }
+            Ok(RpcMessage::Notification { method, params }) => {
+                self.handle_notification(&method, &params)
+            }
+            Ok(RpcMessage::Reply { id, result }) => self.handle_reply(id, result),
+            Err(message) => vec![RuntimeEffect::Message(*message)],
+        }
+    }
+
+    fn handle_oversized_line(&mut self) -> Vec<RuntimeEffect> {
+        // It may have been the reply for which the run waits, so the run would never end.
+        self.give_up("the agent sent a message that is too long to be read", None)
+    }
+
+    fn send_message(&mut self, _uuid: Uuid, text: &str) -> Option<Vec<RuntimeEffect>> {
+        if self.state.is_done || self.state.is_ending {
+            return None;
+        }
+        // ACP has no message for a running turn: it waits for the turn's end.
+        self.state.queued.push_back(text.to_owned());
+        Some(Vec::new())
+    }
+
+    fn accepts_changed_input(&self) -> bool {
+        false
+    }
+
+    fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
+        let Some(question) = self.state.questions.remove(ask) else { return Vec::new() };
+        match answer {
+            // The event loop refuses an answer that changes the input.
+            QuestionAnswer::Allow { .. } => self.allow(&question),
+            QuestionAnswer::Deny { message, interrupt } => {
+                let mut effects = self.deny(&question, message);
+                if *interrupt {
+                    effects.extend(self.interrupt());
+                }
+                effects
+            }
+        }
+    }
+
+    fn interrupt(&mut self) -> Vec<RuntimeEffect> {
+        self.state.is_ending = true;
+        self.state.queued.clear();
+        if self.state.is_done {
+            return vec![RuntimeEffect::CloseInput];
+        }
+        // Without a turn there is nothing to cancel, and no reply would tell the end.
+        if !self.is_pending(AcpRequest::Prompt) {
+            let mut effects = vec![RuntimeEffect::CloseInput];
+            effects.extend(self.finish());
+            return effects;
+        }
+        let session = self.state.session.clone().unwrap_or_default();
+        let mut effects = vec![RPC.notification("session/cancel", json!({ "sessionId": session }))];
+        // The protocol requires an answer to each question of a cancelled turn.
+        effects.extend(self.withdraw_questions());
+        effects
+    }
+
+    fn waits_for_tool(&self) -> bool {
+        self.state.calls.has_running()
+    }
+
+    fn handle_exit(&mut self, _code: Option<i32>) -> Vec<RuntimeEffect> {
+        // Text that people have seen is recorded, even if the agent died in the middle of it.
+        let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+        effects.extend(self.state.calls.close_all("the agent ended"));
+        effects
+    }
+}
+
+/// Records the ID under which a later attempt of this run finds the session.
+impl AcpRuntime {
+    fn set_session(&mut self, id: &str) -> RuntimeEffect {
+        self.state.session = Some(id.to_owned());
+        self.options.native_session = Some(id.to_owned());
+        rows::native_session(&self.options.agent, id)
+    }
+}

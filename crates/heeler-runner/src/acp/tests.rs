@@ -1,0 +1,371 @@
+use std::iter::once;
+
+use heeler_config::{KNOWN_AGENTS, find_known_agent};
+use proptest::prelude::*;
+
+use super::*;
+use crate::program_rows::COLLECTED_TEXT_BYTES_MAX;
+use crate::protocol_replay::RuntimeTrace;
+
+pub(super) fn fresh() -> SessionStart {
+    SessionStart::Fresh { id: "heeler-session".parse().unwrap() }
+}
+
+pub(super) fn resumed() -> SessionStart {
+    SessionStart::Resume { id: "heeler-session".parse().unwrap() }
+}
+
+pub(super) fn options(known: Option<&'static KnownAgent>) -> AcpLaunchOptions {
+    let mode = PermissionMode::Default;
+    let protected = vec!["/project/heeler.yaml".into()];
+    AcpLaunchOptions {
+        launch: LaunchSpec { program: "agent".into(), args: Vec::new(), env: Vec::new() },
+        agent: known.map_or("agent", |known| known.name).to_owned(),
+        known,
+        mode,
+        policy: ProgramPolicy::new(mode, protected, "/project".into()),
+        system_prompt: None,
+        model: None,
+        mcp_servers: IndexMap::new(),
+        injected: Vec::new(),
+        working_directory: "/project".into(),
+        native_session: None,
+    }
+}
+
+/// Opens a session and sends the prompt.
+fn open(trace: &mut RuntimeTrace<'_>, session_reply: &Json) {
+    let begin = trace.runtime.begin(Uuid::nil());
+    trace.record(begin);
+    let initialized = json!({ "protocolVersion": 1, "agentCapabilities": {
+        "loadSession": true, "mcpCapabilities": { "http": true } } });
+    reply(trace, "initialize", &initialized);
+    reply(trace, "session/new", session_reply);
+}
+
+fn reply(trace: &mut RuntimeTrace<'_>, method: &str, result: &Json) {
+    let id = trace.requests.remove(method).unwrap_or_else(|| panic!("no request {method}"));
+    trace.feed(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
+}
+
+fn update(fields: Json) -> Json {
+    let params = json!({ "sessionId": "s", "update": fields });
+    json!({ "jsonrpc": "2.0", "method": "session/update", "params": params })
+}
+
+fn question(id: u64, path: &str) -> Json {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "session/request_permission", "params": {
+        "sessionId": "s",
+        "toolCall": { "toolCallId": "c", "kind": "edit", "title": "edit",
+            "locations": [{ "path": path }] },
+        "options": [
+            { "optionId": "always", "kind": "allow_always" },
+            { "optionId": "yes", "kind": "allow_once" },
+            { "optionId": "no", "kind": "reject_once" },
+        ],
+    } })
+}
+
+/// Runs a turn with these lines of the agent, and returns the trace of what follows the prompt.
+fn run_turn(options: AcpLaunchOptions, lines: &[Json]) -> String {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options);
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    trace.trace.clear();
+    lines.iter().for_each(|line| trace.feed(line));
+    if trace.requests.contains_key("session/prompt") {
+        reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    }
+    trace.exit()
+}
+
+#[test]
+fn a_protected_file_is_denied_without_a_question() {
+    let trace = run_turn(options(None), &[question(7, "/project/x/../heeler.yaml")]);
+    assert!(
+        trace.contains(r#"> reply {"outcome":{"outcome":"selected","optionId":"no"}}"#),
+        "{trace}"
+    );
+    assert!(!trace.contains("ask "), "{trace}");
+    assert!(trace.contains("is protected"), "{trace}");
+}
+
+#[test]
+fn edits_are_allowed_once_if_the_mode_accepts_them() {
+    let mode = PermissionMode::AcceptEdits;
+    let policy = ProgramPolicy::new(mode, Vec::new(), "/project".into());
+    let accepting = || AcpLaunchOptions { mode, policy: policy.clone(), ..options(None) };
+    let trace = run_turn(accepting(), &[question(7, "/project/a.rs")]);
+    assert!(trace.contains(r#""optionId":"yes""#), "{trace}");
+    // Outside of the working directory a person decides.
+    let trace = run_turn(accepting(), &[question(7, "/elsewhere/a.rs")]);
+    assert!(trace.contains("ask permission edit"), "{trace}");
+}
+
+#[test]
+fn what_heeler_does_not_offer_is_refused() {
+    for method in ["fs/read_text_file", "fs/write_text_file", "terminal/create", "x/unknown"] {
+        let request = json!({ "jsonrpc": "2.0", "id": "r", "method": method,
+            "params": { "sessionId": "s", "path": "/etc/passwd" } });
+        let trace = run_turn(options(None), &[request]);
+        assert!(trace.contains(&format!("> refused: Heeler does not offer `{method}`")), "{trace}");
+    }
+}
+
+#[test]
+fn lines_that_make_no_sense_change_nothing() {
+    let lines = [
+        json!({ "jsonrpc": "2.0", "id": 99, "result": { "stopReason": "end_turn" } }),
+        json!({ "jsonrpc": "2.0", "id": "text", "result": {} }),
+        json!({ "jsonrpc": "2.0", "method": "session/update", "params": null }),
+        update(json!({ "sessionUpdate": "tool_call_update", "status": "completed" })),
+        update(json!({ "sessionUpdate": "tool_call", "toolCallId": "x".repeat(5000) })),
+        update(json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "image" } })),
+        json!({ "jsonrpc": "2.0", "method": "session/update", "params": {
+            "sessionId": "other", "update": { "sessionUpdate": "agent_message_chunk",
+            "content": { "type": "text", "text": "forged" } } } }),
+        json!({ "jsonrpc": "2.0", "id": 5, "method": "session/request_permission",
+            "params": { "sessionId": "other" } }),
+        json!([1, 2]),
+    ];
+    let trace = run_turn(options(None), &lines);
+    assert!(!trace.contains("assistant"), "{trace}");
+    assert!(trace.ends_with("\"\"\ndone\n"), "{trace}");
+}
+
+#[test]
+fn a_second_question_with_the_same_id_is_refused() {
+    let lines = [question(7, "/elsewhere/a"), question(7, "/elsewhere/b")];
+    let trace = run_turn(options(None), &lines);
+    assert_eq!(trace.matches("ask permission").count(), 1, "{trace}");
+    assert!(trace.contains("> refused: this question is not"), "{trace}");
+}
+
+#[test]
+fn a_line_that_is_too_long_ends_the_run() {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    trace.trace.clear();
+    trace.feed(&update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": "half" } })));
+    let effects = trace.runtime.handle_oversized_line();
+    trace.record(effects);
+    assert_eq!(
+        trace.exit(),
+        "assistant [{\"type\":\"text\",\"text\":\"half\"}]\n\
+         error None the agent sent a message that is too long to be read\ndone\n"
+    );
+}
+
+#[test]
+fn text_that_was_shown_is_recorded_if_the_agent_dies() {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    trace.trace.clear();
+    trace.feed(&update(json!({ "sessionUpdate": "tool_call", "toolCallId": "c",
+        "status": "in_progress", "kind": "execute", "rawInput": { "command": "ls" } })));
+    trace.feed(&update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": "half" } })));
+    let text = trace.exit();
+    assert!(text.contains(r#"assistant [{"type":"text","text":"half"}]"#), "{text}");
+    assert!(text.contains("the agent ended"), "{text}");
+}
+
+#[test]
+fn a_mode_that_the_agent_does_not_offer_ends_the_run() {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(find_known_agent("gemini")));
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    let modes = json!({ "currentModeId": "yolo", "availableModes": [{ "id": "yolo" }] });
+    open(&mut trace, &json!({ "sessionId": "s", "modes": modes }));
+    assert!(trace.is_done);
+    let text = trace.exit();
+    assert!(text.contains("does not offer its mode `default`"), "{text}");
+}
+
+#[test]
+fn a_session_without_a_recorded_id_is_lost() {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+    runtime.launch_spec(&resumed());
+    let begin = runtime.begin(Uuid::nil());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    trace.record(begin);
+    let text = trace.exit();
+    assert!(text.starts_with("error Some(\"session_not_found\")"), "{text}");
+}
+
+#[test]
+fn a_message_during_a_turn_gets_the_next_turn() {
+    let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    assert_eq!(trace.runtime.send_message(Uuid::nil(), "and this"), Some(Vec::new()));
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    assert!(!trace.is_done);
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    assert!(trace.is_done);
+    assert_eq!(trace.runtime.send_message(Uuid::nil(), "too late"), None);
+}
+
+#[test]
+fn a_system_prompt_precedes_the_first_prompt_only() {
+    let mut setup = options(None);
+    setup.system_prompt = Some("be brief".to_owned());
+    let mut runtime = AcpRuntime::new("hello".to_owned(), setup);
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    trace.runtime.send_message(Uuid::nil(), "more").unwrap();
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
+    assert_eq!(trace.trace.matches("be brief").count(), 1, "{}", trace.trace);
+}
+
+#[test]
+fn stop_reasons_that_are_no_success_fail_the_turn() {
+    for reason in ["max_tokens", "max_turn_requests", "refusal", "", "later version"] {
+        let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+        runtime.launch_spec(&fresh());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        open(&mut trace, &json!({ "sessionId": "s" }));
+        reply(&mut trace, "session/prompt", &json!({ "stopReason": reason }));
+        assert!(trace.trace.contains("error=true"), "{reason}: {}", trace.trace);
+        assert!(trace.is_done);
+    }
+}
+
+/// Values that a hostile or broken agent may send in place of a member.
+fn any_json() -> impl Strategy<Value = Json> {
+    let leaf = prop_oneof![
+        Just(Json::Null),
+        any::<bool>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        prop_oneof![
+            Just("s"),
+            Just("c"),
+            Just("in_progress"),
+            Just("completed"),
+            Just("edit"),
+            Just("allow_once"),
+            Just("tool_call"),
+            Just("/project/heeler.yaml"),
+            Just("é\u{0}"),
+        ]
+        .prop_map(Json::from),
+    ];
+    leaf.prop_recursive(3, 16, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Json::from),
+            prop::collection::vec(
+                (
+                    prop_oneof![
+                        Just("sessionId"),
+                        Just("update"),
+                        Just("sessionUpdate"),
+                        Just("content"),
+                        Just("text"),
+                        Just("toolCallId"),
+                        Just("status"),
+                        Just("rawInput"),
+                        Just("options"),
+                        Just("kind"),
+                        Just("optionId"),
+                        Just("toolCall"),
+                    ],
+                    inner
+                ),
+                0..5
+            )
+            .prop_map(|fields| {
+                Json::Object(fields.into_iter().map(|(key, it)| (key.to_owned(), it)).collect())
+            }),
+        ]
+    })
+}
+
+/// Messages near the protocol, with members of any form.
+fn any_message() -> impl Strategy<Value = Json> {
+    let kind = prop_oneof![
+        Just("agent_message_chunk"),
+        Just("agent_thought_chunk"),
+        Just("tool_call"),
+        Just("tool_call_update"),
+        Just("usage_update"),
+        Just("plan"),
+        Just("unknown"),
+    ];
+    let method = prop_oneof![
+        Just("session/update"),
+        Just("session/request_permission"),
+        Just("fs/read_text_file"),
+        Just("_x"),
+        Just("other"),
+    ];
+    prop_oneof![
+        (0_u64..6, any_json()).prop_map(|(id, it)| json!({ "id": id, "result": it })),
+        (0_u64..6, any_json()).prop_map(|(id, it)| json!({ "id": id, "error": it })),
+        (any_json(), method, any_json())
+            .prop_map(|(id, method, it)| json!({ "id": id, "method": method, "params": it })),
+        (kind, any_json()).prop_map(|(kind, it)| {
+            let mut fields = if it.is_object() { it } else { json!({ "content": it }) };
+            fields["sessionUpdate"] = kind.into();
+            update(fields)
+        }),
+    ]
+}
+
+proptest! {
+    /// Any output of an agent: no panic, every call gets one result, every request a reply.
+    #[test]
+    fn any_output_is_survived(
+        messages in prop::collection::vec(any_message(), 0..40),
+        known in 0..=KNOWN_AGENTS.len(),
+        interrupt_at in prop::option::of(0_usize..40),
+    ) {
+        let mut runtime = AcpRuntime::new("hello".to_owned(), options(KNOWN_AGENTS.get(known)));
+        runtime.launch_spec(&fresh());
+        let begin = runtime.begin(Uuid::nil());
+        let mut trace = RuntimeTrace::new(&mut runtime);
+        trace.record(begin);
+        let opening = [
+            json!({ "id": 1, "result": { "protocolVersion": 1 } }),
+            json!({ "id": 2, "result": { "sessionId": "s" } }),
+        ];
+        for (at, message) in opening.iter().chain(&messages).enumerate() {
+            trace.feed(message);
+            if interrupt_at == Some(at) {
+                trace.interrupt();
+            }
+        }
+        for ask in trace.questions.clone() {
+            trace.answer(&ask, &QuestionAnswer::Allow { input: None });
+        }
+        trace.exit();
+    }
+
+    /// Any bytes: no panic, and nothing is held back for ever.
+    #[test]
+    fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut runtime = AcpRuntime::new("hello".to_owned(), options(None));
+        runtime.launch_spec(&fresh());
+        runtime.begin(Uuid::nil());
+        let effects = runtime.handle_line(&bytes);
+        prop_assert!(effects.len() <= 2);
+        crate::protocol_fuzz::drive_acp(&bytes);
+        crate::protocol_fuzz::drive_codex(&bytes);
+    }
+}
+
+#[test]
+fn a_long_stream_is_recorded_in_parts() {
+    let chunk = "x".repeat(COLLECTED_TEXT_BYTES_MAX / 2);
+    let line = update(json!({ "sessionUpdate": "agent_message_chunk",
+        "content": { "type": "text", "text": chunk } }));
+    let trace = run_turn(options(None), &once(line).cycle().take(5).collect::<Vec<_>>());
+    assert_eq!(trace.matches("assistant ").count(), 3, "{}", trace.len());
+}

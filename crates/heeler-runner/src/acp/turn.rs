@@ -1,0 +1,184 @@
+//! The end of a turn of an ACP agent: stop reasons, failures and usage.
+
+use heeler_config::UsageScope;
+use serde_json::Value as Json;
+
+use super::errors::find_silent_failure;
+use super::{AcpRuntime, AcpSessionStart};
+use crate::json_rpc::RpcError;
+use crate::program_rows::{self as rows, TurnEnd, TurnUsage};
+use crate::runtime::RuntimeEffect;
+
+impl AcpRuntime {
+    /// Handles the reply to a prompt, which ends the turn.
+    pub(super) fn handle_turn_end(&mut self, result: Result<Json, RpcError>) -> Vec<RuntimeEffect> {
+        let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
+        let reason = if self.state.is_ending { "interrupted" } else { "no result was reported" };
+        effects.extend(self.state.calls.close_all(reason));
+        effects.extend(self.withdraw_questions());
+        match result {
+            Ok(reply) => effects.extend(self.stopped(&reply)),
+            // Some agents report the end of a cancelled turn as an error.
+            Err(_) if self.state.is_ending => effects.push(interrupted()),
+            Err(error) => {
+                let failure = self.classify_error(&error);
+                effects.push(rows::api_error(&failure.text, failure.status, failure.code));
+                effects.push(rows::turn_result(&TurnEnd {
+                    is_error: true,
+                    text: &failure.text,
+                    terminal_reason: Some("api_error"),
+                    status: failure.status,
+                    code: failure.code,
+                    ..TurnEnd::default()
+                }));
+            }
+        }
+        self.state.text = rows::StreamedText::default();
+        effects.extend(self.next_turn());
+        effects
+    }
+
+    fn stopped(&mut self, reply: &Json) -> Vec<RuntimeEffect> {
+        let stop_reason = reply["stopReason"].as_str().unwrap_or_default().to_owned();
+        let reported = self.read_usage(reply);
+        let has_usage = reported.is_some();
+        let usage = self.turn_usage(reported);
+        // An agent may report a normal end although Heeler cancelled the turn.
+        if self.state.is_ending || stop_reason == "cancelled" {
+            return vec![interrupted()];
+        }
+        let text = self.state.text.last().to_owned();
+        let failure = match (self.options.known, stop_reason.as_str()) {
+            (Some(known), "end_turn") => find_silent_failure(known, &self.state.text, has_usage),
+            _ => None,
+        };
+        let usage_note = match self.options.known.map(|known| known.usage) {
+            Some(UsageScope::LastRequest) => Some("the last request only"),
+            _ => None,
+        };
+        let end = TurnEnd {
+            text: &text,
+            stop_reason: Some(&stop_reason),
+            usage,
+            usage_note,
+            session_cost_usd: self.state.session_cost_usd,
+            model: self.state.model.as_deref(),
+            ..TurnEnd::default()
+        };
+        match (&failure, stop_reason.as_str()) {
+            (Some(failure), _) => vec![
+                rows::api_error(&failure.text, failure.status, failure.code),
+                rows::turn_result(&TurnEnd {
+                    is_error: true,
+                    text: &failure.text,
+                    terminal_reason: Some("api_error"),
+                    status: failure.status,
+                    code: failure.code,
+                    ..end
+                }),
+            ],
+            (None, "end_turn") => vec![rows::turn_result(&end)],
+            (None, other) => {
+                let message = describe_stop(other);
+                let terminal = match other {
+                    "max_turn_requests" => "max_turns",
+                    other => other,
+                };
+                vec![rows::turn_result(&TurnEnd {
+                    is_error: true,
+                    text: &message,
+                    terminal_reason: Some(terminal),
+                    ..end
+                })]
+            }
+        }
+    }
+
+    /// Returns the counts that the agent reported with the end of the turn.
+    fn read_usage(&mut self, reply: &Json) -> Option<TurnUsage> {
+        let chunk = self.state.chunk_usage.take();
+        let meta = &reply["_meta"];
+        [&reply["usage"], &meta["quota"]["token_count"], &meta["usage"]]
+            .into_iter()
+            .chain(chunk.as_ref())
+            .find_map(parse_usage)
+    }
+
+    /// Returns the counts of the turn.
+    fn turn_usage(&mut self, reported: Option<TurnUsage>) -> Option<TurnUsage> {
+        let reported = reported?;
+        match self.options.known.map_or(UsageScope::Turn, |known| known.usage) {
+            UsageScope::Turn | UsageScope::LastRequest => Some(reported),
+            UsageScope::None => None,
+            UsageScope::Session => {
+                let earlier = self.state.usage_total.replace(reported);
+                match (earlier, &self.start) {
+                    (Some(earlier), _) => Some(reported.since(earlier)),
+                    (None, AcpSessionStart::New) => Some(reported),
+                    // The counts may include turns of earlier runs, which are counted already.
+                    (None, _) => None,
+                }
+            }
+        }
+    }
+}
+
+fn interrupted() -> RuntimeEffect {
+    rows::turn_result(&TurnEnd {
+        is_error: true,
+        text: "the turn was interrupted",
+        terminal_reason: Some("aborted_tools"),
+        ..TurnEnd::default()
+    })
+}
+
+fn describe_stop(reason: &str) -> String {
+    match reason {
+        "max_tokens" => "the model reached its limit of tokens".to_owned(),
+        "max_turn_requests" => "the agent reached its limit of requests for one turn".to_owned(),
+        "refusal" => "the model refused to continue".to_owned(),
+        "" => "the agent ended the turn without a reason".to_owned(),
+        reason => format!("the agent ended the turn with the unknown reason `{reason}`"),
+    }
+}
+
+/// Reads token counts in any of the forms that agents use.
+fn parse_usage(usage: &Json) -> Option<TurnUsage> {
+    let count = |keys: &[&str]| keys.iter().find_map(|key| usage[*key].as_u64());
+    let input = count(&["inputTokens", "input_tokens", "promptTokens", "prompt_tokens"])?;
+    let output =
+        count(&["outputTokens", "output_tokens", "completionTokens", "completion_tokens"])?;
+    let cache_read =
+        count(&["cachedReadTokens", "cachedInputTokens", "cachedTokens", "cached_tokens"]);
+    let cache_read = cache_read.unwrap_or(0);
+    let cache_write = count(&["cachedWriteTokens", "cacheWriteInputTokens"]).unwrap_or(0);
+    let total = count(&["totalTokens", "total_tokens"]);
+    // Some agents count cached tokens as input, others do not; the total tells them apart.
+    let is_inclusive = total == Some(input.saturating_add(output));
+    let input = if is_inclusive { input.saturating_sub(cache_read) } else { input };
+    Some(TurnUsage { input, cache_read, cache_write, output })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cached_tokens_are_not_counted_twice() {
+        let usage = |input, cache_read, output| {
+            Some(TurnUsage { input, cache_read, cache_write: 0, output })
+        };
+        let inclusive = json!({"totalTokens": 1050, "inputTokens": 1000, "outputTokens": 50,
+            "cachedReadTokens": 400});
+        assert_eq!(parse_usage(&inclusive), usage(600, 400, 50));
+        let exclusive = json!({"totalTokens": 1450, "inputTokens": 1000, "outputTokens": 50,
+            "cachedReadTokens": 400});
+        assert_eq!(parse_usage(&exclusive), usage(1000, 400, 50));
+        let gemini = json!({"input_tokens": 1000, "output_tokens": 50});
+        assert_eq!(parse_usage(&gemini), usage(1000, 0, 50));
+        assert_eq!(parse_usage(&json!({"inputTokens": -1, "outputTokens": "x"})), None);
+        assert_eq!(parse_usage(&Json::Null), None);
+    }
+}

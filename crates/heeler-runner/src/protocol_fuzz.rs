@@ -1,0 +1,110 @@
+//! Entry points of the fuzz targets: a runtime is driven with any output of an agent.
+//!
+//! The first lines open a session, so that the input reaches the states of a turn. Nothing may
+//! panic, and each written line must be JSON. Start at [`drive_acp`].
+
+use camino::Utf8PathBuf;
+use heeler_config::{KNOWN_AGENTS, PermissionMode};
+use heeler_model::run::{QuestionAnswer, SessionStart};
+use indexmap::IndexMap;
+use uuid::Uuid;
+
+use crate::acp::{AcpLaunchOptions, AcpRuntime};
+use crate::codex::{CodexLaunchOptions, CodexRuntime};
+use crate::process::LaunchSpec;
+use crate::program_policy::ProgramPolicy;
+use crate::runtime::{AgentRuntime, RuntimeEffect};
+
+/// Lines that open a session of an ACP agent.
+const ACP_OPENING: [&str; 2] = [
+    r#"{"id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#,
+    r#"{"id":2,"result":{"sessionId":"s"}}"#,
+];
+
+/// Lines that open a thread of Codex and start a turn.
+const CODEX_OPENING: [&str; 3] = [
+    r#"{"id":1,"result":{}}"#,
+    r#"{"id":2,"result":{"thread":{"id":"t"},"model":"m"}}"#,
+    r#"{"id":3,"result":{"turn":{"id":"u"}}}"#,
+];
+
+/// Drives the ACP runtime. The first byte selects the known agent.
+pub fn drive_acp(output: &[u8]) {
+    let (selector, lines) =
+        output.split_first().map_or((0, output), |(first, rest)| (*first, rest));
+    let known = KNOWN_AGENTS.get(usize::from(selector) % (KNOWN_AGENTS.len() + 1));
+    let options = AcpLaunchOptions {
+        launch: launch(),
+        agent: "fuzzed".to_owned(),
+        known,
+        mode: PermissionMode::BypassPermissions,
+        policy: policy(),
+        system_prompt: None,
+        model: None,
+        mcp_servers: IndexMap::new(),
+        injected: Vec::new(),
+        working_directory: Utf8PathBuf::from("/project"),
+        native_session: None,
+    };
+    drive(&mut AcpRuntime::new("hello".to_owned(), options), &ACP_OPENING, lines);
+}
+
+/// Drives the runtime of Codex.
+pub fn drive_codex(output: &[u8]) {
+    let options = CodexLaunchOptions {
+        launch: launch(),
+        mode: PermissionMode::Default,
+        policy: policy(),
+        system_prompt: None,
+        model: None,
+        servers: serde_json::Map::new(),
+        working_directory: Utf8PathBuf::from("/project"),
+        is_isolated: false,
+        native_session: None,
+    };
+    drive(&mut CodexRuntime::new("hello".to_owned(), options), &CODEX_OPENING, output);
+}
+
+fn launch() -> LaunchSpec {
+    LaunchSpec { program: "agent".into(), args: Vec::new(), env: Vec::new() }
+}
+
+fn policy() -> ProgramPolicy {
+    let protected = vec!["/project/heeler.yaml".into()];
+    ProgramPolicy::new(PermissionMode::Default, protected, "/project".into())
+}
+
+fn drive(runtime: &mut dyn AgentRuntime, opening: &[&str], output: &[u8]) {
+    let session = "fuzzed".parse().expect("the word can be a session's id");
+    runtime.launch_spec(&SessionStart::Fresh { id: session });
+    let mut asks = check(runtime.begin(Uuid::nil()));
+    let lines = opening.iter().map(|line| line.as_bytes());
+    for line in lines.chain(output.split(|byte| *byte == b'\n')) {
+        asks.extend(check(runtime.handle_line(line)));
+        // Answers come while the agent goes on.
+        if let Some(ask) = asks.pop() {
+            asks.extend(check(
+                runtime.deliver_answer(&ask, &QuestionAnswer::Allow { input: None }),
+            ));
+        }
+    }
+    check(runtime.interrupt());
+    check(runtime.handle_exit(None));
+}
+
+/// Checks the effects, and returns the IDs of the questions among them.
+fn check(effects: Vec<RuntimeEffect>) -> Vec<String> {
+    let mut asks = Vec::new();
+    for effect in effects {
+        match effect {
+            RuntimeEffect::Write(line) => {
+                let is_line = line.ends_with(b"\n") && !line[..line.len() - 1].contains(&b'\n');
+                let is_json = serde_json::from_slice::<serde_json::Value>(&line).is_ok();
+                assert!(is_line && is_json, "each line is one JSON value");
+            }
+            RuntimeEffect::Ask { id, .. } => asks.push(id),
+            _ => {}
+        }
+    }
+    asks
+}

@@ -1,0 +1,9 @@
+# copilot
+> {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},"terminal":true},"clientInfo":{"name":"heeler","title":"Heeler","version":"0.0.1"}}}
+< {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"auth":{"logout":{}},"loadSession":true,"mcpCapabilities":{"http":true,"sse":true},"promptCapabilities":{"image":true,"audio":false,"embeddedContext":true},"sessionCapabilities":{"close":{},"list":{}}},"agentInfo":{"name":"Copilot","title":"Copilot","version":"1.0.102"},"authMethods":[{"id":"copilot-login","name":"Log in with Copilot CLI","description":"Run `copilot login` in the terminal","_meta":{"terminal-auth":{"command":"/x/npm/copilot/node_modules/@github/copilot-linux-x64/copilot","args":["login"],"label":"Copilot Login"}}}]}}
+> {"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"5158da65-9ce8-45fb-af8f-5192ef485b77","cwd":"/project","mcpServers":[]}}
+< {"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"\"Method not found\": session/resume","data":{"method":"session/resume"}}}
+> {"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"00000000-0000-4000-8000-000000000000","cwd":"/project","mcpServers":[]}}
+< {"jsonrpc":"2.0","id":3,"error":{"code":-32002,"message":"Resource not found: Session 00000000-0000-4000-8000-000000000000 not found","data":{"uri":"Session 00000000-0000-4000-8000-000000000000 not found"}}}
+> {"jsonrpc":"2.0","id":4,"method":"session/close","params":{"sessionId":"5158da65-9ce8-45fb-af8f-5192ef485b77"}}
+< {"jsonrpc":"2.0","id":4,"error":{"code":-32002,"message":"Resource not found: Session 5158da65-9ce8-45fb-af8f-5192ef485b77 not found","data":{"uri":"Session 5158da65-9ce8-45fb-af8f-5192ef485b77 not found"}}}

@@ -1,0 +1,9 @@
+# gemini
+> {"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":true,"writeTextFile":true},"terminal":true},"clientInfo":{"name":"heeler","title":"Heeler","version":"0.0.1"}}}
+< {"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"authMethods":[{"id":"oauth-personal","name":"Log in with Google","description":"Log in with your Google account"},{"id":"gemini-api-key","name":"Gemini API key","description":"Use an API key with Gemini Developer API","_meta":{"api-key":{"provider":"google"}}},{"id":"vertex-ai","name":"Vertex AI","description":"Use an API key with Vertex AI GenAI API"},{"id":"gateway","name":"AI API Gateway","description":"Use a custom AI API Gateway","_meta":{"gateway":{"protocol":"google","restartRequired":"false"}}}],"agentInfo":{"name":"gemini-cli","title":"Gemini CLI","version":"0.61.0"},"agentCapabilities":{"loadSession":true,"promptCapabilities":{"image":true,"audio":true,"embeddedContext":true},"mcpCapabilities":{"http":true,"sse":true}}}}
+> {"jsonrpc":"2.0","id":2,"method":"session/resume","params":{"sessionId":"08dff001-0a5c-4bf0-9a08-ed6c5939b7e6","cwd":"/project","mcpServers":[]}}
+< {"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"\"Method not found\": session/resume","data":{"method":"session/resume"}}}
+> {"jsonrpc":"2.0","id":3,"method":"session/load","params":{"sessionId":"00000000-0000-4000-8000-000000000000","cwd":"/project","mcpServers":[]}}
+< {"jsonrpc":"2.0","id":3,"error":{"code":-32603,"message":"Internal error","data":{"details":"No previous sessions found for this project."}}}
+> {"jsonrpc":"2.0","id":4,"method":"session/close","params":{"sessionId":"08dff001-0a5c-4bf0-9a08-ed6c5939b7e6"}}
+< {"jsonrpc":"2.0","id":4,"error":{"code":-32601,"message":"\"Method not found\": session/close","data":{"method":"session/close"}}}

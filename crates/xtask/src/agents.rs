@@ -1,0 +1,92 @@
+//! Fetches the agents besides Claude Code that the tests run: Codex and Gemini CLI.
+//!
+//! Each is one package of npm without further dependencies, pinned by version and checksum and
+//! stored in the user's cache, once for all clones; `heeler_testkit` finds it there. Start at
+//! [`fetch`].
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::packages::{install_debian_packages, run_npm, tool_cache};
+use crate::shell::run;
+
+/// Also read by `heeler_testkit`.
+const CODEX_VERSION: &str = include_str!("../../heeler-testkit/codex-version");
+const GEMINI_VERSION: &str = include_str!("../../heeler-testkit/gemini-version");
+
+/// Codex's packages of this version with their checksums, by Rust's names of system and processor.
+const CODEX_PACKAGES: [(&str, &str, &str, &str); 4] = [
+    (
+        "linux",
+        "x86_64",
+        "linux-x64",
+        "sha512-CxDm3+D1cpbGJeHrdzINoG+3wn9BVncP4qpZaaNYkxe8iPtRJOYyCJnnPoVjWRIBvI9vPKbRoifsMSA5xDaUpw==",
+    ),
+    (
+        "linux",
+        "aarch64",
+        "linux-arm64",
+        "sha512-w0ScAsBr9aZKtIFrh6HN6KU2yjKKeSCzYfbb7DB0Ccj4BYPzeZtUeQprbycLCwuX3AFQdbdjapmLho2iot74jQ==",
+    ),
+    (
+        "macos",
+        "x86_64",
+        "darwin-x64",
+        "sha512-Vj5wXJPizKmrzNtnRNQf9PP6FJkG3iJU/UO3NE4WvkENZGoQfmImdwf4MVRI5NgwjSuC6LT0HbBRHPVVnwGHuw==",
+    ),
+    (
+        "macos",
+        "aarch64",
+        "darwin-arm64",
+        "sha512-5fWH6qqUInACcRADIewjlnRxDb4QLe0uriwehiZz0+viuAAB8I+WWefqw4xwHvyKaxeiGX4uK56+vrgfvFk3FQ==",
+    ),
+];
+
+/// Checksum of Gemini CLI, which is the same package for every system.
+const GEMINI_INTEGRITY: &str = "sha512-dbQ9A0qBtFJNi6XBkHvfZ6Azpn6PNgH/P8h2MZ67RLlX8hSAVjup39CRWqdRxZv7YXIuhrFaytr8y0jKnkoxnQ==";
+
+/// Fetches the agents that are not in the cache.
+pub(crate) fn fetch() -> Result<()> {
+    install_debian_packages(&[("npm", "npm"), ("node", "nodejs"), ("tar", "tar")])?;
+    let (system, processor) = (std::env::consts::OS, std::env::consts::ARCH);
+    let known = CODEX_PACKAGES.iter().find(|package| package.0 == system && package.1 == processor);
+    let codex = CODEX_VERSION.trim();
+    let Some((_, _, platform, integrity)) = known else {
+        bail!("there is no codex {codex} for {processor} {system}");
+    };
+    fetch_package("codex", codex, &format!("@openai/codex@{codex}-{platform}"), integrity)?;
+    let gemini = GEMINI_VERSION.trim();
+    let package = format!("@google/gemini-cli@{gemini}");
+    fetch_package("gemini", gemini, &package, GEMINI_INTEGRITY)
+}
+
+/// Fetches and unpacks a package, unless it is in the cache.
+fn fetch_package(name: &str, version: &str, package: &str, integrity: &str) -> Result<()> {
+    let folder = tool_cache()?.join(format!("{name}-{version}"));
+    if folder.is_dir() {
+        eprintln!("setup: {name} {version} is installed");
+        return Ok(());
+    }
+    eprintln!("setup: fetching {name} {version} into {}", folder.display());
+    // Unpack next to the target and move it there, so that an existing target is complete.
+    let parts = tool_cache()?.join(format!("{name}-{version}.tmp.{}", std::process::id()));
+    std::fs::create_dir_all(&parts)?;
+    let moved = unpack(package, integrity, &parts)
+        .and_then(|()| Ok(std::fs::rename(parts.join("package"), &folder)?));
+    // The parts are removed even if unpacking has failed.
+    std::fs::remove_dir_all(&parts)?;
+    moved
+}
+
+fn unpack(package: &str, integrity: &str, folder: &Path) -> Result<()> {
+    let to = folder.to_str().context("the cache's path is not text")?;
+    let output = run_npm(&["pack", package, "--json", "--pack-destination", to])?;
+    // npm compares the download with the registry only; this pins the content itself.
+    if !output.contains(integrity) {
+        bail!("{package} does not have the checksum {integrity}");
+    }
+    let archive = std::fs::read_dir(folder)?.next().context("npm pack left no file")??.path();
+    let archive = archive.to_str().context("the archive's path is not text")?;
+    run(&["tar", "-xzf", archive, "-C", to], &[])
+}
