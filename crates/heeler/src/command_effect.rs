@@ -69,7 +69,7 @@ const RUNNING: [&str; 38] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 49] = [
+const READING: [&str; 50] = [
     "agent add",
     "agent list",
     "agent remove",
@@ -86,6 +86,7 @@ const READING: [&str; 49] = [
     "demo",
     "doctor",
     "import",
+    "image build",
     "init",
     "init agent",
     "init fleet",

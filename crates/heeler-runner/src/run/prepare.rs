@@ -164,8 +164,9 @@ async fn open_bridge(
 /// Creates the directory of sockets that a sandbox contains.
 #[cfg(target_os = "linux")]
 fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
-    let is_sandboxed = executor.host.brief.sandbox.is_some();
-    is_sandboxed.then(|| RunSocketFolder::create(executor.spec)).transpose().map_err(refuse)
+    let RunExecutor { spec, host, .. } = *executor;
+    let is_sandboxed = host.brief.sandbox.is_some();
+    is_sandboxed.then(|| RunSocketFolder::create(spec, &host.brief)).transpose().map_err(refuse)
 }
 
 /// Starts the network of a sandboxed agent.

@@ -6,6 +6,7 @@ mod footprint;
 mod github;
 mod sandbox;
 
+pub(crate) use self::docker::engine_environment;
 pub(crate) use self::sandbox::probe as probe_sandbox;
 
 use std::io::IsTerminal as _;
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use clap::Args;
-use heeler_engine::{CommittedRun, GithubAccessReport, RunFolderCheck, recover_runs};
+use heeler_engine::{
+    CommittedRun, ContainerSurvey, GithubAccessReport, RunFolderCheck, recover_runs,
+};
 use heeler_import::{RebuildError, RebuildReport};
 use heeler_query::health::FindingSummary;
 use heeler_store::doctor::{self, Finding, FindingArea, FindingSeverity, RepairOutcome};
@@ -127,6 +130,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         ungrouped: heeler_runner::control_group_unavailable_reason(),
         is_unmarked: heeler_process::is_own_process_marked(),
         unconfined: sandbox::unconfined_agents(&context),
+        containers: docker::containers(&context),
         github,
     };
     match args.json {
@@ -160,6 +164,7 @@ struct MachineReport {
     is_unmarked: bool,
     /// Agents without a sandbox.
     unconfined: Vec<String>,
+    containers: ContainerSurvey,
     github: Option<GithubAccessReport>,
 }
 
@@ -168,6 +173,7 @@ impl MachineReport {
         document["noControlGroup"] = self.ungrouped.clone().into();
         document["noAgentMark"] = self.is_unmarked.into();
         document["noSandbox"] = self.unconfined.clone().into();
+        document["orphanContainers"] = docker::orphans_json(&self.containers);
         document["github"] = self.github.as_ref().map_or(Value::Null, github::to_json);
     }
 
@@ -181,6 +187,7 @@ impl MachineReport {
         if let Some(text) = sandbox::recommendation(context, &self.unconfined) {
             output::print_line(text)?;
         }
+        docker::print_orphans(&self.containers)?;
         self.github.as_ref().map_or(Ok(()), github::print_report)
     }
 }

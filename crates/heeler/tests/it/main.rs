@@ -43,6 +43,7 @@ mod histories;
 mod hooks;
 mod hostile;
 mod imported_runs;
+mod kept_containers;
 mod kill_storm;
 mod kills;
 mod limits;
