@@ -27,9 +27,10 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 38] = [
+const RUNNING: [&str; 39] = [
     "agent disable",
     "agent enable",
+    "agent forget-hosts",
     "agent reset",
     "agent resume",
     "approvals approve",
@@ -85,8 +86,8 @@ const READING: [&str; 50] = [
     "costs",
     "demo",
     "doctor",
-    "import",
     "image build",
+    "import",
     "init",
     "init agent",
     "init fleet",

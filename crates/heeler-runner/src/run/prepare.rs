@@ -128,6 +128,7 @@ pub(super) async fn prepare_run(
         notes,
         tool_questions,
         question_replies: HashMap::new(),
+        network_questions: HashMap::new(),
         ending: None,
         last_line_at: None,
         session_is_known: matches!(start, SessionStart::Resume { .. }),
@@ -189,6 +190,7 @@ fn start_network(
         env: &host.brief.env,
         budget_usd: spec.limits.budget_usd,
         attendance: spec.attendance,
+        agent: spec.agent.as_str(),
         notes,
         questions,
     };

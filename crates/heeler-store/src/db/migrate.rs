@@ -21,6 +21,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("requests", include_str!("../../migrations/007_requests.sql")),
     ("run_keys", include_str!("../../migrations/008_run_keys.sql")),
     ("run_subjects", include_str!("../../migrations/009_run_subjects.sql")),
+    ("network_grants", include_str!("../../migrations/010_network_grants.sql")),
 ];
 
 /// The schema version of this build.

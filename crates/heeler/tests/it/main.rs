@@ -48,6 +48,7 @@ mod kill_storm;
 mod kills;
 mod limits;
 mod live;
+mod network_grants;
 mod observing;
 mod play;
 mod processes;
