@@ -57,15 +57,15 @@ section! {
     pub struct DockerConfig ("docker") {
         /// Run the agent in a container.
         enabled: bool = "false",
-        /// Create a container for each job and remove it afterwards; `false` keeps one container
-        /// for all jobs.
+        /// Remove the container after each run; `false` keeps its file system for the next run of the
+        /// same session.
         ephemeral: bool = "true",
         /// Memory limit, such as `512m` or `2g`. There is no swap beyond it.
         memory: ByteSize = "2g",
         /// CPU weight relative to other containers.
         cpu_shares: Option<NonZeroU32>,
-        /// Maximum number of stopped containers to keep for the agent. A container with a running
-        /// agent is never removed.
+        /// Maximum number of containers to keep for the agent with `ephemeral: false`. The one that is
+        /// idle for the longest time is removed first; one with a running agent is never removed.
         max_containers: NonZeroU32 = "5",
         /// Access of the agent to its working directory: read and write (`rw`) or read only (`ro`).
         workspace_mode: MountMode = "rw",

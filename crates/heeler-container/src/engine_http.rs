@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -16,6 +16,8 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::build_context::BuildContext;
+
 /// Time that an engine has for a reply. It takes seconds on a busy machine.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(90);
 
@@ -24,6 +26,10 @@ const PART_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Limit on the length of a reply that is kept.
 const REPLY_BYTES_MAX: usize = 8 << 20;
+
+const JSON_TYPE: &str = "application/json";
+
+const TAR_TYPE: &str = "application/x-tar";
 
 /// Limit on the length of an engine's message in an error.
 const MESSAGE_CHARS_MAX: usize = 400;
@@ -95,34 +101,45 @@ impl EngineHttp {
         body: Option<&Json>,
         attempt: &str,
     ) -> Result<EngineReply, EngineError> {
-        let (status, mut body, _connection) = self.send(method, path, body, attempt).await?;
-        let mut bytes = Vec::new();
-        while let Some(part) = next_part(&mut body, attempt).await? {
-            // The end of a long stream of progress matters most, but only its parts are JSON.
-            if bytes.len() + part.len() <= REPLY_BYTES_MAX {
-                bytes.extend(part);
-            }
-        }
+        let content = Full::new(Bytes::from(body.map(Json::to_string).unwrap_or_default()));
+        let (status, mut body, _connection) =
+            self.send((method, path), (content, JSON_TYPE), attempt).await?;
+        let bytes = read_reply(&mut body, attempt).await?;
         match status.is_success() || status == StatusCode::NOT_MODIFIED {
             true => Ok(EngineReply { body: bytes }),
-            false => {
-                let message = error_message(&bytes);
-                Err(EngineError::Refused {
-                    attempt: attempt.to_owned(),
-                    status: status.as_u16(),
-                    message,
-                })
-            }
+            false => Err(refusal(status, &bytes, attempt)),
         }
     }
 
-    async fn send(
+    /// Sends the files of a build, and passes the progress on as it comes.
+    pub(crate) async fn upload(
         &self,
-        method: Method,
         path: &str,
-        body: Option<&Json>,
+        context: BuildContext,
         attempt: &str,
-    ) -> Result<(StatusCode, Incoming, AbortOnDropHandle<()>), EngineError> {
+        on_part: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), EngineError> {
+        let (status, mut body, _connection) =
+            self.send((Method::POST, path), (context, TAR_TYPE), attempt).await?;
+        if !status.is_success() {
+            return Err(refusal(status, &read_reply(&mut body, attempt).await?, attempt));
+        }
+        while let Some(part) = next_part(&mut body, attempt).await? {
+            on_part(&part);
+        }
+        Ok(())
+    }
+
+    async fn send<B>(
+        &self,
+        (method, path): (Method, &str),
+        (content, content_type): (B, &str),
+        attempt: &str,
+    ) -> Result<(StatusCode, Incoming, AbortOnDropHandle<()>), EngineError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let unreachable = |source| EngineError::Unreachable { socket: self.socket.clone(), source };
         let broken = |error: hyper::Error| broken(attempt, error);
         let connect = UnixStream::connect(&self.socket);
@@ -133,18 +150,35 @@ impl EngineHttp {
             // A failure is seen by the request, too.
             drop(connection.await);
         }));
-        let content = body.map(Json::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("Host", "localhost")
-            .header("Content-Type", "application/json")
-            .body(Full::new(Bytes::from(content)))
+            .header("Content-Type", content_type)
+            .body(content)
             .map_err(|error| self::broken(attempt, error))?;
-        let reply = in_time(REPLY_TIME_MAX, sender.send_request(request), attempt).await?;
+        // A large request has its time, too.
+        let at_most = if content_type == TAR_TYPE { PART_TIME_MAX } else { REPLY_TIME_MAX };
+        let reply = in_time(at_most, sender.send_request(request), attempt).await?;
         let (head, body) = reply.map_err(broken)?.into_parts();
         Ok((head.status, body, connection))
     }
+}
+
+async fn read_reply(body: &mut Incoming, attempt: &str) -> Result<Vec<u8>, EngineError> {
+    let mut bytes = Vec::new();
+    while let Some(part) = next_part(body, attempt).await? {
+        // The end of a long stream of progress matters most, but only its parts are JSON.
+        if bytes.len() + part.len() <= REPLY_BYTES_MAX {
+            bytes.extend(part);
+        }
+    }
+    Ok(bytes)
+}
+
+fn refusal(status: StatusCode, body: &[u8], attempt: &str) -> EngineError {
+    let message = error_message(body);
+    EngineError::Refused { attempt: attempt.to_owned(), status: status.as_u16(), message }
 }
 
 async fn next_part(body: &mut Incoming, attempt: &str) -> Result<Option<Bytes>, EngineError> {

@@ -33,6 +33,7 @@ pub struct ContainerImage {
     pub id: String,
     /// Environment that the image defines, as `NAME=value`.
     pub env: Vec<String>,
+    pub labels: HashMap<String, String>,
 }
 
 /// State of a container.
@@ -44,6 +45,11 @@ pub struct ContainerState {
     pub exit_code: i64,
     /// Reason that the engine could not start it.
     pub error: String,
+    /// Digest of its image.
+    pub image: String,
+    /// Times in RFC 3339. The second one is in the year 1 if it has not run.
+    pub created_at: String,
+    pub finished_at: String,
 }
 
 /// Container in a list.
@@ -52,6 +58,8 @@ pub struct ListedContainer {
     pub id: String,
     pub name: String,
     pub is_running: bool,
+    /// Creation time, in seconds since 1970.
+    pub created: i64,
     pub labels: HashMap<String, String>,
 }
 
@@ -110,6 +118,7 @@ pub(crate) struct ImageReply {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct ImageConfigReply {
     pub(crate) env: Option<Vec<String>>,
+    pub(crate) labels: Option<HashMap<String, String>>,
 }
 
 #[derive(Deserialize)]
@@ -122,6 +131,10 @@ pub(crate) struct CreatedReply {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct InspectReply {
     pub(crate) state: StateReply,
+    #[serde(default)]
+    pub(crate) image: String,
+    #[serde(default)]
+    pub(crate) created: String,
 }
 
 #[derive(Deserialize)]
@@ -132,6 +145,7 @@ pub(crate) struct StateReply {
     pub(crate) pid: i32,
     pub(crate) exit_code: i64,
     pub(crate) error: String,
+    pub(crate) finished_at: String,
 }
 
 #[derive(Deserialize)]
@@ -142,6 +156,8 @@ pub(crate) struct ListReply {
     pub(crate) names: Vec<String>,
     #[serde(default)]
     pub(crate) state: String,
+    #[serde(default)]
+    pub(crate) created: i64,
     pub(crate) labels: Option<HashMap<String, String>>,
 }
 

@@ -3,12 +3,14 @@
 //! Docker and Podman have the same HTTP API on a unix socket. This crate makes the few calls that a
 //! run needs; it knows nothing of runs, and never sends a secret. Start at [`ContainerEngine`].
 
+mod build_context;
 mod engine_client;
 mod engine_http;
 mod engine_reply;
 mod engine_socket;
 
-pub use engine_client::ContainerEngine;
+pub use build_context::BuildContext;
+pub use engine_client::{ContainerEngine, ImageBuild, with_engine};
 pub use engine_http::EngineError;
 pub use engine_reply::{ContainerImage, ContainerState, EngineFacts, EngineKind, ListedContainer};
 pub use engine_socket::{EngineSocketError, find_engine_socket};
@@ -21,3 +23,12 @@ pub const RUN_LABEL: &str = "heeler.run";
 
 /// Label with the agent of a container.
 pub const AGENT_LABEL: &str = "heeler.agent";
+
+/// Label with the session to which a kept container belongs.
+pub const SESSION_LABEL: &str = "heeler.session";
+
+/// Label with the digest of the image of which a kept container was first created.
+pub const IMAGE_LABEL: &str = "heeler.image";
+
+/// Label with a hash of the settings of a kept container.
+pub const SETTINGS_LABEL: &str = "heeler.settings";

@@ -4,8 +4,10 @@
 //! at [`record_question`] and [`record_closed_question`].
 
 use heeler_model::run::{AgentQuestion, ClosedQuestion, QuestionOutcome};
-use heeler_model::{Approval, ApprovalKind, ApprovalStatus, Job, RunId, question};
-use heeler_store::{DatabaseError, StoreTransaction};
+use heeler_model::{
+    Approval, ApprovalKind, ApprovalStatus, Job, NetworkGrantChoice, RunId, question,
+};
+use heeler_store::{DatabaseError, NetworkGrant, StoreTransaction};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -79,8 +81,33 @@ pub(crate) fn record_closed_question(
         tracing::warn!(approval = %id, by, known, "the agent acted on another answer");
         tx.overrule_approval(id, status, text, by, closed.at)?;
     }
+    if closed.how == QuestionOutcome::Allowed {
+        record_network_grant(tx, job, closed, by)?;
+    }
     tx.set_approval_delivered(id, now)?;
     Ok(())
+}
+
+/// Stores a host that a person allowed for later runs. Only the runner says which host it is, and only
+/// people answer questions.
+fn record_network_grant(
+    tx: &mut StoreTransaction<'_>,
+    job: &Job,
+    closed: &ClosedQuestion,
+    by: &str,
+) -> Result<(), DatabaseError> {
+    let choice = closed.text.as_deref().and_then(NetworkGrantChoice::from_label);
+    let session = match choice {
+        Some(NetworkGrantChoice::Always) => None,
+        Some(NetworkGrantChoice::Session) if job.head.session_id.is_some() => {
+            job.head.session_id.clone()
+        }
+        _ => return Ok(()),
+    };
+    let Some(host) = closed.ask.network_host.as_deref().map(str::to_owned) else { return Ok(()) };
+    tracing::info!(agent = job.head.agent, host, by, "a host is allowed for later runs");
+    let agent = job.head.agent.clone();
+    tx.put_network_grant(&NetworkGrant { agent, session, host, at: closed.at, by: by.to_owned() })
 }
 
 /// Stores the outcomes of all questions of a run that has ended. Questions without an outcome are
@@ -143,6 +170,7 @@ mod tests {
             tool: "Bash".to_owned(),
             input: input.clone(),
             until: None,
+            network_host: None,
         };
         assert_eq!(detail(&ask), json!({"tool": "Bash", "input": input}));
     }

@@ -206,6 +206,8 @@ pub enum AgentChange {
     Disable,
     /// Clear the error status of its last job.
     Reset,
+    /// Remove the hosts that people allowed it to reach in later runs.
+    ForgetHosts,
 }
 
 /// Treatment of running jobs when the daemon stops.

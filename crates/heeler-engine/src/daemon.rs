@@ -19,6 +19,7 @@ use thiserror::Error;
 use crate::access::{self, ApiTokenError};
 use crate::command::DaemonMode;
 use crate::config_guard::ConfigGuard;
+use crate::containers::start_container_sweep;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, DispatcherState, SetupLoader};
 use crate::dispatch_input::DispatchInput;
@@ -141,6 +142,7 @@ impl Daemon {
         let hooks = HookWorker::start(fleet.clone(), setup.hook_config(), Box::new(done));
         let hooks = hooks.map_err(DaemonOpenError::Thread)?;
         let outlook = FleetMonitor::new(Arc::clone(&setup));
+        start_container_sweep(&fleet, &setup).map_err(DaemonOpenError::Thread)?;
         let hands = EffectExecutor::new(fleet.clone(), handle.clone(), setup);
         let hands = hands.map_err(DaemonOpenError::Thread)?;
         let clock = fleet.now;

@@ -17,6 +17,7 @@ mod command;
 mod commit;
 mod config_files;
 mod config_guard;
+mod containers;
 mod daemon;
 mod daemon_file;
 mod daemon_handle;
@@ -73,6 +74,10 @@ pub use command::{
 pub use commit::{CommitError, CommittedRun};
 pub use config_files::{ConfigFileRecorder, list_skill_files, list_workflow_files};
 pub use config_guard::ConfigGuard;
+pub use containers::{
+    ContainerSurvey, EngineSurvey, OrphanContainer, OrphanReason, SessionContainer,
+    survey_containers,
+};
 pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};
 pub use daemon_handle::DaemonHandle;

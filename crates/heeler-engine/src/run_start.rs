@@ -7,6 +7,7 @@ use std::io;
 use std::process::Child;
 
 use camino::Utf8PathBuf;
+use heeler_config::{EgressConfig, HostPattern};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
     AgentLaunchSpec, PROTOCOL, ResultSigningKey, RunSpec, RunnerInput, SessionPlan, SessionStart,
@@ -103,6 +104,8 @@ pub(crate) struct StartedRun {
     pub(crate) result_key: Option<ResultSigningKey>,
     /// Secret of its capability.
     secret: AccessSecret,
+    /// Hosts that people allowed.
+    granted_hosts: Vec<HostPattern>,
 }
 
 /// Session in which a run will start.
@@ -113,6 +116,8 @@ pub(crate) struct RunStartPlan {
     known: Option<Session>,
     /// Secret of the run's capability.
     secret: AccessSecret,
+    /// Hosts that people allowed.
+    granted_hosts: Vec<HostPattern>,
 }
 
 /// Chooses the session of a run. Changes nothing.
@@ -135,7 +140,33 @@ pub(crate) fn plan_run_start(
     check_session_free(request, &session.start, known.as_ref())?;
     check_last_run_committed(db, &session.start)?;
     check_first_job(db, request, &session.start)?;
-    Ok(RunStartPlan { session, known, secret: AccessSecret::new()? })
+    let granted_hosts = granted_hosts(db, request, &session.start)?;
+    Ok(RunStartPlan { session, known, secret: AccessSecret::new()?, granted_hosts })
+}
+
+/// Returns the hosts that people allowed for the agent, or for the session. A job that another agent
+/// started has none of them: delegation does not raise rights.
+fn granted_hosts(
+    db: &StateDatabase,
+    request: &ResolvedJobRequest,
+    start: &SessionStart,
+) -> Result<Vec<HostPattern>, DatabaseError> {
+    let has_list = request
+        .brief
+        .sandbox
+        .as_ref()
+        .is_some_and(|sandbox| matches!(sandbox.network, EgressConfig::Allow(_)));
+    if !has_list || request.trigger == TriggerType::Spawned {
+        return Ok(Vec::new());
+    }
+    let continued = match start {
+        SessionStart::Resume { id } | SessionStart::Continue { source: id, .. } => Some(id),
+        SessionStart::Fresh { .. } | SessionStart::Fork { .. } => None,
+    };
+    let grants = db.network_grants(request.agent.as_str())?.into_iter();
+    let grants =
+        grants.filter(|grant| grant.session.is_none() || grant.session.as_ref() == continued);
+    Ok(grants.filter_map(|grant| grant.host.parse().ok()).collect())
 }
 
 /// Records a planned run of a job.
@@ -147,7 +178,7 @@ pub(crate) fn record_run_start(
     plan: RunStartPlan,
     now: Timestamp,
 ) -> Result<StartedRun, DatabaseError> {
-    let RunStartPlan { session: plan, known, secret } = plan;
+    let RunStartPlan { session: plan, known, secret, granted_hosts } = plan;
     // All rows are in one transaction, so a crash leaves the whole start or nothing of it.
     mark_job_running(tx, job, request, &plan, now)?;
     // Attempts are numbered by record, not by time, which a clock change would disturb.
@@ -165,7 +196,7 @@ pub(crate) fn record_run_start(
     mark_session_used(tx, request, &plan.start, now)?;
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
-    Ok(StartedRun { job: job.clone(), run, spec, result_key, secret })
+    Ok(StartedRun { job: job.clone(), run, spec, result_key, secret, granted_hosts })
 }
 
 /// Returns the ID of a new run.
@@ -210,6 +241,9 @@ pub(crate) fn launch_run(
     let mut brief = AgentLaunchSpec { send_files_to, ..request.brief.clone() };
     if let Some(skills) = skills {
         skills.add_to(&mut brief);
+    }
+    if let Some(EgressConfig::Allow(rules)) = brief.sandbox.as_mut().map(|it| &mut it.network) {
+        rules.allow.extend(begun.granted_hosts.iter().cloned());
     }
     capability::add_capability(&mut brief, begun.run, &begun.secret);
     brief.authority.daemon_lock = Some(fleet.dir.lock());

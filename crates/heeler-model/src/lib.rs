@@ -25,7 +25,9 @@ mod job_request;
 pub mod job_row;
 pub mod message;
 pub mod native_chain;
+mod native_prefix_hash;
 mod native_sessions;
+mod network_grant;
 pub mod outcome;
 mod project_slug;
 mod prompt_author;
@@ -60,7 +62,9 @@ pub use job::{
     UsageTotals, job_title,
 };
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
+pub use native_prefix_hash::NativePrefixHash;
 pub use native_sessions::NativeSessionLocation;
+pub use network_grant::NetworkGrantChoice;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
 pub use prompt_author::PromptAuthor;
 pub use question_hash::question_hash;

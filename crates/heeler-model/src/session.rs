@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{AgentSessionId, ApprovalMode, SessionId, SessionMode};
+use crate::{AgentSessionId, ApprovalMode, NativePrefixHash, SessionId, SessionMode};
 
 words! {
     /// Position of a session in its life cycle.
@@ -83,6 +83,9 @@ pub struct NativeSessionPosition {
     pub bytes: u64,
     /// Last message in the file.
     pub last: Uuid,
+    /// Hash of the file. `None` if an earlier release, or a run beside other writers, left it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<NativePrefixHash>,
 }
 
 /// Record of a session. It is complete without reading the transcript.

@@ -48,6 +48,7 @@ fn head(frame: &PageFrame, job: &JobDetails) -> Markup {
         div.head data-at-work=(at_work.unwrap_or_default()) data-job=(item.id) data-attempts=(job.runs.len()) {
             h1 { (agent_link(&item.agent)) }
             (job_status_badge(item.status.as_str(), item.dead))
+            @if job.is_pulling() { span.muted { "pulling the image of its container" } }
             @if item.status == JobStatus::Running {
                 // A job that was just started has no start time yet.
                 span.muted.num { (elapsed_time(frame, item.started_at.unwrap_or(item.asked_at))) }

@@ -2,6 +2,7 @@
 
 use heeler_config::{RuntimeConfig, UsdAmount};
 use heeler_model::AgentStatus;
+use heeler_store::NetworkGrant;
 use jiff::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -52,6 +53,9 @@ pub struct AgentSummary {
     pub max_concurrent: u32,
     /// Names of the schedules.
     pub schedules: Vec<String>,
+    /// Hosts that people allowed in answers to questions, besides those of the config: `name:port`,
+    /// and the native session if it is for one only.
+    pub allowed_hosts: Vec<String>,
     /// Budget limits.
     pub budget: AgentBudgetLimits,
     /// Money spent today, in US dollars.
@@ -88,6 +92,13 @@ impl AgentBudgetLimits {
     }
 }
 
+fn granted_host(grant: &NetworkGrant) -> String {
+    match &grant.session {
+        None => grant.host.clone(),
+        Some(session) => format!("{} (session {session})", grant.host),
+    }
+}
+
 /// Converts millionths of a dollar to dollars.
 pub(crate) fn micros_to_usd(micros: i64) -> f64 {
     micros as f64 / 1e6
@@ -115,13 +126,18 @@ impl FleetReader {
         let disabled = reader.disabled_agents()?;
         let (day, all) =
             (reader.daily_spend_by_agent(known.today(now))?, reader.total_spend_by_agent()?);
+        let mut granted = Vec::with_capacity(loaded.agents.len());
+        for agent in &loaded.agents {
+            granted.push(reader.network_grants(agent.name.as_str())?);
+        }
         // The reader goes back to the pool before the lock is probed.
         drop(reader);
         let has_daemon = self.lock_owner()?.has_permanent_daemon();
         let agents: Vec<AgentSummary> = loaded
             .agents
             .iter()
-            .map(|agent| {
+            .zip(granted)
+            .map(|(agent, granted)| {
                 let name = agent.name.as_str();
                 let state = states.get(name).cloned().unwrap_or_default();
                 let is_disabled = disabled.iter().any(|known| known == name);
@@ -147,6 +163,7 @@ impl FleetReader {
                     working_directory: agent.working_directory.to_string(),
                     max_concurrent: agent.max_concurrent.get(),
                     schedules: agent.schedules.iter().map(|it| it.name.clone()).collect(),
+                    allowed_hosts: granted.iter().map(granted_host).collect(),
                     budget: AgentBudgetLimits::of(agent.budget.as_ref()),
                     spent_today_usd: sum(&day),
                     spent_usd: sum(&all),

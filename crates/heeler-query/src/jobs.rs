@@ -2,7 +2,7 @@
 
 use camino::Utf8PathBuf;
 use heeler_model::fleet::QueuedJobRecord;
-use heeler_model::run::{ErrorClass, RunError, RunResult};
+use heeler_model::run::{ErrorClass, RunError, RunResult, file};
 use heeler_model::workflow::PartDecision;
 use heeler_model::{ExitReason, Job, JobHead, JobId, JobStatus, TriggerType};
 use heeler_store::{
@@ -87,6 +87,14 @@ pub struct JobSummary {
     /// Error, if the job failed.
     #[serde(skip)]
     pub error: Option<String>,
+}
+
+impl JobDetails {
+    /// Returns true while the image of the job's container is being pulled.
+    pub fn is_pulling(&self) -> bool {
+        let is_running = self.item.status == JobStatus::Running && !self.item.dead;
+        is_running && self.runs.last().is_some_and(|run| run.status == STATUS_PULLING)
+    }
 }
 
 impl JobSummary {
@@ -303,6 +311,9 @@ impl From<FailedHook> for FailedHookSummary {
     }
 }
 
+/// Status of a run while the image of its container is pulled.
+const STATUS_PULLING: &str = "pulling";
+
 /// A run: one attempt to execute a job.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -311,7 +322,7 @@ pub struct RunSummary {
     pub id: String,
     /// Number of the attempt, counted from one.
     pub attempt: i64,
-    /// Status.
+    /// Status. `pulling` means that the image of the run's container is being pulled.
     pub status: String,
     /// Creation time of the record.
     pub created_at: Timestamp,
@@ -394,7 +405,13 @@ pub fn load_runs(
     let runs = reader.runs_of_job(job)?.into_iter();
     runs.map(|run| {
         let result = reader.run_result(run.id)?;
-        Ok(RunSummary::of(run, result.as_ref(), dir))
+        // A killed run may have left the file.
+        let is_pulling = !run.committed && dir.run(run.id).join(file::PULLING).exists();
+        let summary = RunSummary::of(run, result.as_ref(), dir);
+        Ok(match is_pulling {
+            true => RunSummary { status: STATUS_PULLING.to_owned(), ..summary },
+            false => summary,
+        })
     })
     .collect()
 }

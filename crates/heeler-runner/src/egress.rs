@@ -19,8 +19,8 @@ use heeler_egress::{
     ApiRoute, ApiRouteError, EgressDecision, EgressEvent, EgressLimits, EgressOptions, EgressProxy,
     EgressQuestion, EgressStartError, GrantScope, SystemNetwork, UsageLedger,
 };
-use heeler_model::question;
 use heeler_model::run::{QuestionAnswer, QuestionPolicy};
+use heeler_model::{NetworkGrantChoice, question};
 use heeler_process::SocketPeerProcess;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
@@ -46,10 +46,6 @@ const EVENTS_MAX: usize = 16;
 /// Tool that a question about a host is shown for.
 const NETWORK_TOOL: &str = "network";
 
-const ALLOW_ONCE: &str = "Allow once";
-const ALLOW_RUN: &str = "Allow for this run";
-const DENY: &str = "Deny";
-
 /// Inputs of a run's network.
 pub(crate) struct EgressSetup<'s> {
     /// Path of the socket, in a folder that only this user can enter.
@@ -62,6 +58,8 @@ pub(crate) struct EgressSetup<'s> {
     pub(crate) env: &'s IndexMap<String, String>,
     pub(crate) budget_usd: Option<f64>,
     pub(crate) attendance: QuestionPolicy,
+    /// Name of the agent.
+    pub(crate) agent: &'s str,
     pub(crate) notes: mpsc::Sender<ToolNote>,
     pub(crate) questions: mpsc::Sender<ToolQuestion>,
 }
@@ -136,7 +134,13 @@ impl EgressService {
             events: sender,
         };
         let proxy = EgressProxy::start(listener, options)?;
-        let events = tokio::spawn(pass_events(events, setup.notes, setup.questions));
+        let questioner = NetworkQuestioner {
+            questions: setup.questions,
+            agent: setup.agent.to_owned(),
+            // A config without a network is meant so. A permission for later would undo it silently.
+            keeps_grants: matches!(setup.network, EgressConfig::Allow(_)),
+        };
+        let events = tokio::spawn(pass_events(events, setup.notes, questioner));
         Ok(EgressService {
             container,
             proxy: Some(proxy),
@@ -219,7 +223,7 @@ fn agent_variables(access: Option<&ApiAccess>) -> Vec<(String, String)> {
 async fn pass_events(
     mut events: mpsc::Receiver<EgressEvent>,
     notes: mpsc::Sender<ToolNote>,
-    questions: mpsc::Sender<ToolQuestion>,
+    questioner: NetworkQuestioner,
 ) {
     let mut open = JoinSet::new();
     loop {
@@ -230,7 +234,7 @@ async fn pass_events(
         match event {
             None => return,
             Some(EgressEvent::Question(asked)) => {
-                open.spawn(ask_person(asked, questions.clone()));
+                open.spawn(questioner.clone().ask(asked));
             }
             Some(event) => {
                 // An event loop that has ended records nothing more.
@@ -251,50 +255,75 @@ fn egress_note(event: EgressEvent) -> ToolNote {
     }
 }
 
-async fn ask_person(asked: EgressQuestion, questions: mpsc::Sender<ToolQuestion>) {
-    let (reply, answered) = oneshot::channel();
-    let input = question_input(&asked);
-    let question = ToolQuestion { tool: NETWORK_TOOL, input, reply };
-    if questions.send(question).await.is_err() {
-        return;
-    }
-    // Without an answer the question is dropped, which denies the host.
-    if let Ok(answer) = answered.await
-        && let Some(scope) = grant_scope(&answer)
-    {
-        asked.reply.send_replace(Some(scope));
-    }
+/// Asks people about hosts.
+#[derive(Debug, Clone)]
+struct NetworkQuestioner {
+    questions: mpsc::Sender<ToolQuestion>,
+    agent: String,
+    /// True if a permission may count for later runs.
+    keeps_grants: bool,
 }
 
-fn question_input(EgressQuestion { host, port, .. }: &EgressQuestion) -> Json {
-    let option =
-        |label: &str, description: String| json!({ "label": label, "description": description });
-    let question = json!({
-        "question": format!("The agent wants to reach {host} (port {port}), which its network list lacks. Allow it?"),
-        "header": "Network",
-        "multiSelect": false,
-        "options": [
-            option(ALLOW_ONCE, "this connection only".to_owned()),
-            option(ALLOW_RUN, format!(
-                "until the run ends; to allow it always, add `{host}:{port}` to `sandbox.network.allow`"
-            )),
-            option(DENY, "also later in this run".to_owned()),
-        ],
-    });
-    json!({ "questions": [question] })
+impl NetworkQuestioner {
+    async fn ask(self, asked: EgressQuestion) {
+        let (reply, answered) = oneshot::channel();
+        let input = self.question_input(&asked);
+        let network_host = self.keeps_grants.then(|| format!("{}:{}", asked.host, asked.port));
+        let question = ToolQuestion { tool: NETWORK_TOOL, input, network_host, reply };
+        if self.questions.send(question).await.is_err() {
+            return;
+        }
+        // Without an answer the question is dropped, which denies the host.
+        if let Ok(answer) = answered.await
+            && let Some(scope) = grant_scope(&answer, self.keeps_grants)
+        {
+            asked.reply.send_replace(Some(scope));
+        }
+    }
+
+    fn question_input(&self, EgressQuestion { host, port, .. }: &EgressQuestion) -> Json {
+        let agent = &self.agent;
+        let options = NetworkGrantChoice::ALL.into_iter().filter_map(|choice| {
+            let description = match choice {
+                NetworkGrantChoice::Once => "this connection only".to_owned(),
+                NetworkGrantChoice::Run if !self.keeps_grants => "until the run ends".to_owned(),
+                NetworkGrantChoice::Session if self.keeps_grants => {
+                    "in this run and later runs of its session".to_owned()
+                }
+                NetworkGrantChoice::Always if self.keeps_grants => format!(
+                    "in every run of {agent}; kept in the state directory (heeler.db), shown by \
+                     `heeler agent show {agent}`, removed by `heeler agent forget-hosts {agent}`"
+                ),
+                NetworkGrantChoice::Deny => "also later in this run".to_owned(),
+                _ => return None,
+            };
+            Some(json!({ "label": choice.label(), "description": description }))
+        });
+        let question = json!({
+            "question": format!("The agent wants to reach {host} (port {port}), which its network list lacks. Allow it?"),
+            "header": "Network",
+            "multiSelect": false,
+            "options": options.collect::<Vec<Json>>(),
+        });
+        json!({ "questions": [question] })
+    }
 }
 
 /// Returns the scope that a person chose; `None` if no person answered.
-fn grant_scope(answer: &QuestionAnswer) -> Option<GrantScope> {
+fn grant_scope(answer: &QuestionAnswer, keeps_grants: bool) -> Option<GrantScope> {
     match answer {
         // A permission without a choice is the smallest one.
         QuestionAnswer::Allow { input: None } => Some(GrantScope::Once),
         QuestionAnswer::Allow { input: Some(input) } => {
-            Some(match question::format_answers(input).as_deref() {
-                None | Some(ALLOW_ONCE) => GrantScope::Once,
-                Some(ALLOW_RUN) => GrantScope::Run,
-                // A text of one's own is no permission.
-                Some(_) => GrantScope::Denied,
+            let Some(text) = question::format_answers(input) else { return Some(GrantScope::Once) };
+            Some(match NetworkGrantChoice::from_label(&text) {
+                Some(NetworkGrantChoice::Once) => GrantScope::Once,
+                Some(NetworkGrantChoice::Run) => GrantScope::Run,
+                Some(NetworkGrantChoice::Session | NetworkGrantChoice::Always) if keeps_grants => {
+                    GrantScope::Run
+                }
+                // A text of one's own is no permission, and neither is a choice that was not offered.
+                _ => GrantScope::Denied,
             })
         }
         QuestionAnswer::Deny { .. } => Some(GrantScope::Denied),

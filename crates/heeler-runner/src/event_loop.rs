@@ -76,6 +76,8 @@ pub(crate) struct ActiveRun {
     pub(crate) tool_questions: mpsc::Receiver<ToolQuestion>,
     /// Waiting senders of injected tools' questions, by question ID.
     pub(crate) question_replies: HashMap<String, oneshot::Sender<QuestionAnswer>>,
+    /// Questions about the network, by their ID: host and port.
+    pub(crate) network_questions: HashMap<String, String>,
     /// Reason that the run is being ended; `None` while it may continue.
     pub(crate) ending: Option<AgentProcessExit>,
     pub(crate) last_line_at: Option<Timestamp>,

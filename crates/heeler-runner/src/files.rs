@@ -214,6 +214,19 @@ pub(crate) fn write_container(
     write(&dir.join(file::CONTAINER), container)
 }
 
+/// Marks that an image is pulled, or removes the mark. Only the display depends on it, so it need
+/// not be durable.
+pub(crate) fn set_pulling(dir: &Utf8Path, is_pulling: bool) {
+    let path = dir.join(file::PULLING);
+    let changed = match is_pulling {
+        true => OpenOptions::new().write(true).create(true).truncate(true).open(&path).map(drop),
+        false => std::fs::remove_file(&path),
+    };
+    if let Err(error) = changed {
+        tracing::warn!(%error, "the status `pulling` cannot be set");
+    }
+}
+
 /// Writes `asks/<id>.closed`, signed if there is a key. It is durable when this returns.
 pub(crate) fn write_closed(
     dir: &Utf8Path,

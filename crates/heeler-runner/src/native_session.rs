@@ -7,6 +7,8 @@
 //! native session that Heeler created and that was never used is removed. Start at
 //! [`changes_since`].
 
+mod rewritten;
+
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -24,6 +26,9 @@ use indexmap::IndexMap;
 use memchr::memmem;
 use serde_json::Value as Json;
 use uuid::Uuid;
+
+pub(crate) use rewritten::find_rewrite;
+use rewritten::prefix_hash;
 
 /// Returns the directory of the agent's native sessions, if it is known.
 pub(crate) fn sessions_folder(
@@ -66,7 +71,8 @@ pub(crate) fn read_mark(path: &Utf8Path) -> Result<Option<NativeSessionPosition>
         // Other entries, such as summaries, may be written at any time without a change of the
         // conversation.
         if entry.is_message() {
-            return Ok(Some(NativeSessionPosition { bytes, last: entry.uuid }));
+            let hash = prefix_hash(path, bytes)?;
+            return Ok(Some(NativeSessionPosition { bytes, last: entry.uuid, hash }));
         }
     }
     Ok(None)
@@ -96,7 +102,7 @@ fn mark_after_run(
 ) -> Result<Option<NativeSessionPosition>, DiskError> {
     if let Some(last) = ours {
         // A length of zero makes the comparison consider the whole file.
-        let position = NativeSessionPosition { bytes: 0, last };
+        let position = NativeSessionPosition { bytes: 0, last, hash: None };
         if changes_since(path, &position)?.dropped > 0 {
             return Ok(Some(position));
         }

@@ -29,6 +29,8 @@ mod first_process_path;
 #[cfg(target_os = "linux")]
 mod git_folder;
 #[cfg(target_os = "linux")]
+mod kept_container;
+#[cfg(target_os = "linux")]
 mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
@@ -87,6 +89,8 @@ pub use cgroup::control_group_unavailable_reason;
 pub(crate) use container_settle::settle_containers;
 #[cfg(target_os = "linux")]
 pub use first_process_path::find_first_process;
+#[cfg(target_os = "linux")]
+pub(crate) use kept_container::KeptContainerPlan;
 use marker::MARKER;
 pub use marker::restart_without_marker;
 pub(crate) use os::memory_file;
@@ -233,6 +237,9 @@ pub(crate) struct ProcessTree {
     /// Container of the agent that runs now.
     #[cfg(target_os = "linux")]
     running_container: Mutex<Option<RunningContainer>>,
+    /// Content of rows about the container.
+    #[cfg(target_os = "linux")]
+    container_notes: Mutex<Vec<&'static str>>,
 }
 
 impl ProcessTree {
@@ -259,6 +266,8 @@ impl ProcessTree {
             sandbox: None,
             #[cfg(target_os = "linux")]
             running_container: Mutex::new(None),
+            #[cfg(target_os = "linux")]
+            container_notes: Mutex::default(),
         }
     }
 
@@ -280,6 +289,17 @@ impl ProcessTree {
     #[cfg(target_os = "linux")]
     fn set_running_container(&self, running: RunningContainer) {
         *self.running_container.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+    }
+
+    #[cfg(target_os = "linux")]
+    fn add_container_note(&self, note: &'static str) {
+        self.container_notes.lock().unwrap_or_else(PoisonError::into_inner).push(note);
+    }
+
+    /// Returns the content of rows about the container that no row has yet.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn take_container_notes(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.container_notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     #[cfg(target_os = "linux")]

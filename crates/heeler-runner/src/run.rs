@@ -304,7 +304,12 @@ impl RunExecutor<'_> {
         if let Some(ending) = self.prepare_image(run, tree).await {
             return ending;
         }
-        let agent = match tree.spawn_agent(launch, &spawn_context).await {
+        let spawned = tree.spawn_agent(launch, &spawn_context).await;
+        #[cfg(target_os = "linux")]
+        for note in tree.take_container_notes() {
+            run.add_note("container", note);
+        }
+        let agent = match spawned {
             Ok(agent) => agent,
             // A kill is no fault of the program: a hook is repeated, as after any other kill.
             Err(AgentSpawnError::Killed { .. }) => {

@@ -227,6 +227,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Enable),
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
+        agent(AgentChange::ForgetHosts),
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {
             fingerprint: "ab12".to_owned(),

@@ -59,6 +59,7 @@ impl CliArgs {
             CliCommand::Init(args) => commands::init::run(global, &args),
             CliCommand::Trust(args) => commands::trust::run(global, &args),
             CliCommand::Config { command } => commands::config::run(global, &command),
+            CliCommand::Image { command } => commands::image::run(global, &command),
             CliCommand::Import(args) => commands::import::run(global, &args),
             CliCommand::Doctor(args) => commands::doctor::run(global, &args),
             CliCommand::Backup(args) => commands::backup::run(global, &args),
@@ -179,6 +180,11 @@ pub(crate) enum CliCommand {
     Config {
         #[command(subcommand)]
         command: commands::config::ConfigCommand,
+    },
+    /// Build the image in which agents run (`docker`)
+    Image {
+        #[command(subcommand)]
+        command: commands::image::ImageCommand,
     },
     /// Import the state of herdctl, Last Light or agents-fleet
     Import(commands::import::ImportArgs),

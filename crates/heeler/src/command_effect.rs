@@ -27,9 +27,10 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 38] = [
+const RUNNING: [&str; 39] = [
     "agent disable",
     "agent enable",
+    "agent forget-hosts",
     "agent reset",
     "agent resume",
     "approvals approve",
@@ -69,7 +70,7 @@ const RUNNING: [&str; 38] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 49] = [
+const READING: [&str; 50] = [
     "agent add",
     "agent list",
     "agent remove",
@@ -85,6 +86,7 @@ const READING: [&str; 49] = [
     "costs",
     "demo",
     "doctor",
+    "image build",
     "import",
     "init",
     "init agent",

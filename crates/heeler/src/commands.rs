@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub(crate) mod costs;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod image;
 pub(crate) mod import;
 pub(crate) mod init;
 mod job_text;

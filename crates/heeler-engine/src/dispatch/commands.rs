@@ -281,6 +281,11 @@ impl DispatchTransaction<'_, '_> {
                 }
                 format!("{name} has no recorded error")
             }
+            AgentChange::ForgetHosts => match self.tx.remove_network_grants(name)? {
+                0 => format!("{name} has no hosts that people allowed"),
+                1 => format!("1 host that a person allowed {name} is forgotten"),
+                count => format!("{count} hosts that people allowed {name} are forgotten"),
+            },
         };
         tracing::info!(agent = name, by, message, "changed");
         Ok(Some(CommandReply::Done { message }))

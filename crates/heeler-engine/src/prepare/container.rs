@@ -17,8 +17,6 @@ const LOCAL_VARIABLES: [&str; 4] = ["PATH", "HOME", "USER", "TMPDIR"];
 pub enum ContainerError {
     #[error(transparent)]
     Engine(#[from] EngineSocketError),
-    #[error("`docker.ephemeral: false` is not supported yet; set `docker.ephemeral: true`")]
-    Kept,
     #[error("the volume {path} cannot be mounted; create it, or change `docker.volumes`")]
     Volume {
         path: Utf8PathBuf,
@@ -41,9 +39,6 @@ pub(super) fn run_container(
     env: &mut IndexMap<String, String>,
 ) -> Result<Option<ContainerSpec>, ContainerError> {
     let Some(docker) = agent.container() else { return Ok(None) };
-    if !docker.ephemeral {
-        return Err(ContainerError::Kept);
-    }
     let variable = |name: &str| variables.get(name).map(String::as_str);
     let exists = |path: &Utf8Path| path.exists();
     let engine = find_engine_socket(variable("DOCKER_HOST"), variable("XDG_RUNTIME_DIR"), exists)?;
@@ -97,6 +92,7 @@ fn container_spec(
             .collect(),
         labels: docker.labels.clone(),
         host_config: docker.host_config.clone(),
+        kept_max: (!docker.ephemeral).then(|| docker.max_containers.get()),
         local_env,
         ..ContainerSpec::new(engine, docker.image_name().to_owned())
     }

@@ -347,12 +347,19 @@ fn an_agent_never_runs_without_the_isolation_that_it_asks_for() {
         "{error}"
     );
     place.set("DOCKER_HOST", "unix:///nowhere/engine.sock");
-    let error = refused(&place, ", ephemeral: false");
-    assert!(error.contains("`docker.ephemeral: false` is not supported yet"), "{error}");
     let error = refused(&place, ", volumes: ['/nowhere/x:/x']");
     assert!(error.contains("the volume /nowhere/x cannot be mounted"), "{error}");
     for agent in ["docker: {enabled: false}", "sandbox: false", "sandbox: {enabled: false}"] {
         assert_eq!(place.brief(agent).sandbox, None, "{agent}");
+    }
+    for (keys, kept_max) in [
+        ("", None),
+        (", max_containers: 3", None),
+        (", ephemeral: false", Some(5)),
+        (", ephemeral: false, max_containers: 3", Some(3)),
+    ] {
+        let brief = place.brief(&format!("docker: {{enabled: true{keys}}}"));
+        assert_eq!(brief.sandbox.unwrap().container.unwrap().kept_max, kept_max, "{keys}");
     }
 }
 

@@ -85,7 +85,11 @@ pub(super) fn adopt_native_session(
         working_directory: Some(cwd),
         runtime: runtime.to_string(),
         // Only what follows this position counts as external messages later.
-        own: found.last_entry.map(|last| NativeSessionPosition { bytes: found.bytes, last }),
+        own: found.last_entry.map(|last| NativeSessionPosition {
+            bytes: found.bytes,
+            last,
+            hash: None,
+        }),
         log_path: Some(log_path),
         origin: Some(NATIVE_ORIGIN.to_owned()),
         ..Session::new(

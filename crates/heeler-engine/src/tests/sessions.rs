@@ -56,7 +56,7 @@ impl EngineFixture {
 fn a_mark_of_the_agents_own_record_does_not_outlive_a_run_that_left_none() {
     let place = EngineFixture::new("success");
     let session = place.kept();
-    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1), hash: None };
     place.change(&session, |session| session.own = Some(mark));
     // This run's rows are after the old mark, which would make them external messages.
     place.conducted(&place.persistent());
@@ -116,7 +116,7 @@ fn a_session_that_another_fleet_is_at_rests_and_one_that_our_own_job_is_at_does_
 fn no_run_starts_in_a_session_whose_last_run_is_not_settled() {
     let place = EngineFixture::new("success");
     let session = place.kept();
-    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1), hash: None };
     place.change(&session, |session| session.own = Some(mark));
     let store = place.store();
     let mut request = place.given(&session);
@@ -127,7 +127,7 @@ fn no_run_starts_in_a_session_whose_last_run_is_not_settled() {
     assert_eq!(job.as_ref(), Some(&dead.job));
     assert!(holder.contains(dead.job.as_str()), "{holder}");
 
-    let settled = NativeSessionPosition { bytes: 99, last: Uuid::from_u128(2) };
+    let settled = NativeSessionPosition { bytes: 99, last: Uuid::from_u128(2), hash: None };
     let mut result = RunResult::never_started(dead.run, dead.job, "died", clock());
     result.end = RunEnd::Interrupted;
     result.session = Some(SessionEnd {
@@ -148,7 +148,7 @@ fn no_run_starts_in_a_session_whose_last_run_is_not_settled() {
 fn a_run_with_a_lost_result_leaves_no_position_in_its_session() {
     let place = EngineFixture::new("success");
     let session = place.kept();
-    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1) };
+    let mark = NativeSessionPosition { bytes: 9, last: Uuid::from_u128(1), hash: None };
     for (end, left) in [(RunEnd::NeverStarted, Some(mark)), (RunEnd::Interrupted, None)] {
         place.change(&session, |session| session.own = Some(mark));
         let store = place.store();

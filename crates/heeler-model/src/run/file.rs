@@ -18,6 +18,8 @@ pub const STARTED: &str = "started.json";
 pub const RESULT: &str = "result.json";
 /// File of the [`super::ContainerRecord`].
 pub const CONTAINER: &str = "container.json";
+/// Empty file that exists while the image of the run's container is pulled.
+pub const PULLING: &str = "pulling";
 /// Added to the name of a result that was not believed.
 pub const REFUSED_SUFFIX: &str = "refused";
 /// Added to the name of a result that an earlier process settled.

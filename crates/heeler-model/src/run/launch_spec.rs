@@ -87,6 +87,10 @@ pub struct ContainerSpec {
     pub labels: IndexMap<String, String>,
     /// Further settings of the engine.
     pub host_config: Option<Json>,
+    /// Most idle containers of the agent that are kept. `None` removes the container after its run;
+    /// otherwise its file system is kept for the next run of the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_max: Option<u32>,
     /// Variables of this machine that mean nothing in a container, with the configured value.
     pub local_env: IndexMap<String, Option<String>>,
 }
@@ -114,6 +118,7 @@ impl ContainerSpec {
             ports: Vec::new(),
             labels: IndexMap::new(),
             host_config: None,
+            kept_max: None,
             local_env: IndexMap::new(),
         }
     }

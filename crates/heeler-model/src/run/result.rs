@@ -67,6 +67,10 @@ pub struct AgentQuestion {
     /// Expiry time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// Host and port that the agent wants to reach. Only the runner sets it, so no agent can pass a
+    /// question of its own for one about the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_host: Option<Box<str>>,
 }
 
 impl AgentQuestion {

@@ -103,7 +103,7 @@ fn specs() {
         id: "new".parse().unwrap(),
         keep: 50,
     };
-    let own = Some(NativeSessionPosition { bytes: 4096, last: ENTRY });
+    let own = Some(NativeSessionPosition { bytes: 4096, last: ENTRY, hash: None });
     let session = SessionPlan { own, take_in: true, ..SessionPlan::new(start, "it is full") };
     let workspaces = Some("/srv/demo/.heeler/workspaces".into());
     let goes_on = RunSpec { session, workspaces, ..spec() };
@@ -212,6 +212,7 @@ fn ask() -> AgentQuestion {
         tool: "Write".to_owned(),
         input: json!({"file_path": "/srv/demo/a.txt", "content": "x"}),
         until: None,
+        network_host: None,
     }
 }
 

@@ -14,6 +14,10 @@ struct ServiceFixture {
 }
 
 fn start(attendance: QuestionPolicy) -> ServiceFixture {
+    start_with(attendance, &EgressConfig::default())
+}
+
+fn start_with(attendance: QuestionPolicy, network: &EgressConfig) -> ServiceFixture {
     let dir = tempfile::tempdir().unwrap();
     let socket = Utf8Path::from_path(dir.path()).unwrap().join("e");
     let (note_sender, notes) = mpsc::channel(4);
@@ -22,12 +26,13 @@ fn start(attendance: QuestionPolicy) -> ServiceFixture {
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
     let service = EgressService::start(EgressSetup {
         socket: &socket,
-        network: &EgressConfig::default(),
+        network,
         credentials: Some(CredentialMode::Proxied),
         runtime: RuntimeType::Sdk,
         env: &env,
         budget_usd: None,
         attendance,
+        agent: "coder",
         notes: note_sender,
         questions: question_sender,
     });
@@ -57,21 +62,31 @@ async fn a_denial_in_an_unattended_run_is_a_row_with_the_cure() {
 
 #[tokio::test]
 async fn a_denial_in_an_attended_run_is_a_question_first() {
-    for (answer, status) in
-        [(ALLOW_RUN, "HTTP/1.1 502"), (ALLOW_ONCE, "HTTP/1.1 502"), (DENY, "HTTP/1.1 403")]
-    {
+    for (answer, status) in [
+        (NetworkGrantChoice::Session, "HTTP/1.1 502"),
+        (NetworkGrantChoice::Always, "HTTP/1.1 502"),
+        (NetworkGrantChoice::Once, "HTTP/1.1 502"),
+        (NetworkGrantChoice::Deny, "HTTP/1.1 403"),
+    ] {
         let mut fixture = start(QuestionPolicy::Person { timeout_ms: 60_000 });
         let waiting = tokio::spawn(request(fixture.socket.clone()));
-        let ToolQuestion { tool, input, reply } = fixture.questions.recv().await.unwrap();
+        let asked = fixture.questions.recv().await.unwrap();
+        let ToolQuestion { tool, input, network_host, reply } = asked;
         assert_eq!(tool, "network");
+        assert_eq!(network_host.as_deref(), Some("pypi.invalid:443"));
         let text = input["questions"][0]["question"].as_str().unwrap();
         assert!(text.contains("pypi.invalid (port 443)"), "{text}");
-        let input = question::fill_answers(&input, answer).unwrap();
+        let input = question::fill_answers(&input, answer.label()).unwrap();
         reply.send(QuestionAnswer::Allow { input: Some(input) }).unwrap();
         // The name has no address, so an allowed request fails later.
-        assert_eq!(waiting.await.unwrap(), status, "{answer}");
+        assert_eq!(waiting.await.unwrap(), status, "{answer:?}");
         let note = fixture.notes.recv().await.unwrap();
-        assert_eq!(note.content().starts_with("denied"), answer == DENY, "{}", note.content());
+        assert_eq!(
+            note.content().starts_with("denied"),
+            answer == NetworkGrantChoice::Deny,
+            "{}",
+            note.content()
+        );
     }
 }
 
@@ -101,11 +116,35 @@ async fn the_agents_environment_has_no_credential() {
 
 #[test]
 fn a_text_that_is_no_choice_allows_nothing() {
-    let answer = |text: &str| {
+    let answer = |text: &str, keeps_grants| {
         let input = Some(json!({ "answers": { "q": text } }));
-        grant_scope(&QuestionAnswer::Allow { input })
+        grant_scope(&QuestionAnswer::Allow { input }, keeps_grants)
     };
-    assert_eq!(answer("yes, but only on Mondays"), Some(GrantScope::Denied));
-    assert_eq!(answer(ALLOW_ONCE), Some(GrantScope::Once));
-    assert_eq!(grant_scope(&QuestionAnswer::Allow { input: None }), Some(GrantScope::Once));
+    assert_eq!(answer("yes, but only on Mondays", true), Some(GrantScope::Denied));
+    assert_eq!(answer("Allow once", true), Some(GrantScope::Once));
+    assert_eq!(answer("Allow always", true), Some(GrantScope::Run));
+    assert_eq!(answer("Allow always", false), Some(GrantScope::Denied), "it was not offered");
+    let unchanged = QuestionAnswer::Allow { input: None };
+    assert_eq!(grant_scope(&unchanged, true), Some(GrantScope::Once));
+}
+
+#[tokio::test]
+async fn a_config_without_a_network_offers_no_permission_for_later() {
+    for (network, expected) in [
+        (EgressConfig::None, ["Allow once", "Allow for this run", "Deny"].as_slice()),
+        (
+            EgressConfig::default(),
+            &["Allow once", "Allow for this session", "Allow always", "Deny"],
+        ),
+    ] {
+        let mut fixture = start_with(QuestionPolicy::Person { timeout_ms: 60_000 }, &network);
+        let waiting = tokio::spawn(request(fixture.socket.clone()));
+        let asked = fixture.questions.recv().await.unwrap();
+        let options = asked.input["questions"][0]["options"].as_array().unwrap();
+        let labels: Vec<&str> = options.iter().map(|it| it["label"].as_str().unwrap()).collect();
+        assert_eq!(labels, expected);
+        assert_eq!(asked.network_host.is_some(), network != EgressConfig::None);
+        drop(asked);
+        assert_eq!(waiting.await.unwrap(), "HTTP/1.1 403");
+    }
 }

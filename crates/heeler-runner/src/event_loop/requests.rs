@@ -256,6 +256,7 @@ impl RunEventLoop<'_> {
             tool: self.run.redactor.redact_text(&tool).into_owned(),
             input,
             until: at.checked_add(wait).ok(),
+            network_host: self.run.network_questions.get(&agent_id).map(|it| it.as_str().into()),
         };
         let until = Instant::now().checked_add(wait);
         match self.run.questions.add(ask.clone(), agent_id.clone(), until) {
@@ -318,9 +319,12 @@ impl RunEventLoop<'_> {
     }
 
     /// Asks people the question of an injected tool.
-    pub(super) fn ask_for_tool(&mut self, ToolQuestion { tool, input, reply }: ToolQuestion) {
+    pub(super) fn ask_for_tool(&mut self, question: ToolQuestion) {
+        let ToolQuestion { tool, input, network_host, reply } = question;
+        // The agent does not know the ID, so no question of its own has it.
         let (id, kind, tool) =
             (Uuid::new_v4().to_string(), AgentQuestionKind::Question, tool.to_owned());
+        self.run.network_questions.extend(network_host.map(|host| (id.clone(), host)));
         self.run.question_replies.insert(id.clone(), reply);
         // As an effect it is asked in order, and waits for the disk like a question of the agent.
         self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });

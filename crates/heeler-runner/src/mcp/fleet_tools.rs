@@ -153,6 +153,7 @@ impl FleetTools {
         let tool_question = ToolQuestion {
             tool: ASK_HUMAN,
             input: json!({ "questions": [question_input] }),
+            network_host: None,
             reply,
         };
         let ending =

@@ -112,6 +112,8 @@ pub(crate) struct ToolQuestion {
     pub(crate) tool: &'static str,
     /// Question in claude's format.
     pub(crate) input: Json,
+    /// Host and port that the question is about, if it is about the network.
+    pub(crate) network_host: Option<String>,
     /// Receives the answer; dropped if there will be none.
     pub(crate) reply: oneshot::Sender<QuestionAnswer>,
 }

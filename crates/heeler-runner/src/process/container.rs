@@ -18,6 +18,7 @@ use heeler_container::{ContainerEngine, ContainerImage, EngineError};
 use heeler_inside::{InsideReport, InsideRequest, MountCheck};
 use heeler_model::error_chain;
 use heeler_model::run::{ContainerRecord, ContainerSpec, PROTOCOL};
+use heeler_transcript::LockFile;
 use rustix::process::Pid;
 use tokio::net::{UnixListener, UnixStream};
 
@@ -27,7 +28,7 @@ use super::container_body::{
 use super::container_settle::remove_containers;
 use super::first_process_path::find_first_process;
 use super::os::ProcessHandle;
-use super::running_container::{ContainerFlags, RunningContainer};
+use super::running_container::{ContainerFlags, KeptContainer, RunningContainer};
 use super::sandbox::{AgentSandbox, agent_pipes, exchange};
 use super::sandbox_mounts::SandboxMounts;
 use super::{AgentProcess, AgentSpawnError, LaunchSpec, ProcessTree, SpawnContext};
@@ -49,6 +50,17 @@ struct PreparedContainer<'c> {
     name: String,
 }
 
+/// Container with a running first process.
+struct StartedContainer {
+    /// Connection of the first process.
+    runner: std::os::unix::net::UnixStream,
+    /// PID of the first process.
+    pid: Pid,
+    id: String,
+    /// Set if the container is kept.
+    kept_lock: Option<LockFile>,
+}
+
 impl ProcessTree {
     /// Pulls the image of the agent's container if the engine lacks it. `tell` is called before a
     /// pull, which may take minutes.
@@ -64,8 +76,8 @@ impl ProcessTree {
         // No registry has an image of this machine, and someone could register its name.
         if spec.pull == ImagePull::Never || spec.image.starts_with("localhost/") {
             return Err(format!(
-                "the engine lacks the image {}, which is never pulled: build it (docs/isolation.md \
-                 has an example), pull it (`docker pull`), or set `docker.image`",
+                "the engine lacks the image {}, which is never pulled: build it (`heeler image build`), \
+                 pull it (`docker pull`), or set `docker.image`",
                 spec.image
             ));
         }
@@ -109,8 +121,8 @@ impl ProcessTree {
         adapt_request(&mut request, spec, &prepared.image, launch).map_err(failed)?;
         request.copies = body.copies;
         let (pipes, agent_ends) = agent_pipes().map_err(failed)?;
-        let (runner, pid, id) =
-            self.start_container(sandbox, &prepared, sockets, &body.body).await.map_err(refused)?;
+        let started = self.start_container(sandbox, &prepared, sockets, &body.body).await;
+        let StartedContainer { runner, pid, id, kept_lock } = started.map_err(refused)?;
         if let Some(known) = &sandbox.container_pid {
             known.set(pid.as_raw_nonzero().get().cast_unsigned());
         }
@@ -118,9 +130,13 @@ impl ProcessTree {
             agent_ends.iter().map(|end| end.as_fd()).collect();
         descriptors.extend(context.inherit);
         descriptors.extend(files.iter().map(OwnedFd::as_fd));
-        let report = exchange(&runner, &request, &descriptors);
-        let attached = self.attach_container(prepared.engine, sandbox, spec, (pid, id));
+        let kept = sandbox.kept.clone().zip(kept_lock);
+        let kept =
+            kept.map(|(plan, lock)| KeptContainer { plan, owner: prepared.owner.clone(), lock });
+        // The first process waits for the request. Later, a short agent may have ended already.
+        let attached = self.attach_container(prepared.engine, sandbox, spec, (pid, id, kept));
         let (handle, flags) = attached.map_err(failed)?;
+        let report = exchange(&runner, &request, &descriptors);
         if matches!(report, Ok(Some(InsideReport::Started))) {
             let process = AgentProcess::in_container(pid, handle, &self.children, pipes);
             let mut process = process.map_err(failed)?;
@@ -139,7 +155,7 @@ impl ProcessTree {
         engine: ContainerEngine,
         sandbox: &AgentSandbox,
         spec: &ContainerSpec,
-        (pid, id): (Pid, String),
+        (pid, id, kept): (Pid, String, Option<KeptContainer>),
     ) -> io::Result<(ProcessHandle, ContainerFlags)> {
         let flags = ContainerFlags::default();
         self.set_running_container(RunningContainer {
@@ -150,6 +166,7 @@ impl ProcessTree {
             is_lost: Arc::clone(&flags.is_lost),
             memory_bytes: spec.memory_bytes,
             known_pid: sandbox.container_pid.clone(),
+            kept,
         });
         Ok((ProcessHandle::open(pid)?, flags))
     }
@@ -165,20 +182,21 @@ impl ProcessTree {
         let image = image.ok_or_else(|| format!("the engine lacks the image {}", spec.image))?;
         let state_dir = sandbox.run_dir.parent().and_then(Utf8Path::parent);
         let state_dir = state_dir.ok_or("the run has no state directory")?.to_owned();
-        let owner = ContainerOwner { run: self.run, state_dir, agent: sandbox.agent.clone() };
+        let kept_for = sandbox.kept.as_ref().map(|plan| plan.session.clone());
+        let agent = sandbox.agent.clone();
+        let owner = ContainerOwner { run: self.run, state_dir, agent, kept_for };
         Ok(PreparedContainer { engine, spec, image, owner, name: format!("heeler-{}", self.run) })
     }
 
-    /// Creates and starts a container. Returns the connection of its first process, the PID of that
-    /// process, and the container's ID.
+    /// Creates a container, or takes that of the session, and starts it.
     async fn start_container(
         &self,
         sandbox: &AgentSandbox,
         prepared: &PreparedContainer<'_>,
         sockets: &Utf8Path,
         body: &serde_json::Value,
-    ) -> Result<(std::os::unix::net::UnixStream, Pid, String), String> {
-        let PreparedContainer { engine, spec, owner, name, .. } = prepared;
+    ) -> Result<StartedContainer, String> {
+        let PreparedContainer { engine, spec, .. } = prepared;
         let told = |error: EngineError| error_chain(&error);
         // Settling needs it to find the container, so it is durable before there is one.
         let record = ContainerRecord { protocol: PROTOCOL, engine: spec.engine.clone() };
@@ -188,17 +206,7 @@ impl ProcessTree {
         // An earlier attempt of this run may have left it.
         drop(std::fs::remove_file(&path));
         let listener = UnixListener::bind(&path).map_err(|it| error_chain(&it))?;
-        // An earlier attempt of this run may not be removed completely.
-        remove_containers(engine, owner).await.map_err(told)?;
-        let id = match engine.create(name, body).await {
-            // Its name is free only some time after its removal.
-            Err(error) if error.status() == Some(409) => {
-                let name = format!("{name}-{}", fastrand::u32(..));
-                engine.create(&name, body).await
-            }
-            result => result,
-        };
-        let id = id.map_err(told)?;
+        let (id, kept_lock) = self.provide_container(sandbox, prepared, body).await?;
         fault::point(RunnerFaultPoint::ContainerCreated);
         let connected = async {
             engine.start(&id).await.map_err(told)?;
@@ -213,14 +221,48 @@ impl ProcessTree {
         let result: Result<_, String> = connected.await;
         drop(std::fs::remove_file(&path));
         match result {
-            Ok((runner, pid)) => Ok((runner, pid, id)),
+            Ok((runner, pid)) => Ok(StartedContainer { runner, pid, id, kept_lock }),
             Err(reason) => {
-                if let Err(error) = engine.remove(&id).await {
+                let ended = match kept_lock {
+                    None => engine.remove(&id).await,
+                    // It has files of earlier runs.
+                    Some(_) => engine.kill(&id).await,
+                };
+                if let Err(error) = ended {
                     tracing::warn!(error = error_chain(&error), "a container is left");
                 }
                 Err(reason)
             }
         }
+    }
+
+    /// Returns the ID of the container to start, and its lock if it is kept.
+    async fn provide_container(
+        &self,
+        sandbox: &AgentSandbox,
+        PreparedContainer { engine, owner, name, .. }: &PreparedContainer<'_>,
+        body: &serde_json::Value,
+    ) -> Result<(String, Option<LockFile>), String> {
+        let told = |error: EngineError| error_chain(&error);
+        if let Some(plan) = &sandbox.kept {
+            let lock = plan.lock().await.map_err(|error| error_chain(&error))?;
+            let provided = plan.provide(engine, owner, body).await.map_err(told)?;
+            if let Some(note) = provided.note {
+                self.add_container_note(note);
+            }
+            return Ok((provided.id, Some(lock)));
+        }
+        // An earlier attempt of this run may not be removed completely.
+        remove_containers(engine, owner).await.map_err(told)?;
+        let id = match engine.create(name, body).await {
+            // Its name is free only some time after its removal.
+            Err(error) if error.status() == Some(409) => {
+                let name = format!("{name}-{}", fastrand::u32(..));
+                engine.create(&name, body).await
+            }
+            result => result,
+        };
+        Ok((id.map_err(told)?, None))
     }
 
     /// Ends the container of the last agent. Returns the reason for which it ended the agent, if it

@@ -7,11 +7,15 @@ use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::MountMode;
-use heeler_container::{AGENT_LABEL, EngineFacts, EngineKind, RUN_LABEL, STATE_LABEL};
+use heeler_container::{
+    AGENT_LABEL, EngineFacts, EngineKind, IMAGE_LABEL, RUN_LABEL, SESSION_LABEL, SETTINGS_LABEL,
+    STATE_LABEL,
+};
 use heeler_inside::InsideFile;
-use heeler_model::RunId;
 use heeler_model::run::ContainerSpec;
+use heeler_model::{AgentSessionId, RunId};
 use serde_json::{Map, Value as Json, json};
+use sha2::{Digest as _, Sha256};
 
 use super::sandbox_mounts::{PRIVATE_FOLDERS, SandboxMount, SandboxMounts};
 
@@ -37,6 +41,8 @@ pub(super) struct ContainerOwner {
     pub(super) run: RunId,
     pub(super) state_dir: Utf8PathBuf,
     pub(super) agent: String,
+    /// Session for which the container is kept; `None` if it ends with the run.
+    pub(super) kept_for: Option<AgentSessionId>,
 }
 
 /// Inputs of a container, besides its settings.
@@ -84,7 +90,7 @@ impl ContainerBody {
         let (user, user_namespace) = container_user(spec, inputs.facts, inputs.ids);
         let mut host = json!({
             // Also removes it if no process of Heeler is left to do so.
-            "AutoRemove": true,
+            "AutoRemove": inputs.owner.kept_for.is_none(),
             "NetworkMode": spec.network.as_str(),
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
@@ -106,14 +112,9 @@ impl ContainerBody {
         if let (Some(host), Some(Json::Object(more))) = (host.as_object_mut(), &spec.host_config) {
             host.extend(more.iter().map(|(name, value)| (name.clone(), value.clone())));
         }
-        let mut labels: Map<String, Json> =
-            spec.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let ContainerOwner { run, state_dir, agent } = inputs.owner;
-        labels.insert(RUN_LABEL.to_owned(), json!(run.to_string()));
-        labels.insert(STATE_LABEL.to_owned(), json!(state_dir.as_str()));
-        labels.insert(AGENT_LABEL.to_owned(), json!(agent));
+        let labels = container_labels(spec, inputs);
         let ports = spec.ports.iter().map(|(_, port)| (format!("{port}/tcp"), json!({})));
-        let body = json!({
+        let mut body = json!({
             "Image": inputs.image,
             "Entrypoint": [PROGRAM_INSIDE],
             "Cmd": [format!("{SOCKETS_INSIDE}/{}", inputs.control)],
@@ -125,8 +126,38 @@ impl ContainerBody {
             "Healthcheck": {"Test": ["NONE"]},
             "HostConfig": host,
         });
+        if inputs.owner.kept_for.is_some() {
+            body["Labels"][SETTINGS_LABEL] = json!(settings_hash(&body));
+        }
         Ok(ContainerBody { body, copies: mounts.copies })
     }
+}
+
+fn container_labels(spec: &ContainerSpec, inputs: &ContainerInputs<'_>) -> Map<String, Json> {
+    let mut labels: Map<String, Json> =
+        spec.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let ContainerOwner { run, state_dir, agent, kept_for } = inputs.owner;
+    labels.insert(STATE_LABEL.to_owned(), json!(state_dir.as_str()));
+    labels.insert(AGENT_LABEL.to_owned(), json!(agent));
+    match kept_for {
+        None => {
+            labels.insert(RUN_LABEL.to_owned(), json!(run.to_string()));
+        }
+        // Labels cannot be changed, and it will have other runs.
+        Some(session) => {
+            labels.insert(SESSION_LABEL.to_owned(), json!(session.as_str()));
+            labels.insert(IMAGE_LABEL.to_owned(), json!(inputs.image));
+        }
+    }
+    labels
+}
+
+/// Returns a hash of everything that the engine knows of a container. A container with the same hash
+/// can be started again; the settings of another one cannot be changed.
+fn settings_hash(body: &Json) -> String {
+    // Maps are written in the order of their keys, or of their creation, which is the same each time.
+    let digest = Sha256::digest(body.to_string());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl ContainerMounts {

@@ -1,7 +1,8 @@
 //! Removes what is left of the container of a dead run. Start at [`settle_containers`].
 //!
 //! Its processes ended with the runner. A container that was created but not started is left, and so
-//! is one whose engine was not running.
+//! is one whose engine was not running. A container that is kept for its session has no label of a
+//! run, and stays.
 
 use camino::Utf8Path;
 use heeler_container::{ContainerEngine, EngineError, RUN_LABEL, STATE_LABEL};
@@ -16,8 +17,12 @@ use crate::files;
 pub(crate) fn settle_containers(dir: &Utf8Path, spec: &RunSpec) {
     let Ok(Some(record)) = files::read_container(dir) else { return };
     let Some(state_dir) = dir.parent().and_then(Utf8Path::parent) else { return };
-    let owner =
-        ContainerOwner { run: spec.run, state_dir: state_dir.to_owned(), agent: String::new() };
+    let owner = ContainerOwner {
+        run: spec.run,
+        state_dir: state_dir.to_owned(),
+        agent: String::new(),
+        kept_for: None,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let removed = runtime.map_err(|error| error_chain(&error)).and_then(|runtime| {
         let remove = async {

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use heeler_container::ContainerEngine;
 use heeler_model::error_chain;
+use heeler_transcript::LockFile;
 use rustix::process::Signal;
 
+use super::container_body::ContainerOwner;
+use super::kept_container::KeptContainerPlan;
 use super::os::ProcessHandle;
 use crate::egress::ContainerPid;
 
@@ -27,6 +30,16 @@ pub(super) struct RunningContainer {
     pub(super) memory_bytes: u64,
     /// The first process, as the egress proxy knows it.
     pub(super) known_pid: Option<ContainerPid>,
+    /// Set if the container is kept for the next run of its session.
+    pub(super) kept: Option<KeptContainer>,
+}
+
+/// Container of a session, locked for this run.
+#[derive(Debug)]
+pub(super) struct KeptContainer {
+    pub(super) plan: KeptContainerPlan,
+    pub(super) owner: ContainerOwner,
+    pub(super) lock: LockFile,
 }
 
 /// Facts about the end of an agent, which its connection and its container share.
@@ -42,7 +55,7 @@ impl RunningContainer {
         let _killed = self.first_process.signal(Signal::KILL);
     }
 
-    /// Waits for the end of all processes, and removes the container. Returns the reason for which
+    /// Waits for the end of all processes, and removes the container or keeps it. Returns the reason for which
     /// the container itself ended the agent, if it did.
     pub(super) async fn end(self) -> Option<String> {
         if let Some(known) = &self.known_pid {
@@ -51,9 +64,18 @@ impl RunningContainer {
         let process = self.first_process;
         let waited = tokio::task::spawn_blocking(move || process.wait(END_TIME_MAX));
         drop(waited.await);
-        if let Err(error) = self.engine.remove(&self.id).await {
+        let ended = match self.kept {
             // The engine removes it by itself when it runs again.
-            tracing::warn!(error = error_chain(&error), "the container could not be removed");
+            None => self.engine.remove(&self.id).await,
+            Some(KeptContainer { plan, owner, lock }) => {
+                let ended = self.engine.kill(&self.id).await;
+                drop(lock);
+                plan.remove_surplus(&self.engine, &owner).await;
+                ended
+            }
+        };
+        if let Err(error) = ended {
+            tracing::warn!(error = error_chain(&error), "the container could not be ended");
         }
         if self.out_of_memory.load(Ordering::Relaxed) {
             let limit = self.memory_bytes >> 20;

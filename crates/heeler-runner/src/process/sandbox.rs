@@ -25,6 +25,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::agent_process::AgentPipes;
 use super::claude_folder::{hide_login, mount_claude_folder};
+use super::kept_container::KeptContainerPlan;
 use super::sandbox_cure::sandbox_cure;
 use super::sandbox_mounts::{SandboxMount, SandboxMounts};
 use super::{
@@ -125,6 +126,8 @@ pub(crate) struct AgentSandbox {
     /// Directory of the run.
     pub(crate) run_dir: Utf8PathBuf,
     pub(crate) agent: String,
+    /// Set if the container is kept between the runs of the session.
+    pub(crate) kept: Option<KeptContainerPlan>,
 }
 
 impl AgentSandbox {

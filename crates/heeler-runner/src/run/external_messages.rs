@@ -8,7 +8,8 @@ use camino::Utf8Path;
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
 use heeler_model::recorder::{EXTERNAL_KEY, RecordedRows};
 use heeler_model::run::{ErrorClass, RunEnd, RunError, RunResult, SessionStart};
-use heeler_model::{AgentSessionId, error_chain};
+use heeler_model::{AgentSessionId, NativeSessionPosition, error_chain};
+use heeler_transcript::DiskError;
 use serde_json::Value as Json;
 
 use super::executor::RunExecutor;
@@ -48,10 +49,17 @@ impl RunExecutor<'_> {
             // A file that cannot be read may hold external messages.
             Err(error) => return Err(Box::new(self.not_started_result(error_chain(&error)))),
         };
-        if !changes.has_changed() {
-            return Ok(RunExternalMessages::default());
-        }
-        let description = describe_changes(&changes, &native_file);
+        let description = match changes.has_changed() {
+            true => describe_changes(&changes, &native_file),
+            false => match self.find_rewrite(&native_file, position, id) {
+                Ok(None) => return Ok(RunExternalMessages::default()),
+                Ok(Some(what)) => format!(
+                    "the native session ({native_file}) was changed outside Heeler since the last \
+                     run: {what}"
+                ),
+                Err(error) => return Err(Box::new(self.not_started_result(error_chain(&error)))),
+            },
+        };
         if !plan.take_in {
             return Err(Box::new(self.moved_on_result(&description)));
         }
@@ -62,6 +70,16 @@ impl RunExecutor<'_> {
             rows,
             note: Some(format!("{description}; the messages are imported, as requested")),
         })
+    }
+
+    fn find_rewrite(
+        &self,
+        native_file: &Utf8Path,
+        position: &NativeSessionPosition,
+        id: &AgentSessionId,
+    ) -> Result<Option<String>, DiskError> {
+        let log = session::log_path(self.spec, id);
+        native_session::find_rewrite(native_file, position, &log, self.host.redactor())
     }
 
     /// Finds the native session of a session.

@@ -128,6 +128,7 @@ pub(super) async fn prepare_run(
         notes,
         tool_questions,
         question_replies: HashMap::new(),
+        network_questions: HashMap::new(),
         ending: None,
         last_line_at: None,
         session_is_known: matches!(start, SessionStart::Resume { .. }),
@@ -166,8 +167,9 @@ async fn open_bridge(
 /// Creates the directory of sockets that a sandbox contains.
 #[cfg(target_os = "linux")]
 fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
-    let is_sandboxed = executor.host.brief.sandbox.is_some();
-    is_sandboxed.then(|| RunSocketFolder::create(executor.spec)).transpose().map_err(refuse)
+    let RunExecutor { spec, host, .. } = *executor;
+    let is_sandboxed = host.brief.sandbox.is_some();
+    is_sandboxed.then(|| RunSocketFolder::create(spec, &host.brief)).transpose().map_err(refuse)
 }
 
 /// Starts the network of a sandboxed agent.
@@ -190,6 +192,7 @@ fn start_network(
         env: &host.brief.env,
         budget_usd: spec.limits.budget_usd,
         attendance: spec.attendance,
+        agent: spec.agent.as_str(),
         notes,
         questions,
     };

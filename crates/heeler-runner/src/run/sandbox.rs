@@ -12,14 +12,21 @@ use heeler_model::outcome::AgentProcessExit;
 #[cfg(target_os = "linux")]
 use heeler_model::project_slug;
 use heeler_model::run::{AgentLaunchSpec, RunSpec, socket_name};
+#[cfg(target_os = "linux")]
+use heeler_transcript::LockHolder;
+use sha2::{Digest as _, Sha256};
 
 use super::executor::RunExecutor;
 #[cfg(target_os = "linux")]
 use crate::egress::{EgressService, PROXY_PORT};
 use crate::event_loop::ActiveRun;
 #[cfg(target_os = "linux")]
-use crate::process::AgentSandbox;
+use crate::files;
 use crate::process::ProcessTree;
+#[cfg(target_os = "linux")]
+use crate::process::{AgentSandbox, KeptContainerPlan};
+#[cfg(target_os = "linux")]
+use crate::session::runner_command;
 
 /// Loopback port in a sandbox at which the agent reaches the injected servers.
 pub(super) const MCP_PORT: u16 = 3129;
@@ -39,6 +46,9 @@ const EMPTY_FILE: &str = "empty";
 /// Names of all files in a run's directory of sockets.
 const FILE_NAMES: [&str; 4] = [MCP_SOCKET, EGRESS_SOCKET, CONTROL_SOCKET, EMPTY_FILE];
 
+/// Length of the name of a session's directory of sockets, in bytes of its hash.
+const KEPT_NAME_BYTES: usize = 6;
+
 /// Directory of a run with files for its agent to read.
 #[cfg(target_os = "linux")]
 const SKILLS_FOLDER: &str = "skills";
@@ -48,10 +58,13 @@ const SKILLS_FOLDER: &str = "skills";
 pub(crate) struct RunSocketFolder(Utf8PathBuf);
 
 impl RunSocketFolder {
-    pub(super) fn create(spec: &RunSpec) -> io::Result<RunSocketFolder> {
-        let path = socket_folder(spec);
-        // An earlier runner of this run may have left it.
-        remove_socket_folder(spec);
+    pub(super) fn create(spec: &RunSpec, brief: &AgentLaunchSpec) -> io::Result<RunSocketFolder> {
+        let path = match keeps_container(brief) {
+            true => kept_socket_folder(spec),
+            false => socket_folder(spec),
+        };
+        // An earlier runner of this run, or of the session, may have left it.
+        remove_sockets(&path);
         std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&path)?;
         Ok(RunSocketFolder(path))
     }
@@ -79,6 +92,20 @@ pub(crate) fn remove_socket_folder(spec: &RunSpec) {
 /// Returns the directory of a run's sockets. Its name is as short as that of the control socket.
 fn socket_folder(spec: &RunSpec) -> Utf8PathBuf {
     spec.sockets.join(socket_name(spec.run)).with_extension("d")
+}
+
+/// Returns the directory of the sockets of a session. A container that is kept has its mounts for
+/// ever. The caller holds the lock of the session, so no other run uses it.
+fn kept_socket_folder(spec: &RunSpec) -> Utf8PathBuf {
+    let hash = Sha256::digest(spec.session.start.id().as_str());
+    let name: String = hash.iter().take(KEPT_NAME_BYTES).map(|it| format!("{it:02x}")).collect();
+    spec.sockets.join(name).with_extension("k")
+}
+
+/// Returns true if the container of the agent is kept after the run.
+fn keeps_container(brief: &AgentLaunchSpec) -> bool {
+    let container = brief.sandbox.as_ref().and_then(|sandbox| sandbox.container.as_ref());
+    container.is_some_and(|container| container.kept_max.is_some())
 }
 
 fn remove_sockets(folder: &Utf8Path) {
@@ -124,6 +151,20 @@ pub(super) fn agent_sandbox(
         empty_file: EMPTY_FILE,
         run_dir: dir.to_owned(),
         agent: spec.agent.to_string(),
+        kept: kept_container(executor),
+    })
+}
+
+/// Returns how the run keeps its container, if it does.
+#[cfg(target_os = "linux")]
+fn kept_container(executor: &RunExecutor<'_>) -> Option<KeptContainerPlan> {
+    let RunExecutor { spec, host, started_at, .. } = *executor;
+    let container = host.brief.sandbox.as_ref()?.container.as_ref()?;
+    Some(KeptContainerPlan {
+        session: spec.session.start.id().clone(),
+        kept_max: container.kept_max?,
+        locks: spec.home.join("locks"),
+        holder: LockHolder::this_process(&runner_command(spec), started_at),
     })
 }
 
@@ -180,9 +221,13 @@ impl RunExecutor<'_> {
                     if let Ok(image) = image {
                         run.add_note("pulling", &format!("pulling the image {image}"));
                         run.flush_notes();
+                        files::set_pulling(self.dir, true);
                     }
                 }
                 by = run.wait_for_cancel() => {
+                    if is_told {
+                        files::set_pulling(self.dir, false);
+                    }
                     run.ending = Some(AgentProcessExit::Cancelled { by });
                     return run.ending.clone();
                 }
@@ -190,6 +235,7 @@ impl RunExecutor<'_> {
         };
         // A pull is no silence of the agent.
         if is_told {
+            files::set_pulling(self.dir, false);
             run.deadlines.restart(std::time::Instant::now());
         }
         prepared.err().map(|reason| AgentProcessExit::NotStarted { reason })

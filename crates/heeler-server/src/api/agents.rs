@@ -20,7 +20,8 @@ pub(super) fn routes() -> ApiRoutes {
         operate: OpenApiRouter::new()
             .routes(routes!(enable))
             .routes(routes!(disable))
-            .routes(routes!(reset)),
+            .routes(routes!(reset))
+            .routes(routes!(forget_hosts)),
         ..ApiRoutes::default()
     }
 }
@@ -82,6 +83,19 @@ async fn reset(
     PathParams(it): PathParams<AgentPathParams>,
 ) -> JsonResult<MessageReply> {
     request_agent_change(&app, &caller, it, AgentChange::Reset).await
+}
+
+/// Remove the hosts that people allowed an agent to reach in later runs.
+#[utoipa::path(
+    post, path = "/agents/{agent}/forget-hosts", tag = "agents", params(AgentPathParams),
+    responses((status = OK, body = MessageReply)),
+)]
+async fn forget_hosts(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(it): PathParams<AgentPathParams>,
+) -> JsonResult<MessageReply> {
+    request_agent_change(&app, &caller, it, AgentChange::ForgetHosts).await
 }
 
 async fn request_agent_change(

@@ -77,7 +77,11 @@ pub fn install_bundle(
         let path = projects.join(project_slug(cwd)).join(format!("{id}.jsonl"));
         put(bundle, part, sum, OWN, &path)?;
         // The position of the import is Heeler's: later messages of the file are external.
-        position = last_entry(&path)?.map(|last| NativeSessionPosition { bytes: sum.bytes, last });
+        position = last_entry(&path)?.map(|last| NativeSessionPosition {
+            bytes: sum.bytes,
+            last,
+            hash: None,
+        });
         native_path = Some(path);
     }
     put(bundle, bundle.events_part, &bundle.sums.events, EVENTS, &log)?;

@@ -23,6 +23,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("run_subjects", include_str!("../../migrations/009_run_subjects.sql")),
     ("job_marks", include_str!("../../migrations/010_job_marks.sql")),
     ("chat", include_str!("../../migrations/011_chat.sql")),
+    ("network_grants", include_str!("../../migrations/012_network_grants.sql")),
 ];
 
 /// The schema version of this build.

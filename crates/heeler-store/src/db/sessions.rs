@@ -20,7 +20,7 @@ macro_rules! columns {
         "id, agent_session_id, agent, mode, approvals, status, channel_id, created_at, \
          last_active_at, message_count, token_estimate, job_count, working_directory, runtime, \
          docker_enabled, parent, forked_at_message, fork_source, fork_at, continues, workspace, \
-         own_bytes, own_last, log_path, origin, version"
+         own_bytes, own_last, own_hash, log_path, origin, version"
     };
 }
 
@@ -79,11 +79,11 @@ sql! {
     INSERT = "INSERT INTO sessions (id, agent_session_id, agent, mode, approvals, status, \
         channel_id, created_at, last_active_at, message_count, token_estimate, job_count, \
         working_directory, runtime, docker_enabled, parent, forked_at_message, fork_source, \
-        fork_at, continues, workspace, own_bytes, own_last, log_path, origin, version) VALUES \
+        fork_at, continues, workspace, own_bytes, own_last, own_hash, log_path, origin, version) VALUES \
         (:id, :agent_session_id, :agent, :mode, :approvals, :status, :channel_id, :created_at, \
         :last_active_at, :message_count, :token_estimate, :job_count, :working_directory, \
         :runtime, :docker_enabled, :parent, :forked_at_message, :fork_source, :fork_at, \
-        :continues, :workspace, :own_bytes, :own_last, :log_path, :origin, :version)";
+        :continues, :workspace, :own_bytes, :own_last, :own_hash, :log_path, :origin, :version)";
     UPDATE = "UPDATE sessions SET agent_session_id = :agent_session_id, agent = :agent, \
         mode = :mode, approvals = :approvals, status = :status, channel_id = :channel_id, \
         created_at = :created_at, last_active_at = :last_active_at, \
@@ -92,7 +92,7 @@ sql! {
         docker_enabled = :docker_enabled, parent = :parent, \
         forked_at_message = :forked_at_message, fork_source = :fork_source, fork_at = :fork_at, \
         continues = :continues, workspace = :workspace, own_bytes = :own_bytes, \
-        own_last = :own_last, log_path = :log_path, origin = :origin, \
+        own_last = :own_last, own_hash = :own_hash, log_path = :log_path, origin = :origin, \
         version = :version + 1 WHERE id = :id AND version = :version";
     REMOVE = "DELETE FROM sessions WHERE id = ?1 AND version = ?2";
     COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
@@ -427,9 +427,15 @@ fn read_native_position(
 ) -> Result<Option<NativeSessionPosition>, DatabaseError> {
     let bytes: Option<i64> = columns.get()?;
     let last = columns.optional_parsed()?;
+    let hash = columns.optional_parsed()?;
     // Both values describe one position, so a row with only one of them has none.
     let position = bytes.zip(last);
-    Ok(position.map(|(bytes, last)| NativeSessionPosition { bytes: bytes.unsigned_abs(), last }))
+    let position = position.map(|(bytes, last)| NativeSessionPosition {
+        bytes: bytes.unsigned_abs(),
+        last,
+        hash,
+    });
+    Ok(position)
 }
 
 /// The fields that a change needs of the row it changes.
@@ -509,6 +515,7 @@ fn bind(
         ":workspace": session.workspace.as_ref().map(|path| path.as_str()),
         ":own_bytes": session.own.map(|own| i64::try_from(own.bytes).unwrap_or(i64::MAX)),
         ":own_last": session.own.map(|own| own.last.to_string()),
+        ":own_hash": session.own.and_then(|own| own.hash).map(|hash| hash.to_string()),
         ":log_path": session.log_path.as_ref().map(|path| path.as_str()),
         ":origin": session.origin,
         ":version": session.version,

@@ -44,6 +44,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::meta::ALL_SQL,
         db::spending::ALL_SQL,
         db::open_steps::ALL_SQL,
+        db::network_grants::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
         db::answered_requests::ALL_SQL,

@@ -6,6 +6,7 @@ use serde_json::Value as Json;
 
 use super::StoreTransaction;
 use crate::db::counters::CounterKind;
+use crate::db::network_grants::{self, NetworkGrant};
 use crate::db::open_steps::{self, StepEnd};
 use crate::db::overrides::{CronOverride, WorkflowOverride};
 use crate::db::workflows::{InstantPart, WorkflowRunRow};
@@ -209,5 +210,15 @@ impl StoreTransaction<'_> {
     /// Removes the override of a workflow; returns true if there was one.
     pub fn remove_workflow_override(&mut self, name: &str) -> Result<bool, DatabaseError> {
         overrides::remove_workflow(&self.conn, name)
+    }
+
+    /// Records a host that a person allowed an agent to reach.
+    pub fn put_network_grant(&mut self, grant: &NetworkGrant) -> Result<(), DatabaseError> {
+        network_grants::put(&self.conn, grant)
+    }
+
+    /// Removes all hosts that people allowed an agent to reach, and returns their number.
+    pub fn remove_network_grants(&mut self, agent: &str) -> Result<usize, DatabaseError> {
+        network_grants::remove(&self.conn, agent)
     }
 }

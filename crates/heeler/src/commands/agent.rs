@@ -67,6 +67,11 @@ pub(crate) enum AgentCommand {
         after_help = "Example:\n  heeler agent reset coder\n\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
     )]
     Reset(AgentTargetArgs),
+    /// Remove the hosts that people allowed an agent to reach in later runs
+    #[command(
+        after_help = "Example:\n  heeler agent forget-hosts coder\n\n`heeler agent show` lists them. Hosts of the config stay allowed.\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
+    )]
+    ForgetHosts(AgentTargetArgs),
     /// Continue the agent's last session with a new job, and watch the job
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
@@ -102,6 +107,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
         AgentCommand::Enable(args) => change(global, args, AgentChange::Enable),
         AgentCommand::Disable(args) => change(global, args, AgentChange::Disable),
         AgentCommand::Reset(args) => change(global, args, AgentChange::Reset),
+        AgentCommand::ForgetHosts(args) => change(global, args, AgentChange::ForgetHosts),
         AgentCommand::Resume(args) => resume::resume_agent(global, args),
     }
 }
@@ -201,7 +207,8 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
         format!("{} {schedule}", output::due_text(at, now))
     });
     let schedules = (!agent.schedules.is_empty()).then(|| agent.schedules.join(", ").into());
-    let fields: [(&str, Option<SafeText>); 15] = [
+    let hosts = (!agent.allowed_hosts.is_empty()).then(|| agent.allowed_hosts.join(", ").into());
+    let fields: [(&str, Option<SafeText>); 16] = [
         ("agent", Some(agent.name.as_str().into())),
         ("about", text(&agent.description)),
         ("status", Some(status(agent))),
@@ -214,6 +221,7 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
         ("directory", Some(agent.working_directory.as_str().into())),
         ("concurrency", Some(agent.max_concurrent.to_string().into())),
         ("schedules", schedules),
+        ("allowed hosts", hosts),
         ("today", Some(spent_of(agent.spent_today_usd, agent.budget.day_usd).into())),
         ("total", Some(spent_of(agent.spent_usd, agent.budget.total_usd).into())),
         ("defined in", Some(agent.file.as_str().into())),

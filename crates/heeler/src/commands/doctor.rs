@@ -7,6 +7,7 @@ mod footprint;
 mod github;
 mod sandbox;
 
+pub(crate) use self::docker::engine_environment;
 pub(crate) use self::sandbox::probe as probe_sandbox;
 
 use std::io::IsTerminal as _;
@@ -14,7 +15,9 @@ use std::time::Duration;
 
 use anstyle::AnsiColor;
 use clap::Args;
-use heeler_engine::{CommittedRun, GithubAccessReport, RunFolderCheck, recover_runs};
+use heeler_engine::{
+    CommittedRun, ContainerSurvey, GithubAccessReport, RunFolderCheck, recover_runs,
+};
 use heeler_import::{RebuildError, RebuildReport};
 use heeler_query::health::FindingSummary;
 use heeler_store::doctor::{self, Finding, FindingArea, FindingSeverity, RepairOutcome};
@@ -133,6 +136,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         ungrouped: heeler_runner::control_group_unavailable_reason(),
         is_unmarked: heeler_process::is_own_process_marked(),
         unconfined: sandbox::unconfined_agents(&context),
+        containers: docker::containers(&context),
         github,
     };
     match args.json {
@@ -166,6 +170,7 @@ struct MachineReport {
     is_unmarked: bool,
     /// Agents without a sandbox.
     unconfined: Vec<String>,
+    containers: ContainerSurvey,
     github: Option<GithubAccessReport>,
 }
 
@@ -174,6 +179,7 @@ impl MachineReport {
         document["noControlGroup"] = self.ungrouped.clone().into();
         document["noAgentMark"] = self.is_unmarked.into();
         document["noSandbox"] = self.unconfined.clone().into();
+        document["orphanContainers"] = docker::orphans_json(&self.containers);
         document["github"] = self.github.as_ref().map_or(Value::Null, github::to_json);
     }
 
@@ -187,6 +193,7 @@ impl MachineReport {
         if let Some(text) = sandbox::recommendation(context, &self.unconfined) {
             output::print_line(text)?;
         }
+        docker::print_orphans(&self.containers)?;
         self.github.as_ref().map_or(Ok(()), github::print_report)
     }
 }

@@ -400,6 +400,7 @@ mod tests {
             tool: "AskUserQuestion".to_owned(),
             input,
             until: None,
+            network_host: None,
         }
     }
 

@@ -130,7 +130,6 @@ fn an_agent_is_refused_where_its_container_cannot_be_had() {
     let nowhere = Some("DOCKER_HOST=unix:///nowhere/s\n");
     refused("memory: 64m", nowhere, "cannot reach the container engine at /nowhere/s");
     refused("memory: 64m", Some("DOCKER_HOST=tcp://127.0.0.1:1\n"), "an engine on this machine");
-    refused("ephemeral: false", None, "`docker.ephemeral: false` is not supported yet");
     refused("image: 'localhost/none', memory: 64m", None, "lacks the image localhost/none");
     refused("image: 'none.invalid/x', pull: never", None, "lacks the image none.invalid/x");
     refused("image: 'none.invalid/x'", None, "cannot pull the image none.invalid/x");

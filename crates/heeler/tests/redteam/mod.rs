@@ -9,7 +9,8 @@
 //! not depend on the user; tests of single commands without an agent (`trust`); the environment of
 //! the daemon, which root can always read; and `bypassPermissions` of root.
 //!
-//! `sandboxed` repeats the attacks that a script can make from inside a sandbox, as both users.
+//! `sandboxed` repeats the attacks that a script can make from inside a sandbox, as both users, and
+//! from inside a container, as root.
 
 /// Runs each attack twice: in a fleet of the user of the tests (root, in CI), and in one of a user
 /// without privileges. An attack is a function of a fleet.

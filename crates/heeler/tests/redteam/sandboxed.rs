@@ -1,4 +1,4 @@
-//! The attacks of the other files, from inside a sandbox, by an agent that knows every path, process
+//! The attacks of the other files, from inside a sandbox and a container, by an agent that knows every path, process
 //! and secret that it would have to find out first.
 //!
 //! One job tries everything, beside a daemon, an agent with an open question, and an honest agent
@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 use serde_json::{Value as Json, json};
 
 use crate::fleet::Fleet;
@@ -21,7 +22,7 @@ const SETTING: &str = "q7Zk-setting-77aP2";
 
 /// Names of the attacks, in the order in which they begin. The files that have them outside of a
 /// sandbox: `results`, `config_changes`, `secrets`, `authority`, `sockets`, `delegation`, `writer`.
-const ATTACKS: [&str; 25] = [
+const ATTACKS: [&str; 26] = [
     "forge a result",
     "forge a row of its session",
     "rewrite a transcript",
@@ -37,6 +38,7 @@ const ATTACKS: [&str; 25] = [
     "read the memory of the daemon",
     "kill the runner, the daemon and another run",
     "answer the question of another run",
+    "use the sockets of its run",
     "pose as a runner",
     "pose as the daemon",
     "call the daemon",
@@ -52,7 +54,7 @@ const ATTACKS: [&str; 25] = [
 /// Tries each attack of [`ATTACKS`], and prints when it begins and whether it gained something.
 const SCRIPT: &str = r#"
 import glob, json, os, signal, socket, sqlite3, subprocess, sys
-if open('/proc/1/comm').read().strip() != 'heeler':
+if open('/proc/1/comm').read().strip() != json.load(open('known.json'))['first']:
     print('GAINED there is no sandbox')
     sys.exit(1)
 known = json.load(open('known.json'))
@@ -143,6 +145,22 @@ def _():
     line = {'protocol': 1, 'id': 1, 'op': 'answer', 'ask': known['ask'], 'answer': answer, 'by': 'ann'}
     client.sendall((json.dumps(line) + '\n').encode())
     return client.recv(65536)
+@attack('use the sockets of its run')
+def _():
+    # By the socket of its runner, the first process got the arguments and secrets of the agent. The
+    # proxy serves the first process only.
+    gained = b''
+    for path in glob.glob('/.heeler/*') + glob.glob('/run/heeler/*'):
+        try:
+            client = connect(path)
+            client.sendall(b'CONNECT example.invalid:443 HTTP/1.1\r\n\r\n')
+            reply = client.recv(65536)
+            # A refusal of the proxy of this run is what every program of the agent gets.
+            if not reply.startswith(b'HTTP/1.1 403'): gained += reply
+        except OSError: pass
+        try: gained += b'replaced' if os.rename('attack.py', path) is None else b''
+        except OSError: pass
+    return gained
 @attack('pose as a runner')
 def _():
     started = own + '/started.json'
@@ -172,21 +190,34 @@ def _(): return command('doctor', '--rebuild', '--yes') or command('restore', '-
 print('finished')
 "#;
 
-/// Configures a fleet with the sandboxed agent `hostile` and its victims.
-fn configure(fleet: &Fleet) {
-    let hostile = "runtime: command\ncommand: 'exec python3 attack.py'\nsandbox: true\n\
-                   hooks: {after_run: [{type: shell, command: ./hooks/tell.sh}]}";
+/// Place in which the attacks run.
+struct AttackPlace {
+    /// Keys of the agent.
+    keys: String,
+    /// Lines of the fleet's `.env`.
+    dotenv: String,
+    /// Name of the first process.
+    first: &'static str,
+}
+
+/// Configures a fleet with the agent `hostile` in this place, and its victims.
+fn configure(fleet: &Fleet, place: &AttackPlace) {
+    let hostile = format!(
+        "runtime: command\ncommand: 'exec python3 attack.py'\n{}\n\
+         hooks: {{after_run: [{{type: shell, command: ./hooks/tell.sh}}]}}",
+        place.keys
+    );
     let steps = "{run: 'echo $HEELER_RUN_TOKEN > stolen.new; mv stolen.new stolen'}, \
                  {run: 'echo done > did', ask_permission: true}, {say: Went on.}";
     let victim = format!("approvals: interactive\n{}", scripted(steps));
     let honest = scripted("{cost: 0.25}, {say: Hello.}");
-    fleet.configure(&[("hostile", hostile), ("victim", &victim), ("honest", &honest)]);
+    fleet.configure(&[("hostile", &hostile), ("victim", &victim), ("honest", &honest)]);
     let config = fleet.read("heeler.yaml") + "  - path: agents/other.yaml\n";
     fleet.write("heeler.yaml", &config);
     fleet.write("agents/other.yaml", "name: other\nruntime: command\ncommand: echo other\n");
     let phases = "phases:\n  - {name: a, type: bash, command: 'true'}\n";
     fleet.write("workflows/build.yaml", &format!("name: build\nagent: other\n{phases}"));
-    fleet.write(".env", &format!("SETTING='{SETTING}'\n"));
+    fleet.write(".env", &format!("SETTING='{SETTING}'\n{}", place.dotenv));
     fleet.write("hooks/tell.sh", "#!/bin/sh\necho told >> told\n");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(fleet.file("hooks/tell.sh"), mode).unwrap();
@@ -236,8 +267,89 @@ fn knowledge(fleet: &Fleet, honest: &str, victim: &str) -> Json {
 }
 
 fn no_attack_gains_anything_from_inside_a_sandbox(like: &Fleet) {
-    let fleet = like.another();
-    configure(&fleet);
+    let place =
+        AttackPlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" };
+    attack_from(&place, &like.another());
+}
+
+#[test]
+fn no_attack_gains_anything_from_inside_a_container() {
+    let engine = TestEngine::start();
+    let place = AttackPlace {
+        keys: format!(
+            "docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}"
+        ),
+        dotenv: engine.dotenv(),
+        first: ".heeler-inside",
+    };
+    attack_from(&place, &Fleet::new());
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+}
+
+/// Waits for containers of other runs, and poses as their first process.
+const POSE: &str = r#"
+import glob, os, socket, sys, time
+sockets, got = sys.argv[1], b''
+open('waits', 'w').close()
+while not os.path.exists('enough'):
+    for path in glob.glob(sockets + '/*.[dk]/r'):
+        client = socket.socket(socket.AF_UNIX); client.settimeout(0.2)
+        try:
+            client.connect(path)
+            open('posed', 'w').close()
+            got += client.recv(65536)
+        except OSError: pass
+    time.sleep(0.001)
+print('GOT', got)
+"#;
+
+#[test]
+fn no_other_process_poses_as_the_first_process_of_a_container() {
+    let engine = TestEngine::start();
+    let fleet = Fleet::new();
+    let docker = format!(
+        "runtime: command\ncommand: 'echo $DEPLOY_TOKEN | wc -c > length'\n\
+         secrets: [DEPLOY_TOKEN]\nworking_directory: boxed\n\
+         docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}"
+    );
+    let honest = scripted("{say: Hello.}");
+    fleet.write("boxed/here", "");
+    fleet.configure(&[("boxed", &docker), ("honest", &honest)]);
+    fleet.write(".env", &format!("DEPLOY_TOKEN='{SETTING}'\n{}", engine.dotenv()));
+    fleet.run(&["start", "--detach"]).ok();
+    fleet.run(&["trigger", "honest", "-q"]).ok();
+    let mut runs = std::fs::read_dir(fleet.file(".heeler/runs")).unwrap().flatten();
+    let started = std::fs::read_to_string(runs.next().unwrap().path().join("started.json"));
+    let started: Json = serde_json::from_str(&started.unwrap()).unwrap();
+    let socket = camino::Utf8PathBuf::from(started["socket"].as_str().unwrap());
+    fleet.write("pose.py", POSE);
+    let hostile =
+        format!("runtime: command\ncommand: 'exec python3 pose.py {}'\n", socket.parent().unwrap());
+    fleet.run(&["stop", "-q"]);
+    fleet.configure(&[("boxed", &docker), ("hostile", &hostile)]);
+    fleet.run(&["start", "--detach"]).ok();
+    fleet.run(&["trigger", "hostile", "--detach", "-q"]).ok();
+    wait_for("the attacker", || fleet.file("waits").exists().then_some(()));
+    // It must have connected at least once, or the test proves nothing.
+    wait_for("an attack", || {
+        fleet.run(&["trigger", "boxed", "-q"]).ok();
+        let length = fleet.read("boxed/length");
+        assert_eq!(length.trim(), (SETTING.len() + 1).to_string(), "the real one got the secret");
+        fleet.file("posed").exists().then_some(())
+    });
+    fleet.write("enough", "");
+    let said = wait_for("the attacker's end", || {
+        let jobs = fleet.jobs();
+        let job = jobs.iter().find(|job| job.head.agent == "hostile")?;
+        let id = job.head.id.to_string();
+        job.head.status.is_final().then(|| fleet.run(&["jobs", "logs", &id]).ok())
+    });
+    assert!(said.contains("GOT b''"), "{said}");
+    fleet.run(&["stop", "--force", "-q"]);
+}
+
+fn attack_from(place: &AttackPlace, fleet: &Fleet) {
+    configure(fleet, place);
     fleet.run(&["start", "--detach"]).ok();
     fleet.run(&["trigger", "honest", "-q"]).ok();
     let honest = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
@@ -247,11 +359,12 @@ fn no_attack_gains_anything_from_inside_a_sandbox(like: &Fleet) {
     });
     let victim = fleet.json(&["jobs", "--json"])["jobs"][0]["id"].as_str().unwrap().to_owned();
     fleet.run(&["backup", "saved.tar.gz"]).ok();
-    let known = knowledge(&fleet, &honest, &victim);
+    let mut known = knowledge(fleet, &honest, &victim);
+    known["first"] = json!(place.first);
     assert!(known["capability"].as_str().unwrap().starts_with("heeler-run."), "{known:#}");
     fleet.write("known.json", &known.to_string());
     fleet.run(&["token", "create", "viewer", "--scope", "read"]).ok();
-    let before = view(&fleet, &honest);
+    let before = view(fleet, &honest);
     assert_eq!(before.spent, json!(0.25));
 
     let said = fleet.run(&["trigger", "hostile", "-q"]).ok();
@@ -260,7 +373,7 @@ fn no_attack_gains_anything_from_inside_a_sandbox(like: &Fleet) {
     assert!(said.contains("finished") && !said.contains("GAINED"), "{said}");
     assert!(!said.contains(SETTING), "{said}");
 
-    assert_eq!(view(&fleet, &honest), before);
+    assert_eq!(view(fleet, &honest), before);
     assert_eq!(fleet.json(&["status", "--json"])["configChange"], Json::Null);
     assert!(fleet.jobs().iter().all(|job| job.head.agent != "other"), "another agent was started");
     let daemon: Json = serde_json::from_str(&fleet.read(".heeler/daemon.json")).unwrap();

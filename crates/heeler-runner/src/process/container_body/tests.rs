@@ -12,6 +12,7 @@ struct BodyFixture {
     root: Utf8PathBuf,
     spec: ContainerSpec,
     facts: EngineFacts,
+    kept_for: Option<AgentSessionId>,
 }
 
 impl BodyFixture {
@@ -37,7 +38,7 @@ impl BodyFixture {
             limits_memory: true,
             limits_processes: true,
         };
-        BodyFixture { _temp: temp, root, spec, facts }
+        BodyFixture { _temp: temp, root, spec, facts, kept_for: None }
     }
 
     fn body(&self) -> Json {
@@ -54,6 +55,7 @@ impl BodyFixture {
             run: "01900000-0000-7000-8000-000000000000".parse().unwrap(),
             state_dir: "/state".into(),
             agent: "a".to_owned(),
+            kept_for: self.kept_for.clone(),
         };
         let inputs = ContainerInputs {
             owner: &owner,
@@ -116,6 +118,23 @@ fn a_container_is_closed_by_default_and_says_whose_it_is() {
     assert_eq!(body["User"], "7:8");
     assert_eq!(body["Labels"]["heeler.state"], "/state");
     assert_eq!(body["Labels"]["team"], "a");
+}
+
+#[test]
+fn a_kept_container_belongs_to_its_session_and_tells_its_settings() {
+    let mut fixture = BodyFixture::new();
+    fixture.kept_for = Some("a-session".parse().unwrap());
+    let body = fixture.body();
+    assert_eq!(body["HostConfig"]["AutoRemove"], false);
+    let labels = &body["Labels"];
+    assert_eq!(labels["heeler.session"], "a-session");
+    assert_eq!(labels["heeler.image"], "sha256:00");
+    assert_eq!(labels["heeler.run"], Json::Null, "settling a run must not remove it");
+    let settings = |fixture: &BodyFixture| fixture.body()["Labels"]["heeler.settings"].clone();
+    assert!(settings(&fixture).as_str().is_some_and(|hash| hash.len() == 64));
+    assert_eq!(settings(&fixture), labels["heeler.settings"], "the next run finds the same");
+    fixture.spec.memory_bytes += 1;
+    assert_ne!(settings(&fixture), labels["heeler.settings"]);
 }
 
 #[test]

@@ -134,6 +134,36 @@ fn a_session_with_which_somebody_else_went_on_is_refused() {
 }
 
 #[test]
+fn a_session_whose_past_was_rewritten_is_refused() {
+    // Same length, shorter, and longer by something that is no message.
+    let aside = json!({"type": "cost-state", "sessionId": "x"});
+    for (changed, more) in [("prompt 9", None), ("no", None), ("prompt 9", Some(&aside))] {
+        let mut scene = ExternalMessagesFixture::new(&talk(2));
+        std::fs::create_dir_all(scene.trial.session_log().parent().unwrap()).unwrap();
+        let log: String = talk(2).iter().map(|row| format!("{row}\n")).collect();
+        std::fs::write(scene.trial.session_log(), log).unwrap();
+        scene.leave();
+        let mut rows = talk(2);
+        rows[0]["message"]["content"] = json!(changed);
+        rows.extend(more.cloned());
+        scene.write(&rows);
+        let result = scene.trial.run();
+        assert_eq!(class(&result), Some(ErrorClass::SessionMovedOn), "{changed}");
+        let message = result.error.unwrap().message;
+        assert!(message.contains("was changed outside Heeler since the last run: "), "{message}");
+        let expected = match changed {
+            "no" => "it was shortened; it had".to_owned(),
+            _ => format!("the message in line 1 ({}) is not the recorded one", uuid(1)),
+        };
+        assert!(message.contains(&expected), "{message}");
+        // A person who has looked at it may go on.
+        scene.trial.next_run();
+        scene.trial.spec.session.take_in = true;
+        assert_eq!(scene.trial.run().exit_reason, ExitReason::Success);
+    }
+}
+
+#[test]
 fn what_somebody_else_said_is_taken_in_when_that_is_asked_for() {
     let mut scene = ExternalMessagesFixture::new(&talk(2));
     scene.trial.run();

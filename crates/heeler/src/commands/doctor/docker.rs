@@ -2,53 +2,25 @@
 //! containers. Start at [`run`].
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use camino::{Utf8Path, Utf8PathBuf};
-use heeler_container::{
-    AGENT_LABEL, ContainerEngine, EngineFacts, EngineKind, ListedContainer, RUN_LABEL, STATE_LABEL,
-    find_engine_socket,
-};
-use heeler_model::error_chain;
-use heeler_transcript::LockFile;
+use camino::Utf8Path;
+use heeler_container::{EngineFacts, EngineKind};
+use heeler_engine::{ContainerSurvey, EngineSurvey, OrphanContainer, survey_containers};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
-use crate::fleet_config;
+use crate::fleet_config::{self, OptionalFleetConfig};
 use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::process_env;
 use crate::trust::visible;
 
-/// Time that the engine has for all replies.
-const ENGINE_TIME_MAX: Duration = Duration::from_secs(20);
-
-/// Container of Heeler that no run uses any more.
-#[derive(Debug, PartialEq, Eq)]
-struct OrphanContainer {
-    name: String,
-    agent: String,
-    state_dir: String,
-    /// True if that state directory does not exist any more.
-    is_abandoned: bool,
-}
-
-/// Facts about the engine.
-struct EngineReport {
-    socket: Utf8PathBuf,
-    facts: EngineFacts,
-    orphans: Vec<OrphanContainer>,
-}
-
 /// Asks the engine, and prints what it says.
 pub(super) fn run(global: &GlobalArgs, json: bool) -> CommandResult {
     // Without a fleet, the engine can be tested all the same.
     let context = CommandContext::find(global).ok();
-    let with_dotenv = context
-        .as_ref()
-        .and_then(|context| fleet_config::environment(context, context.config.as_deref()?).ok());
-    let env = with_dotenv.unwrap_or_else(process_env::environment);
+    let env = context.as_ref().map_or_else(process_env::environment, environment);
     let state_dir = context.as_ref().map(|context| context.state_dir.as_path());
     let found = examine(&env, state_dir);
     if json {
@@ -56,7 +28,7 @@ pub(super) fn run(global: &GlobalArgs, json: bool) -> CommandResult {
     }
     match found {
         Ok(_) if json => Ok(()),
-        Ok(report) => print(&report),
+        Ok(survey) => print(&survey),
         Err(_) if json => Err(CommandFailure::silent(FailureCode::Failed)),
         Err(reason) => Err(CommandFailure::message(
             FailureCode::Failed,
@@ -65,70 +37,46 @@ pub(super) fn run(global: &GlobalArgs, json: bool) -> CommandResult {
     }
 }
 
+/// Returns the environment that names the engine: of this process, and of the fleet if there is one.
+pub(crate) fn engine_environment(global: &GlobalArgs) -> BTreeMap<String, String> {
+    let context = CommandContext::find(global).ok();
+    context.as_ref().map_or_else(process_env::environment, environment)
+}
+
+fn environment(context: &CommandContext) -> BTreeMap<String, String> {
+    let with_dotenv =
+        context.config.as_deref().and_then(|it| fleet_config::environment(context, it).ok());
+    with_dotenv.unwrap_or_else(process_env::environment)
+}
+
 fn examine(
     env: &BTreeMap<String, String>,
     state_dir: Option<&Utf8Path>,
-) -> Result<EngineReport, String> {
-    let variable = |name: &str| env.get(name).map(String::as_str);
-    let exists = |path: &Utf8Path| path.exists();
-    let socket = find_engine_socket(variable("DOCKER_HOST"), variable("XDG_RUNTIME_DIR"), exists)
-        .map_err(|error| error.to_string())?;
+) -> Result<EngineSurvey, String> {
     #[cfg(target_os = "linux")]
     {
         let program = process_env::program().map_err(|failure| format!("{:#}", failure.error))?;
         heeler_runner::find_first_process(&program)?;
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let ask = async {
-        let engine = ContainerEngine::connect(&socket).await?;
-        let listed = engine.list(&[STATE_LABEL.to_owned()]).await?;
-        Ok((engine.facts().await?, listed))
+    survey_containers(env, state_dir, process_env::now())
+}
+
+/// Returns the containers of Heeler, if an agent of the fleet has one and the engine replies.
+pub(super) fn containers(context: &CommandContext) -> ContainerSurvey {
+    let loaded = OptionalFleetConfig::load(context).ok().and_then(OptionalFleetConfig::into_loaded);
+    let has_container = |loaded: heeler_config::LoadedConfig| {
+        loaded.agents.iter().any(|agent| agent.container().is_some())
     };
-    let asked = runtime.block_on(async { tokio::time::timeout(ENGINE_TIME_MAX, ask).await });
-    let seconds = ENGINE_TIME_MAX.as_secs();
-    let asked = asked.map_err(|_| format!("the engine at {socket} is silent for {seconds} s"))?;
-    let (facts, listed) =
-        asked.map_err(|error: heeler_container::EngineError| error_chain(&error))?;
-    let orphans = find_orphans(listed, state_dir, is_state_directory, is_run_alive);
-    Ok(EngineReport { socket, facts, orphans })
+    if !loaded.is_some_and(has_container) {
+        return ContainerSurvey::default();
+    }
+    // A run says why its engine cannot be used, and so does `doctor docker`.
+    let survey =
+        survey_containers(&environment(context), Some(&context.state_dir), process_env::now());
+    survey.map(|survey| survey.containers).unwrap_or_default()
 }
 
-fn is_state_directory(path: &Utf8Path) -> bool {
-    path.is_dir()
-}
-
-/// Returns true if a runner works on the run, or may.
-fn is_run_alive(run_dir: &Utf8Path) -> bool {
-    !matches!(LockFile::probe(&run_dir.join("lock")), Ok(None))
-}
-
-/// Returns the containers of this state directory without a run, and those of state directories that
-/// do not exist any more. Containers of others are not Heeler's to judge.
-fn find_orphans(
-    listed: Vec<ListedContainer>,
-    own: Option<&Utf8Path>,
-    exists: impl Fn(&Utf8Path) -> bool,
-    is_alive: impl Fn(&Utf8Path) -> bool,
-) -> Vec<OrphanContainer> {
-    let own = own.map(|it| it.canonicalize_utf8().unwrap_or_else(|_| it.to_owned()));
-    let orphans = listed.into_iter().filter_map(|container| {
-        let label = |name: &str| container.labels.get(name).cloned();
-        let (state_dir, run) = (label(STATE_LABEL)?, label(RUN_LABEL)?);
-        let folder = Utf8Path::new(&state_dir);
-        let is_abandoned = folder.is_absolute() && !exists(folder);
-        let is_left = own.as_deref() == Some(folder) && !is_alive(&folder.join("runs").join(run));
-        (is_abandoned || is_left).then(|| OrphanContainer {
-            name: container.name.clone(),
-            agent: label(AGENT_LABEL).unwrap_or_default(),
-            state_dir: state_dir.clone(),
-            is_abandoned,
-        })
-    });
-    orphans.collect()
-}
-
-fn print(EngineReport { socket, facts, orphans }: &EngineReport) -> CommandResult {
+fn print(EngineSurvey { socket, facts, containers }: &EngineSurvey) -> CommandResult {
     let EngineFacts { version, is_rootless, .. } = facts;
     let rights = if *is_rootless { "without root" } else { "as root" };
     let kind = kind_name(facts.kind);
@@ -139,20 +87,41 @@ fn print(EngineReport { socket, facts, orphans }: &EngineReport) -> CommandResul
     for warning in warnings(facts) {
         output::print_line(format!("note     {warning}"))?;
     }
-    for orphan in orphans {
-        let why = match orphan.is_abandoned {
-            true => "its state directory does not exist any more",
-            false => "its run has ended",
-        };
+    for kept in &containers.kept {
+        let state = if kept.is_running { "running" } else { "idle" };
         output::print_line(format!(
-            "orphan   {} of agent {} in {}: {why}; remove it with `docker rm -f {}`",
-            visible(&orphan.name),
-            visible(&orphan.agent),
-            visible(&orphan.state_dir),
-            visible(&orphan.name),
+            "kept     {} of agent {} for session {}: {state}",
+            visible(&kept.name),
+            visible(&kept.agent),
+            visible(&kept.session),
+        ))?;
+    }
+    print_orphans(containers)
+}
+
+/// Prints the containers that no run needs.
+pub(super) fn print_orphans(containers: &ContainerSurvey) -> CommandResult {
+    for OrphanContainer { name, agent, state_dir, reason, .. } in &containers.orphans {
+        let (name, agent, state_dir) = (visible(name), visible(agent), visible(state_dir));
+        output::print_line(format!(
+            "orphan   {name} of agent {agent} in {state_dir}: {}; remove it with `docker rm -f {name}`",
+            reason.as_str(),
         ))?;
     }
     Ok(())
+}
+
+/// Returns the containers that no run needs, as JSON.
+pub(super) fn orphans_json(containers: &ContainerSurvey) -> Value {
+    let orphan = |it: &OrphanContainer| {
+        json!({
+            "name": it.name,
+            "agent": it.agent,
+            "stateDir": it.state_dir,
+            "reason": it.reason.as_str(),
+        })
+    };
+    containers.orphans.iter().map(orphan).collect()
 }
 
 fn kind_name(kind: EngineKind) -> &'static str {
@@ -179,57 +148,27 @@ fn warnings(facts: &EngineFacts) -> Vec<&'static str> {
     checks.into_iter().filter(|(is_good, _)| !is_good).map(|(_, text)| text).collect()
 }
 
-fn to_json(found: &Result<EngineReport, String>) -> Value {
+fn to_json(found: &Result<EngineSurvey, String>) -> Value {
     match found {
         Err(reason) => json!({"engine": null, "reason": reason}),
-        Ok(EngineReport { socket, facts, orphans }) => {
-            let orphan = |it: &OrphanContainer| {
+        Ok(EngineSurvey { socket, facts, containers }) => {
+            let kept = containers.kept.iter().map(|it| {
                 json!({
                     "name": it.name,
                     "agent": it.agent,
-                    "stateDir": it.state_dir,
-                    "abandoned": it.is_abandoned,
+                    "session": it.session,
+                    "running": it.is_running,
                 })
-            };
+            });
             json!({
                 "engine": kind_name(facts.kind),
                 "version": facts.version,
                 "socket": socket,
                 "rootless": facts.is_rootless,
                 "notes": warnings(facts),
-                "orphans": orphans.iter().map(orphan).collect::<Vec<Value>>(),
+                "kept": kept.collect::<Vec<Value>>(),
+                "orphans": orphans_json(containers),
             })
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use super::*;
-
-    #[test]
-    fn only_own_and_abandoned_containers_are_orphans() {
-        let container = |name: &str, state: Option<&str>, run: &str| {
-            let mut labels = HashMap::from([(RUN_LABEL.to_owned(), run.to_owned())]);
-            labels.extend(state.map(|state| (STATE_LABEL.to_owned(), state.to_owned())));
-            let (id, name) = (name.to_owned(), name.to_owned());
-            ListedContainer { id, name, is_running: false, labels }
-        };
-        let listed = vec![
-            container("alive", Some("/own"), "1"),
-            container("ended", Some("/own"), "2"),
-            container("other", Some("/other"), "3"),
-            container("abandoned", Some("/gone"), "4"),
-            container("relative", Some("gone"), "5"),
-            container("foreign", None, "6"),
-        ];
-        let exists = |path: &Utf8Path| path == "/own" || path == "/other";
-        let is_alive = |run: &Utf8Path| run == "/own/runs/1";
-        let orphans = find_orphans(listed, Some(Utf8Path::new("/own")), exists, is_alive);
-        let names: Vec<&str> = orphans.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names, ["ended", "abandoned"]);
-        assert!(!orphans[0].is_abandoned && orphans[1].is_abandoned);
     }
 }

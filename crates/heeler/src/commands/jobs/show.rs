@@ -68,6 +68,9 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
     let reason = item.exit_reason.filter(|reason| reason.as_str() != item.status.as_str());
     let status = match reason {
         Some(reason) => status_text(item.status, item.dead).append(format!(" ({reason})")),
+        None if job.is_pulling() => {
+            status_text(item.status, item.dead).append(" (pulling the image of its container)")
+        }
         None => status_text(item.status, item.dead),
     };
     // A job may have only one recorded time, which would be printed twice.

@@ -9,6 +9,7 @@ use heeler_testkit::{ModelScript, TEST_IMAGE, TestEngine, claude};
 use serde_json::json;
 
 use super::{BOTH, Rig, RuntimeType, Sdk, succeeded, told, tool_results};
+use crate::fleet::{Fleet, Ran};
 use crate::rig::Plan;
 
 /// The plan, in a container.
@@ -107,4 +108,36 @@ fn a_cancelled_agent_leaves_no_container() {
     live.cancel();
     live.finish();
     assert_eq!(engine.containers(), [""; 0]);
+}
+
+#[test]
+fn an_image_that_was_built_has_the_claude_of_this_machine() {
+    let (engine, rig) = (TestEngine::start(), Rig::new());
+    let fleet = Fleet::empty();
+    let program = claude();
+    let build = |more: &[&str]| {
+        let tag = ["image", "build", "--tag", "localhost/made:1", "--from", TEST_IMAGE];
+        let mut command = fleet.command(&[&tag, more].concat());
+        command.env("DOCKER_HOST", format!("unix://{}", engine.socket()));
+        Ran::from(command.output().unwrap())
+    };
+    let said = build(&["--no-packages", "--claude", program.as_str()]).ok();
+    assert!(said.contains("built localhost/made:1"), "{said}");
+    let labels = engine.docker(&["inspect", "--format", "{{.Config.Labels}}", "localhost/made:1"]);
+    assert!(labels.contains("heeler.claude:sha256:"), "{labels}");
+    let script = ModelScript::new()
+        .tool("Bash", json!({"command": "readlink /proc/$PPID/exe > made"}))
+        .text("Built in.");
+    let mut plan = contained(rig.script(Sdk, &script), &engine);
+    let sandbox = plan.brief.sandbox.as_mut().unwrap();
+    sandbox.readable.clear();
+    sandbox.container.as_mut().unwrap().image = "localhost/made:1".to_owned();
+    plan.claude().program = "claude".into();
+    plan.claude().permission_mode = "bypassPermissions".to_owned();
+    succeeded(&rig.run(plan));
+    assert_eq!(std::fs::read_to_string(rig.work("made")).unwrap(), "/opt/heeler/bin/claude\n");
+
+    // A failure of the engine is told, and builds nothing.
+    let said = build(&["--npm", "1.0.0", "--network", "none", "--package", "none-such"]).fails(1);
+    assert!(said.contains("cannot build the image localhost/made:1"), "{said}");
 }
