@@ -6,8 +6,8 @@
 //! [`ChatEvent`] and [`TelegramBot`].
 
 mod api_call;
+mod bot_command;
 mod button_seal;
-mod chat_command;
 mod chat_error;
 mod chat_event;
 mod chat_policy;
@@ -17,8 +17,8 @@ mod telegram;
 mod telegram_html;
 mod telegram_update;
 
+pub use bot_command::BotCommand;
 pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
-pub use chat_command::ChatCommand;
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
 pub use chat_policy::{ChatPolicy, ListedChat};

@@ -73,8 +73,8 @@ impl TextSplitter {
         let mut rest = line;
         loop {
             let joint = usize::from(!self.part.is_empty());
-            let room = self.limit.saturating_sub(units(&self.part) + joint + reserve);
-            if units(rest) <= room {
+            let used = units(&self.part) + joint + reserve;
+            if used + units(rest) <= self.limit {
                 self.push(rest);
                 break;
             }
@@ -82,7 +82,8 @@ impl TextSplitter {
                 self.flush();
                 continue;
             }
-            let cut = cut_position(rest, room.max(1), self.block.is_none());
+            let room = self.limit.saturating_sub(used).max(1);
+            let cut = cut_position(rest, room, self.block.is_none());
             self.push(&rest[..cut]);
             rest = &rest[cut..];
             self.flush();

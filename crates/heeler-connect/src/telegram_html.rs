@@ -232,7 +232,7 @@ mod tests {
         check("> quoted\n\nafter", "<blockquote>quoted</blockquote>\n\nafter");
         check(
             "[docs](https://a.example/?q=\"1\")",
-            "<a href=\"https://a.example/?q=%221%22\">docs</a>",
+            "<a href=\"https://a.example/?q=&quot;1&quot;\">docs</a>",
         );
         check("[x](javascript:alert)", "x");
         check("~~gone~~", "<s>gone</s>");

@@ -39,7 +39,7 @@ pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
         place: ChatPlace {
             chat: chat["id"].as_i64()?.to_string(),
             thread: thread.map(|thread| thread.to_string()),
-            is_direct: chat["type"] == "private",
+            is_direct: chat.pointer("/type").is_some_and(|kind| kind == "private"),
         },
         sender: ChatSender {
             id: from["id"].as_i64()?.to_string(),

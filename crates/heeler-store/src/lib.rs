@@ -45,7 +45,7 @@ pub use daemon_file::{DaemonFile, DaemonFileError};
 pub use db::answered_requests::AnsweredRequestRecord;
 pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::chat::{
-    ChatMessageRecord, ChatQuestionRecord, ConversationPlace, ConversationRecord, InboxRecord,
+    ChatMessageRecord, ChatQuestionRecord, ConversationPlace, InboxRecord, MessagingSessionRecord,
 };
 pub use db::deleted_sessions::DeletedSession;
 pub use db::effects::EffectRecord;

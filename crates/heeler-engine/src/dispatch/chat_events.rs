@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use heeler_connect::{
-    ChatCommand, ChatContent, ChatEvent, ChatPolicy, MessageRoute, route_message,
-};
+use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, MessageRoute, route_message};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
 use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
@@ -132,7 +130,7 @@ impl DispatchTransaction<'_, '_> {
         policy: &ChatPolicy<'_>,
         text: &str,
     ) -> Result<ChatOutcome, DispatchFailure> {
-        if let Some(command) = ChatCommand::parse(text) {
+        if let Some(command) = BotCommand::parse(text) {
             return self.apply_chat_command(event, policy, command);
         }
         if let Some(outcome) = self.answer_open_question(event, policy, text)? {
@@ -211,15 +209,15 @@ impl DispatchTransaction<'_, '_> {
         &mut self,
         event: &ChatEvent,
         policy: &ChatPolicy<'_>,
-        command: ChatCommand,
+        command: BotCommand,
     ) -> Result<ChatOutcome, DispatchFailure> {
         let name = policy.agent.name.as_str();
         let channel = event.place.channel(event.platform);
         let text = match command {
-            ChatCommand::Help => HELP.to_owned(),
-            ChatCommand::Status => self.conversation_status(name, &channel),
-            ChatCommand::Stop => self.stop_conversation(event, name, &channel)?,
-            ChatCommand::New => {
+            BotCommand::Help => HELP.to_owned(),
+            BotCommand::Status => self.conversation_status(name, &channel),
+            BotCommand::Stop => self.stop_conversation(event, name, &channel)?,
+            BotCommand::New => {
                 let place = conversation_place(name, event.platform.as_str(), &event.place);
                 if let Some(known) = self.tx.chat_conversation(place)? {
                     self.tx.end_conversation(&known.id, self.now)?;

@@ -84,7 +84,7 @@ pub struct ConversationPlace<'a> {
 
 /// A conversation of an agent with people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConversationRecord {
+pub struct MessagingSessionRecord {
     pub id: String,
     /// False if a person has ended it.
     pub is_active: bool,
@@ -135,12 +135,12 @@ impl StateDatabase {
     pub fn chat_conversation(
         &self,
         place: ConversationPlace<'_>,
-    ) -> Result<Option<ConversationRecord>, DatabaseError> {
+    ) -> Result<Option<MessagingSessionRecord>, DatabaseError> {
         let thread = place.thread.unwrap_or_default();
         let params = params![place.agent, place.platform, place.chat, thread];
         query_first(&self.conn, CONVERSATION, params, "read a conversation", |row| {
             let mut columns = ColumnReader::new("messaging_sessions", row);
-            Ok(ConversationRecord {
+            Ok(MessagingSessionRecord {
                 id: columns.get()?,
                 is_active: columns.flag()?,
                 last_activity_at: columns.time()?,
