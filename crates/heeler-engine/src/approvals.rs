@@ -143,6 +143,7 @@ mod tests {
             tool: "Bash".to_owned(),
             input: input.clone(),
             until: None,
+            grant: None,
         };
         assert_eq!(detail(&ask), json!({"tool": "Bash", "input": input}));
     }

@@ -249,6 +249,7 @@ mod tests {
             tool: "Bash".to_owned(),
             input: json!({"command": "ls"}),
             until: None,
+            grant: None,
         }
     }
 

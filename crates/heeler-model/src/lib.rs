@@ -27,6 +27,7 @@ pub mod message;
 pub mod native_chain;
 mod native_sessions;
 pub mod outcome;
+pub mod permission_grant;
 mod project_slug;
 mod prompt_author;
 pub mod question;

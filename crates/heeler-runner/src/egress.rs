@@ -288,7 +288,9 @@ fn question_input(EgressQuestion { host, port, .. }: &EgressQuestion) -> Json {
 fn grant_scope(answer: &QuestionAnswer) -> Option<GrantScope> {
     match answer {
         // A permission without a choice is the smallest one.
-        QuestionAnswer::Allow { input: None } => Some(GrantScope::Once),
+        QuestionAnswer::Allow { input: None } | QuestionAnswer::AllowSession => {
+            Some(GrantScope::Once)
+        }
         QuestionAnswer::Allow { input: Some(input) } => {
             Some(match question::format_answers(input).as_deref() {
                 None | Some(ALLOW_ONCE) => GrantScope::Once,

@@ -202,6 +202,7 @@ mod tests {
             tool: "Bash".to_owned(),
             input: json!({}),
             until: None,
+            grant: None,
         }
     }
 

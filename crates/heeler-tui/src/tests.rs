@@ -113,6 +113,7 @@ impl ScreenFixture {
             tool: tool.to_owned(),
             input,
             until: None,
+            grant: None,
         };
         let job = "job-2026-11-16-abc123".parse().unwrap();
         self.screen.handle_output(ChatOutput::QuestionAsked(ChatQuestion { of, job, ask }));

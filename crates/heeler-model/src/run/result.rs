@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::DeniedTools;
+use crate::permission_grant::PermissionGrant;
 use crate::redact::SecretRedactor;
 use crate::{
     AgentSessionId, ExitReason, JobId, JobStatus, NativeSessionPosition, RunId, UsageTotals,
@@ -67,6 +68,10 @@ pub struct AgentQuestion {
     /// Expiry time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
+    /// Permission that a person may give for the rest of the conversation, instead of for this
+    /// request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<PermissionGrant>,
 }
 
 impl AgentQuestion {

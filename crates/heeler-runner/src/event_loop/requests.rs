@@ -6,6 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
     AgentQuestion, ControlEvent, ControlOperation, ControlReplyBody, PROTOCOL, QuestionAnswer,
     QuestionOutcome, QuestionPolicy, RunState,
@@ -138,7 +139,15 @@ impl RunEventLoop<'_> {
             return Err(self.deny_changed_question(id));
         }
         let tool = &open.ask.tool;
+        let granted = open.ask.grant.as_ref().map(PermissionGrant::describe);
+        if *answer == QuestionAnswer::AllowSession && granted.is_none() {
+            return Err("this request can be allowed only once".to_owned());
+        }
         let description = match answer {
+            QuestionAnswer::AllowSession => {
+                let granted = granted.as_deref().unwrap_or_default();
+                format!("{by} allowed {tool} for this conversation: {granted}")
+            }
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
             QuestionAnswer::Allow { input: Some(_) } => {
                 format!("{by} allowed {tool} with a changed input")
@@ -146,6 +155,10 @@ impl RunEventLoop<'_> {
             QuestionAnswer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
         let (how, text) = match answer {
+            QuestionAnswer::AllowSession => {
+                let granted = granted.unwrap_or_default();
+                (QuestionOutcome::Allowed, Some(format!("for this conversation: {granted}")))
+            }
             QuestionAnswer::Allow { input } => {
                 (QuestionOutcome::Allowed, input.as_ref().and_then(question::format_answers))
             }
@@ -219,7 +232,7 @@ impl RunEventLoop<'_> {
     pub(super) fn ask_person(
         &mut self,
         agent_id: String,
-        kind: AgentQuestionKind,
+        (kind, grant): (AgentQuestionKind, Option<PermissionGrant>),
         tool: String,
         mut input: Json,
     ) -> Result<(), DiskFullError> {
@@ -236,6 +249,7 @@ impl RunEventLoop<'_> {
             kind,
             tool: tool.clone(),
             input: input.clone(),
+            grant: grant.clone(),
         };
         self.run.redactor.redact_json(&mut input);
         let at = (self.run.now)();
@@ -249,6 +263,11 @@ impl RunEventLoop<'_> {
             tool: self.run.redactor.redact_text(&tool).into_owned(),
             input,
             until: at.checked_add(wait).ok(),
+            // A rule that contains a secret would be shown and stored as it is.
+            grant: grant.filter(|it| {
+                let text = it.describe();
+                self.run.redactor.redact_text(&text) == text
+            }),
         };
         let until = Instant::now().checked_add(wait);
         match self.run.questions.add(ask.clone(), agent_id.clone(), until) {
@@ -316,7 +335,7 @@ impl RunEventLoop<'_> {
             (Uuid::new_v4().to_string(), AgentQuestionKind::Question, tool.to_owned());
         self.run.question_replies.insert(id.clone(), reply);
         // As an effect it is asked in order, and waits for the disk like a question of the agent.
-        self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });
+        self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input, grant: None });
     }
 
     /// Delivers an answer to the party that asked: an injected tool, or the agent.

@@ -400,6 +400,7 @@ mod tests {
             tool: "AskUserQuestion".to_owned(),
             input,
             until: None,
+            grant: None,
         }
     }
 
