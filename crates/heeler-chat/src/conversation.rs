@@ -20,6 +20,7 @@ mod fork_copy;
 mod loops;
 mod options;
 mod outbox;
+mod permissions;
 mod phase;
 mod questions;
 mod record;
@@ -31,6 +32,7 @@ mod undo;
 mod worker_list;
 mod workers;
 
+use heeler_model::permission_grant::PermissionGrant;
 use jiff::Timestamp;
 
 pub use self::display::PAGE_ENTRIES;
@@ -66,6 +68,8 @@ pub struct Conversation {
     background_task: Option<BackgroundTask>,
     workers: WorkerList,
     jobs: FollowedJobs,
+    /// Permissions that the person has given since this process has the conversation open.
+    permissions: PermissionGrant,
 }
 
 impl Conversation {
@@ -91,6 +95,7 @@ impl Conversation {
             background_task: None,
             workers: WorkerList::default(),
             jobs: FollowedJobs::default(),
+            permissions: PermissionGrant::default(),
         };
         conversation.resume()?;
         conversation.refresh_status();
@@ -136,6 +141,7 @@ impl Conversation {
             }
             UserAction::Interrupt => self.interrupt(),
             UserAction::Answer { job, ask, answer } => self.answer(&job, &ask, &answer),
+            UserAction::CycleMode => self.cycle_mode(),
             UserAction::View(speaker) => self.switch_view(speaker),
             UserAction::ViewNext { back } => self.cycle_view(back),
             UserAction::LoadOlder { of } => self.display.show_older(&of, &self.record.session_file),
@@ -251,6 +257,9 @@ impl Conversation {
             agent: state.agent().to_owned(),
             // Between two turns the model that answered last stays visible.
             model: state.model.clone().or_else(|| shown.model.clone()),
+            mode: self.permission_mode().map(str::to_owned),
+            folder: self.options.agent_folder.clone(),
+            branch: self.options.branch.clone(),
             context_tokens: shown.context_tokens,
             cost_usd: self.jobs.total_cost(),
             busy: self.activity().map(str::to_owned),

@@ -3,6 +3,7 @@
 //! The program implements it over the sockets of the daemon and the runs; tests use a fake.
 
 use heeler_model::job_row::JobRow;
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use heeler_model::{AgentSessionId, JobId};
 use uuid::Uuid;
@@ -41,6 +42,8 @@ pub struct TurnRequest {
     pub model: Option<String>,
     /// A person can answer questions.
     pub attended: bool,
+    /// Permissions that the person has given in this conversation.
+    pub permissions: PermissionGrant,
 }
 
 /// State of a job.

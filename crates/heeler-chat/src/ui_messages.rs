@@ -77,6 +77,12 @@ pub struct ConversationStatus {
     pub agent: String,
     /// Model that answers, if known.
     pub model: Option<String>,
+    /// Permission mode of the next turn, if the agent's runtime has modes.
+    pub mode: Option<String>,
+    /// Working directory of the agent.
+    pub folder: Option<String>,
+    /// Git branch of that directory.
+    pub branch: Option<String>,
     /// Tokens of the context in use.
     pub context_tokens: Option<u64>,
     /// Cost of the session, including workers.
@@ -120,6 +126,8 @@ pub enum UserAction {
     },
     /// View another transcript.
     View(ChatSpeaker),
+    /// Choose the next permission mode (Shift+Tab).
+    CycleMode,
     /// View the next or previous transcript.
     ViewNext { back: bool },
     /// The user interface dropped its oldest entries; older ones are loaded from there again.

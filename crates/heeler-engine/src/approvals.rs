@@ -171,6 +171,7 @@ mod tests {
             input: input.clone(),
             until: None,
             network_host: None,
+            grant: None,
         };
         assert_eq!(detail(&ask), json!({"tool": "Bash", "input": input}));
     }

@@ -20,8 +20,10 @@ use heeler_config::{
 use heeler_connect::ChatPolicy;
 pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
+    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits,
+    RuntimeLaunchSpec,
 };
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode, TriggerType};
@@ -215,7 +217,10 @@ pub fn prepare_request(
             env.extend(more.iter().cloned());
         }
     }
-    let work = resolve_work(agent, &env, around, &working_directory)?;
+    let mut work = resolve_work(agent, &env, around, &working_directory)?;
+    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
+        apply_permissions(claude, agent, &wanted.permissions);
+    }
     // An agent never runs with less isolation than its config asks for.
     let container = run_container(agent, around.env, &around.own_folders(), &mut env)
         .map_err(|source| PrepareError::Container { agent: agent.name.to_string(), source })?;
@@ -292,6 +297,17 @@ fn resolve_work(
         RuntimeLaunchSpec::Script { .. } | RuntimeLaunchSpec::Command { .. } => {}
     }
     Ok(work)
+}
+
+/// Applies the permissions that a person gave in the conversation. The agent's lists of tools, its
+/// protected files and a review limit them, as in any mode.
+fn apply_permissions(claude: &mut ClaudeLaunchSpec, agent: &AgentConfig, given: &PermissionGrant) {
+    if let Some(mode) = given.mode.as_deref().and_then(|mode| runtime::chosen_mode(agent, mode)) {
+        claude.permission_mode = mode.to_string();
+    }
+    if agent.approvals != ApprovalMode::Review {
+        claude.granted = given.allow.iter().map(ToString::to_string).collect();
+    }
 }
 
 fn refuse_removed_mode(agent: &AgentConfig) -> Result<(), PrepareError> {

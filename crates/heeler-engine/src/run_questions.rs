@@ -250,6 +250,7 @@ mod tests {
             input: json!({"command": "ls"}),
             until: None,
             network_host: None,
+            grant: None,
         }
     }
 

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::permission_grant::PermissionGrant;
 use crate::session_choice::SessionChoice;
 use crate::{AgentName, JobId, PromptAuthor, TriggerType, WorkflowRunId};
 
@@ -46,6 +47,9 @@ pub struct JobRequest {
     /// Model to use instead of the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Permissions that a person has given in this conversation.
+    #[serde(default, skip_serializing_if = "PermissionGrant::is_empty")]
+    pub permissions: PermissionGrant,
     /// Name of the worker that executes the job, in the conversation of the requesting job.
     /// Defaults to a generated name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +122,7 @@ impl JobRequest {
             priority: 0,
             parent: None,
             model: None,
+            permissions: PermissionGrant::default(),
             worker: None,
             prompt_by: None,
             phase: None,
@@ -164,6 +169,7 @@ mod tests {
             priority: -3,
             parent: Some("job-2024-01-19-abc123".parse().unwrap()),
             model: Some("opus".to_owned()),
+            permissions: PermissionGrant::default(),
             worker: Some("coder-1".to_owned()),
             ..JobRequest::new("coder".parse().unwrap())
         };

@@ -29,6 +29,7 @@ mod native_prefix_hash;
 mod native_sessions;
 mod network_grant;
 pub mod outcome;
+pub mod permission_grant;
 mod project_slug;
 mod prompt_author;
 pub mod question;

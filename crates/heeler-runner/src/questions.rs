@@ -203,6 +203,7 @@ mod tests {
             input: json!({}),
             until: None,
             network_host: None,
+            grant: None,
         }
     }
 

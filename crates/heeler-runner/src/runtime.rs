@@ -5,6 +5,7 @@
 //! wait or look at a clock. Start at [`AgentRuntime`].
 
 use heeler_model::message::AgentMessage;
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{QuestionAnswer, SessionStart};
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -85,6 +86,8 @@ pub(crate) enum RuntimeEffect {
         tool: String,
         /// Input of the tool call, or the question.
         input: Json,
+        /// Permission that a person may give beyond this request.
+        grant: Option<PermissionGrant>,
     },
     /// Withdraw a question of the agent.
     Withdraw {

@@ -20,10 +20,8 @@ pub(crate) fn is_key(event: &Event, code: KeyCode, with: KeyModifiers) -> bool {
 pub const KEYS: &[(&str, &str)] = &[
     ("Enter", "send; with Shift, Alt, after `\\`, or as Ctrl+J: a new line"),
     ("Esc", "interrupt the agent; else clear the input, scroll to the end, return to the agent"),
-    (
-        "Tab, Shift+Tab",
-        "view the next or previous worker; complete; switch between question and input",
-    ),
+    ("Tab", "view the next worker; complete; switch between question and input"),
+    ("Shift+Tab", "change the permission mode: default, acceptEdits, plan"),
     ("Ctrl+O", "expand or collapse tool calls"),
     ("PgUp, PgDn, wheel", "scroll; Shift+Up and Shift+Down by a line, Ctrl+End to the end"),
     ("Shift and the mouse", "select text, in most terminals"),

@@ -23,8 +23,15 @@ use crate::text::{LineBreakMode, TextFlow, reveal_hidden, truncate_to_width};
 /// Message to the agent for a denial without a reason.
 const DENIED_MESSAGE: &str = "the person does not want this";
 
-/// Choices of a permission question.
-const PERMISSION_CHOICES: [&str; 3] = ["allow it once", "deny it", "deny it and say why"];
+/// Choice of a permission question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PermissionChoice {
+    AllowOnce,
+    /// Also allows what the question's grant covers, for the rest of the conversation.
+    AllowSession,
+    Deny,
+    DenyWithReason,
+}
 
 /// Panel of open questions.
 #[derive(Default)]
@@ -136,7 +143,7 @@ impl QuestionPanel {
     /// Returns the choices, with check boxes if several can be chosen.
     fn choices(&self) -> Vec<String> {
         let Some(question) = self.open_question() else {
-            return PERMISSION_CHOICES.map(str::to_owned).to_vec();
+            return self.permission_choices().into_iter().map(|(_, text)| text).collect();
         };
         let several = allows_multiple(question);
         let option = |(at, option): (usize, &Json)| {
@@ -258,14 +265,33 @@ impl QuestionPanel {
                 }
             };
         }
-        match at {
-            0 => self.submit_answer(QuestionAnswer::Allow { input: None }),
-            1 => self.deny(DENIED_MESSAGE, false),
-            _ => {
+        match self.permission_choices().get(at).map(|(choice, _)| *choice) {
+            Some(PermissionChoice::AllowOnce) => {
+                self.submit_answer(QuestionAnswer::Allow { input: None })
+            }
+            Some(PermissionChoice::AllowSession) => {
+                self.submit_answer(QuestionAnswer::AllowSession)
+            }
+            Some(PermissionChoice::Deny) => self.deny(DENIED_MESSAGE, false),
+            Some(PermissionChoice::DenyWithReason) | None => {
                 self.state.text_input = Some(TextEditor::default());
                 QuestionKeyOutcome::Handled
             }
         }
+    }
+
+    /// Returns the choices of a permission question. What lasts longer than the request is named.
+    fn permission_choices(&self) -> Vec<(PermissionChoice, String)> {
+        let grant = self.waiting.front().and_then(|question| question.ask.grant.as_ref());
+        let mut choices = vec![(PermissionChoice::AllowOnce, "allow it once".to_owned())];
+        if let Some(grant) = grant {
+            let what = reveal_hidden(&grant.describe());
+            let text = format!("allow for this conversation: {what}");
+            choices.push((PermissionChoice::AllowSession, text));
+        }
+        choices.push((PermissionChoice::Deny, "deny it".to_owned()));
+        choices.push((PermissionChoice::DenyWithReason, "deny it and say why".to_owned()));
+        choices
     }
 
     /// Records the answer to the current question; all answers are sent together.
@@ -360,7 +386,20 @@ impl QuestionPanel {
     fn lines(&self, columns: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
         let Some(ChatQuestion { ask, .. }) = self.waiting.front() else { return vec![] };
         let Some(question) = self.open_question() else {
-            return preview::preview_lines(&ask.tool, &ask.input, columns, theme);
+            let mut lines = preview::preview_lines(&ask.tool, &ask.input, columns, theme);
+            if let Some(grant) = &ask.grant {
+                // The choice is cut at the edge; here all of it can be read.
+                let text = format!("choice 2 allows, without asking: {}", grant.describe());
+                let margin = vec![Span::styled("│ ", theme.attention)];
+                let flow = TextFlow {
+                    first_margin: margin.clone(),
+                    rest_margin: margin,
+                    width: columns,
+                    breaks: LineBreakMode::Anywhere,
+                };
+                flow.push_lines(&[Span::styled(reveal_hidden(&text), theme.dim)], &mut lines);
+            }
+            return lines;
         };
         let margin = vec![Span::styled("│ ", theme.attention)];
         let flow = TextFlow {

@@ -315,7 +315,10 @@ impl ChatScreen {
                 return vec![];
             }
             (KeyCode::Tab, _) if is_free => return vec![UserAction::ViewNext { back: false }],
-            (KeyCode::BackTab, _) if is_free => return vec![UserAction::ViewNext { back: true }],
+            (KeyCode::BackTab, KeyModifiers::ALT) if is_free => {
+                return vec![UserAction::ViewNext { back: true }];
+            }
+            (KeyCode::BackTab, _) if is_free => return vec![UserAction::CycleMode],
             _ => {}
         }
         match self.input.handle_key(key) {

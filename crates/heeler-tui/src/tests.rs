@@ -114,6 +114,7 @@ impl ScreenFixture {
             input,
             until: None,
             network_host: None,
+            grant: None,
         };
         let job = "job-2026-11-16-abc123".parse().unwrap();
         self.screen.handle_output(ChatOutput::QuestionAsked(ChatQuestion { of, job, ask }));

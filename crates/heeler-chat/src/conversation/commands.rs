@@ -99,6 +99,7 @@ impl Conversation {
     fn show_permissions(&mut self) {
         let agent = self.state().agent().to_owned();
         let mut lines = self.fleet.describe_permissions(&agent, self.options.attended);
+        lines.extend(self.describe_grants());
         let questions = self.open_questions();
         lines.push(match questions.len() {
             0 => "waiting  no open questions".to_owned(),

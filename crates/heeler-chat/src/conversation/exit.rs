@@ -2,6 +2,7 @@
 //! session. [`super::phase`] decides their order. A second request to leave ends it at once; nothing
 //! is lost.
 
+use heeler_model::permission_grant::PermissionGrant;
 use uuid::Uuid;
 
 use super::Conversation;
@@ -96,6 +97,7 @@ impl Conversation {
             model: state.model.clone(),
             // Nobody answers questions during the exit.
             attended: false,
+            permissions: PermissionGrant::default(),
         };
         self.display.show_exit_message(format!("Extracting learnings from {messages} message(s)…"));
         match self.fleet.start_turn(&turn) {

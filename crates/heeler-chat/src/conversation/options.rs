@@ -26,6 +26,12 @@ pub struct ConversationOptions {
     pub earlier_insights: Option<String>,
     /// Restart the loops of a resumed session at once.
     pub restart_loops: bool,
+    /// Permission mode of the agent's config; `None` if its runtime has none.
+    pub permission_mode: Option<String>,
+    /// Working directory of the agent, as it is shown.
+    pub agent_folder: Option<String>,
+    /// Git branch of that directory at the start.
+    pub branch: Option<String>,
     /// Directory in which `/export` writes.
     pub folder: Utf8PathBuf,
     /// Keys with descriptions, for `/help`; empty without a screen.

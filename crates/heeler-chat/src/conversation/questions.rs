@@ -38,10 +38,19 @@ impl Conversation {
         let questions = self.open_questions();
         let shown =
             questions.iter().find(|question| question.job == *job && question.ask.id == ask);
+        // A worker's permission is not the agent's: each turn of the agent would have it.
+        let grant = shown.filter(|question| question.of == ChatSpeaker::Coordinator);
+        let grant = grant.and_then(|question| question.ask.grant.clone());
+        let grant = grant.filter(|_| *answer == QuestionAnswer::AllowSession);
         let shown = shown.map(|question| question.ask.shown_hash());
         match self.fleet.answer_question(job, ask, answer, shown) {
             // Closed at once; the fleet's own report of the answer then finds nothing to close.
-            Ok(()) => self.close_question(ask),
+            Ok(()) => {
+                if let Some(grant) = &grant {
+                    self.remember_grant(grant);
+                }
+                self.close_question(ask);
+            }
             Err(why) => self.display.show_error(why),
         }
     }

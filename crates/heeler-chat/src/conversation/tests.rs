@@ -29,6 +29,7 @@ use crate::{
 /// Commands sent to the fake fleet, and its next replies.
 #[derive(Default)]
 struct FakeChatFleetState {
+    permissions: Vec<heeler_model::permission_grant::PermissionGrant>,
     calls: Vec<String>,
     turns: Vec<(Uuid, JobId)>,
     refuses: Option<String>,
@@ -98,6 +99,7 @@ impl ChatFleetClient for FakeChatFleet {
             played.turns.push((turn.id, id.clone()));
             played.sessions.push(turn.session.clone());
             played.prompts.push(turn.prompt.clone());
+            played.permissions.push(turn.permissions.clone());
             played.calls.push(format!("ask {}", turn.prompt.lines().next().unwrap_or_default()));
             Ok(id)
         })
@@ -185,6 +187,9 @@ impl ConversationFixture {
             insights: false,
             earlier_insights: None,
             restart_loops: false,
+            permission_mode: Some("default".to_owned()),
+            agent_folder: None,
+            branch: None,
             folder: self.folder(),
             keys: &[("Ctrl+X", "does nothing")],
         };

@@ -222,7 +222,7 @@ impl Conversation {
         }
     }
 
-    fn turn_request(&self, id: Uuid, text: &str) -> TurnRequest {
+    pub(super) fn turn_request(&self, id: Uuid, text: &str) -> TurnRequest {
         let state = self.state();
         // Later turns continue the native session, which has the insights already.
         let insights = self.options.earlier_insights.as_ref().filter(|_| state.turns.is_empty());
@@ -242,7 +242,8 @@ impl Conversation {
             Some(session) => TurnSessionChoice::Existing(session.clone()),
         };
         let (agent, model) = (state.agent().to_owned(), state.model.clone());
-        TurnRequest { id, agent, prompt, session, model, attended: self.options.attended }
+        let (attended, permissions) = (self.options.attended, self.permissions.clone());
+        TurnRequest { id, agent, prompt, session, model, attended, permissions }
     }
 
     /// Returns the end of a conversation that another program recorded, for the agent's first turn:

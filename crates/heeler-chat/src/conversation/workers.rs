@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use heeler_model::JobId;
+use heeler_model::permission_grant::PermissionGrant;
 use uuid::Uuid;
 
 use super::Conversation;
@@ -163,6 +164,8 @@ impl Conversation {
             session: TurnSessionChoice::Existing(session.clone()),
             model: None,
             attended: self.options.attended,
+            // What the person allowed the agent is not meant for its workers.
+            permissions: PermissionGrant::default(),
         };
         let job = self.fleet.start_turn(&turn).map_err(MessageDeliveryError::Refused)?;
         let (state, session) = (ChatJobState::Waiting, Some(session));

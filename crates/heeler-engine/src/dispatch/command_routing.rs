@@ -149,6 +149,10 @@ impl Dispatcher {
             );
             return refuse(message, "leave the model out, or set `model` in the config");
         }
+        if !wanted.permissions.is_empty() {
+            let message = format!("{} may not give permissions to a job", author.agent);
+            return refuse(message, "leave the permissions out, or set them in the config");
+        }
         // Messages from outside are a person's, who decides if they become a part of the session.
         wanted.take_in = false;
         let most = self.requested_priority(&author.job);

@@ -83,6 +83,18 @@ pub(super) fn permission_mode(agent: &AgentConfig) -> PermissionMode {
     }
 }
 
+/// Returns the permission mode of a run in which a person has chosen another one. Only modes that ask
+/// about commands can be chosen, and a review stays one.
+pub(super) fn chosen_mode(agent: &AgentConfig, chosen: &str) -> Option<PermissionMode> {
+    let mode = match chosen {
+        "default" => PermissionMode::Default,
+        "acceptEdits" => PermissionMode::AcceptEdits,
+        "plan" => PermissionMode::Plan,
+        _ => return None,
+    };
+    (agent.approvals != ApprovalMode::Review || mode == PermissionMode::Plan).then_some(mode)
+}
+
 fn claude_brief(
     agent: &AgentConfig,
     env: &IndexMap<String, String>,
@@ -97,6 +109,7 @@ fn claude_brief(
             None => find_program(wanted, env.get("PATH").map_or("", String::as_str))?,
         },
         permission_mode: permission_mode(agent).to_string(),
+        granted: Vec::new(),
         tools: agent.tools.clone(),
         allowed_tools: agent.allowed_tools.clone(),
         denied_tools: agent.denied_tools.clone(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use heeler_config::LoadedConfig;
+use heeler_model::permission_grant::{PermissionGrant, PermissionRule};
 use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, RuntimeLaunchSpec, SandboxSpec};
 
 use super::*;
@@ -239,6 +240,30 @@ fn claude_is_found_on_path_or_where_the_config_says() {
     assert!(error.starts_with("cannot find `claude-next` on PATH: install"), "{error}");
     let error = place.prepare("claude_path: ./none", asked("x")).unwrap_err().to_string();
     assert!(error.contains("none`: install Claude Code"), "{error}");
+}
+
+#[test]
+fn permissions_of_a_conversation_stay_within_the_config() {
+    let place = PrepareFixture::new();
+    let rule = PermissionRule { tool: "Bash".to_owned(), content: Some("npm test:*".to_owned()) };
+    let claude = |keys: &str, mode: &str| {
+        let permissions =
+            PermissionGrant { mode: Some(mode.to_owned()), allow: vec![rule.clone()] };
+        let prepared = place.prepare(keys, JobRequest { permissions, ..asked("x") }).unwrap();
+        match prepared.brief.work {
+            RuntimeLaunchSpec::Claude(claude) => *claude,
+            _ => panic!("it is Claude"),
+        }
+    };
+    let brief = claude("model: m", "acceptEdits");
+    assert_eq!(brief.permission_mode, "acceptEdits");
+    assert_eq!(brief.granted, ["Bash(npm test:*)"]);
+    assert_eq!(claude("permission_mode: acceptEdits", "plan").permission_mode, "plan");
+    // Only the config skips permissions, and a review stays one.
+    assert_eq!(claude("model: m", "bypassPermissions").permission_mode, "default");
+    let reviewed = claude("approvals: review", "acceptEdits");
+    assert_eq!(reviewed.permission_mode, "default");
+    assert!(reviewed.granted.is_empty());
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub enum QuestionAnswer {
         /// Replacement for the requested tool input.
         input: Option<Json>,
     },
+    /// Consent to this request and to all that [`AgentQuestion::grant`] covers, until the agent's
+    /// process ends.
+    AllowSession,
     /// Refusal of the request.
     Deny {
         /// Reason, for the agent.

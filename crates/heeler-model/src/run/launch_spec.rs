@@ -231,6 +231,9 @@ pub struct ClaudeLaunchSpec {
     pub permission_mode: String,
     /// Built-in tools that are available.
     pub tools: Option<Vec<String>>,
+    /// Rules of calls that need no question: permissions that a person has given.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub granted: Vec<String>,
     /// If set, only these tools may run.
     pub allowed_tools: Option<Vec<String>>,
     pub denied_tools: Vec<String>,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::DeniedTools;
+use crate::permission_grant::PermissionGrant;
 use crate::redact::SecretRedactor;
 use crate::{
     AgentSessionId, ExitReason, JobId, JobStatus, NativeSessionPosition, RunId, UsageTotals,
@@ -71,6 +72,10 @@ pub struct AgentQuestion {
     /// question of its own for one about the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_host: Option<Box<str>>,
+    /// Permission that a person may give for the rest of the conversation, instead of for this
+    /// request only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<PermissionGrant>,
 }
 
 impl AgentQuestion {

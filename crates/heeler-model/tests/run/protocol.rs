@@ -142,6 +142,7 @@ fn briefs() {
     let claude = ClaudeLaunchSpec {
         program: "/usr/bin/claude".into(),
         permission_mode: "acceptEdits".to_owned(),
+        granted: vec!["Bash(ls:*)".to_owned()],
         tools: Some(vec!["Read".to_owned()]),
         allowed_tools: Some(vec!["Read".to_owned(), "mcp__files__*".to_owned()]),
         denied_tools: vec!["WebFetch".to_owned()],
@@ -213,6 +214,7 @@ fn ask() -> AgentQuestion {
         input: json!({"file_path": "/srv/demo/a.txt", "content": "x"}),
         until: None,
         network_host: None,
+        grant: None,
     }
 }
 

@@ -85,7 +85,7 @@ impl ClaudeLaunchOptions {
         // The option is passed even if it is empty, which means no source at all.
         args.extend(config_arg("setting_sources", "--setting-sources", &sources));
         args.extend(self.tool_args(policy.allowed()));
-        if policy.is_restrictive() {
+        if policy.is_restrictive() || !brief.granted.is_empty() {
             args.extend([text_arg("--settings"), file_arg(&self.settings(policy))]);
         }
         if let Some(prompt) = &brief.system_prompt {
@@ -165,6 +165,10 @@ impl ClaudeLaunchOptions {
         }
         if !deny.is_empty() {
             settings["permissions"] = json!({ "deny": deny });
+        }
+        // In a list of settings each rule is an entry. In an option it could contain another rule.
+        if !self.brief.granted.is_empty() {
+            settings["permissions"]["allow"] = json!(self.brief.granted);
         }
         settings
     }

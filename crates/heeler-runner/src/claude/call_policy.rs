@@ -89,6 +89,10 @@ impl CallPolicy {
         })
     }
 
+    pub(super) fn has_review(&self) -> bool {
+        self.has_review
+    }
+
     pub(super) fn allowed(&self) -> Option<&ToolAllowlist> {
         self.allowed.as_ref()
     }

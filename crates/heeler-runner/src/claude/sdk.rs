@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{HashMap, HashSet};
 
 use heeler_model::message::{AgentMessage, MessageBody, parse_line};
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{QuestionAnswer, SessionStart};
 use rustix::process::Signal;
 use serde_json::{Map, Value as Json, json};
@@ -55,8 +56,8 @@ struct SdkRuntimeState {
     /// any sent since.
     held_messages: Option<Vec<(Uuid, String)>>,
     progress: ClaudeTurnProgress,
-    /// Questions to a person, with the input that was shown.
-    questions: HashMap<String, Json>,
+    /// Questions to a person, with the input that was shown and the permission that was offered.
+    questions: HashMap<String, (Json, Option<PermissionGrant>)>,
     /// Pending calls of injected MCP servers.
     calls: HashSet<String>,
     /// Calls of forbidden tools: a success of one of them is an alarm.
@@ -135,8 +136,13 @@ impl SdkRuntime {
         let asks = tool == "AskUserQuestion" || request["requires_user_interaction"] == true;
         let kind = if asks { AgentQuestionKind::Question } else { AgentQuestionKind::Permission };
         let (id, tool, input) = (id.to_owned(), tool.to_owned(), input.clone());
-        self.state.questions.insert(id.clone(), input.clone());
-        vec![RuntimeEffect::Ask { id, kind, tool, input }]
+        // A review asks about each action, so no permission lasts longer than a request.
+        let grant = match self.policy.has_review() {
+            true => None,
+            false => PermissionGrant::from_suggestions(&request["permission_suggestions"]),
+        };
+        self.state.questions.insert(id.clone(), (input.clone(), grant.clone()));
+        vec![RuntimeEffect::Ask { id, kind, tool, input, grant }]
     }
 
     /// Answers a hook. An error would let the call run, so it never returns one, and it denies in
@@ -336,8 +342,12 @@ impl AgentRuntime for SdkRuntime {
 
     fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
         // Claude may have withdrawn the question, which must not be answered then.
-        let Some(shown) = self.state.questions.remove(ask) else { return Vec::new() };
+        let Some((shown, grant)) = self.state.questions.remove(ask) else { return Vec::new() };
         let response = match answer {
+            QuestionAnswer::AllowSession => {
+                let updates = grant.unwrap_or_default().to_updates();
+                json!({ "behavior": "allow", "updatedInput": shown, "updatedPermissions": updates })
+            }
             QuestionAnswer::Allow { input } => {
                 // An allowed call runs with the input in the reply, so an unchanged one is sent
                 // back.

@@ -108,8 +108,8 @@ impl RunEventLoop<'_> {
                 self.snapshot_taken = false;
                 self.record_message(message);
             }
-            RuntimeEffect::Ask { id, kind, tool, input } => {
-                return self.ask_person(id, kind, tool, input);
+            RuntimeEffect::Ask { id, kind, tool, input, grant } => {
+                return self.ask_person(id, (kind, grant), tool, input);
             }
             RuntimeEffect::Withdraw { ask } => self.withdraw_question(&ask),
             RuntimeEffect::Mcp { call, server, message } => self.call_tool(call, server, message),

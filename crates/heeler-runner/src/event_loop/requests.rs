@@ -6,6 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
     AgentQuestion, ControlEvent, ControlOperation, ControlReplyBody, PROTOCOL, QuestionAnswer,
     QuestionOutcome, QuestionPolicy, RunState,
@@ -145,7 +146,15 @@ impl RunEventLoop<'_> {
                 .to_owned());
         }
         let tool = &open.ask.tool;
+        let granted = open.ask.grant.as_ref().map(PermissionGrant::describe);
+        if *answer == QuestionAnswer::AllowSession && granted.is_none() {
+            return Err("this request can be allowed only once".to_owned());
+        }
         let description = match answer {
+            QuestionAnswer::AllowSession => {
+                let granted = granted.as_deref().unwrap_or_default();
+                format!("{by} allowed {tool} for this conversation: {granted}")
+            }
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
             QuestionAnswer::Allow { input: Some(_) } => {
                 format!("{by} allowed {tool} with a changed input")
@@ -153,6 +162,10 @@ impl RunEventLoop<'_> {
             QuestionAnswer::Deny { message, .. } => format!("{by} denied {tool}: {message}"),
         };
         let (how, text) = match answer {
+            QuestionAnswer::AllowSession => {
+                let granted = granted.unwrap_or_default();
+                (QuestionOutcome::Allowed, Some(format!("for this conversation: {granted}")))
+            }
             QuestionAnswer::Allow { input } => {
                 (QuestionOutcome::Allowed, input.as_ref().and_then(question::format_answers))
             }
@@ -226,7 +239,7 @@ impl RunEventLoop<'_> {
     pub(super) fn ask_person(
         &mut self,
         agent_id: String,
-        kind: AgentQuestionKind,
+        (kind, grant): (AgentQuestionKind, Option<PermissionGrant>),
         tool: String,
         mut input: Json,
     ) -> Result<(), DiskFullError> {
@@ -243,6 +256,7 @@ impl RunEventLoop<'_> {
             kind,
             tool: tool.clone(),
             input: input.clone(),
+            grant: grant.clone(),
         };
         self.run.redactor.redact_json(&mut input);
         let at = (self.run.now)();
@@ -257,6 +271,11 @@ impl RunEventLoop<'_> {
             input,
             until: at.checked_add(wait).ok(),
             network_host: self.run.network_questions.get(&agent_id).map(|it| it.as_str().into()),
+            // A rule that contains a secret would be shown and stored as it is.
+            grant: grant.filter(|it| {
+                let text = it.describe();
+                self.run.redactor.redact_text(&text) == text
+            }),
         };
         let until = Instant::now().checked_add(wait);
         match self.run.questions.add(ask.clone(), agent_id.clone(), until) {
@@ -327,7 +346,7 @@ impl RunEventLoop<'_> {
         self.run.network_questions.extend(network_host.map(|host| (id.clone(), host)));
         self.run.question_replies.insert(id.clone(), reply);
         // As an effect it is asked in order, and waits for the disk like a question of the agent.
-        self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input });
+        self.pending_effects.push_back(RuntimeEffect::Ask { id, kind, tool, input, grant: None });
     }
 
     /// Delivers an answer to the party that asked: an injected tool, or the agent.

@@ -320,6 +320,7 @@ fn a_question_is_a_file_named_by_its_id() {
         input: json!({"command": "ls"}),
         until: None,
         network_host: None,
+        grant: None,
     };
     write_ask(&folder.dir, &ask("toolu_1"), None).unwrap();
     let read: Option<AgentQuestion> = read(&folder.dir.join("asks/toolu_1.json")).unwrap();

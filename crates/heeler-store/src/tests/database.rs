@@ -26,7 +26,9 @@ fn released_migrations_are_never_edited() {
         requests 6cf967832869dfca
         run_keys 65fcac0ba6ab7b66
         run_subjects 2707cafc75a97d36
-        chat 03790ca89cafcce7"#]]
+        job_marks 650b17996d4adfab
+        chat 03790ca89cafcce7
+        network_grants 6cfa0523acd72817"#]]
     .assert_eq(&hashes.join("\n"));
 }
 

@@ -143,18 +143,20 @@ fn no_list_scans_or_sorts() {
         plans += &format!("{name}: {plan}\n");
     }
     expect![[r#"
-        PAGE: SEARCH executions USING INDEX idx_executions_newest ((started_at,id)<(?,?))
-        PAGE_OF_AGENT: SEARCH executions USING INDEX idx_executions_agent (agent=? AND (started_at,id)<(?,?))
-        PAGE_OF_STATUS: SEARCH executions USING INDEX idx_executions_status (status=? AND (started_at,id)<(?,?))
-        PAGE_OF_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_agent_status (agent=? AND status=? AND (started_at,id)<(?,?))
-        PAGE_OF_SESSION: SEARCH executions USING INDEX idx_executions_session (session_id=? AND (started_at,id)<(?,?))
+        PAGE: SEARCH executions USING INDEX idx_executions_newest ((started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_AGENT: SEARCH executions USING INDEX idx_executions_agent (agent=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_STATUS: SEARCH executions USING INDEX idx_executions_status (status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_AGENT_STATUS: SEARCH executions USING INDEX idx_executions_agent_status (agent=? AND status=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
+        PAGE_OF_SESSION: SEARCH executions USING INDEX idx_executions_session (session_id=? AND (started_at,id)<(?,?)); SEARCH job_marks USING PRIMARY KEY (job=?) LEFT-JOIN
         COUNT_SINCE: SEARCH executions USING COVERING INDEX idx_executions_newest (started_at>?)
         COUNT_SINCE_OF_AGENT: SEARCH executions USING COVERING INDEX idx_executions_agent (agent=? AND started_at>?)
         COUNT_SINCE_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>?)
         COUNT_SINCE_OF_AGENT_STATUS: SEARCH executions USING COVERING INDEX idx_executions_agent_status (agent=? AND status=? AND started_at>?)
         COUNT_SINCE_UNTIL_OF_STATUS: SEARCH executions USING COVERING INDEX idx_executions_status (status=? AND started_at>? AND started_at<?)
         IDS_FROM: SEARCH executions USING INDEX sqlite_autoindex_executions_1 (id>? AND id<?)
+        IDS_FROM_END: SEARCH executions USING INDEX idx_executions_end (<expr>>? AND <expr><?)
         IDS_OF_SESSION: SEARCH executions USING COVERING INDEX idx_executions_session (session_id=?)
+        TITLE_OF_SESSION: SEARCH executions USING COVERING INDEX idx_executions_session (session_id=?); SEARCH job_marks USING PRIMARY KEY (job=?)
         PAGE: SEARCH sessions USING INDEX idx_sessions_newest ((last_active_at,id)<(?,?))
         PAGE_OF_AGENT: SEARCH sessions USING INDEX idx_sessions_agent (agent=? AND (last_active_at,id)<(?,?))
         PAGE_OF_STATUS: SEARCH sessions USING INDEX idx_sessions_status (status=? AND (last_active_at,id)<(?,?))
@@ -184,6 +186,7 @@ fn no_list_scans_or_sorts() {
         COUNT_SINCE_OF_STATUS: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_status (status=? AND started_at>?)
         COUNT_SINCE_OF_NAME_STATUS: SEARCH workflow_runs USING COVERING INDEX idx_workflow_runs_name_status (workflow_name=? AND status=? AND started_at>?)
         IDS_FROM: SEARCH workflow_runs USING COVERING INDEX sqlite_autoindex_workflow_runs_1 (id>? AND id<?)
+        IDS_FROM_END: SEARCH workflow_runs USING INDEX idx_workflow_runs_end (<expr>>? AND <expr><?)
         IDS_ACTIVE: SEARCH workflow_runs USING INDEX idx_workflow_runs_status (status=?)
         ACTIVE: SEARCH workflow_runs USING INDEX idx_workflow_runs_active (workflow_name=? AND trigger_id=?)
         JOURNAL_OF_EXECUTIONS: SEARCH executions USING INDEX idx_executions_journal (workflow_run_id=? AND seq>?); CORRELATED SCALAR SUBQUERY 1; SEARCH runs USING INDEX idx_runs_job (job_id=?)

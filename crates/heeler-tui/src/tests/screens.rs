@@ -71,7 +71,7 @@ fn a_conversation_is_shown_with_its_tools_folded() {
         critic: I doubt it
         ──────────────────────────────────────────────────
         ›
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
     rig.keys("<C-o>");
     rig.check(expect![[r#"
 
@@ -97,7 +97,7 @@ fn a_conversation_is_shown_with_its_tools_folded() {
         critic: I doubt it
         ──────────────────────────────────────────────────
         ›
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
         * Bash car… 1m 05s · 2 queued · Esc interrupts
         ──────────────────────────────────────────────
         ›
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
     rig.screen.handle_output(ChatOutput::DeltaEnded { of: ChatSpeaker::Coordinator });
     rig.screen.handle_output(ChatOutput::Status(Box::new(status())));
     assert!(!rig.screen.is_ticking());
@@ -149,7 +149,7 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
         ! cannot do that
         ──────────────────────────────────────────────
         ›
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
 }
 
 #[test]
@@ -218,10 +218,10 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         ────────────────────────────────────────────────────────────
         ›
         [main] coder-1 ▶ +3  coder-2 ✓  tester-1 ✗ +12
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks · 1 loop"#]]);
     assert_eq!(
         rig.keys("<Tab><BackTab>"),
-        [UserAction::ViewNext { back: false }, UserAction::ViewNext { back: true }]
+        [UserAction::ViewNext { back: false }, UserAction::CycleMode]
     );
     rig.screen.handle_output(ChatOutput::ViewChanged(worker));
     rig.check(expect![[r#"
@@ -236,7 +236,7 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         ─ to coder-1 ───────────────────────────────────────────────
         ›
          main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
-        lead · $0.12 · 34k tokens · sonnet · 3 tasks · 1 loop"#]]);
+        lead · sonnet · $0.12 · 34k tokens · 3 tasks · 1 loop"#]]);
     assert_eq!(rig.keys("hi<Enter>"), [UserAction::SendLine("hi".to_owned())]);
     assert_eq!(rig.keys("<Esc>"), [UserAction::Interrupt], "it is at work");
     rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker("coder-2".to_owned())));
@@ -280,7 +280,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
         ────────────────────────────────────────────
         › one
           two
-    "#]]);
+        $0.00"#]]);
     assert_eq!(rig.keys("<C-c>"), []);
     rig.keys("/");
     rig.keys("<Down>");
@@ -296,7 +296,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
           /workers        the workers of this sessi…
         ────────────────────────────────────────────
         › /
-    "#]]);
+        $0.00"#]]);
     rig.keys("<Esc><C-u>see @sr");
     rig.check(expect![[r#"
 
@@ -310,7 +310,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
           src/main.rs
         ────────────────────────────────────────────
         › see @sr
-    "#]]);
+        $0.00"#]]);
     assert_eq!(rig.keys("<C-c><Up><Enter>"), [UserAction::SendLine("before".to_owned())]);
     rig.keys("<C-r>bef");
     rig.check(expect![[r#"
@@ -374,7 +374,7 @@ fn the_past_is_scrolled_to_and_asked_for() {
           line 16   ↓ 1 new · Ctrl+End
         ──────────────────────────────
         ›
-    "#]]);
+        $0.00"#]]);
     assert_eq!(rig.keys("<PgUp>"), []);
     let of = ChatSpeaker::Coordinator;
     assert_eq!(rig.keys("<PgUp><PgUp><S-Up>"), [UserAction::LoadOlder { of: of.clone() }]);
@@ -391,7 +391,7 @@ fn the_past_is_scrolled_to_and_asked_for() {
           line 5    ↓ 1 new · Ctrl+End
         ──────────────────────────────
         ›
-    "#]]);
+        $0.00"#]]);
     rig.keys("<C-End>");
     assert!(rig.draw().contains("line 20"));
     rig.screen.handle_output(ChatOutput::SessionReplaced);
@@ -418,7 +418,7 @@ fn narrow_and_tiny_terminals_show_what_they_can() {
         › some words that take more than one row
            here
         [main] coder-1 ▶ +3  coder-2 ✓ ›
-        lead · $0.12 · 34k tokens · sonnet"#]]);
+        lead · sonnet · $0.12 · 34k tokens"#]]);
     rig.terminal.backend_mut().resize(10, 3);
     rig.check(expect![[r#"
         doubt it

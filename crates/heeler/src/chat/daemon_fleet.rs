@@ -148,6 +148,7 @@ impl ChatFleetClient for DaemonFleet {
             session: to_engine_session(&turn.session),
             model: turn.model.clone(),
             attended: turn.attended,
+            permissions: turn.permissions.clone(),
             ..JobRequest::new(agent)
         };
         let command = DaemonCommand::Trigger(Box::new(wanted));

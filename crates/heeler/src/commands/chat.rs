@@ -1,7 +1,7 @@
 //! `heeler chat`: a conversation with an agent of the fleet and the workers it starts. Start at
 //! [`run`].
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
@@ -128,7 +128,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
             (sessions.create(about, process_env::now()).map_err(not_opened)?, Vec::new(), context)
         }
     };
+    let about = AgentAbout::of(&context, session_file.state().agent());
     let manner = ConversationOptions {
+        permission_mode: about.permission_mode,
+        agent_folder: about.folder,
+        branch: about.branch,
         // Plain lines may come from a script, so the agent's questions are not asked there.
         attended: on_screen,
         worker_exit_policy: args.workers.into(),
@@ -158,6 +162,54 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         }
         false => chat::run_plain(conversation, inputs),
     }
+}
+
+/// Facts about an agent that the screen shows from the start.
+#[derive(Default)]
+struct AgentAbout {
+    permission_mode: Option<String>,
+    folder: Option<String>,
+    branch: Option<String>,
+}
+
+impl AgentAbout {
+    /// Reads the config; a fleet that cannot be loaded is reported by the first turn.
+    fn of(context: &CommandContext, agent: &str) -> AgentAbout {
+        let Ok(loaded) = fleet_config::load(context) else { return AgentAbout::default() };
+        let Some(agent) = loaded.agents.iter().find(|known| known.name.as_str() == agent) else {
+            return AgentAbout::default();
+        };
+        // Other runtimes have no permission modes.
+        let mode =
+            matches!(agent.runtime, RuntimeConfig::Sdk).then(|| agent.permission_mode.to_string());
+        let folder = &agent.working_directory;
+        AgentAbout {
+            permission_mode: mode,
+            folder: folder.file_name().map(str::to_owned),
+            branch: git_branch(folder),
+        }
+    }
+}
+
+/// Bytes of a file of git that are read.
+const GIT_FILE_BYTES_MAX: u64 = 4096;
+
+/// Returns the branch of a directory. Git itself is not started: its config may name programs.
+fn git_branch(folder: &Utf8Path) -> Option<String> {
+    let read = |path: &Utf8Path| {
+        let mut text = String::new();
+        let file = std::fs::File::open(path).ok().filter(|_| path.is_file())?;
+        file.take(GIT_FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let git = folder.ancestors().map(|above| above.join(".git")).find(|git| git.exists())?;
+    let git = match git.is_dir() {
+        true => git,
+        // A worktree has a file that names the directory.
+        false => git.with_file_name("").join(read(&git)?.trim().strip_prefix("gitdir: ")?),
+    };
+    let head = read(&git.join("HEAD"))?;
+    Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
 }
 
 fn home(

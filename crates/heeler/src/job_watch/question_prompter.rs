@@ -401,6 +401,7 @@ mod tests {
             input,
             until: None,
             network_host: None,
+            grant: None,
         }
     }
 

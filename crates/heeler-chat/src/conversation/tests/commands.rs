@@ -60,6 +60,40 @@ fn an_answer_names_the_request_that_was_shown() {
 }
 
 #[test]
+fn a_permission_for_the_conversation_goes_with_later_turns_only() {
+    let mut rig = ConversationFixture::new();
+    rig.say("go");
+    let grant = json!({"allow": [{"tool": "Bash", "content": "make:*"}]});
+    let ask = json!({"protocol": 1, "id": "a1", "at": rig.now, "kind": "permission", "tool": "Bash",
+        "input": {"command": "make"}, "grant": grant});
+    let ask: AgentQuestion = serde_json::from_value(ask).unwrap();
+    let now = rig.now;
+    rig.conversation().handle_fleet_event(ChatFleetEvent::QuestionAsked { job: job(1), ask }, now);
+    let answer = QuestionAnswer::AllowSession;
+    let action = UserAction::Answer { job: job(1), ask: "a1".to_owned(), answer };
+    rig.conversation().handle_action(action, now);
+    let given = rig.conversation().describe_grants().unwrap();
+    assert!(given.contains("Bash(make:*)"), "{given}");
+    let request = rig.conversation().turn_request(Uuid::nil(), "next");
+    assert_eq!(request.permissions.describe(), "Bash(make:*)");
+    assert!(rig.stage.with(|played| played.permissions[0].is_empty()));
+}
+
+#[test]
+fn shift_tab_goes_through_the_modes_and_back() {
+    let mut rig = ConversationFixture::new();
+    let now = rig.now;
+    let mut modes = Vec::new();
+    for _ in 0..4 {
+        rig.conversation().handle_action(UserAction::CycleMode, now);
+        modes.push(rig.conversation().display.status.mode.clone().unwrap());
+    }
+    assert_eq!(modes, ["acceptEdits", "plan", "default", "acceptEdits"]);
+    let request = rig.conversation().turn_request(Uuid::nil(), "next");
+    assert_eq!(request.permissions.mode.as_deref(), Some("acceptEdits"));
+}
+
+#[test]
 fn workers_are_listed_in_columns_with_what_they_cost() {
     let mut rig = ConversationFixture::new();
     rig.say("go");

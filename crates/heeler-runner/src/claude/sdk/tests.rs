@@ -195,6 +195,28 @@ fn each_answer_of_a_person_has_its_form() {
 }
 
 #[test]
+fn a_permission_for_the_conversation_is_what_was_offered() {
+    let mut sdk = open();
+    let mut asked = may("p", "Bash");
+    let rule = json!({ "toolName": "Bash", "ruleContent": "npm test:*" });
+    asked["request"]["permission_suggestions"] = json!([{
+        "type": "addRules", "rules": [rule], "behavior": "allow", "destination": "localSettings",
+    }]);
+    let steps = take(&mut sdk, asked);
+    let [RuntimeEffect::Ask { grant: Some(grant), .. }] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!(grant.describe(), "Bash(npm test:*)");
+    let response = replied(&sdk.deliver_answer("p", &QuestionAnswer::AllowSession), "p");
+    let response = &response["response"];
+    assert_eq!(response["behavior"], "allow");
+    // Claude would write the settings of the project otherwise, which decide what agents may do.
+    assert_eq!(response["updatedPermissions"][0]["destination"], "session");
+    assert_eq!(response["updatedPermissions"][0]["rules"][0]["ruleContent"], "npm test:*");
+    // Without an offer there is nothing to give.
+    let steps = take(&mut sdk, may("q", "Bash"));
+    assert!(matches!(&steps[..], [RuntimeEffect::Ask { grant: None, .. }]), "{steps:?}");
+}
+
+#[test]
 fn what_only_a_person_can_answer_is_a_question() {
     let mut sdk = open();
     let kind = |steps: &[RuntimeEffect]| match steps {
