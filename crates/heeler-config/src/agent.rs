@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 
 use crate::agent_program::ProgramSetting;
 use crate::amount::UsdAmount;
-use crate::capabilities::{check_program, check_review, refuse_program};
+use crate::capabilities::RuntimeSettings;
 use crate::chat::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
@@ -422,10 +422,23 @@ impl AgentConfig {
 
 /// Refuses keys that cannot be honoured together.
 fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
-    check_review(keys, origin, reader);
+    runtime_settings(keys, origin).check_review(reader);
     warn_removed_mode(keys, origin, reader);
     check_sandbox(keys, reader);
     check_docker(keys, reader);
+}
+
+/// Returns the settings that depend on the capabilities of the runtime.
+fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> RuntimeSettings<'a> {
+    let is_sandboxed = keys.sandbox.as_ref().is_some_and(|it| it.value.settings().is_some());
+    RuntimeSettings {
+        runtime: keys.runtime,
+        tree: origin.tree,
+        program: keys.program.as_ref(),
+        permission_mode: keys.permission_mode,
+        approvals: keys.approvals,
+        is_isolated: is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled),
+    }
 }
 
 /// Refuses what a sandbox cannot give.
@@ -550,9 +563,10 @@ fn check_runtime(
         let message = format!("`command` needs `runtime: command`; the runtime is `{runtime}`");
         reader.error(command.at, message).expected("it would never be run");
     }
-    refuse_program(keys, reader);
+    let settings = runtime_settings(keys, origin);
+    settings.refuse_program(reader);
     if matches!(runtime, RuntimeType::Acp | RuntimeType::Codex) {
-        return check_program(keys, origin, reader);
+        return settings.check_program(reader);
     }
     let mut missing = |key: &str| {
         // A value with a fault is not missing.

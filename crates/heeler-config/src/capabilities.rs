@@ -4,11 +4,11 @@
 //! `docs/agents.md`. Keys that a runtime cannot honour are refused with the reason, never ignored.
 //! Start at [`RuntimeCapability::offer`].
 
-use crate::agent::{AgentKeys, AgentSource};
-use crate::agent_program::AgentProgram;
+use crate::agent_program::{AgentProgram, ProgramSetting};
 use crate::names::ApprovalMode;
 use crate::reader::{ConfigReader, SourceSpan};
-use crate::runtime::{RuntimeConfig, RuntimeType};
+use crate::runtime::{PermissionMode, RuntimeConfig, RuntimeType};
+use crate::value::SpannedValue;
 use crate::words::words;
 use crate::yaml::YamlNode;
 
@@ -179,92 +179,86 @@ const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 13] = [
     ("claude_path", RuntimeCapability::ClaudeSettings),
 ];
 
-/// Returns true if the runtime talks to an agent program other than Claude, by a protocol.
-fn is_other_program(runtime: RuntimeType) -> bool {
-    matches!(runtime, RuntimeType::Acp | RuntimeType::Codex)
+/// Settings of an agent that depend on the capabilities of its runtime.
+pub(crate) struct RuntimeSettings<'a> {
+    pub(crate) runtime: RuntimeType,
+    /// Merged YAML tree of the agent.
+    pub(crate) tree: &'a YamlNode,
+    pub(crate) program: Option<&'a SpannedValue<ProgramSetting>>,
+    pub(crate) permission_mode: PermissionMode,
+    pub(crate) approvals: ApprovalMode,
+    /// The agent has a sandbox or container of Heeler.
+    pub(crate) is_isolated: bool,
 }
 
-/// Checks the program of an agent, and refuses keys that its runtime cannot honour.
-pub(crate) fn check_program(
-    keys: &AgentKeys,
-    origin: &AgentSource<'_>,
-    reader: &mut ConfigReader,
-) -> Option<RuntimeConfig> {
-    let runtime = keys.runtime;
-    for (path, capability) in NEEDED_CAPABILITIES {
-        if let (Some(at), CapabilityOffer::Missing(reason)) =
-            (find_value(origin.tree, path), capability.offer(runtime))
+impl RuntimeSettings<'_> {
+    /// Checks the program of an agent, and refuses keys that its runtime cannot honour.
+    pub(crate) fn check_program(&self, reader: &mut ConfigReader) -> Option<RuntimeConfig> {
+        let runtime = self.runtime;
+        for (path, capability) in NEEDED_CAPABILITIES {
+            if let (Some(at), CapabilityOffer::Missing(reason)) =
+                (find_value(self.tree, path), capability.offer(runtime))
+            {
+                let message = format!("`{path}` cannot be honoured with `runtime: {runtime}`");
+                let fault = reader.error(at, message).expected(reason);
+                fault.help(format!(
+                    "remove the key; if `defaults` sets it, write `{path}: null` for this agent"
+                ));
+            }
+        }
+        let at = self.program.map_or(self.tree.at, |program| program.at);
+        let program = match AgentProgram::check(runtime, self.program.map(|it| &it.value)) {
+            Ok(program) => program,
+            Err((message, cure)) => {
+                reader.error(at, message).expected(cure);
+                return None;
+            }
+        };
+        if let Some(reason) = program.mode_refusal(runtime, self.permission_mode, self.is_isolated)
         {
-            let message = format!("`{path}` cannot be honoured with `runtime: {runtime}`");
-            let fault = reader.error(at, message).expected(reason);
-            fault.help(format!(
-                "remove the key; if `defaults` sets it, write `{path}: null` for this agent"
-            ));
+            let at = find_value(self.tree, "permission_mode").unwrap_or(self.tree.at);
+            let mode = self.permission_mode;
+            let message =
+                format!("`permission_mode: {mode}` cannot be honoured with `runtime: {runtime}`");
+            reader.error(at, message).expected(reason);
         }
+        Some(match runtime {
+            RuntimeType::Codex => RuntimeConfig::Codex(program),
+            _ => RuntimeConfig::Acp(program),
+        })
     }
-    let at = keys.program.as_ref().map_or(origin.tree.at, |program| program.at);
-    let program = match AgentProgram::check(runtime, keys.program.as_ref().map(|it| &it.value)) {
-        Ok(program) => program,
-        Err((message, cure)) => {
-            reader.error(at, message).expected(cure);
-            return None;
-        }
-    };
-    check_mode(keys, &program, origin, reader);
-    Some(match runtime {
-        RuntimeType::Codex => RuntimeConfig::Codex(program),
-        _ => RuntimeConfig::Acp(program),
-    })
-}
 
-fn check_mode(
-    keys: &AgentKeys,
-    program: &AgentProgram,
-    origin: &AgentSource<'_>,
-    reader: &mut ConfigReader,
-) {
-    let is_sandboxed = keys.sandbox.as_ref().is_some_and(|it| it.value.settings().is_some());
-    let is_isolated = is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled);
-    if let Some(reason) = program.mode_refusal(keys.runtime, keys.permission_mode, is_isolated) {
-        let at = find_value(origin.tree, "permission_mode").unwrap_or(origin.tree.at);
+    /// Refuses `program` with a runtime that has none.
+    pub(crate) fn refuse_program(&self, reader: &mut ConfigReader) {
+        let cure = match self.runtime {
+            RuntimeType::Acp | RuntimeType::Codex => return,
+            RuntimeType::Sdk | RuntimeType::Cli => "`claude_path` names the `claude` program",
+            RuntimeType::Scripted | RuntimeType::Command => "this runtime starts no agent program",
+        };
+        let Some(program) = self.program else { return };
         let message = format!(
-            "`permission_mode: {}` cannot be honoured with `runtime: {}`",
-            keys.permission_mode, keys.runtime
+            "`program` needs `runtime: acp` or `runtime: codex`; the runtime is `{}`",
+            self.runtime
         );
-        reader.error(at, message).expected(reason);
+        reader.error(program.at, message).expected(cure);
     }
-}
 
-/// Refuses `program` with a runtime that has none.
-pub(crate) fn refuse_program(keys: &AgentKeys, reader: &mut ConfigReader) {
-    let Some(program) = keys.program.as_ref().filter(|_| !is_other_program(keys.runtime)) else {
-        return;
-    };
-    let cure = match keys.runtime {
-        RuntimeType::Sdk | RuntimeType::Cli => "`claude_path` names the `claude` program",
-        _ => "this runtime starts no agent program",
-    };
-    let message = format!(
-        "`program` needs `runtime: acp` or `runtime: codex`; the runtime is `{}`",
-        keys.runtime
-    );
-    reader.error(program.at, message).expected(cure);
-}
-
-/// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions than
-/// its config asks for.
-pub(crate) fn check_review(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
-    let CapabilityOffer::Missing(mut why) = RuntimeCapability::Review.offer(keys.runtime) else {
-        return;
-    };
-    if matches!(keys.runtime, RuntimeType::Scripted | RuntimeType::Command) {
-        why = "only Claude with `runtime: sdk` asks before each action";
-    }
-    if keys.approvals == ApprovalMode::Review {
-        let at = find_value(origin.tree, "approvals").unwrap_or(origin.tree.at);
-        let message =
-            format!("`approvals: review` cannot be honoured with `runtime: {}`", keys.runtime);
-        reader.error(at, message).expected(why);
+    /// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions
+    /// than its config asks for.
+    pub(crate) fn check_review(&self, reader: &mut ConfigReader) {
+        let CapabilityOffer::Missing(mut why) = RuntimeCapability::Review.offer(self.runtime)
+        else {
+            return;
+        };
+        if matches!(self.runtime, RuntimeType::Scripted | RuntimeType::Command) {
+            why = "only Claude with `runtime: sdk` asks before each action";
+        }
+        if self.approvals == ApprovalMode::Review {
+            let at = find_value(self.tree, "approvals").unwrap_or(self.tree.at);
+            let message =
+                format!("`approvals: review` cannot be honoured with `runtime: {}`", self.runtime);
+            reader.error(at, message).expected(why);
+        }
     }
 }
 

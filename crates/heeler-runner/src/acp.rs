@@ -32,7 +32,7 @@ use crate::json_rpc::{
 use crate::mcp::InjectedMcpAddress;
 use crate::process::LaunchSpec;
 use crate::program_policy::{ProgramPolicy, ProgramVerdict};
-use crate::program_rows::{self as rows, StreamedKind, StreamedText, TurnUsage};
+use crate::program_rows::{self as rows, CollectedText, StreamedKind, TurnUsage};
 use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
 use opening::AcpCapabilities;
 use tool_calls::{AcpToolCalls, CALL_PATHS_MAX};
@@ -114,7 +114,7 @@ struct AcpState {
     has_prompted: bool,
     is_ending: bool,
     is_done: bool,
-    text: StreamedText,
+    text: CollectedText,
     calls: AcpToolCalls,
     questions: HashMap<String, AcpQuestion>,
     /// Cost of the session, as the agent reports it.

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::json_rpc::{RpcDialect, RpcError, RpcMessage, parse_rpc_line};
 use crate::process::LaunchSpec;
 use crate::program_policy::ProgramPolicy;
-use crate::program_rows::{self as rows, StreamedText, TurnUsage};
+use crate::program_rows::{self as rows, CollectedText, TurnUsage};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use approvals::CodexQuestion;
 use items::CodexItems;
@@ -99,7 +99,7 @@ struct CodexState {
     queued: VecDeque<String>,
     is_ending: bool,
     is_done: bool,
-    text: StreamedText,
+    text: CollectedText,
     items: CodexItems,
     questions: HashMap<String, CodexQuestion>,
     usage: Option<TurnUsage>,

@@ -1,7 +1,7 @@
 //! Messages of an agent program that is not Claude, in the form that all runtimes share.
 //!
 //! The builders give messages in Claude's form, so rows, summaries and search work alike for every
-//! agent. [`StreamedText`] collects the parts of a text into one row. Start there.
+//! agent. [`CollectedText`] collects the parts of a text into one row. Start there.
 
 use heeler_config::PermissionMode;
 use heeler_model::message::{AgentMessage, MessageBody, message_from_fields};
@@ -30,7 +30,7 @@ pub(crate) enum StreamedKind {
 
 /// Text that an agent sends in parts.
 #[derive(Debug, Default)]
-pub(crate) struct StreamedText {
+pub(crate) struct CollectedText {
     part: Option<StreamedPart>,
     /// Last complete text of the turn.
     last: String,
@@ -46,7 +46,7 @@ struct StreamedPart {
     text: String,
 }
 
-impl StreamedText {
+impl CollectedText {
     /// Adds a part. A part of another text makes the earlier one a row.
     pub(crate) fn push(
         &mut self,
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn parts_of_one_text_become_one_row() {
-        let mut text = StreamedText::default();
+        let mut text = CollectedText::default();
         let mut effects = text.push(StreamedKind::Thinking, None, "hm");
         effects.extend(text.push(StreamedKind::Text, None, "hi "));
         effects.extend(text.push(StreamedKind::Text, None, "you"));
@@ -337,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_long_text_becomes_several_rows() {
-        let mut text = StreamedText::default();
+        let mut text = CollectedText::default();
         let part = "x".repeat(COLLECTED_TEXT_BYTES_MAX);
         assert_eq!(text.push(StreamedKind::Text, None, &part).len(), 2);
         assert_eq!(text.flush(), None);

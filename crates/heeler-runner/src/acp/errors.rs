@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use super::AcpRuntime;
 use super::opening::LOGIN_REQUIRED;
 use crate::json_rpc::RpcError;
-use crate::program_rows::{StreamedText, find_http_status};
+use crate::program_rows::{CollectedText, find_http_status};
 
 /// Failure of a turn.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl AcpRuntime {
 /// failures that way. `has_usage` tells whether the end of the turn came with token counts.
 pub(super) fn find_silent_failure(
     known: &KnownAgent,
-    text: &StreamedText,
+    text: &CollectedText,
     has_usage: bool,
 ) -> Option<AcpFailure> {
     // An agent may send notices before the error as parts of the same text.

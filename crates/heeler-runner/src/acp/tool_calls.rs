@@ -27,6 +27,9 @@ const CALL_OUTPUT_BYTES_MAX: usize = 1 << 20;
 /// more is denied.
 pub(super) const CALL_PATHS_MAX: usize = 1024;
 
+/// Member in which one agent names the tool.
+const TOOL_NAME_META: &str = "tool_name";
+
 /// Open tool calls, by the agent's ID.
 #[derive(Debug, Default)]
 pub(super) struct AcpToolCalls {
@@ -170,7 +173,7 @@ impl AcpToolCall {
             &update["name"],
             &meta["claudeCode"]["toolName"],
             &meta["goose"]["toolCall"]["toolName"],
-            &meta["tool_name"],
+            meta.get(TOOL_NAME_META).unwrap_or(&Json::Null),
         ];
         set_text(&mut self.name, names.iter().find_map(|name| name.as_str()));
         set_text(&mut self.kind, update["kind"].as_str());

@@ -33,7 +33,7 @@ impl AcpRuntime {
                 }));
             }
         }
-        self.state.text = rows::StreamedText::default();
+        self.state.text = rows::CollectedText::default();
         effects.extend(self.next_turn());
         effects
     }

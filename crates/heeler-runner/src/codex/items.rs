@@ -6,7 +6,7 @@ use heeler_model::message::ID_BYTES_MAX;
 use indexmap::IndexMap;
 use serde_json::{Map, Value as Json, json};
 
-use crate::program_rows::{self as rows, StreamedText};
+use crate::program_rows::{self as rows, CollectedText};
 use crate::runtime::RuntimeEffect;
 
 /// Limit on open items. Beyond it the oldest one is closed without a result.
@@ -47,7 +47,7 @@ impl CodexItems {
         effects
     }
 
-    pub(super) fn complete(&mut self, item: &Json, text: &mut StreamedText) -> Vec<RuntimeEffect> {
+    pub(super) fn complete(&mut self, item: &Json, text: &mut CollectedText) -> Vec<RuntimeEffect> {
         match item["type"].as_str().unwrap_or_default() {
             "userMessage" => Vec::new(),
             "agentMessage" => text.complete(item["text"].as_str().unwrap_or_default()),

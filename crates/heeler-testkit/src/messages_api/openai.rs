@@ -22,10 +22,9 @@ pub(super) fn messages(body: &Json) -> Json {
             "message" => {
                 let texts = item["content"].as_array().into_iter().flatten();
                 let text: Vec<&str> = texts.filter_map(|block| block["text"].as_str()).collect();
-                let role = match item["role"].as_str() {
-                    Some(role @ ("user" | "assistant")) => role,
-                    _ => "system",
-                };
+                let role = item["role"].as_str();
+                let role = role.filter(|role| matches!(*role, "user" | "assistant"));
+                let role = role.unwrap_or("system");
                 (role, json!({ "type": "text", "text": text.join("\n") }))
             }
             kind if kind.ends_with("_call") => {
