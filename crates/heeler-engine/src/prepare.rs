@@ -184,6 +184,11 @@ fn marked_prompt(
     Ok(author.map_or_else(|| prompt.clone(), |author| author.mark(&prompt)))
 }
 
+fn cannot_work(agent: &AgentConfig, path: &Utf8Path, source: io::Error) -> PrepareError {
+    let (agent, path) = (agent.name.to_string(), path.to_owned());
+    PrepareError::WorkingDirectory { agent, path, source }
+}
+
 /// Resolves a job request for an agent.
 pub fn prepare_request(
     agent: &AgentConfig,
@@ -194,12 +199,8 @@ pub fn prepare_request(
     let schedule = find_schedule(agent, wanted.schedule.as_deref())?;
     let prompt = marked_prompt(agent, schedule, wanted)?;
     let directory = around.directory.unwrap_or(&agent.working_directory);
-    let cannot_work = |path: &Utf8Path, source| {
-        let (agent, path) = (agent.name.to_string(), path.to_owned());
-        PrepareError::WorkingDirectory { agent, path, source }
-    };
     let mut working_directory =
-        real_folder(directory).map_err(|source| cannot_work(directory, source))?;
+        real_folder(directory).map_err(|source| cannot_work(agent, directory, source))?;
     sandbox::refuse_foreign_link(agent, around.agents, directory, &working_directory)?;
     let environment::AgentEnvironment { mut env, mut secrets, shared_secrets } =
         environment::select_environment(agent, around.env)?;
@@ -211,7 +212,7 @@ pub fn prepare_request(
             let inside = working_directory.join(folder);
             // The folder may be text from a workflow, so it must not lead outside.
             working_directory = resolve_subfolder(&working_directory, folder)
-                .map_err(|source| cannot_work(&inside, source))?;
+                .map_err(|source| cannot_work(agent, &inside, source))?;
         }
         if let PhaseJobKind::Command { env: more, .. } = &phase.work {
             env.extend(more.iter().cloned());

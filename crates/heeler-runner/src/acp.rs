@@ -274,6 +274,7 @@ impl AcpRuntime {
                     kind: AgentQuestionKind::Permission,
                     tool: described.name,
                     input: described.input,
+                    grant: None,
                 });
                 self.state.questions.insert(question.id.as_str().to_owned(), question);
             }
@@ -467,8 +468,9 @@ impl AgentRuntime for AcpRuntime {
     fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
         let Some(question) = self.state.questions.remove(ask) else { return Vec::new() };
         match answer {
-            // The event loop refuses an answer that changes the input.
-            QuestionAnswer::Allow { .. } => self.allow(&question),
+            // The event loop refuses an answer that changes the input. No grant is offered, so an
+            // answer never holds for later requests.
+            QuestionAnswer::Allow { .. } | QuestionAnswer::AllowSession => self.allow(&question),
             QuestionAnswer::Deny { message, interrupt } => {
                 let mut effects = self.deny(&question, message);
                 if *interrupt {

@@ -170,10 +170,8 @@ impl Dispatcher {
         let (board, dir) = (Arc::clone(&self.state), self.fleet.dir.clone());
         let keeps_schedules = self.runs_schedules();
         // Like everything that starts jobs, due times wait until a commit has succeeded.
-        let (fires, is_stopping) = (
-            keeps_schedules && self.deferred.failed_commit.is_none(),
-            self.deferred.stop.is_some(),
-        );
+        let fires = keeps_schedules && self.deferred.failed_commit.is_none();
+        let is_stopping = self.deferred.stop.is_some();
         self.store.write(move |tx| {
             // After a panic in an earlier turn the state was reloaded, so the poison means nothing
             // here.

@@ -94,6 +94,7 @@ impl CodexRuntime {
                     kind: AgentQuestionKind::Permission,
                     tool: call.name,
                     input: call.input,
+                    grant: None,
                 });
                 let question = CodexQuestion { id };
                 self.state.questions.insert(question.id.as_str().to_owned(), question);
@@ -130,8 +131,11 @@ impl CodexRuntime {
         // Codex may have withdrawn the approval with its turn.
         let Some(question) = self.state.questions.remove(ask) else { return Vec::new() };
         match answer {
-            // The event loop refuses an answer that changes the input.
-            QuestionAnswer::Allow { .. } => vec![CodexDecision::Accept.reply(&question.id)],
+            // The event loop refuses an answer that changes the input. No grant is offered, so an
+            // answer never holds for later requests.
+            QuestionAnswer::Allow { .. } | QuestionAnswer::AllowSession => {
+                vec![CodexDecision::Accept.reply(&question.id)]
+            }
             QuestionAnswer::Deny { interrupt: false, .. } => {
                 vec![CodexDecision::Decline.reply(&question.id)]
             }
