@@ -3,13 +3,16 @@
 //! One list of scenarios for both: what a person relies on must hold for every agent. Programs take
 //! seconds to start, so one run shows several things.
 
-use camino::Utf8PathBuf;
+mod fleets;
+
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::RuntimeType;
 use heeler_model::ExitReason;
 use heeler_model::run::{
     ControlOperation, ErrorClass, ProgramLaunchSpec, QuestionAnswer, RuntimeLaunchSpec,
 };
 use heeler_testkit::{ModelScript, ModelScriptStep, codex, gemini};
+use indexmap::IndexMap;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value as Json, json};
 
@@ -51,9 +54,15 @@ impl TestedAgent {
 
     /// Points the agent at the fake API.
     fn configure(self, rig: &Rig, plan: &mut Plan) {
-        let home = rig.path("agent-home");
+        let env = self.write_settings(&rig.path("agent-home"), rig.api.url());
+        plan.brief.env.extend(env);
+    }
+
+    /// Writes the agent's own settings into its home directory; returns its environment.
+    fn write_settings(self, home: &Utf8Path, api: &str) -> IndexMap<String, String> {
+        let mut env = IndexMap::new();
         let mut set = |name: &str, value: &str| {
-            plan.brief.env.insert(name.to_owned(), value.to_owned());
+            env.insert(name.to_owned(), value.to_owned());
         };
         set("HOME", home.as_str());
         match self {
@@ -63,7 +72,7 @@ impl TestedAgent {
                      [model_providers.mock]\nname = \"mock\"\nbase_url = \"{}/v1\"\n\
                      env_key = \"MOCK_KEY\"\nwire_api = \"responses\"\n\
                      request_max_retries = 0\nstream_max_retries = 0\n",
-                    rig.api.url()
+                    api
                 );
                 std::fs::create_dir_all(home.join(".codex")).unwrap();
                 std::fs::write(home.join(".codex/config.toml"), config).unwrap();
@@ -80,9 +89,10 @@ impl TestedAgent {
                 std::fs::create_dir_all(home.join(".gemini")).unwrap();
                 std::fs::write(home.join(".gemini/settings.json"), settings.to_string()).unwrap();
                 set("GEMINI_API_KEY", "mock-api-key");
-                set("GOOGLE_GEMINI_BASE_URL", rig.api.url());
+                set("GOOGLE_GEMINI_BASE_URL", api);
             }
         }
+        env
     }
 }
 
