@@ -115,11 +115,7 @@ impl HtmlRenderer {
             }
             TagEnd::Emphasis => self.tag("</i>"),
             TagEnd::Strikethrough => self.tag("</s>"),
-            TagEnd::Link | TagEnd::Image => {
-                if self.links.pop() == Some(true) {
-                    self.tag("</a>");
-                }
-            }
+            TagEnd::Link | TagEnd::Image => self.end_link(),
             _ => {}
         }
     }
@@ -146,6 +142,12 @@ impl HtmlRenderer {
         if is_tag {
             let address = escape(address);
             self.tag(&format!("<a href=\"{address}\">"));
+        }
+    }
+
+    fn end_link(&mut self) {
+        if self.links.pop() == Some(true) {
+            self.tag("</a>");
         }
     }
 
