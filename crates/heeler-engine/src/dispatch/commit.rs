@@ -234,10 +234,8 @@ impl Dispatcher {
                     deeds.extend(more);
                 }
             }
-            let (_, more) = work.run_in_savepoint(tx, |turn| {
-                turn.close_chat_questions()?;
-                Ok(None)
-            })?;
+            let (_, more) = work
+                .run_in_savepoint(tx, |turn| Ok(turn.close_chat_questions().map(|()| None)?))?;
             deeds.extend(more);
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.step(FleetEvent::TimePassed)?;
