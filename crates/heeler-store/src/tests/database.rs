@@ -25,7 +25,8 @@ fn released_migrations_are_never_edited() {
         access 1cae617738503274
         requests 6cf967832869dfca
         run_keys 65fcac0ba6ab7b66
-        run_subjects 2707cafc75a97d36"#]]
+        run_subjects 2707cafc75a97d36
+        network_grants 6cfa0523acd72817"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
