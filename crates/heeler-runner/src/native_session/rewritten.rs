@@ -90,7 +90,7 @@ fn message(line: &str, redactor: &SecretRedactor) -> Option<(String, Json)> {
     let content = row.get_mut("message")?.get_mut("content")?.take();
     // A single text may have either form.
     let text = match content.as_array().map(Vec::as_slice) {
-        Some([only]) if only["type"] == "text" => only.get("text").cloned(),
+        Some([only]) => only.get("text").cloned(),
         _ => None,
     };
     Some((id, text.unwrap_or(content)))
