@@ -114,7 +114,7 @@ impl<'r> RuntimeTrace<'r> {
                     self.record_calls(&message.body);
                     describe_body(&message.body)
                 }
-                RuntimeEffect::Ask { id, kind, tool, input } => {
+                RuntimeEffect::Ask { id, kind, tool, input, grant: _ } => {
                     self.questions.push(id);
                     Some(format!("ask {} {tool} {}", kind.as_str(), shorten(&input.to_string())))
                 }

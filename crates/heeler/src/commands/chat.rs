@@ -1,6 +1,7 @@
 //! `heeler chat`: a conversation with an agent of the fleet and the workers it starts. Start at
 //! [`run`].
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Read as _};
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -77,10 +78,18 @@ impl From<AtExitArg> for WorkerExitPolicy {
     }
 }
 
+/// The variable of agents-fleet keeps its meaning for people who come from there.
+fn old_format_policy(env: &BTreeMap<String, String>) -> OldFormatPolicy {
+    match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
+        true => OldFormatPolicy::Keep,
+        false => OldFormatPolicy::Migrate,
+    }
+}
+
 /// Runs `chat`.
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     let here = process_env::working_directory()?;
-    let env: std::collections::BTreeMap<String, String> = std::env::vars().collect();
+    let env: BTreeMap<String, String> = std::env::vars().collect();
     let sessions = session_directory(&env, &here)?;
     // Both ends must be terminals: a screen cannot read keys from a pipe nor be drawn into one.
     let on_screen =
@@ -102,14 +111,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         // Without a screen no one can choose, so the IDs are printed for the next command.
         Some(None) => return list(&sessions),
     };
-    // The variable of agents-fleet keeps its meaning for people who come from there.
-    let older = match env.get("AGENTS_FLEET_NO_MIGRATE").is_some_and(|value| value == "1") {
-        true => OldFormatPolicy::Keep,
-        false => OldFormatPolicy::Migrate,
-    };
     let (session_file, warnings, context) = match resumed {
         Some(id) => {
-            let mut opened = open_session(global, &sessions, &id, older)?;
+            let mut opened = open_session(global, &sessions, &id, old_format_policy(&env))?;
             let context = find_session_fleet(global, &opened.session_file)?;
             // The session is locked since it was opened, so no other terminal changes it meanwhile.
             opened.warnings.extend(assign_agent(&mut opened.session_file, args, &context)?);
@@ -212,16 +216,13 @@ fn git_branch(folder: &Utf8Path) -> Option<String> {
     Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
 }
 
-fn home(
-    env: &std::collections::BTreeMap<String, String>,
-    here: &Utf8Path,
-) -> CommandResult<Utf8PathBuf> {
+fn home(env: &BTreeMap<String, String>, here: &Utf8Path) -> CommandResult<Utf8PathBuf> {
     process_env::home(env, here).ok_or_else(process_env::no_home)
 }
 
 /// Returns the directories of sessions: Heeler's own, and agents-fleet's.
 fn session_directory(
-    env: &std::collections::BTreeMap<String, String>,
+    env: &BTreeMap<String, String>,
     here: &Utf8Path,
 ) -> CommandResult<SessionDirectory> {
     // agents-fleet ignores HEELER_HOME, so its folder is found by HOME alone.
@@ -394,7 +395,7 @@ fn pick_session(
     sessions: &SessionDirectory,
     terminal: &mut TerminalHandle,
     inputs: &mut chat::ChatInputQueue,
-    env: &std::collections::BTreeMap<String, String>,
+    env: &BTreeMap<String, String>,
 ) -> CommandResult<Option<String>> {
     let named = sessions.entries().map_err(not_opened)?;
     let mut picker =
