@@ -69,10 +69,9 @@ impl TestedAgent {
             TestedAgent::Codex => {
                 let config = format!(
                     "model = \"gpt-5.5\"\nmodel_provider = \"mock\"\n\
-                     [model_providers.mock]\nname = \"mock\"\nbase_url = \"{}/v1\"\n\
+                     [model_providers.mock]\nname = \"mock\"\nbase_url = \"{api}/v1\"\n\
                      env_key = \"MOCK_KEY\"\nwire_api = \"responses\"\n\
-                     request_max_retries = 0\nstream_max_retries = 0\n",
-                    api
+                     request_max_retries = 0\nstream_max_retries = 0\n"
                 );
                 std::fs::create_dir_all(home.join(".codex")).unwrap();
                 std::fs::write(home.join(".codex/config.toml"), config).unwrap();
