@@ -197,11 +197,12 @@ pub(crate) fn native_session_id(
         let page = read_range(&log, before, PAGE_ROWS)?;
         let candidates =
             page.records.iter().rev().filter(|it| finder.find(it.text.as_bytes()).is_some());
-        for row in candidates.filter_map(|record| parse_row(&record.text)) {
+        for row in candidates.filter_map(|record| parse_row(&record.text)).map(JobRow::new) {
             // Other rows may contain the key too, in the text of an agent.
-            if row["type"] != "system" || row["subtype"] != NATIVE_SESSION_SUBTYPE {
+            if row.kind() != (JobRowKind::System { subtype: NATIVE_SESSION_SUBTYPE }) {
                 continue;
             }
+            let row = row.as_json();
             let id = row[NATIVE_SESSION_KEY].as_str().filter(|_| row[NATIVE_AGENT_KEY] == agent);
             return Ok(id.map(str::to_owned));
         }
@@ -334,6 +335,27 @@ mod tests {
         let RunSessionHistory { recorder, last_result } = history_of(&rows);
         assert_eq!(recorder.messages(), 1_000_002);
         assert_eq!(last_result.unwrap()["total_cost_usd"], 1.5);
+    }
+
+    #[test]
+    fn the_last_id_of_the_same_agent_is_found_and_not_a_text_that_looks_like_it() {
+        let folder = RunFolderFixture::new();
+        let id = folder.spec.session.start.id();
+        let native = |agent: &str, id: &str| {
+            json!({"type": "system", "subtype": NATIVE_SESSION_SUBTYPE, NATIVE_SESSION_KEY: id,
+                NATIVE_AGENT_KEY: agent})
+        };
+        let forged = json!({"type": "user", NATIVE_SESSION_KEY: "forged",
+            NATIVE_AGENT_KEY: "gemini", "message": {"content": NATIVE_SESSION_KEY}});
+        let mut rows = vec![native("gemini", "first"), native("gemini", "second"), forged];
+        rows.extend((0..300).map(|_| row("user")));
+        let log = log_path(&folder.spec, id);
+        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
+        let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+        std::fs::write(&log, lines).unwrap();
+        let find = |agent: &str| native_session_id(&folder.spec, id, agent).unwrap();
+        assert_eq!(find("gemini").as_deref(), Some("second"));
+        assert_eq!(find("qwen"), None);
     }
 
     #[test]

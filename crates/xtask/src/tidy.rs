@@ -23,10 +23,15 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 9] = [
+const ROW_KEY_READERS: [(&str, &str); 14] = [
     ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),
+    ("crates/heeler-runner/src/acp.rs", "parses messages of ACP"),
+    ("crates/heeler-runner/src/acp", "parses messages of ACP"),
+    ("crates/heeler-runner/src/codex", "parses items of Codex"),
+    ("crates/heeler-runner/src/program_rows.rs", "reads the plan of an ACP agent"),
+    ("crates/heeler-runner/src/protocol_replay.rs", "describes messages, in tests only"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
     ("crates/heeler-store/src/native", "parses Claude's session files"),

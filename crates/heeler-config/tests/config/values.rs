@@ -31,11 +31,11 @@ schedules:
             3 | timeout: 5x
               |          ^^ expected a duration such as `1h30m`
 
-            error: expected one of: sdk, cli, scripted, command; found `skd`
+            error: expected one of: sdk, cli, scripted, command, acp, codex; found `skd`
              --> a.yaml:4:10
               |
             4 | runtime: skd
-              |          ^^^ expected one of: sdk, cli, scripted, command
+              |          ^^^ expected one of: sdk, cli, scripted, command, acp, codex
               |
               = help: did you mean `sdk`?
 
