@@ -22,7 +22,7 @@ pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
 pub use chat_policy::{ChatPolicy, ListedChat};
-pub use routing::{MessageRoute, route_message};
+pub use routing::{ChatRoute, route_message};
 pub use split_text::split_text;
 pub use telegram::{
     ChatButton, OutgoingPost, TELEGRAM_TEXT_MAX, TelegramBot, TelegramUser, telegram_account,

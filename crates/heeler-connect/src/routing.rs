@@ -9,7 +9,7 @@ use crate::chat_policy::ChatPolicy;
 
 /// Result of routing a message.
 #[derive(Debug)]
-pub enum MessageRoute<'p, 'c> {
+pub enum ChatRoute<'p, 'c> {
     /// The message is for an agent.
     Agent { policy: &'p ChatPolicy<'c>, text: String },
     /// The message is for no agent, and gets no answer.
@@ -28,10 +28,10 @@ pub fn route_message<'p, 'c>(
     event: &ChatEvent,
     text: &str,
     addresses_bot: bool,
-) -> MessageRoute<'p, 'c> {
+) -> ChatRoute<'p, 'c> {
     // Bots that answer each other never stop.
     if event.sender.is_bot {
-        return MessageRoute::Ignored("its sender is a bot".to_owned());
+        return ChatRoute::Ignored("its sender is a bot".to_owned());
     }
     let place = &event.place;
     let candidates: Vec<&ChatPolicy<'c>> = match place.is_direct {
@@ -52,12 +52,12 @@ pub fn route_message<'p, 'c>(
         (Some(named), ..) => named,
         (None, Some(only), None) => only,
         (None, None, _) => {
-            return MessageRoute::Ignored("it does not mention the bot".to_owned());
+            return ChatRoute::Ignored("it does not mention the bot".to_owned());
         }
         (None, Some(_), Some(_)) => {
             let names: Vec<&str> = candidates.iter().map(|it| it.agent.name.as_str()).collect();
             let names = names.join(", ");
-            return MessageRoute::Refused {
+            return ChatRoute::Refused {
                 reason: "it names none of several agents".to_owned(),
                 answer: format!("Begin your message with the name of an agent: {names}"),
             };
@@ -68,17 +68,15 @@ pub fn route_message<'p, 'c>(
         false => policy.allows_talking(&event.sender),
     };
     match is_allowed {
-        true => MessageRoute::Agent { policy, text },
+        true => ChatRoute::Agent { policy, text },
         false => refuse_stranger(event.platform, place, &event.sender.id),
     }
 }
 
-fn unlisted_place<'p, 'c>(event: &ChatEvent, place: &ChatPlace) -> MessageRoute<'p, 'c> {
+fn unlisted_place<'p, 'c>(event: &ChatEvent, place: &ChatPlace) -> ChatRoute<'p, 'c> {
     match place.is_direct {
         true => refuse_stranger(event.platform, place, &event.sender.id),
-        false => {
-            MessageRoute::Ignored(format!("no agent has the chat {} in its config", place.chat))
-        }
+        false => ChatRoute::Ignored(format!("no agent has the chat {} in its config", place.chat)),
     }
 }
 
@@ -87,12 +85,12 @@ fn refuse_stranger<'p, 'c>(
     platform: ChatPlatform,
     place: &ChatPlace,
     id: &str,
-) -> MessageRoute<'p, 'c> {
+) -> ChatRoute<'p, 'c> {
     let key = match place.is_direct {
         true => format!("chat.{platform}.dm.allowlist"),
         false => format!("chat.{platform}.allow"),
     };
-    MessageRoute::Refused {
+    ChatRoute::Refused {
         reason: format!("{id} is not in `{key}`"),
         answer: format!(
             "You may not talk to this agent. Its owner can add your ID to `{key}`: {id}"

@@ -333,7 +333,7 @@ impl EffectExecutor {
         })
     }
 
-    /// Delivers a stored answer to its run. Nobody waits for the outcome.
+    /// Delivers a stored answer to its run. No caller waits for the outcome.
     pub(crate) fn deliver_answer(&self, approval: ApprovalId, spoken: ApprovalAnswer) {
         self.shared.deliver_answer(approval, Some(spoken), None);
     }

@@ -62,7 +62,7 @@ fn check_policy(platform: ChatPlatform, policy: &ChatPolicy<'_>, report: &mut Ch
     let has_direct = policy.direct.is_some_and(|dm| dm.allowlist.is_some());
     if policy.chats.is_empty() && !has_direct {
         report.problems.push(format!(
-            "{name} answers nobody: set `chat.{platform}.dm.allowlist` or `chat.{platform}.chats`"
+            "{name} answers no messages: set `chat.{platform}.dm.allowlist` or `chat.{platform}.chats`"
         ));
     }
     if policy.approvers.is_empty() {

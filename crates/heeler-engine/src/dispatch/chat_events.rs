@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, MessageRoute, route_message};
+use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, route_message};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
 use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
@@ -70,13 +70,13 @@ impl DispatchTransaction<'_, '_> {
         let outcome = match &event.content {
             ChatContent::Message { text, addresses_bot, .. } => {
                 match route_message(&policies, event, text, *addresses_bot) {
-                    MessageRoute::Agent { policy, text } => {
+                    ChatRoute::Agent { policy, text } => {
                         self.apply_chat_message(event, policy, &text)?
                     }
-                    MessageRoute::Ignored(reason) => {
+                    ChatRoute::Ignored(reason) => {
                         ChatOutcome { reason: Some(reason), ..ChatOutcome::new("ignored") }
                     }
-                    MessageRoute::Refused { reason, answer } => {
+                    ChatRoute::Refused { reason, answer } => {
                         self.refuse_sender(event, &answer)?;
                         ChatOutcome::refused(reason)
                     }
@@ -84,7 +84,7 @@ impl DispatchTransaction<'_, '_> {
             }
             ChatContent::Wordless { addresses_bot } => {
                 let route = route_message(&policies, event, "", *addresses_bot);
-                if matches!(route, MessageRoute::Agent { .. }) {
+                if matches!(route, ChatRoute::Agent { .. }) {
                     self.answer_event(event, "I can only read text.")?;
                 }
                 ChatOutcome::refused("it has no text")
