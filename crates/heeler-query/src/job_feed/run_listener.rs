@@ -33,7 +33,7 @@ pub enum StateReports {
 /// Event of a run.
 #[derive(Debug)]
 pub(super) enum RunListenerEvent {
-    Control(ControlEvent),
+    Control(Box<ControlEvent>),
     State(Box<RunState>),
     /// The run has ended or its runner is gone. All its rows are written.
     Ended,
@@ -169,7 +169,7 @@ impl RunListenerThread {
                     self.check_open()?;
                     for (number, event) in events.map_while(Result::ok).enumerate() {
                         if let Some(event) = message.new_part(event, number == 0) {
-                            self.send(RunListenerEvent::Control(event))?;
+                            self.send(RunListenerEvent::Control(Box::new(event)))?;
                         }
                     }
                 }

@@ -200,7 +200,7 @@ impl TranscriptFeed {
 
     fn next_live_event(&mut self) -> Option<TranscriptFeedEvent> {
         let event = match self.listener.as_ref()?.try_next()? {
-            RunListenerEvent::Control(event) => event,
+            RunListenerEvent::Control(event) => *event,
             RunListenerEvent::State(state) => return Some(TranscriptFeedEvent::RunState(state)),
             RunListenerEvent::Ended => {
                 self.check_file();

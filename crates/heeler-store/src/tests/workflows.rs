@@ -359,7 +359,7 @@ fn no_list_reads_what_may_be_large() {
             let statement = reader.conn.prepare(sql).unwrap();
             // Columns of `job_marks`, which has only short ones.
             let is_mark = |column: &&str| ["title", "denied"].contains(column);
-            for column in statement.column_names().into_iter().filter(|it| !is_mark(it)) {
+            for column in statement.column_names().filter(|it| !is_mark(it)) {
                 assert!(!unbounded.contains(&column), "{table} {name}: {column}");
                 let at = columns.iter().position(|name| name == column).unwrap();
                 assert!(at < bound, "{table} {name}: {column} stands behind {first_large}");
