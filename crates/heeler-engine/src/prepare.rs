@@ -22,8 +22,7 @@ pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
-    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits,
-    RuntimeLaunchSpec,
+    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
 };
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode, TriggerType};
@@ -219,9 +218,7 @@ pub fn prepare_request(
         }
     }
     let mut work = resolve_work(agent, &env, around, &working_directory)?;
-    if let RuntimeLaunchSpec::Claude(claude) = &mut work {
-        apply_permissions(claude, agent, &wanted.permissions);
-    }
+    apply_permissions(&mut work, agent, &wanted.permissions);
     // An agent never runs with less isolation than its config asks for.
     let container = run_container(agent, around.env, &around.own_folders(), &mut env)
         .map_err(|source| PrepareError::Container { agent: agent.name.to_string(), source })?;
@@ -302,7 +299,8 @@ fn resolve_work(
 
 /// Applies the permissions that a person gave in the conversation. The agent's lists of tools, its
 /// protected files and a review limit them, as in any mode.
-fn apply_permissions(claude: &mut ClaudeLaunchSpec, agent: &AgentConfig, given: &PermissionGrant) {
+fn apply_permissions(work: &mut RuntimeLaunchSpec, agent: &AgentConfig, given: &PermissionGrant) {
+    let RuntimeLaunchSpec::Claude(claude) = work else { return };
     if let Some(mode) = given.mode.as_deref().and_then(|mode| runtime::chosen_mode(agent, mode)) {
         claude.permission_mode = mode.to_string();
     }

@@ -212,8 +212,8 @@ impl ToolCallCell {
             Span::styled(took, theme.dim),
         ])];
         let outcome = self.outcome.as_ref();
-        // A failed edit changed nothing.
-        if outcome.is_none_or(|outcome| !outcome.failed) {
+        // Before the edit, the question shows it; a failed edit changed nothing.
+        if outcome.is_some_and(|outcome| !outcome.failed) {
             self.push_edit(&mut lines, width, unfolded, theme);
         }
         if unfolded {
@@ -430,8 +430,15 @@ mod tests {
         call.args = Some(
             json!({"file_path": "a.rs", "old_string": "one\n\ttwo", "new_string": "one\n\t2"}),
         );
+        assert_eq!(shown(&call, false), ["  · Edit a.rs"], "it is not done yet");
+        let shown = |call: &ConversationEntry, unfolded: bool| -> Vec<String> {
+            let TranscriptCell::Tool(mut cell) = TranscriptCell::of(call) else { panic!("a call") };
+            cell.set_outcome(&said(EntryRole::Tool, json!("done")));
+            let lines = cell.lines(30, unfolded, &TerminalTheme::plain());
+            lines.iter().map(|line| line.to_string().trim_end().to_owned()).collect()
+        };
         let lines = shown(&call, false);
-        assert_eq!(lines[0], "  · Edit a.rs");
+        assert_eq!(lines[0], "  ✓ Edit a.rs");
         assert_eq!(lines[1..].len(), 3, "{lines:?}");
         assert!(lines[1].ends_with("one") && lines[2].starts_with("    - "), "{lines:?}");
         assert!(lines[3].starts_with("    + ") && lines[3].ends_with('2'), "{lines:?}");

@@ -260,7 +260,7 @@ fn permissions_of_a_conversation_stay_within_the_config() {
     assert_eq!(brief.granted, ["Bash(npm test:*)"]);
     assert_eq!(claude("permission_mode: acceptEdits", "plan").permission_mode, "plan");
     // Only the config skips permissions, and a review stays one.
-    assert_eq!(claude("model: m", "bypassPermissions").permission_mode, "default");
+    assert_eq!(claude("permission_mode: plan", "bypassPermissions").permission_mode, "plan");
     let reviewed = claude("approvals: review", "acceptEdits");
     assert_eq!(reviewed.permission_mode, "default");
     assert!(reviewed.granted.is_empty());

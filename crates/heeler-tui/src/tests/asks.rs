@@ -49,7 +49,7 @@ fn a_permission_for_the_conversation_is_named_in_full() {
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("2"), [answer("1", QuestionAnswer::AllowSession)]);
 }
 
@@ -84,7 +84,7 @@ fn a_request_shows_what_is_wanted_and_takes_one_answer() {
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("1"), [allow("1")]);
     rig.check(expect![[r#"
 
@@ -104,7 +104,7 @@ fn a_request_shows_what_is_wanted_and_takes_one_answer() {
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<Down><Enter>"), [deny("2", "the person does not want this", false)]);
     assert_eq!(
         rig.keys("1<Enter>"),
@@ -139,7 +139,7 @@ fn a_key_is_no_answer_to_what_was_not_seen_when_it_was_pressed() {
         Tab: answer this
         ────────────────────────────────────────────────────────────
         › 11
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<Tab>1"), [allow("1")]);
     rig.ask("2", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "x"}));
     rig.ask("3", ChatSpeaker::Coordinator, "permission", "Bash", json!({"command": "y"}));
@@ -173,7 +173,7 @@ fn a_denial_can_have_a_reason_and_esc_ends_the_turn() {
         Enter: deny, with this reason · Esc: back
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<Esc>3no 1<Enter>"), [deny("1", "no 1", false)]);
     assert_eq!(rig.keys("<Esc>"), [deny("2", "the person does not want this", true)]);
 }
@@ -250,7 +250,7 @@ fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
         a number or Enter · Esc: deny and end t…
         ────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     rig.keys("<PgDn><PgDn>");
     rig.check(expect![[r#"
 
@@ -268,7 +268,7 @@ fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
         a number or Enter · Esc: deny and end t…
         ────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     rig.keys("<C-e><PgDn><PgDn><PgDn><PgDn><PgDn><PgDn>");
     rig.check(expect![[r#"
         ? the agent wants to use Bash
@@ -286,7 +286,7 @@ fn a_long_request_is_cut_to_the_room_and_can_be_read_whole() {
         a number or Enter · Esc: deny and end t…
         ────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("2"), [deny("1", "the person does not want this", false)]);
 }
 
@@ -315,7 +315,7 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
         a number or Enter · Esc: no answer, end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     rig.keys("2");
     rig.keys("1<Down><Down> ");
     rig.check(expect![[r#"
@@ -334,7 +334,7 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
         numbers or Space: tick · Enter: answer · Esc: no answer, en…
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     rig.keys("<Enter>");
     rig.keys("because");
     rig.check(expect![[r#"
@@ -353,7 +353,7 @@ fn questions_are_answered_by_number_by_ticks_and_in_words() {
         Enter: answer · Esc: back
         ────────────────────────────────────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     let mut answered = input;
     answered["answers"] =
         json!({"Which colour?": "blue", "Which sizes?": "s, l", "Why?": "because"});
@@ -393,6 +393,6 @@ fn what_there_is_no_room_to_show_cannot_be_answered() {
         │ x
         ▸ 1. allow it once
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("1"), [allow("1")]);
 }

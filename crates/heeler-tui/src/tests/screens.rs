@@ -280,7 +280,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
         ────────────────────────────────────────────
         › one
           two
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<C-c>"), []);
     rig.keys("/");
     rig.keys("<Down>");
@@ -296,7 +296,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
           /workers        the workers of this sessi…
         ────────────────────────────────────────────
         › /
-        $0.00"#]]);
+    "#]]);
     rig.keys("<Esc><C-u>see @sr");
     rig.check(expect![[r#"
 
@@ -310,7 +310,7 @@ fn what_is_typed_has_lines_and_what_is_offered_is_above() {
           src/main.rs
         ────────────────────────────────────────────
         › see @sr
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<C-c><Up><Enter>"), [UserAction::SendLine("before".to_owned())]);
     rig.keys("<C-r>bef");
     rig.check(expect![[r#"
@@ -374,7 +374,7 @@ fn the_past_is_scrolled_to_and_asked_for() {
           line 16   ↓ 1 new · Ctrl+End
         ──────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     assert_eq!(rig.keys("<PgUp>"), []);
     let of = ChatSpeaker::Coordinator;
     assert_eq!(rig.keys("<PgUp><PgUp><S-Up>"), [UserAction::LoadOlder { of: of.clone() }]);
@@ -391,7 +391,7 @@ fn the_past_is_scrolled_to_and_asked_for() {
           line 5    ↓ 1 new · Ctrl+End
         ──────────────────────────────
         ›
-        $0.00"#]]);
+    "#]]);
     rig.keys("<C-End>");
     assert!(rig.draw().contains("line 20"));
     rig.screen.handle_output(ChatOutput::SessionReplaced);

@@ -158,10 +158,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
     warnings.into_iter().for_each(|warning| conversation.warn(warning));
     match on_screen {
         true => {
-            let terminal = match terminal {
-                Some(terminal) => terminal,
-                None => TerminalHandle::open().map_err(anyhow::Error::from)?,
-            };
+            let open = || TerminalHandle::open().map_err(anyhow::Error::from);
+            let terminal = terminal.map_or_else(open, Ok)?;
             chat::run_on_screen(conversation, inputs, terminal, history, &env)
         }
         false => chat::run_plain(conversation, inputs),

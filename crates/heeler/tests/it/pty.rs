@@ -308,9 +308,13 @@ fn last(bytes: &[u8], sequence: &str) -> Option<usize> {
     bytes.windows(sequence.len()).rposition(|part| part == sequence.as_bytes())
 }
 
-/// Returns a row without what each run has another of: ids of sessions, and how long things took.
+/// Returns a row without what each run has another of: ids of sessions, how long things took, and
+/// the folder of the test.
 fn plain(row: &str) -> String {
     let mut row = row.to_owned();
+    if let Some(at) = row.rfind(" · .tmp") {
+        row.truncate(at);
+    }
     let is_id = |id: &str| id.len() == ID_LEN && id.bytes().all(|it| it.is_ascii_hexdigit());
     let found = row.find("chat-").map(|at| at + "chat-".len());
     if let Some(at) = found.filter(|at| row.get(*at..at + ID_LEN).is_some_and(is_id)) {
