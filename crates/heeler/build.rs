@@ -6,7 +6,10 @@
 #[expect(clippy::disallowed_methods, reason = "cargo tells the target by a variable")]
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("linux") {
+    let is = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    // Rust links programs for musl with startup code that needs an address of its own choice: with
+    // this option they crash before their first line.
+    if is("CARGO_CFG_TARGET_OS", "linux") && !is("CARGO_CFG_TARGET_ENV", "musl") {
         println!("cargo::rustc-link-arg-bins=-no-pie");
     }
 }
