@@ -315,7 +315,7 @@ impl ChatScreen {
                 return vec![];
             }
             (KeyCode::Tab, _) if is_free => return vec![UserAction::ViewNext { back: false }],
-            (KeyCode::BackTab, KeyModifiers::ALT) if is_free => {
+            (KeyCode::BackTab, held) if is_free && held.contains(KeyModifiers::ALT) => {
                 return vec![UserAction::ViewNext { back: true }];
             }
             (KeyCode::BackTab, _) if is_free => return vec![UserAction::CycleMode],

@@ -59,10 +59,6 @@ pub(crate) fn status_line(
         status.model.as_deref().map(one_line),
         (status.cost_usd > 0.0).then(|| format!("${:.2}", status.cost_usd)),
         status.context_tokens.map(|tokens| format!("{} tokens", format_count(tokens))),
-        status.folder.as_deref().map(|folder| match &status.branch {
-            Some(branch) => format!("{} ({})", one_line(folder), one_line(branch)),
-            None => one_line(folder),
-        }),
         counted(status.tasks, "task"),
         counted(status.loops, "loop"),
         status
@@ -72,6 +68,10 @@ pub(crate) fn status_line(
             .then(|| counted(status.queued, "message"))
             .flatten()
             .map(|it| it + " queued"),
+        status.folder.as_deref().map(|folder| match &status.branch {
+            Some(branch) => format!("{} ({})", one_line(folder), one_line(branch)),
+            None => one_line(folder),
+        }),
     ];
     let mut shown = String::new();
     for part in parts.into_iter().flatten() {

@@ -70,8 +70,9 @@ const RUNNING: [&str; 39] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 50] = [
+const READING: [&str; 51] = [
     "agent add",
+    "agent capabilities",
     "agent list",
     "agent remove",
     "agent show",

@@ -2,7 +2,7 @@
 //! every page. Start at [`add_examples`].
 
 /// Examples by command.
-const EXAMPLES: [(&str, &[&str]); 32] = [
+const EXAMPLES: [(&str, &[&str]); 33] = [
     ("heeler", &["heeler init", "heeler trigger greeter", "heeler status"]),
     ("heeler start", &["heeler start", "heeler start -d && heeler open"]),
     ("heeler stop", &["heeler stop", "heeler stop --timeout 10m", "heeler stop --keep-jobs"]),
@@ -45,6 +45,7 @@ const EXAMPLES: [(&str, &[&str]); 32] = [
         &["heeler import lastlight ~/lastlight/state", "heeler import herdctl ~/project"],
     ),
     ("heeler doctor", &["heeler doctor", "heeler doctor --fix", "heeler doctor sandbox"]),
+    ("heeler image", &["heeler image build"]),
     ("heeler backup", &["heeler backup fleet.tar.gz"]),
     ("heeler restore", &["heeler restore fleet.tar.gz"]),
     ("heeler demo", &["heeler demo", "heeler demo --serve"]),

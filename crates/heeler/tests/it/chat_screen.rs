@@ -204,6 +204,7 @@ fn requests_and_questions_are_answered_in_their_place() {
     pty.check(&expect![[r#"
         › go
           ✓ Write a.txt
+            + hi
           ✗ Write b.txt
             rather not
 
@@ -224,6 +225,7 @@ fn requests_and_questions_are_answered_in_their_place() {
     pty.check(&expect![[r#"
         › go
           ✓ Write a.txt
+            + hi
           ✗ Write b.txt
             rather not
 

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::chat_lines::session;
 use crate::chat_screen::{answered, leave};
 use crate::fleet::Fleet;
-use crate::pty::{ESC, Pty, SHIFT_TAB, TAB};
+use crate::pty::{ALT_SHIFT_TAB, ESC, Pty, TAB};
 use crate::trigger::{coordinator, fleet, scripted, wait_for};
 
 /// An agent that does as it is told; a long task until there is a file `go`.
@@ -98,9 +98,9 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
         lead"#]]);
     pty.type_in(TAB);
     pty.shows("─ to bob ─");
-    pty.type_in(SHIFT_TAB);
+    pty.type_in(ALT_SHIFT_TAB);
     pty.shows("─ to ada ─");
-    pty.type_in(SHIFT_TAB);
+    pty.type_in(ALT_SHIFT_TAB);
     pty.hides("─ to ");
     pty.type_in("/view bob\r");
     pty.shows("─ to bob ─");

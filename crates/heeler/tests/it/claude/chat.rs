@@ -49,7 +49,7 @@ fn a_conversation_streams_asks_is_interrupted_left_and_gone_on_with() {
     pty.until("the second request", |screen| {
         screen.contains("✓ Write") && screen.contains("? the agent wants to use Write")
     });
-    pty.type_in("3");
+    pty.type_in("4");
     pty.type_in("rather not\r");
     answered(&pty, "● All is written.");
     assert_eq!(fleet.read("yes.txt"), "hi");
