@@ -159,7 +159,7 @@ fn test_debian(bare: &BareSystem, target: DistTarget) -> Result<()> {
     let package = format!("/files/heeler_{VERSION}_{}.deb", target.debian);
     bare.shell(&format!(
         "dpkg -i {package} && dpkg -V heeler && test -e /usr/share/man/man1/heeler.1.gz\n{}\n\
-         dpkg -r heeler && ! command -v heeler && test ! -e /usr/lib/heeler",
+         dpkg -r heeler && test ! -e /usr/bin/heeler && test ! -e /usr/lib/heeler",
         use_script()
     ))
 }
