@@ -159,7 +159,7 @@ fn test_debian(bare: &BareSystem, target: DistTarget) -> Result<()> {
     let package = format!("/files/heeler_{VERSION}_{}.deb", target.debian);
     bare.shell(&format!(
         "dpkg -i {package} && dpkg -V heeler && test -e /usr/share/man/man1/heeler.1.gz\n{}\n\
-         dpkg -r heeler && ! command -v heeler && test ! -e /usr/lib/heeler",
+         dpkg -r heeler && test ! -e /usr/bin/heeler && test ! -e /usr/lib/heeler",
         use_script()
     ))
 }
@@ -184,7 +184,8 @@ fn test_image(bare: &BareSystem, target: DistTarget) -> Result<()> {
     let layer = layer.to_str().context("the path of the layer is not text")?;
     run(&["tar", "-xzf", layer, "-C", &at, "--same-owner", "--numeric-owner"], &[])?;
     let image = BareSystem { root, files: bare.files.clone() };
-    for args in [&["--version"][..], &["init"], &["trigger", "greeter"]] {
+    // `chroot` begins in the root, not in the folder that the image names.
+    for args in [&["--version"][..], &["init", "/fleet"], &["-c", "/fleet", "trigger", "greeter"]] {
         image.program(user, args)?;
     }
     Ok(())
@@ -196,8 +197,8 @@ impl BareSystem {
         let root = self.root.to_str().context("a path is not text")?;
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c"]);
-        command.arg("mkdir -p \"$1/proc\" && mount -t proc proc \"$1/proc\" && root=$1 user=$2 && shift 2 && exec chroot --userspec=\"$user\" \"$root\" \"$@\"");
-        command.args(["sh", root, user, "/usr/bin/heeler", "--config", "/fleet/heeler.yaml"]);
+        command.arg("mkdir -p \"$1/proc\" \"$1/dev\" && mount -t proc proc \"$1/proc\" && mount --rbind /dev \"$1/dev\" && root=$1 user=$2 && shift 2 && exec chroot --userspec=\"$user\" \"$root\" \"$@\"");
+        command.args(["sh", root, user, "/usr/bin/heeler"]);
         command.env_clear().envs([("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")]);
         command.envs([("HOME", "/home/heeler"), ("HEELER_TRUST", "/fleet")]);
         let status = command.args(args).stdin(Stdio::null()).status()?;
