@@ -89,3 +89,35 @@ fn a_conversation_streams_asks_is_interrupted_left_and_gone_on_with() {
     }
     assert_eq!(session(&fleet).1.last().unwrap(), "assistant It goes on.");
 }
+
+#[test]
+fn a_permission_for_the_conversation_holds_in_later_turns_and_ends_with_it() {
+    let api = MessagesApi::start();
+    let fleet = Fleet::empty();
+    let lead = json!({
+        "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+        "permission_mode": "default",
+    });
+    fleet.write("heeler.yaml", &json!({"agents": [lead]}).to_string());
+    let pty = chat(&fleet, &api, &["chat"]);
+    let write = |name: &str| json!({"file_path": fleet.file(name), "content": "hi"});
+    let two = ModelScript::new().tool("Write", write("a.txt")).tool("Write", write("b.txt"));
+    say(&pty, "One.", &two.text("Both of them."));
+    pty.shows("2. allow for this conversation: all edits of files");
+    pty.type_in("2");
+    answered(&pty, "● Both of them.");
+    say(&pty, "Two.", &ModelScript::new().tool("Write", write("c.txt")).text("One more."));
+    answered(&pty, "● One more.");
+    for name in ["a.txt", "b.txt", "c.txt"] {
+        assert_eq!(fleet.read(name), "hi");
+    }
+    leave(pty);
+    let pty = chat(&fleet, &api, &["--resume", &session(&fleet).0]);
+    say(&pty, "Three.", &ModelScript::new().tool("Write", write("d.txt")).text("The last."));
+    pty.shows("? the agent wants to use Write");
+    assert!(!fleet.file("d.txt").exists());
+    pty.type_in("1");
+    answered(&pty, "● The last.");
+    assert_eq!(fleet.read("d.txt"), "hi");
+    leave(pty);
+}
