@@ -98,7 +98,7 @@ fn person_name(from: &Json) -> String {
         |c: &char| !c.is_control() && !heeler_config::is_hidden_char(*c) && !"[]".contains(*c);
     let name: String = full.chars().filter(is_shown).take(NAME_CHARS_MAX).collect();
     match name.trim() {
-        "" => part("id").to_owned(),
+        "" => from["id"].to_string(),
         name => name.to_owned(),
     }
 }
@@ -139,6 +139,8 @@ mod tests {
         assert_eq!(event.place.channel(event.platform), "telegram/-5");
         assert_eq!((event.sender.id.as_str(), event.sender.name.as_str()), ("42", "Ann x"));
         assert!(!event.sender.is_bot && !event.place.is_direct);
+        let nameless = json!({"from": {"id": 42, "is_bot": false}});
+        assert_eq!(parse_update(&message(nameless), &bot()).unwrap().sender.name, "42");
         let topic = json!({"is_topic_message": true, "message_thread_id": 3});
         let event = parse_update(&message(topic), &bot()).unwrap();
         assert_eq!(event.place.channel(event.platform), "telegram/-5/3");
