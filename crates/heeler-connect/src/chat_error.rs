@@ -19,7 +19,7 @@ pub enum ChatApiError {
     /// The platform refused the call.
     #[error("{platform} refused to {attempt}: {said}")]
     Refused { platform: &'static str, attempt: &'static str, said: String },
-    /// Whether the call was executed is unknown.
+    /// The call may have been executed.
     #[error("cannot {attempt}: {reason}")]
     Unreachable { attempt: &'static str, reason: String },
 }

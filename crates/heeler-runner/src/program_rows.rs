@@ -34,7 +34,7 @@ pub(crate) struct CollectedText {
     part: Option<StreamedPart>,
     /// Last complete text of the turn.
     last: String,
-    /// Last part of a text that is said to people.
+    /// Last part of a text for people.
     last_piece: String,
 }
 

@@ -31,7 +31,7 @@ const HELP: &str = "Send a message to give me work. I answer here when it is don
     - `/new`: begin a new session, without the earlier messages\n\
     - `/help`: this list";
 
-/// What followed from an event.
+/// Outcome of an event.
 pub(super) struct ChatOutcome {
     /// Word in the record.
     pub(super) word: &'static str,

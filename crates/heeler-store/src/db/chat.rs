@@ -65,7 +65,7 @@ pub struct InboxRecord {
     pub message_id: Option<String>,
     /// ID of the sender.
     pub sender: String,
-    /// What followed: `job`, `said`, `command`, `answer`, `refused` or `ignored`.
+    /// Outcome: `job`, `said`, `command`, `answer`, `refused` or `ignored`.
     pub outcome: String,
     /// Job that the event created or spoke to.
     pub job: Option<JobId>,

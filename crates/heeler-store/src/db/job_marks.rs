@@ -1,4 +1,4 @@
-//! What lists show of a job beside its head: its title, and the tools that its agent was denied. The
+//! Facts that lists show beside the head of a job: its title, and the tools that its agent was denied. The
 //! table `job_marks`.
 
 use heeler_model::{Job, JobId, job_title};

@@ -1,4 +1,4 @@
-//! What lists show of a job beside its status: its prompt, and tools that its agent was denied; and
+//! Facts that lists show beside a job's status: its prompt, and the tools that its agent was denied; and
 //! the short names by which people find jobs and sessions.
 
 use heeler_model::JobId;
