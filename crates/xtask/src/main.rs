@@ -61,7 +61,7 @@ enum Chore {
     },
     /// Fuzz a parser (needs a nightly toolchain)
     Fuzz {
-        /// Target: transcript or config
+        /// Target: transcript, config or agent_protocols
         target: String,
         /// Duration in seconds
         #[arg(long, default_value_t = 60)]
