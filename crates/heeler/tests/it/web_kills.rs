@@ -51,7 +51,9 @@ impl Served {
             assert_eq!(child.0.try_wait().unwrap(), None, "it ended");
             let status: Json = serde_json::from_str(&self.run(&["status", "--json"]).ok()).unwrap();
             let daemon = &status["daemon"];
-            (daemon["pid"] == child.0.id()).then(|| daemon["url"].as_str().unwrap().to_owned())
+            // The daemon is reachable on its socket before it listens on a port.
+            let url = daemon["url"].as_str().filter(|_| daemon["pid"] == child.0.id());
+            url.map(str::to_owned)
         });
         (child, url.strip_prefix("http://").unwrap().to_owned())
     }
