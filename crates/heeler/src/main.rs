@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[cfg(target_env = "musl")]
+use heeler_musl as _;
+
 fn main() -> ExitCode {
     heeler::main()
 }
