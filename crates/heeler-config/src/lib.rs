@@ -18,6 +18,7 @@ mod capabilities;
 mod changes;
 mod chat;
 mod chat_token;
+mod claude_files;
 mod cron;
 mod discovery;
 mod docker;
@@ -86,6 +87,7 @@ pub use chat::{
     GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
 pub use chat_token::{ChatApiUrl, TokenVariable};
+pub use claude_files::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
 pub use cron::{ConfigTimeZone, CronExpr};
 pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
