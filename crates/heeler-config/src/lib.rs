@@ -29,6 +29,7 @@ mod egress;
 mod fault;
 mod fleet;
 mod fleet_secrets;
+mod git_access;
 mod github;
 mod github_event;
 mod globs;
@@ -40,6 +41,7 @@ mod interpolate;
 mod loaded_config;
 mod loader;
 mod lookup;
+mod loopback_forwards;
 mod mcp;
 mod names;
 mod policy;
@@ -106,6 +108,7 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::{FleetSecrets, is_secret_name};
+pub use git_access::{GitAccessConfig, GitRemote, GitUsername};
 pub use github::{AppKeySource, GithubAccess, GithubConfig};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
@@ -120,6 +123,7 @@ pub use id_syntax::IdParseError;
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
 pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
 pub use lookup::AgentLookupError;
+pub use loopback_forwards::{LOOPBACK_FORWARDS_MAX, LoopbackForwards, SANDBOX_PORTS};
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
 pub use policy::{
