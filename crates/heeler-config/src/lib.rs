@@ -109,7 +109,9 @@ pub use fleet::{
 };
 pub use fleet_secrets::{FleetSecrets, is_secret_name};
 pub use git_access::{GitAccessConfig, GitRemote, GitUsername};
-pub use github::{AppKeySource, GithubAccess, GithubConfig};
+pub use github::{
+    AppKeySource, GithubAccess, GithubConfig, GithubPermission, GithubPermissionLevel,
+};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
 };

@@ -37,6 +37,7 @@ mod fleet;
 mod forks;
 mod git_access;
 mod github_actions;
+mod github_deliveries;
 mod github_events;
 mod github_work;
 mod golden;
