@@ -18,6 +18,7 @@ use crate::docker::DockerConfig;
 use crate::docker_check::check_docker;
 use crate::duration::ConfigDuration;
 use crate::fleet_secrets::FleetSecrets;
+use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
 use crate::mcp::{McpKeys, McpServer, PluginConfig, PluginEntry};
 use crate::policy::{PriorityKey, RetryKeys, RetryPolicy, SpawnKeys, SpawnLimits};
@@ -304,6 +305,8 @@ pub struct AgentConfig {
     pub env: EnvVars,
     /// Names of the secret variables the agent receives.
     pub secrets: Vec<VarName>,
+    /// Permissions of the token for GitHub that the agent gets; empty for none.
+    pub github_token: Vec<GithubPermission>,
     /// Secrets of the whole fleet, which the agent may find in files.
     pub fleet_secrets: FleetSecrets,
     /// Its processes may gain privileges. They then lack the mark of agents.
@@ -410,6 +413,7 @@ impl AgentConfig {
             env: keys.env,
             secrets: keys.secrets,
             // Known only when all files are loaded.
+            github_token: Vec::new(),
             fleet_secrets: FleetSecrets::default(),
             metadata_file: keys.metadata_file,
             work_source: keys.work_source.map(|source| source.value),

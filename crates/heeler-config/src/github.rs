@@ -5,14 +5,43 @@
 use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use crate::reader::ConfigReader;
+use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
-use crate::value::{SpannedValue, VarName, WebUrl};
+use crate::value::{SpannedValue, VarName, WebUrl, word_value};
 use crate::webhook_schedule::is_login;
+use crate::words::words;
 use crate::work_access::WorkSourceAccess;
 use crate::work_source::RepoName;
+
+words! {
+    /// Level of a permission of a token.
+    pub enum GithubPermissionLevel ("permission level") {
+        Read = "read",
+        Write = "write",
+    }
+}
+
+word_value!(GithubPermissionLevel);
+
+/// Permission of a token that an agent gets, such as `contents: write`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GithubPermission {
+    pub name: String,
+    pub level: GithubPermissionLevel,
+}
+
+/// Permissions of the token of one agent, and their place in the file.
+#[derive(Debug)]
+pub(crate) struct AgentTokenGrant {
+    /// Qualified name of the agent.
+    pub(crate) agent: String,
+    pub(crate) permissions: Vec<GithubPermission>,
+    pub(crate) at: SourceSpan,
+}
 
 section! {
     /// GitHub as the fleet uses it.
@@ -32,6 +61,10 @@ section! {
         max_runs: NonZeroU32 = "25",
         /// Post the messages of a workflow run as comments on its issue or pull request.
         comments: bool = "true",
+        /// Agents that get a token for `repos` in each run, and its permissions by name, such as
+        /// `coder: {contents: write, pull_requests: write}`. The token is in the variables `GITHUB_TOKEN`
+        /// and `GH_TOKEN`, and expires after an hour. Needs `app`.
+        agent_tokens: IndexMap<String, SpannedValue<IndexMap<String, GithubPermissionLevel>>>,
     }
 }
 
@@ -133,11 +166,64 @@ impl GithubKeys {
             let expected = "a variable without the prefix CLAUDE_ or ANTHROPIC_";
             reader.error(token.at, message).expected(expected);
         }
+        self.check_agent_tokens(reader);
         if !is_safe_for_credentials(self.api_url.value.expose()) {
             let message = "credentials are not sent to this address".to_owned();
             let expected = "an address that begins with https://, without a login or a query";
             reader.error(self.api_url.at, message).expected(expected);
         }
+    }
+
+    fn check_agent_tokens(&self, reader: &mut ConfigReader) {
+        for permissions in self.agent_tokens.values() {
+            let is_name = |name: &String| {
+                !name.is_empty() && name.bytes().all(|it| it.is_ascii_lowercase() || it == b'_')
+            };
+            let fault = if self.app.is_none() {
+                Some((
+                    "only a GitHub App has tokens for agents",
+                    "`app`, with the App's ID and key",
+                ))
+            } else if self.repos.is_empty() {
+                Some(("the token would be for no repository", "`repos`, with at least one"))
+            } else if !self.has_one_owner() {
+                Some((
+                    "the repositories in `repos` have several owners",
+                    "those of one owner: an installation has one",
+                ))
+            } else if !permissions.value.keys().all(is_name) || permissions.value.is_empty() {
+                Some(("a token has named permissions", "such as `{contents: write}`"))
+            } else {
+                None
+            };
+            if let Some((message, expected)) = fault {
+                reader.error(permissions.at, message.to_owned()).expected(expected);
+            }
+        }
+    }
+
+    /// Returns true if all repositories have the same owner. GitHub ignores case.
+    fn has_one_owner(&self) -> bool {
+        let owner = |repo: &RepoName| {
+            repo.as_str().split('/').next().unwrap_or_default().to_ascii_lowercase()
+        };
+        let first = self.repos.first().map(owner);
+        self.repos.iter().all(|repo| Some(owner(repo)) == first)
+    }
+
+    /// Returns the permissions of the agents' tokens.
+    pub(crate) fn agent_permissions(&self) -> Vec<AgentTokenGrant> {
+        let grants = self.agent_tokens.iter().map(|(agent, permissions)| {
+            let named = permissions.value.iter();
+            let named =
+                named.map(|(name, level)| GithubPermission { name: name.clone(), level: *level });
+            AgentTokenGrant {
+                agent: agent.clone(),
+                permissions: named.collect(),
+                at: permissions.at,
+            }
+        });
+        grants.collect()
     }
 
     /// Returns the access that work sources use.

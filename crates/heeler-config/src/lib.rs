@@ -18,6 +18,7 @@ mod capabilities;
 mod changes;
 mod chat;
 mod chat_token;
+mod claude_files;
 mod cron;
 mod discovery;
 mod docker;
@@ -28,6 +29,7 @@ mod egress;
 mod fault;
 mod fleet;
 mod fleet_secrets;
+mod git_access;
 mod github;
 mod github_event;
 mod globs;
@@ -39,6 +41,7 @@ mod interpolate;
 mod loaded_config;
 mod loader;
 mod lookup;
+mod loopback_forwards;
 mod mcp;
 mod names;
 mod policy;
@@ -86,6 +89,7 @@ pub use chat::{
     GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
 };
 pub use chat_token::{ChatApiUrl, TokenVariable};
+pub use claude_files::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
 pub use cron::{ConfigTimeZone, CronExpr};
 pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
@@ -104,7 +108,10 @@ pub use fleet::{
     WebhookConfig,
 };
 pub use fleet_secrets::{FleetSecrets, is_secret_name};
-pub use github::{AppKeySource, GithubAccess, GithubConfig};
+pub use git_access::{GitAccessConfig, GitRemote, GitUsername};
+pub use github::{
+    AppKeySource, GithubAccess, GithubConfig, GithubPermission, GithubPermissionLevel,
+};
 pub use github_event::{
     AuthorAssociation, EVENT_INPUTS, EventSubject, GithubEvent, TRUSTED_ASSOCIATIONS,
 };
@@ -118,6 +125,7 @@ pub use id_syntax::IdParseError;
 pub use loaded_config::{CRON_SUFFIX, LoadedConfig};
 pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
 pub use lookup::AgentLookupError;
+pub use loopback_forwards::{LOOPBACK_FORWARDS_MAX, LoopbackForwards, SANDBOX_PORTS};
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
 pub use policy::{

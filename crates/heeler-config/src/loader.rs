@@ -14,6 +14,7 @@ use crate::agent::{AgentConfig, AgentKeys, AgentSource};
 use crate::docker::FLEET_ONLY_KEYS;
 use crate::fault::ConfigFaults;
 use crate::fleet::{AgentEntry, AgentFileEntry, FleetConfig, FleetEntry, FleetKeys};
+use crate::github::AgentTokenGrant;
 use crate::hooks::HooksKeys;
 use crate::interpolate::interpolate;
 use crate::loaded_config::{LoadedConfig, WorkflowReference};
@@ -68,6 +69,7 @@ pub fn load(
         hooks: Vec::new(),
         workflow_agent: None,
         workflow_references: Vec::new(),
+        agent_tokens: Vec::new(),
         members_left: MEMBERS_MAX,
         bytes_left: LOAD_BYTES_MAX,
     };
@@ -75,6 +77,7 @@ pub fn load(
     // After all files, because an agent may name one that is defined later.
     loader.resolve_spawns();
     loader.set_own_login();
+    loader.assign_agent_tokens();
     let ConfigLoader { reader, mut fleets, mut agents, workflow_references, .. } = loader;
     // Warnings do not refuse a config.
     let refused = reader.error_count() > 0;
@@ -107,6 +110,8 @@ struct ConfigLoader<'a> {
     trees: HashMap<Utf8PathBuf, Option<YamlNode>>,
     fleets: Vec<FleetConfig>,
     agents: Vec<AgentConfig>,
+    /// Permissions of agents' tokens for GitHub.
+    agent_tokens: Vec<AgentTokenGrant>,
     /// Names in use. Fleet names end with a dot.
     names: HashSet<String>,
     /// Agents that may start others.
@@ -250,6 +255,7 @@ impl ConfigLoader<'_> {
             github.check(&mut self.reader);
             if self.fleets.is_empty() {
                 self.reader.work_access = github.work_access();
+                self.agent_tokens = github.agent_permissions();
             }
         }
         // The defaults of this fleet are merged last and win over inherited ones.
@@ -358,6 +364,23 @@ impl ConfigLoader<'_> {
         for schedule in self.agents.iter_mut().flat_map(|agent| &mut agent.schedules) {
             if let ScheduleTrigger::Webhook(rules) = &mut schedule.trigger {
                 rules.own_login = Some(login.clone());
+            }
+        }
+    }
+
+    /// Gives agents their permissions on GitHub, once all agents are known.
+    fn assign_agent_tokens(&mut self) {
+        // An agent with faults is missing.
+        let is_complete = self.reader.error_count() == 0;
+        for grant in std::mem::take(&mut self.agent_tokens) {
+            let AgentTokenGrant { agent: name, permissions, at } = grant;
+            match self.agents.iter_mut().find(|agent| agent.name.as_str() == name) {
+                Some(agent) => agent.github_token = permissions,
+                None if is_complete => {
+                    let message = format!("there is no agent `{name}`");
+                    self.reader.error(at, message).expected("the name of an agent");
+                }
+                None => {}
             }
         }
     }

@@ -10,6 +10,7 @@ use indexmap::IndexMap;
 
 use crate::agent::AgentConfig;
 use crate::amount::UsdAmount;
+use crate::github::GithubPermissionLevel;
 use crate::hooks::{AgentHooks, HookList};
 use crate::mcp::McpServer;
 use crate::names::ApprovalMode;
@@ -141,6 +142,9 @@ fn compare_belongings(
     push(secrets.map(|name| name.as_str().to_owned()).collect(), |names| {
         RightDifference::Secrets { names }
     });
+    if !has_token_permissions(caller, target) {
+        push(vec!["GITHUB_TOKEN".to_owned()], |names| RightDifference::Secrets { names });
+    }
     let own = caller.env.get();
     let env = env.get().iter().filter(|(name, value)| own.get(*name) != Some(*value));
     push(env.map(|(name, _)| name.clone()).collect(), |names| RightDifference::Variables { names });
@@ -151,6 +155,16 @@ fn compare_belongings(
     ];
     let gained = switches.into_iter().filter(|(_, own, has)| *has && !own);
     found.extend(gained.map(|(key, ..)| RightDifference::Switch { key }));
+}
+
+/// Returns true if the target's token for GitHub permits nothing that the caller's does not.
+fn has_token_permissions(caller: &AgentConfig, target: &AgentConfig) -> bool {
+    target.github_token.iter().all(|wanted| {
+        let own = caller.github_token.iter().find(|own| own.name == wanted.name);
+        own.is_some_and(|own| {
+            own.level == wanted.level || own.level == GithubPermissionLevel::Write
+        })
+    })
 }
 
 /// Values that the config gives to an agent, independent of its permissions.
@@ -170,6 +184,7 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         hooks,
         allow_new_privileges: _,
         edit_instructions: _,
+        github_token: _,
         // Compared by the other functions of this module.
         runtime: _,
         claude_path: _,

@@ -6,6 +6,8 @@ use serde_json::{Value as Json, json};
 use crate::agent::AgentConfig;
 use crate::docker::DockerConfig;
 use crate::egress::{CredentialMode, EgressConfig};
+use crate::git_access::GitAccessConfig;
+use crate::loopback_forwards::LoopbackForwards;
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
 use crate::value::{ConfigValue, word_value};
@@ -50,6 +52,12 @@ section! {
         /// placeholder) or `agent` (the agent has them). Defaults to `proxied` if they are in the
         /// environment, and to `agent` for a login of Claude, because only Claude can renew it.
         credentials: Option<CredentialMode>,
+        /// Git repositories that the agent reaches over https with a token that only the proxy has. Fetch
+        /// and push work without a login in the sandbox; other repositories do not get the token.
+        git: Vec<GitAccessConfig>,
+        /// Addresses of this machine or of a private network, as `host:port`, that the agent reaches at the
+        /// same port of its own `127.0.0.1`, without the proxy. At most eight.
+        forward: LoopbackForwards,
     }
 }
 
@@ -77,6 +85,8 @@ impl SandboxConfig {
             unix_sockets: UnixSocketAccess::Allow,
             network: EgressConfig::default(),
             credentials: None,
+            git: Vec::new(),
+            forward: LoopbackForwards::default(),
         })
     }
 }

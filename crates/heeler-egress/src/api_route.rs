@@ -5,29 +5,23 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use heeler_config::RequestHost;
 use hyper::body::Incoming;
 use hyper::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue,
 };
 use hyper::http::uri::PathAndQuery;
-use hyper::{Method, Request, Response, StatusCode, client};
-use hyper_util::rt::TokioIo;
+use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value as Json, json};
 use thiserror::Error;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
 use crate::body::{ProxyBody, text_body};
 use crate::decision::DenialReason;
-use crate::forward::{failed, pass_reply, rewrite, unavailable};
+use crate::forward::{pass_reply, rewrite, unavailable};
 use crate::gate::EgressGate;
 use crate::meter::ActivityMeter;
+use crate::upstream::{UpstreamConnection, UpstreamServer};
 use crate::usage::{CountedFormat, ReplyCounter, UsageLedger};
 
 /// Header of an API key.
@@ -54,7 +48,7 @@ impl fmt::Debug for ApiCredentials {
 /// Reason that calls of the API cannot be forwarded.
 #[derive(Debug, Error)]
 pub enum ApiRouteError {
-    #[error("the API address `{0}` is not one of http or https with a host")]
+    #[error("the address `{0}` is not one of http or https with a host")]
     Address(String),
     #[error("the additional certificates are not valid PEM: {0}")]
     Certificates(String),
@@ -64,22 +58,11 @@ pub enum ApiRouteError {
 
 /// Way to the API of the agent.
 pub struct ApiRoute {
-    /// `None` for plain http.
-    tls: Option<(TlsConnector, ServerName<'static>)>,
-    host: RequestHost,
-    port: u16,
-    /// Value of the header `Host`.
-    authority: String,
+    server: UpstreamServer,
     /// Path before that of each call.
     prefix: String,
     credentials: ApiCredentials,
     ledger: UsageLedger,
-}
-
-/// Connection to the API, reused by the calls of one connection of the agent.
-pub(crate) struct ApiConnection {
-    sender: client::conn::http1::SendRequest<ProxyBody>,
-    _driver: AbortOnDropHandle<()>,
 }
 
 impl ApiRoute {
@@ -93,28 +76,16 @@ impl ApiRoute {
     ) -> Result<ApiRoute, ApiRouteError> {
         let address = || ApiRouteError::Address(base.to_owned());
         let url: Url = base.parse().map_err(|_| address())?;
-        let text = url.host_str().ok_or_else(address)?;
-        let host: RequestHost = text.parse().map_err(|_| address())?;
-        let port = url.port_or_known_default().ok_or_else(address)?;
-        let tls = match url.scheme() {
-            "http" => None,
-            "https" => {
-                let bare = text.trim_matches(['[', ']']).to_owned();
-                let name = ServerName::try_from(bare).map_err(|_| address())?;
-                Some((tls_connector(extra_roots)?, name))
-            }
-            _ => return Err(address()),
-        };
-        let authority = url.port().map_or_else(|| text.to_owned(), |port| format!("{text}:{port}"));
+        let server = UpstreamServer::new(&url, extra_roots)?;
         let prefix = url.path().trim_end_matches('/').to_owned();
-        Ok(ApiRoute { tls, host, port, authority, prefix, credentials, ledger })
+        Ok(ApiRoute { server, prefix, credentials, ledger })
     }
 
     /// Forwards a call.
     pub(crate) async fn call(
         &self,
         mut request: Request<Incoming>,
-        kept: &mut Option<ApiConnection>,
+        kept: &mut Option<UpstreamConnection>,
         gate: &EgressGate,
         meter: &ActivityMeter,
     ) -> Response<ProxyBody> {
@@ -146,7 +117,7 @@ impl ApiRoute {
         let Ok(target) = target.parse::<PathAndQuery>() else {
             return unavailable(StatusCode::BAD_REQUEST, "API", "the path is malformed");
         };
-        let Some(request) = rewrite(request, Some(target), &self.authority, meter) else {
+        let Some(request) = rewrite(request, Some(target), &self.server.authority, meter) else {
             return unavailable(StatusCode::BAD_REQUEST, "API", "the request is malformed");
         };
         let mut connection = match self.connection(kept, gate).await {
@@ -185,30 +156,15 @@ impl ApiRoute {
     /// Returns the kept connection if it still works, or a new one.
     async fn connection(
         &self,
-        kept: &mut Option<ApiConnection>,
+        kept: &mut Option<UpstreamConnection>,
         gate: &EgressGate,
-    ) -> Result<ApiConnection, Box<Response<ProxyBody>>> {
+    ) -> Result<UpstreamConnection, Box<Response<ProxyBody>>> {
         if let Some(mut connection) = kept.take()
             && connection.sender.ready().await.is_ok()
         {
             return Ok(connection);
         }
-        let broken = |reason: &str| Box::new(unavailable(StatusCode::BAD_GATEWAY, "API", reason));
-        let connected = gate.connect_trusted(&self.host, self.port).await;
-        let stream = connected.map_err(|failure| Box::new(failed(&failure, "API")))?;
-        match &self.tls {
-            None => handshake(TokioIo::new(stream)).await,
-            Some((connector, name)) => {
-                let secured = tokio::time::timeout(
-                    gate.limits.connect_time_max,
-                    connector.connect(name.clone(), stream),
-                );
-                let secured = secured.await.map_err(|_| broken("TLS took too long"))?;
-                let secured = secured.map_err(|error| broken(&format!("TLS failed: {error}")))?;
-                handshake(TokioIo::new(secured)).await
-            }
-        }
-        .ok_or_else(|| broken("the connection broke"))
+        self.server.connect(gate, "API").await
     }
 
     /// Returns the header with the credential, of the kind that the agent uses if there are two.
@@ -232,15 +188,6 @@ impl ApiRoute {
     }
 }
 
-async fn handshake<T>(io: T) -> Option<ApiConnection>
-where
-    T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
-{
-    let (sender, driver) = client::conn::http1::handshake(io).await.ok()?;
-    let driver = AbortOnDropHandle::new(tokio::spawn(async move { drop(driver.await) }));
-    Some(ApiConnection { sender, _driver: driver })
-}
-
 /// Replaces the agent's credentials. The reply must be readable, so no compression is asked for.
 fn prepare_headers(headers: &mut HeaderMap, (name, value): (&'static str, HeaderValue)) {
     for removed in [API_KEY, AUTHORIZATION.as_str(), COOKIE.as_str(), ACCEPT_ENCODING.as_str()] {
@@ -262,22 +209,6 @@ fn is_needed(method: &Method, path: &str) -> bool {
         }
         _ => false,
     }
-}
-
-fn tls_connector(extra_roots: Option<&[u8]>) -> Result<TlsConnector, ApiRouteError> {
-    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for certificate in CertificateDer::pem_slice_iter(extra_roots.unwrap_or_default()) {
-        let certificate =
-            certificate.map_err(|error| ApiRouteError::Certificates(error.to_string()))?;
-        roots.add(certificate).map_err(|error| ApiRouteError::Certificates(error.to_string()))?;
-    }
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(ApiRouteError::Tls)?;
-    let mut config = config.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// Returns an error in the form of the API, which the agent program understands.

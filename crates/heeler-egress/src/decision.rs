@@ -81,6 +81,10 @@ pub enum DenialReason {
     NoTls,
     #[error("the API route serves only the calls that the agent program needs")]
     ApiPath,
+    #[error(
+        "only the repositories of `sandbox.git`, and the calls of git's own protocol, get a credential"
+    )]
+    GitRemote,
     #[error("the run has spent its budget")]
     Budget,
     #[error("the agent has no API route; its config says `credentials: agent`")]

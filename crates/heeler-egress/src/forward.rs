@@ -18,13 +18,14 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version, client, server}
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::api_route::ApiConnection;
 use crate::body::{PassingBody, ProxyBody, remove_hop_headers, text_body};
 use crate::decision::DenialReason;
 use crate::gate::{ConnectFailure, EgressGate};
+use crate::git_route::GIT_PATH;
 use crate::meter::{ActivityMeter, AgentStream};
 use crate::server::ProxyContext;
 use crate::tunnel::EgressTunnel;
+use crate::upstream::UpstreamConnection;
 
 /// Smallest buffer that the HTTP library accepts, in bytes.
 const BUFFER_BYTES_MIN: usize = 8 << 10;
@@ -36,7 +37,7 @@ struct HttpConnection {
     /// Tunnel that begins when the reply to `CONNECT` has been sent.
     tunnel: Mutex<Option<(OnUpgrade, EgressTunnel)>>,
     /// Connection to the API, kept for the next call.
-    api: tokio::sync::Mutex<Option<ApiConnection>>,
+    api: tokio::sync::Mutex<Option<UpstreamConnection>>,
 }
 
 /// Serves one connection of the agent to its end.
@@ -82,10 +83,10 @@ impl HttpConnection {
         }
         match request.uri().scheme_str() {
             // A client that sends even the calls of its own API through the proxy.
-            Some("http") if self.is_own_address(request.uri()) => self.call_api(request).await,
+            Some("http") if self.is_own_address(request.uri()) => self.call_route(request).await,
             Some("http") => self.forward(request).await,
             Some(_) => denied(&DenialReason::Scheme, ""),
-            None => self.call_api(request).await,
+            None => self.call_route(request).await,
         }
     }
 
@@ -144,6 +145,16 @@ impl HttpConnection {
                 tracing::debug!(%error, %name, "a request could not be forwarded");
                 unavailable(StatusCode::BAD_GATEWAY, &name, "the host gave no valid reply")
             }
+        }
+    }
+
+    /// Serves a call to an address of the proxy itself.
+    async fn call_route(&self, request: Request<Incoming>) -> Response<ProxyBody> {
+        match &self.context.git {
+            Some(git) if request.uri().path().starts_with(GIT_PATH) => {
+                git.call(request, self.gate(), &self.meter).await
+            }
+            _ => self.call_api(request).await,
         }
     }
 

@@ -4,7 +4,8 @@
 //! process, outside of the sandbox. It speaks HTTP (`CONNECT` and absolute URLs) and SOCKS5, allows only
 //! the hosts of its rules, resolves names itself and connects to the address that it has checked.
 //! Requests without a host go to the agent's API: the proxy adds the credentials, which the agent does
-//! not have, and counts the tokens of the replies.
+//! not have, and counts the tokens of the replies. Those for configured git remotes go there, also with
+//! a credential that the agent does not have.
 //!
 //! The crate writes no files and knows no rows. Its decisions are events. Start at [`EgressProxy`].
 
@@ -13,7 +14,9 @@ mod body;
 mod client_hello;
 mod decision;
 mod forward;
+mod forwarded_address;
 mod gate;
+mod git_route;
 mod limits;
 mod meter;
 mod network;
@@ -23,10 +26,13 @@ mod relay;
 mod server;
 mod socks;
 mod tunnel;
+mod upstream;
 mod usage;
 
 pub use api_route::{ApiCredentials, ApiRoute, ApiRouteError};
 pub use decision::{DenialReason, EgressDecision, EgressEvent, EgressQuestion, GrantScope};
+pub use forwarded_address::ForwardedAddress;
+pub use git_route::{GIT_PATH, GitRemoteAccess, GitRoute};
 pub use limits::EgressLimits;
 pub use network::{EgressNetwork, NetworkFuture, SystemNetwork};
 pub use price::price_usd;

@@ -10,10 +10,13 @@ use std::thread::JoinHandle;
 use heeler_config::EgressRules;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
 use crate::api_route::ApiRoute;
 use crate::decision::EgressEvent;
+use crate::forwarded_address::ForwardedAddress;
 use crate::gate::EgressGate;
+use crate::git_route::GitRoute;
 use crate::limits::EgressLimits;
 use crate::network::EgressNetwork;
 use crate::server::{AgentPeerCheck, ProxyContext, serve};
@@ -28,6 +31,9 @@ pub struct EgressOptions {
     /// Ask a person about hosts that are not listed.
     pub asks: bool,
     pub api: Option<ApiRoute>,
+    pub git: Option<GitRoute>,
+    /// Local addresses at ports of the agent.
+    pub forwarded: Vec<ForwardedAddress>,
     /// Loopback port of the agent that leads to the socket.
     pub own_port: Option<u16>,
     pub limits: EgressLimits,
@@ -56,14 +62,18 @@ impl EgressProxy {
     ) -> Result<EgressProxy, EgressStartError> {
         listener.set_nonblocking(true)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let EgressOptions { is_agent, rules, asks, api, own_port, limits, network, events } =
-            options;
+        let EgressOptions { rules, asks, limits, network, events, forwarded, .. } = options;
         let gate = EgressGate::new(rules, asks, network, limits, events);
-        let context = Arc::new(ProxyContext { is_agent, gate, api, own_port });
+        let EgressOptions { is_agent, api, git, own_port, .. } = options;
+        let context = Arc::new(ProxyContext { is_agent, gate, api, git, own_port });
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(move || {
             runtime.block_on(async move {
                 let Ok(listener) = tokio::net::UnixListener::from_std(listener) else { return };
+                let mut forwards = JoinSet::new();
+                for address in forwarded {
+                    forwards.spawn(address.serve(Arc::clone(&context)));
+                }
                 tokio::select! {
                     () = serve(listener, context) => {}
                     // A dropped sender stops it too.

@@ -12,11 +12,12 @@ use tokio::time::{sleep, timeout};
 use crate::api_route::ApiRoute;
 use crate::forward::serve_http;
 use crate::gate::EgressGate;
+use crate::git_route::GitRoute;
 use crate::meter::{ActivityMeter, AgentStream};
 use crate::socks::{self, serve_socks};
 
 /// Pause after a connection could not be accepted, for example because no file descriptor was free.
-const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+pub(crate) const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Returns true if a connection comes from the agent of the run. Other processes of the user can
 /// open the socket too, and would spend the agent's money.
@@ -27,6 +28,7 @@ pub(crate) struct ProxyContext {
     pub(crate) is_agent: AgentPeerCheck,
     pub(crate) gate: EgressGate,
     pub(crate) api: Option<ApiRoute>,
+    pub(crate) git: Option<GitRoute>,
     /// Loopback port of the agent that leads here.
     pub(crate) own_port: Option<u16>,
 }

@@ -115,6 +115,9 @@ impl Dispatcher {
         self.executor.move_sessions();
         // Nor was it sure that its tasks on GitHub were executed.
         self.executor.run_github_tasks();
+        if self.runs_schedules() {
+            self.executor.fetch_missed_deliveries();
+        }
         self.executor.run_chat_posts();
         self.admit_jobs();
         self.update_watches();
@@ -310,6 +313,9 @@ impl Dispatcher {
             DispatchInput::RunUnsettled { run, why, retry_after: again } => {
                 self.defer_settlement(run, why, again);
                 None
+            }
+            DispatchInput::DeliveriesFetched { until } => {
+                Some((DispatchEvent::DeliveriesFetched { until }, None))
             }
             DispatchInput::GithubTaskAttempted(result) => {
                 Some((DispatchEvent::GithubTaskAttempted(result), None))

@@ -8,6 +8,7 @@ use camino::Utf8PathBuf;
 use heeler_connect::ChatEvent;
 use heeler_model::run::{ClosedQuestion, RunResult};
 use heeler_model::{ApprovalId, JobId, JobRequest, RunId};
+use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
@@ -59,6 +60,8 @@ pub(crate) enum DispatchInput {
     },
     /// A task on GitHub was attempted.
     GithubTaskAttempted(Box<GithubTaskResult>),
+    /// Webhook deliveries up to a time were fetched from GitHub, and handled.
+    DeliveriesFetched { until: Timestamp },
     /// A chat platform delivered an event.
     ChatEvent {
         event: Box<ChatEvent>,

@@ -12,6 +12,7 @@ mod control_loop;
 mod github_lane;
 mod limits;
 mod messages;
+mod missed_deliveries;
 mod preparation;
 
 use std::io;
@@ -35,6 +36,7 @@ use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::{DispatchInput, RunExit};
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
+use crate::github::add_agent_token;
 use crate::hooks;
 use crate::launch;
 use crate::logs::AgentLogs;
@@ -197,33 +199,21 @@ impl EffectExecutor {
     }
 
     /// Starts the runner of a recorded run.
-    pub(crate) fn launch_runner(&self, begun: StartedRun, request: Box<ResolvedJobRequest>) {
+    pub(crate) fn launch_runner(&self, begun: StartedRun, mut request: Box<ResolvedJobRequest>) {
         let shared = Arc::clone(&self.shared);
-        self.starters.submit(move || {
-            let run = begun.run;
-            let is_attended = request.attendance != QuestionPolicy::Nobody;
-            fault::reach(FaultPoint::BeforeLaunch);
-            match run_start::launch_run(&shared.fleet, &request, &begun) {
-                Ok(child) => {
-                    fault::reach(FaultPoint::RunnerStarted);
-                    if let Err(error) = shared.watcher().add(run, child) {
-                        tracing::error!(%run, %error, "cannot watch a runner");
-                        // Collecting finds the live runner and tries to watch it again later.
-                        collect_run_exit(&shared, run);
-                    }
-                    if is_attended {
-                        shared.watch_questions(run);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%run, reason = error_chain(&error), "a runner was not started");
-                    let class = match error.is_disk_full() {
-                        true => ErrorClass::Disk,
-                        false => ErrorClass::NotStarted,
-                    };
-                    let failed = FailedLaunch { why: error_chain(&error), class };
-                    // The runner may have started and ended, so its folder is still looked at.
-                    shared.report_run_exit(run, Some(&failed));
+        if request.github_token.is_empty() {
+            return self.starters.submit(move || launch_recorded_run(&shared, begun, &request));
+        }
+        let connections = self.github.connections();
+        // GitHub may be slow. The next daemon starts a run whose runner was not started.
+        self.shared.cloners.submit(move || {
+            let setup = shared.setup();
+            match add_agent_token(&connections, &setup, &mut request, shared.fleet.now) {
+                Ok(()) => launch_recorded_run(&shared, begun, &request),
+                Err(why) => {
+                    tracing::warn!(run = %begun.run, why, "a runner was not started");
+                    let failed = FailedLaunch { why, class: ErrorClass::NotStarted };
+                    shared.report_run_exit(begun.run, Some(&failed));
                 }
             }
         });
@@ -546,6 +536,40 @@ fn is_attended(folder: &Utf8Path) -> bool {
 fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
     let own = Arc::clone(shared);
     shared.collectors.submit(move || own.report_run_exit(run, None));
+}
+
+/// Starts the runner of a recorded run, and watches it.
+fn launch_recorded_run(
+    shared: &Arc<ExecutorContext>,
+    begun: StartedRun,
+    request: &ResolvedJobRequest,
+) {
+    let run = begun.run;
+    let is_attended = request.attendance != QuestionPolicy::Nobody;
+    fault::reach(FaultPoint::BeforeLaunch);
+    match run_start::launch_run(&shared.fleet, request, &begun) {
+        Ok(child) => {
+            fault::reach(FaultPoint::RunnerStarted);
+            if let Err(error) = shared.watcher().add(run, child) {
+                tracing::error!(%run, %error, "cannot watch a runner");
+                // Collecting finds the live runner and tries to watch it again later.
+                collect_run_exit(shared, run);
+            }
+            if is_attended {
+                shared.watch_questions(run);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%run, reason = error_chain(&error), "a runner was not started");
+            let class = match error.is_disk_full() {
+                true => ErrorClass::Disk,
+                false => ErrorClass::NotStarted,
+            };
+            let failed = FailedLaunch { why: error_chain(&error), class };
+            // The runner may have started and ended, so its folder is still looked at.
+            shared.report_run_exit(run, Some(&failed));
+        }
+    }
 }
 
 #[cfg(test)]

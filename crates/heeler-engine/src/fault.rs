@@ -100,6 +100,8 @@ apart: {
     Fired = "fired",
     /// A task on GitHub was executed; its result is not recorded.
     GithubActed = "github-acted",
+    /// Missed webhook deliveries were handled; that they were fetched is not recorded.
+    DeliveriesHandled = "deliveries-handled",
     /// A chat platform delivered an event; it is not recorded.
     ChatReceived = "chat-received",
     /// Events of a chat platform are recorded; they are not acknowledged.

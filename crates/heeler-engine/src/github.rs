@@ -5,19 +5,25 @@
 //! is followed by one that executes the task again; a post is looked for before it is made. Start at
 //! [`GithubTask`].
 
+mod agent_token;
 mod connection;
 mod execute;
 mod issue_address;
+mod missed_deliveries;
 mod review_post;
 mod search;
 mod task;
 mod thread_post;
 mod work;
 
+pub(crate) use agent_token::add_agent_token;
 pub(crate) use connection::GithubConnections;
 pub use connection::{GithubAccessReport, check_github_access};
 pub(crate) use execute::execute_task;
 pub(crate) use issue_address::IssueAddress;
+pub(crate) use missed_deliveries::{
+    DELIVERY_MARGIN, FETCHED_UNTIL, fetch_missed_calls, wants_missed_deliveries,
+};
 pub(crate) use search::GithubSearchResult;
 pub(crate) use task::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, ReviewTask};
 pub(crate) use work::{ClaimLabels, FoundWork, WorkClaim, WorkIssue, WorkReport};

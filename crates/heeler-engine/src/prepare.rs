@@ -251,6 +251,7 @@ pub fn prepare_request(
         // The answer to a message is posted.
         keep_output: wanted.phase.is_some() || wanted.trigger == TriggerType::Chat,
         skill_files: Vec::new(),
+        github_token: agent.github_token.clone(),
         brief: AgentLaunchSpec {
             protocol: PROTOCOL,
             prompt,

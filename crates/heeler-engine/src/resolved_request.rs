@@ -6,7 +6,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
-use heeler_config::workflow::SkillFile;
+use heeler_config::{GithubPermission, workflow::SkillFile};
 use heeler_config::{RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
@@ -61,6 +61,10 @@ pub struct ResolvedJobRequest {
     /// Files of skills, which the agent may read.
     #[serde(default)]
     pub skill_files: Vec<SkillFile>,
+    /// Permissions of the agent's token for GitHub; empty for none. The token is created when the run
+    /// starts.
+    #[serde(default)]
+    pub github_token: Vec<GithubPermission>,
     /// Prompt, environment and secrets for the agent.
     pub brief: AgentLaunchSpec,
 }

@@ -139,6 +139,19 @@ impl GithubClient {
         }
     }
 
+    /// Returns the authentication as the App itself.
+    pub(crate) fn app_auth(&self, attempt: &str) -> Result<ApiRequestAuth, GithubError> {
+        let GithubCredentials::App { app, key, .. } = &self.config.credentials else {
+            return Err(GithubError::BadAnswer {
+                attempt: attempt.to_owned(),
+                reason: "only a GitHub App can do this; configure `github.app`".to_owned(),
+            });
+        };
+        let jwt = key.sign_jwt(*app, (self.config.clock.now)());
+        let jwt = jwt.map_err(|source| GithubError::Key { attempt: attempt.to_owned(), source })?;
+        Ok(ApiRequestAuth::Given(format!("Bearer {jwt}")))
+    }
+
     /// Creates a token of the App's installation. With a plain token as credential this is refused:
     /// a token cannot be narrowed.
     pub fn create_installation_token(
@@ -146,20 +159,16 @@ impl GithubClient {
         wanted: &TokenRequest,
     ) -> Result<InstallationToken, GithubError> {
         let attempt = "create an installation token";
-        let GithubCredentials::App { app, installation, key } = &self.config.credentials else {
+        let GithubCredentials::App { installation, .. } = &self.config.credentials else {
             return Err(GithubError::BadAnswer {
                 attempt: attempt.to_owned(),
                 reason: "only a GitHub App has installation tokens; configure `github.app`"
                     .to_owned(),
             });
         };
-        let now = (self.config.clock.now)();
-        let jwt = key
-            .sign_jwt(*app, now)
-            .map_err(|source| GithubError::Key { attempt: attempt.to_owned(), source })?;
         let installation = installation.to_string();
         let request = ApiRequestSpec {
-            auth: ApiRequestAuth::Given(format!("Bearer {jwt}")),
+            auth: self.app_auth(attempt)?,
             // A second token does no harm, so this call may be repeated.
             is_repeatable: true,
             body: Some(wanted.to_body()),
@@ -188,12 +197,9 @@ impl GithubClient {
                 let request = ApiRequestSpec::new("GET", self.address(&["user"]), attempt);
                 self.send_json::<UserAnswer>(&request).map(|user| user.login)
             }
-            GithubCredentials::App { app, key, .. } => {
-                let jwt = key.sign_jwt(*app, (self.config.clock.now)());
-                let jwt =
-                    jwt.map_err(|source| GithubError::Key { attempt: attempt.to_owned(), source })?;
+            GithubCredentials::App { .. } => {
                 let request = ApiRequestSpec {
-                    auth: ApiRequestAuth::Given(format!("Bearer {jwt}")),
+                    auth: self.app_auth(attempt)?,
                     ..ApiRequestSpec::new("GET", self.address(&["app"]), attempt)
                 };
                 self.send_json::<AppAnswer>(&request).map(|app| format!("{}[bot]", app.slug))

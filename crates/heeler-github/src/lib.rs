@@ -9,6 +9,7 @@ mod discovery;
 mod github_client;
 mod github_error;
 mod github_repo;
+mod hook_deliveries;
 mod http_exchange;
 mod issues;
 mod pull_requests;
@@ -19,6 +20,7 @@ pub use discovery::{DiscoveredItem, DiscoveryQuery, DiscoveryTarget};
 pub use github_client::{GithubClient, GithubClientConfig, HostClock};
 pub use github_error::GithubError;
 pub use github_repo::{GithubRepo, GithubRepoError};
+pub use hook_deliveries::{GithubWebhook, HookDelivery, HookDeliveryRequest, WebhookOwner};
 pub use issues::{GithubComment, GithubIssue, GithubLabelEvent, IssueListFilter, ReactionKind};
 pub use pull_requests::{
     CheckConclusion, DiffSide, GithubChangedFile, GithubPullRequest, GithubReview, ReviewComment,

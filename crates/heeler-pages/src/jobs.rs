@@ -140,7 +140,7 @@ fn table_row(frame: &PageFrame, job: &JobSummary) -> Markup {
     let result = job.error.as_deref().map_or_else(summary, clamp_line);
     html! {
         tr data-row {
-            td.fit { (job_status_badge(job.status.as_str(), job.dead)) (denied_badge(job)) }
+            td.fit { (job_status_badge(job.status.as_str(), job.dead)) @if job.pulling { span.muted { " pulling" } } (denied_badge(job)) }
             td { (agent_link(&job.agent)) }
             td.opt.muted { (isolated_text(job.schedule.as_deref().unwrap_or(&job.trigger_type))) }
             td.wide.did {

@@ -65,6 +65,7 @@ fn job(text: &str) -> JobSummary {
         schedule: Some(text.to_owned()),
         status: JobStatus::Failed,
         dead: false,
+        pulling: false,
         trigger_type: text.to_owned(),
         asked_at: at(-60),
         started_at: Some(at(-59)),

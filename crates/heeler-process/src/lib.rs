@@ -5,6 +5,7 @@
 
 mod activity;
 mod agent_descent;
+mod fleet_tag;
 mod lock_holder;
 mod origin;
 mod protection;
@@ -13,6 +14,7 @@ mod user_name;
 
 pub use activity::process_activity;
 pub use agent_descent::{AgentDescent, is_own_process_marked};
+pub use fleet_tag::FleetTag;
 pub use lock_holder::{flock_descriptor_holders, flock_holders};
 pub use origin::{
     HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, has_agent_process, is_own_process_of_agent,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use camino::{Utf8Path, Utf8PathBuf};
 
 use crate::agent_descent::{AgentDescent, is_own_process_marked, ticks};
+use crate::fleet_tag::FleetTag;
 
 /// Maximum number of ancestors to inspect. A process with more counts as one that cannot be
 /// inspected.
@@ -78,13 +79,13 @@ pub fn is_own_process_of_agent() -> bool {
 }
 
 /// Returns true if a process of an agent of this state directory is alive, whether or not its runner
-/// is. A marked orphan of this user counts if it is not older than `orphan_age_max`: older ones, and
-/// their children, are services with the same mark. Processes of hooks and of containers that an
+/// is. A marked orphan of this user counts if it is not older than `orphan_age_max`, because older ones
+/// and their children are services with the same mark, and if it is not of another fleet. Processes of hooks and of containers that an
 /// engine has started do not count. Where the mark tells nothing, only processes below a runner are
 /// found.
 pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool {
     let (own, hooks) = (own_ancestors(), state_dir.join("hooks"));
-    let is_mark_useful = !is_own_process_marked();
+    let (is_mark_useful, tag) = (!is_own_process_marked(), FleetTag::new(state_dir));
     let user = rustix::process::geteuid().as_raw();
     let Ok(entries) = std::fs::read_dir("/proc") else { return false };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -93,7 +94,9 @@ pub fn has_agent_process(state_dir: &Utf8Path, orphan_age_max: Duration) -> bool
     pids.filter_map(|pid| agent_mark_origin(pid, &own)).any(|origin| match origin {
         AgentMarkOrigin::NoAgent => false,
         AgentMarkOrigin::Orphan { first } => {
-            is_mark_useful && process_age(first).is_none_or(|age| age <= orphan_age_max)
+            is_mark_useful
+                && process_age(first).is_none_or(|age| age <= orphan_age_max)
+                && !tag.rules_out(first)
         }
         AgentMarkOrigin::Runner(dir) => dir.starts_with(state_dir) && !dir.starts_with(&hooks),
     })
@@ -341,7 +344,7 @@ pub(crate) fn parse_stat(stat: &str) -> Option<ProcessForkFacts> {
 
 /// Reads a file of the kernel about a process. The kernel does not tell its size, and without one the
 /// standard library begins with reads of 32 bytes.
-fn read_process_file(pid: u32, name: &str) -> Option<String> {
+pub(crate) fn read_process_file(pid: u32, name: &str) -> Option<String> {
     let mut text = String::with_capacity(PROCESS_FILE_BYTES);
     File::open(format!("/proc/{pid}/{name}")).ok()?.read_to_string(&mut text).ok()?;
     Some(text)

@@ -5,7 +5,7 @@ use heeler_store::{DatabaseError, JobCursor, JobFilter, JobListText, StoreReader
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use crate::jobs::{JobListQuery, JobPage, is_dead};
+use crate::jobs::{JobLife, JobListQuery, JobPage};
 use crate::{FleetReader, QueryError};
 
 /// Length of a time with milliseconds: `2026-11-15T00:48:57.120Z`.
@@ -72,8 +72,8 @@ impl JobListSnapshot<'_> {
             if count > 1 {
                 json.push(b',');
             }
-            let dead = is_dead((&line.id, line.status), reader, records.dir())?;
-            serde_json::to_writer(&mut *json, &JobSummaryText::new(&line, dead)?)?;
+            let life = JobLife::look_up((&line.id, line.status), reader, records.dir())?;
+            serde_json::to_writer(&mut *json, &JobSummaryText::new(&line, life)?)?;
             last = Some(line.id);
             Ok::<_, QueryError>(())
         })?;
@@ -135,6 +135,7 @@ struct JobSummaryText<'r> {
     schedule: Option<&'r str>,
     status: JobStatus,
     dead: bool,
+    pulling: bool,
     trigger_type: &'r str,
     asked_at: RowTime,
     started_at: Option<RowTime>,
@@ -149,7 +150,7 @@ struct JobSummaryText<'r> {
 }
 
 impl<'r> JobSummaryText<'r> {
-    fn new(line: &'r JobListText<'r>, dead: bool) -> Result<JobSummaryText<'r>, DatabaseError> {
+    fn new(line: &'r JobListText<'r>, life: JobLife) -> Result<JobSummaryText<'r>, DatabaseError> {
         let time = |text: &str| {
             RowTime::new(text).ok_or_else(|| DatabaseError::BadRow {
                 table: "executions",
@@ -162,7 +163,8 @@ impl<'r> JobSummaryText<'r> {
             agent: line.agent,
             schedule: line.schedule,
             status: line.status,
-            dead,
+            dead: life.is_dead,
+            pulling: life.is_pulling,
             trigger_type: line.trigger_type,
             asked_at: time(line.asked_at)?,
             started_at: line.began_at.map(time).transpose()?,

@@ -61,6 +61,8 @@ pub struct JobSummary {
     pub status: JobStatus,
     /// True if the job is recorded as `running` but no process executes it.
     pub dead: bool,
+    /// True while the image of the job's container is being pulled.
+    pub pulling: bool,
     /// Type of trigger.
     pub trigger_type: String,
     /// Creation time.
@@ -92,8 +94,7 @@ pub struct JobSummary {
 impl JobDetails {
     /// Returns true while the image of the job's container is being pulled.
     pub fn is_pulling(&self) -> bool {
-        let is_running = self.item.status == JobStatus::Running && !self.item.dead;
-        is_running && self.runs.last().is_some_and(|run| run.status == STATUS_PULLING)
+        self.item.pulling
     }
 }
 
@@ -123,17 +124,18 @@ impl JobSummary {
         dir: &StateDir,
     ) -> Result<JobSummary, QueryError> {
         let JobListRow { head, began_at, error, title, denied } = line;
-        let dead = is_dead((&head.id, head.status), reader, dir)?;
-        Ok(JobSummary { error, title, denied, ..JobSummary::from_head(head, began_at, dead) })
+        let life = JobLife::look_up((&head.id, head.status), reader, dir)?;
+        Ok(JobSummary { error, title, denied, ..JobSummary::from_head(head, began_at, life) })
     }
 
-    fn from_head(head: JobHead, started_at: Option<Timestamp>, dead: bool) -> JobSummary {
+    fn from_head(head: JobHead, started_at: Option<Timestamp>, life: JobLife) -> JobSummary {
         JobSummary {
             id: head.id.to_string(),
             agent: head.agent,
             schedule: head.schedule,
             status: head.status,
-            dead,
+            dead: life.is_dead,
+            pulling: life.is_pulling,
             trigger_type: head.trigger_type.as_str().to_owned(),
             asked_at: head.started_at,
             started_at,
@@ -150,13 +152,33 @@ impl JobSummary {
     }
 }
 
-pub(crate) fn is_dead(
-    (id, status): (&JobId, JobStatus),
-    reader: &StoreReader,
-    dir: &StateDir,
-) -> Result<bool, QueryError> {
-    // Only a running job can be dead, so no lock is probed for the others.
-    Ok(status == JobStatus::Running && reader.is_job_orphaned(dir, id)?)
+/// Facts about a running job that its record does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct JobLife {
+    pub(crate) is_dead: bool,
+    pub(crate) is_pulling: bool,
+}
+
+impl JobLife {
+    /// Looks at the run of a job. Only a running job has one, so nothing is read for the others.
+    pub(crate) fn look_up(
+        (id, status): (&JobId, JobStatus),
+        reader: &StoreReader,
+        dir: &StateDir,
+    ) -> Result<JobLife, QueryError> {
+        if status != JobStatus::Running {
+            return Ok(JobLife::default());
+        }
+        let is_dead = reader.is_job_orphaned(dir, id)?;
+        let last = reader.runs_of_job(id)?.into_iter().next_back();
+        // A killed run may have left the file.
+        let is_pulling = !is_dead && last.is_some_and(|run| is_run_pulling(&run, dir));
+        Ok(JobLife { is_dead, is_pulling })
+    }
+}
+
+fn is_run_pulling(run: &RunRecord, dir: &StateDir) -> bool {
+    !run.committed && dir.run(run.id).join(file::PULLING).exists()
 }
 
 /// Returns the start time of a job; records imported from other programs have one time only.
@@ -405,8 +427,7 @@ pub fn load_runs(
     let runs = reader.runs_of_job(job)?.into_iter();
     runs.map(|run| {
         let result = reader.run_result(run.id)?;
-        // A killed run may have left the file.
-        let is_pulling = !run.committed && dir.run(run.id).join(file::PULLING).exists();
+        let is_pulling = is_run_pulling(&run, dir);
         let summary = RunSummary::of(run, result.as_ref(), dir);
         Ok(match is_pulling {
             true => RunSummary { status: STATUS_PULLING.to_owned(), ..summary },
@@ -468,10 +489,10 @@ impl FleetReader {
         let runs = load_runs(reader, dir, &id)?;
         let hooks = failed_hooks(reader, &id)?;
         let output_file = self.job_transcript_path(reader, &job.head)?;
-        let dead = is_dead((&id, job.head.status), reader, dir)?;
+        let life = JobLife::look_up((&id, job.head.status), reader, dir)?;
         let prompt_by = prompt_author(reader, &job)?;
         let about =
-            JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by };
+            JobDetailsContext { session, queued, runs, hooks, output_file, life, prompt_by };
         let line = reader.job_list_row(&id)?;
         let (title, denied) = line.map_or((None, None), |line| (line.title, line.denied));
         // Without a daemon a queued job does not start, which the display explains.
@@ -489,18 +510,18 @@ struct JobDetailsContext {
     runs: Vec<RunSummary>,
     hooks: Vec<FailedHook>,
     output_file: Option<Utf8PathBuf>,
-    dead: bool,
+    life: JobLife,
     prompt_by: Option<String>,
 }
 
 impl JobDetailsContext {
     fn details(self, dir: &StateDir, job: Job) -> JobDetails {
-        let JobDetailsContext { session, queued, runs, hooks, output_file, dead, prompt_by } = self;
+        let JobDetailsContext { session, queued, runs, hooks, output_file, life, prompt_by } = self;
         let id = job.head.id.clone();
         let text_file = Some(dir.job_output(&id)).filter(|path| path.is_file());
         JobDetails {
             parent: parent_job(&job),
-            item: JobSummary::from_head(job.head.clone(), run_started_at(&job), dead),
+            item: JobSummary::from_head(job.head.clone(), run_started_at(&job), life),
             prompt: job.prompt,
             prompt_by,
             error: job.error,

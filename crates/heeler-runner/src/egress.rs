@@ -5,6 +5,7 @@
 //! attends the run. Start at [`EgressService`].
 
 mod credentials;
+mod git;
 mod spending;
 
 use std::os::fd::BorrowedFd;
@@ -14,12 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{CredentialMode, EgressConfig, RuntimeType};
+use heeler_config::{CredentialMode, EgressConfig, LocalAddress, RuntimeType};
 use heeler_egress::{
     ApiRoute, ApiRouteError, EgressDecision, EgressEvent, EgressLimits, EgressOptions, EgressProxy,
-    EgressQuestion, EgressStartError, GrantScope, SystemNetwork, UsageLedger,
+    EgressQuestion, EgressStartError, ForwardedAddress, GitRoute, GrantScope, SystemNetwork,
+    UsageLedger,
 };
-use heeler_model::run::{QuestionAnswer, QuestionPolicy};
+use heeler_model::run::{GitAccessSpec, QuestionAnswer, QuestionPolicy};
 use heeler_model::{NetworkGrantChoice, question};
 use heeler_process::SocketPeerProcess;
 use indexmap::IndexMap;
@@ -32,6 +34,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::mcp::{ToolNote, ToolQuestion};
 pub(crate) use credentials::CredentialError;
 use credentials::{ApiAccess, find_api_access};
+pub(crate) use git::GitAccessError;
 pub(crate) use spending::raise_cost;
 
 /// Loopback port inside of the sandbox that leads to the proxy.
@@ -53,6 +56,9 @@ pub(crate) struct EgressSetup<'s> {
     pub(crate) network: &'s EgressConfig,
     /// `None` proxies what can be proxied for long.
     pub(crate) credentials: Option<CredentialMode>,
+    pub(crate) git: &'s [GitAccessSpec],
+    /// Local addresses at ports of the agent, and their sockets.
+    pub(crate) forward: Vec<(LocalAddress, Utf8PathBuf)>,
     pub(crate) runtime: RuntimeType,
     /// Environment of the agent, with credentials.
     pub(crate) env: &'s IndexMap<String, String>,
@@ -69,7 +75,9 @@ pub(crate) struct EgressSetup<'s> {
 pub(crate) enum EgressServiceError {
     #[error(transparent)]
     Credentials(#[from] CredentialError),
-    #[error("the API of the agent cannot be reached through the proxy")]
+    #[error(transparent)]
+    Git(#[from] GitAccessError),
+    #[error("the API or a git remote of the agent cannot be reached through the proxy")]
     Route(#[from] ApiRouteError),
     #[error("cannot read the certificates in {path} (NODE_EXTRA_CA_CERTS)")]
     Certificates { path: String, source: std::io::Error },
@@ -114,20 +122,34 @@ impl EgressService {
     pub(crate) fn start(setup: EgressSetup<'_>) -> Result<EgressService, EgressServiceError> {
         let ledger = UsageLedger::with_limit(setup.budget_usd);
         let access = find_api_access(setup.credentials, setup.env, setup.runtime)?;
-        let api =
-            access.as_ref().map(|access| api_route(access, setup.env, &ledger)).transpose()?;
-        let failed = |source| EgressServiceError::Socket { path: setup.socket.to_owned(), source };
-        let listener = UnixListener::bind(setup.socket).map_err(failed)?;
-        let mode = std::fs::Permissions::from_mode(0o600);
-        std::fs::set_permissions(setup.socket, mode).map_err(failed)?;
+        let extra_roots = extra_roots(setup.env)?;
+        let api = access.as_ref().map(|access| {
+            let credentials = access.credentials.clone();
+            ApiRoute::new(&access.base, credentials, extra_roots.as_deref(), ledger.clone())
+        });
+        let api = api.transpose()?;
+        let remotes = git::find_git_access(setup.git, setup.env)?;
+        let git = match remotes.is_empty() {
+            true => None,
+            false => Some(GitRoute::new(&remotes, extra_roots.as_deref())?),
+        };
+        let listener = listen(setup.socket)?;
+        let mut rules = setup.network.rules();
+        let mut forwarded = Vec::new();
+        for (address, socket) in setup.forward {
+            rules.allow_local.push(address.clone());
+            forwarded.push(ForwardedAddress { listener: listen(&socket)?, address });
+        }
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let container = ContainerPid::default();
         let known = container.clone();
         let options = EgressOptions {
             is_agent: Arc::new(move |connection| is_first_process(connection, &known)),
-            rules: setup.network.rules(),
+            rules,
             asks: matches!(setup.attendance, QuestionPolicy::Person { .. }),
             api,
+            git,
+            forwarded,
             own_port: Some(PROXY_PORT),
             limits: EgressLimits::default(),
             network: Arc::new(SystemNetwork),
@@ -145,7 +167,8 @@ impl EgressService {
             container,
             proxy: Some(proxy),
             ledger,
-            variables: agent_variables(access.as_ref()),
+            variables: [agent_variables(access.as_ref()), git::git_variables(&remotes, setup.env)]
+                .concat(),
             is_proxied: access.is_some(),
             _events: AbortOnDropHandle::new(events),
         })
@@ -173,6 +196,14 @@ impl EgressService {
     }
 }
 
+/// Listens on a socket that only this user can connect to.
+fn listen(path: &Utf8Path) -> Result<UnixListener, EgressServiceError> {
+    let failed = |source| EgressServiceError::Socket { path: path.to_owned(), source };
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
 /// Returns true if a connection comes from the first process of this run's sandbox or container,
 /// which forwards those of the agent.
 fn is_first_process(connection: BorrowedFd<'_>, container: &ContainerPid) -> bool {
@@ -180,21 +211,14 @@ fn is_first_process(connection: BorrowedFd<'_>, container: &ContainerPid) -> boo
         .is_ok_and(|peer| peer.is_near_descendant(SANDBOX_DEPTH_MAX) || container.is(peer.pid))
 }
 
-fn api_route(
-    access: &ApiAccess,
-    env: &IndexMap<String, String>,
-    ledger: &UsageLedger,
-) -> Result<ApiRoute, EgressServiceError> {
-    // Companies that inspect TLS give Claude their certificates in this way.
-    let extra_roots =
-        match env.get("NODE_EXTRA_CA_CERTS").filter(|path| !path.is_empty()) {
-            Some(path) => Some(std::fs::read(path).map_err(|source| {
-                EgressServiceError::Certificates { path: path.clone(), source }
-            })?),
-            None => None,
-        };
-    let credentials = access.credentials.clone();
-    Ok(ApiRoute::new(&access.base, credentials, extra_roots.as_deref(), ledger.clone())?)
+/// Returns additional certificates in PEM. Companies that inspect TLS give Claude theirs in this way.
+fn extra_roots(env: &IndexMap<String, String>) -> Result<Option<Vec<u8>>, EgressServiceError> {
+    match env.get("NODE_EXTRA_CA_CERTS").filter(|path| !path.is_empty()) {
+        None => Ok(None),
+        Some(path) => std::fs::read(path)
+            .map(Some)
+            .map_err(|source| EgressServiceError::Certificates { path: path.clone(), source }),
+    }
 }
 
 /// Returns the variables by which the programs of the agent find the proxy.

@@ -65,7 +65,37 @@ struct GithubState {
     /// Changes of labels, by issue.
     label_events: BTreeMap<(String, u64), Vec<Json>>,
     reactions: Vec<(u64, String)>,
+    /// Webhooks by owner: `app`, or a repository.
+    hooks: BTreeMap<String, FakeHook>,
     last_id: u64,
+}
+
+/// A webhook with its deliveries, newest first.
+#[derive(Debug, Default)]
+struct FakeHook {
+    url: String,
+    deliveries: Vec<Json>,
+}
+
+impl FakeHook {
+    /// Answers a call below the address of the webhook.
+    fn answer(&self, request: &ApiRequest, rest: &[&str]) -> GithubAnswer {
+        match rest {
+            ["deliveries"] => {
+                let listed = self.deliveries.iter().map(|delivery| {
+                    let mut delivery = delivery.clone();
+                    // Only a single delivery has these.
+                    delivery.as_object_mut().map(|it| it.remove("request"));
+                    delivery
+                });
+                page(request, listed.collect())
+            }
+            ["deliveries", id] => {
+                one(self.deliveries.iter().find(|it| it["id"].to_string() == *id))
+            }
+            _ => GithubAnswer::not_found(),
+        }
+    }
 }
 
 impl FakeGithub {
@@ -176,6 +206,35 @@ impl FakeGithub {
             assert!(!left.is_zero(), "{what} was awaited, got {:#?}", state.requests);
             state = self.shared.changed.wait_timeout(state, left).unwrap().0;
         }
+    }
+
+    /// Sets the address of the webhook of `app` or of a repository.
+    pub fn set_hook(&self, owner: &str, url: &str) {
+        let hook = FakeHook { url: url.to_owned(), deliveries: Vec::new() };
+        self.shared.lock().hooks.insert(owner.to_owned(), hook);
+    }
+
+    /// Adds a delivery to the webhook of `app` or of a repository. `fields` replace the defaults.
+    pub fn add_delivery(&self, owner: &str, event: &str, payload: &Json, fields: &Json) {
+        let mut state = self.shared.lock();
+        state.last_id += 1;
+        let id = state.last_id;
+        let mut delivery = json!({
+            "id": id,
+            "guid": format!("guid-{id}"),
+            "redelivery": false,
+            "status": "failed to connect to host",
+            "status_code": 502,
+            "event": event,
+            "action": payload["action"],
+            "installation_id": 2,
+            "request": {"headers": {"X-GitHub-Event": event}, "payload": payload},
+        });
+        for (key, value) in fields.as_object().into_iter().flatten() {
+            delivery[key] = value.clone();
+        }
+        let hook = state.hooks.get_mut(owner).expect("the webhook was set");
+        hook.deliveries.insert(0, delivery);
     }
 
     /// Returns the comments of an issue or pull request.
@@ -317,6 +376,13 @@ impl GithubState {
             if bearer.split('.').count() != 3 {
                 return GithubAnswer::error(401, "A JSON web token could not be decoded");
             }
+            if let ["hook", rest @ ..] = rest {
+                let Some(hook) = self.hooks.get("app") else { return GithubAnswer::not_found() };
+                return match rest {
+                    ["config"] => GithubAnswer::ok(200, json!({"url": hook.url})),
+                    _ => hook.answer(request, rest),
+                };
+            }
             return self.app_answer(rest);
         }
         if !self.tokens.iter().any(|token| token == bearer) {
@@ -340,7 +406,7 @@ impl GithubState {
             [] => GithubAnswer::ok(200, json!({"slug": "heeler-app", "id": 1})),
             ["installations", _, "access_tokens"] => {
                 self.last_id += 1;
-                let token = format!("ghs_{}", self.last_id);
+                let token = format!("ghs_{:036}", self.last_id);
                 self.tokens.push(token.clone());
                 let body = json!({"token": token, "expires_at": "2026-11-17T13:00:00Z"});
                 GithubAnswer::ok(201, body)
@@ -352,6 +418,15 @@ impl GithubState {
     fn repo_answer(&mut self, repo: &str, request: &ApiRequest, rest: &[&str]) -> GithubAnswer {
         let numbered = |text: &str| (repo.to_owned(), text.parse::<u64>().unwrap_or(0));
         match (request.method.as_str(), rest) {
+            ("GET", ["hooks"]) => {
+                let hook =
+                    |hook: &FakeHook| json!({"id": 5, "active": true, "config": {"url": hook.url}});
+                page(request, self.hooks.get(repo).map(hook).into_iter().collect())
+            }
+            ("GET", ["hooks", "5", rest @ ..]) => match self.hooks.get(repo) {
+                Some(hook) => hook.answer(request, rest),
+                None => GithubAnswer::not_found(),
+            },
             ("GET", ["issues"]) => {
                 let wanted = query(request, "labels").unwrap_or_default();
                 let wanted: Vec<&str> = wanted.split(',').filter(|it| !it.is_empty()).collect();

@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, the real claude, a real container engine.
+//! Telegram, a git server, the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -8,6 +8,7 @@ mod disk_crash;
 mod disk_hook;
 mod fake_github;
 mod fake_telegram;
+mod git_server;
 mod messages_api;
 mod proof;
 mod test_engine;
@@ -20,6 +21,7 @@ pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
+pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};

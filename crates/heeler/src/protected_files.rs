@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
-    Hook, HookAction, LoadedConfig, McpTransport, RuntimeConfig, command_words, hook_programs,
+    CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE, Hook, HookAction, LoadedConfig, McpTransport,
+    RuntimeConfig, command_words, hook_programs,
 };
 use heeler_engine::ProtectedFiles;
 
@@ -15,22 +16,6 @@ use crate::failure::CommandResult;
 use crate::text_file::parent_dir;
 use crate::trust::has_script_ending;
 use crate::trust_file::TrustFile;
-
-/// Files in the user's Claude folder from which Claude takes instructions and commands. Its sessions
-/// are there too, and are not protected.
-const USER_NAMES: [&str; 11] = [
-    ".claude.json",
-    "CLAUDE.md",
-    "agents",
-    "commands",
-    "hooks",
-    "output-styles",
-    "plugins",
-    "rules",
-    "settings.json",
-    "settings.local.json",
-    "skills",
-];
 
 /// Returns the fleet's protected files, under every name they have: the config, config files that
 /// would be found before it, the `.env` next to it, workflows, hook scripts, plugins, state and
@@ -108,8 +93,9 @@ fn user_files(context: &CommandContext, loaded: &LoadedConfig) -> Vec<Utf8PathBu
     };
     let configs =
         folders("HOME").map(|home| home.join(".claude")).chain(folders("CLAUDE_CONFIG_DIR"));
-    let files = configs.flat_map(|config| USER_NAMES.map(|name| config.join(name)));
-    files.chain(folders("HOME").map(|home| home.join(".claude.json"))).collect()
+    let names = || CLAUDE_FOLDER_ENTRIES.into_iter().chain([CLAUDE_STATE_FILE]);
+    let files = configs.flat_map(|config| names().map(move |name| config.join(name)));
+    files.chain(folders("HOME").map(|home| home.join(CLAUDE_STATE_FILE))).collect()
 }
 
 /// Returns the files that hooks execute: programs and scripts by their position in the command, and

@@ -36,8 +36,25 @@ const BUILTIN_NAMES: [&str; 15] = [
 ];
 
 /// Names that Last Light's triggers provide.
-const LAST_LIGHT_NAMES: [&str; 8] =
-    ["artifactsUrl", "branch", "issueLabels", "issueTitle", "labels", "owner", "repo", "title"];
+const LAST_LIGHT_NAMES: [&str; 11] = [
+    "artifactsUrl",
+    "branch",
+    "issueLabels",
+    "issueTitle",
+    "labels",
+    "notesFile",
+    "owner",
+    "priorNotes",
+    "repo",
+    "title",
+    "verifyScript",
+];
+
+/// Key of `scratch` with the markers of Last Light's fixes.
+const FIX_MARKERS: &str = "fixMarkers";
+
+/// Markers that Heeler stores there.
+const STORED_MARKERS: [&str; 2] = ["diagnosis", "fix"];
 
 /// References of a template or an expression.
 pub(super) struct TemplateReferences {
@@ -234,6 +251,16 @@ impl WorkflowLoader<'_> {
                 if let Some(near) = near {
                     fault.help(format!("did you mean `{near}`?"));
                 }
+            }
+            // Last Light's host fills further keys, from files of the checkout.
+            ["scratch", FIX_MARKERS, key, ..]
+                if !STORED_MARKERS.contains(&key) && !self.context.is_frozen =>
+            {
+                let at = self.locate_word(used.at, key);
+                let message = format!("Heeler does not fill `scratch.{FIX_MARKERS}.{key}`");
+                let fault = self.reader.error(at, message);
+                fault.expected("expected `diagnosis` or `fix`");
+                fault.help("read the file in a phase of type `bash`, and use its output");
             }
             [head, ..] if NAMESPACES.contains(&head) || inputs.contains_key(head) => {}
             [head, ..] if outputs.contains_key(head) => {

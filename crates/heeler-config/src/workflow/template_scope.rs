@@ -96,7 +96,7 @@ impl TemplateScope<'_> {
                 Some(json) => json_at_path(json, rest).map(|json| Value::from(Serde(json))),
                 None => self.output(name, rest),
             },
-            (name, rest) => self.output(name, rest),
+            (name, rest) => self.output(name, rest).or_else(|| checkout_file(name, rest)),
         }
     }
 
@@ -144,6 +144,17 @@ impl TemplateScope<'_> {
             }
         }
     }
+}
+
+/// Returns the path of a file in the checkout that Last Light's prompts name, unless the run has such
+/// an input. The agent writes the file for itself.
+fn checkout_file(name: &str, rest: &[&str]) -> Option<Value> {
+    let path = match name {
+        "verifyScript" => ".git/lastlight-verify.sh",
+        "notesFile" => ".git/lastlight-notes",
+        _ => return None,
+    };
+    rest.is_empty().then(|| Value::from(path))
 }
 
 fn map_of(values: impl IntoIterator<Item = (String, Value)>) -> Value {

@@ -4,7 +4,7 @@ use camino::Utf8Path;
 use expect_test::expect;
 use heeler_config::workflow::{self, LoadedWorkflow, PhaseRepeat};
 
-use crate::{agents, render, settings};
+use crate::{agents, load_with, render, settings};
 
 /// Loads one of the fixtures.
 #[track_caller]
@@ -66,4 +66,22 @@ fn a_fix_with_its_own_check_loads() {
 fn a_smoke_test_of_commands_loads() {
     let loaded = load("smoke.yaml");
     assert_eq!(render(&loaded.warnings), "ok\n");
+}
+
+#[test]
+fn what_last_lights_host_reads_from_files_is_refused_with_the_reason() {
+    let file = |key: &str| {
+        format!(
+            "name: fix\nagent: coder\nphases:\n  - name: a\n    prompt: go\n    \
+             skip_if: [\"scratch.fixMarkers.{key} == 'x'\"]\n"
+        )
+    };
+    for key in ["notes", "verifyScript", "phases"] {
+        let faults = load_with(&[("fix.yaml", &file(key))], &settings()).unwrap_err();
+        let said = faults.to_string();
+        assert!(said.contains(&format!("does not fill `scratch.fixMarkers.{key}`")), "{said}");
+    }
+    for key in ["diagnosis.class", "fix.outcome"] {
+        load_with(&[("fix.yaml", &file(key))], &settings()).unwrap();
+    }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use heeler_config::{EgressRules, HostName};
 use heeler_egress::{
     AgentPeerCheck, ApiRoute, EgressEvent, EgressLimits, EgressNetwork, EgressOptions, EgressProxy,
-    NetworkFuture,
+    GitRoute, NetworkFuture,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -80,6 +80,7 @@ pub(crate) struct ProxySetup {
     pub(crate) rules: EgressRules,
     pub(crate) asks: bool,
     pub(crate) api: Option<ApiRoute>,
+    pub(crate) git: Option<GitRoute>,
     pub(crate) limits: EgressLimits,
     pub(crate) server: Option<SocketAddr>,
 }
@@ -110,6 +111,7 @@ impl ProxySetup {
             rules: rules(&["a.example", "*.b.example"], &[80, 443], &[]),
             asks: false,
             api: None,
+            git: None,
             limits: EgressLimits::default(),
             server,
         }
@@ -126,6 +128,8 @@ impl ProxySetup {
             rules: self.rules,
             asks: self.asks,
             api: self.api,
+            git: self.git,
+            forwarded: Vec::new(),
             own_port: Some(3128),
             limits: self.limits,
             network: Arc::clone(&network) as Arc<dyn EgressNetwork>,

@@ -5,6 +5,7 @@
 mod api;
 mod attacks;
 mod fixture;
+mod git;
 mod limits;
 mod questions;
 mod tunnels;

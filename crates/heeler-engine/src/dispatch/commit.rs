@@ -76,6 +76,9 @@ impl DispatchEvent {
             DispatchEvent::GithubTaskAttempted(result) => {
                 Some(DispatchEvent::GithubTaskAttempted(result.clone()))
             }
+            DispatchEvent::DeliveriesFetched { until } => {
+                Some(DispatchEvent::DeliveriesFetched { until: *until })
+            }
             DispatchEvent::ChatPostAttempted(result) => {
                 Some(DispatchEvent::ChatPostAttempted(result.clone()))
             }

@@ -9,6 +9,7 @@ use heeler_connect::ChatEvent;
 use heeler_model::config_change::ConfigContent;
 use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalAnswer, ApprovalId, JobRequest, RunId};
+use jiff::Timestamp;
 
 use crate::chat::ChatPostResult;
 use crate::command::DaemonCommand;
@@ -44,6 +45,10 @@ pub(crate) enum DispatchEvent {
     },
     /// A task on GitHub was attempted.
     GithubTaskAttempted(Box<GithubTaskResult>),
+    /// Webhook deliveries up to a time were fetched from GitHub, and handled.
+    DeliveriesFetched {
+        until: Timestamp,
+    },
     /// A chat platform delivered an event.
     ChatEvent(Box<ChatEvent>),
     /// A post to a chat was attempted.

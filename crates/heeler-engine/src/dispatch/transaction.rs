@@ -28,6 +28,7 @@ use crate::command::{
 use crate::commit;
 use crate::dispatch_failure::DispatchFailure;
 use crate::dispatch_input::PreparedJob;
+use crate::github::FETCHED_UNTIL;
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, RunStartPlan};
@@ -66,6 +67,9 @@ impl DispatchTransaction<'_, '_> {
             }
             DispatchEvent::GithubTaskAttempted(result) => {
                 Ok(self.apply_github_result(*result).map(|()| None)?)
+            }
+            DispatchEvent::DeliveriesFetched { until } => {
+                Ok(self.tx.set_meta(FETCHED_UNTIL, &until.to_string()).map(|()| None)?)
             }
             DispatchEvent::ChatEvent(event) => self.apply_chat_event(&event),
             DispatchEvent::ChatPostAttempted(result) => {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use heeler_model::error_chain;
 use heeler_store::{EffectRecord, StoreReader};
 
+use super::missed_deliveries::DeliveryFetch;
 use super::{EffectExecutor, ExecutorContext};
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
@@ -33,6 +34,7 @@ pub(super) struct GithubLanes {
     searches: LaneThread,
     posts: LaneThread,
     connections: Arc<GithubConnections>,
+    deliveries: Arc<DeliveryFetch>,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,21 @@ impl GithubLanes {
             searches: LaneThread::new(GithubLane::Search, "heeler-search")?,
             posts: LaneThread::new(GithubLane::Post, "heeler-post")?,
             connections: Arc::default(),
+            deliveries: Arc::default(),
         })
+    }
+
+    pub(super) fn connections(&self) -> Arc<GithubConnections> {
+        Arc::clone(&self.connections)
+    }
+
+    pub(super) fn delivery_fetch(&self) -> Arc<DeliveryFetch> {
+        Arc::clone(&self.deliveries)
+    }
+
+    /// Executes work on the thread of searches.
+    pub(super) fn submit_search(&self, work: impl FnOnce() + Send + 'static) {
+        self.searches.pool.submit(work);
     }
 
     fn all(&self) -> [&LaneThread; 2] {
@@ -117,6 +133,9 @@ impl EffectExecutor {
     /// Executes the tasks again that failed earlier and are due.
     pub(crate) fn retry_github_tasks(&self) {
         let now = Instant::now();
+        if self.github.deliveries.take_due(now) {
+            self.fetch_missed_deliveries();
+        }
         for lane in self.github.all() {
             // Taken out first: the dispatcher would not sleep while a due attempt waits for its pass.
             if lane.take_due(now) {
@@ -127,7 +146,8 @@ impl EffectExecutor {
 
     /// Returns the time of the next attempt at a task that failed.
     pub(crate) fn github_retry_at(&self) -> Option<Instant> {
-        self.github.all().into_iter().filter_map(LaneThread::retry_at).min()
+        let tasks = self.github.all().into_iter().filter_map(LaneThread::retry_at);
+        tasks.chain(self.github.deliveries.retry_at()).min()
     }
 }
 

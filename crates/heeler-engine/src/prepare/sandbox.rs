@@ -3,8 +3,8 @@
 //! The runner makes mounts of it. Start at [`run_sandbox`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{AgentConfig, UnixSocketAccess};
-use heeler_model::run::{ContainerSpec, SandboxSpec};
+use heeler_config::{AgentConfig, GitAccessConfig, UnixSocketAccess};
+use heeler_model::run::{ContainerSpec, GitAccessSpec, SandboxSpec};
 use indexmap::IndexMap;
 
 use super::protection::{RunProtection, protect_run};
@@ -116,8 +116,18 @@ pub(super) fn run_sandbox(
         denies_unix_sockets: settings.unix_sockets == UnixSocketAccess::Deny,
         network: settings.network.clone(),
         credentials: settings.credentials,
+        git: settings.git.iter().map(git_access).collect(),
+        forward: settings.forward.addresses().to_vec(),
         container,
     })
+}
+
+fn git_access(access: &GitAccessConfig) -> GitAccessSpec {
+    GitAccessSpec {
+        url: access.remote.url().to_string(),
+        username: access.username.as_str().to_owned(),
+        token_env: access.token_env.as_str().to_owned(),
+    }
 }
 
 /// Refuses a sandbox whose working directory is behind a link in the directory of another agent: that

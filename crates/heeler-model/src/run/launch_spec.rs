@@ -4,7 +4,9 @@
 //! Start at [`AgentLaunchSpec`].
 
 use camino::Utf8PathBuf;
-use heeler_config::{CredentialMode, EgressConfig, ImagePull, MountMode, NetworkMode};
+use heeler_config::{
+    CredentialMode, EgressConfig, ImagePull, LocalAddress, MountMode, NetworkMode,
+};
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -57,9 +59,25 @@ pub struct SandboxSpec {
     pub network: EgressConfig,
     /// Handling of the API credentials. `None` proxies those of the environment.
     pub credentials: Option<CredentialMode>,
+    /// Git remotes whose tokens only the proxy has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub git: Vec<GitAccessSpec>,
+    /// Local addresses that the agent reaches at the same port of its own loopback interface.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forward: Vec<LocalAddress>,
     /// Container that isolates the agent. Without it, bubblewrap does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSpec>,
+}
+
+/// Git remote that an agent reaches with a token which it does not have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitAccessSpec {
+    /// Address of the repository, without `.git`.
+    pub url: String,
+    pub username: String,
+    /// Variable of the agent's environment that holds the token.
+    pub token_env: String,
 }
 
 /// Container of a run. It has the same paths as this machine where it has files of this machine.

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use thiserror::Error;
 
 /// Value that the agent has in place of a credential.
-const PLACEHOLDER: &str = "heeler-adds-the-credentials";
+pub(super) const PLACEHOLDER: &str = "heeler-adds-the-credentials";
 
 /// API of Claude, if the environment names no other one.
 const API_BASE: &str = "https://api.anthropic.com";

@@ -28,6 +28,8 @@ fn start_with(attendance: QuestionPolicy, network: &EgressConfig) -> ServiceFixt
         socket: &socket,
         network,
         credentials: Some(CredentialMode::Proxied),
+        git: &[],
+        forward: Vec::new(),
         runtime: RuntimeType::Sdk,
         env: &env,
         budget_usd: None,

@@ -7,31 +7,15 @@
 use std::io;
 
 use camino::Utf8Path;
+use heeler_config::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
 use indexmap::IndexMap;
 use serde_json::Value as Json;
 
 use super::sandbox_mounts::{SandboxMount, SandboxMounts};
 
-/// Entries of the config directory that Claude reads.
-const READ_ENTRIES: [&str; 10] = [
-    "CLAUDE.md",
-    "agents",
-    "commands",
-    "hooks",
-    "output-styles",
-    "plugins",
-    "rules",
-    "settings.json",
-    "settings.local.json",
-    "skills",
-];
-
 /// File with the login of Claude. Claude replaces the login in it before it expires: a sandbox that
 /// could not write it would log the person out.
 const LOGIN_FILE: &str = ".credentials.json";
-
-/// File with Claude's global state, in the config directory or in the home directory.
-const STATE_FILE: &str = ".claude.json";
 
 /// Adds the mounts of the config directory, whose sessions are in `sessions`.
 pub(super) fn mount_claude_folder(
@@ -45,11 +29,11 @@ pub(super) fn mount_claude_folder(
     let is_set = env.get("CLAUDE_CONFIG_DIR").is_some_and(|folder| !folder.is_empty());
     let home = env.get("HOME").map(|home| working_directory.join(home));
     let state = match home.filter(|_| !is_set) {
-        Some(home) => home.join(STATE_FILE),
-        None => config.join(STATE_FILE),
+        Some(home) => home.join(CLAUDE_STATE_FILE),
+        None => config.join(CLAUDE_STATE_FILE),
     };
     mounts.set(config.clone(), SandboxMount::EmptyFolder);
-    for name in READ_ENTRIES {
+    for name in CLAUDE_FOLDER_ENTRIES {
         let Ok(entry) = config.join(name).canonicalize_utf8() else { continue };
         // A link that leads elsewhere shows nothing that the sandbox hides.
         if entry == config.join(name) {
@@ -62,7 +46,7 @@ pub(super) fn mount_claude_folder(
     }
     if let Ok(text) = std::fs::read(&state) {
         let copy = reduce_state(&text, working_directory);
-        mounts.set(config.join(STATE_FILE), SandboxMount::PrivateCopy(copy));
+        mounts.set(config.join(CLAUDE_STATE_FILE), SandboxMount::PrivateCopy(copy));
         if state.parent() != Some(&config)
             && let Ok(state) = state.canonicalize_utf8()
         {

@@ -20,7 +20,7 @@ use super::runner_error::RunPrepareError;
 use super::sandbox::{self, RunSocketFolder};
 use crate::control::{ControlPeerVerifier, RunControlServer};
 use crate::deadlines::RunDeadlines;
-use crate::egress::{EgressService, EgressSetup};
+use crate::egress::{EgressService, EgressSetup, GitAccessError};
 use crate::event_loop::{ActiveRun, SnapshotProcessOptions};
 use crate::files;
 use crate::line_reader::AgentLineReader;
@@ -182,12 +182,23 @@ fn start_network(
     let RunExecutor { spec, host, .. } = *executor;
     let (Some(sandbox), Some(sockets)) = (&host.brief.sandbox, sockets) else { return Ok(None) };
     if !sandbox::has_proxy(&host.brief) {
-        return Ok(None);
+        return match (sandbox.git.is_empty(), sandbox.forward.is_empty()) {
+            (true, true) => Ok(None),
+            // The agent would have the tokens.
+            (false, _) => Err(refuse(GitAccessError::NoProxy)),
+            (true, false) => Err(RunPrepareError::Refused(
+                "`sandbox.forward` needs a network of the run's own: set `docker: {network: none}`, or \
+                 remove `sandbox.forward`"
+                    .to_owned(),
+            )),
+        };
     }
     let setup = EgressSetup {
         socket: &sockets.egress_socket(),
         network: &sandbox.network,
         credentials: sandbox.credentials,
+        git: &sandbox.git,
+        forward: sandbox.forward.iter().cloned().zip(sockets.forward_sockets()).collect(),
         runtime: spec.runtime,
         env: &host.brief.env,
         budget_usd: spec.limits.budget_usd,

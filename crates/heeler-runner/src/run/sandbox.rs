@@ -5,9 +5,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::NetworkMode;
 #[cfg(target_os = "linux")]
 use heeler_config::RuntimeType;
+use heeler_config::{LOOPBACK_FORWARDS_MAX, NetworkMode};
 use heeler_model::outcome::AgentProcessExit;
 #[cfg(target_os = "linux")]
 use heeler_model::project_slug;
@@ -43,7 +43,11 @@ const CONTROL_SOCKET: &str = "r";
 /// Name of an empty file, which covers files in a container.
 const EMPTY_FILE: &str = "empty";
 
-/// Names of all files in a run's directory of sockets.
+/// Names of the sockets of forwarded addresses, in their order.
+const FORWARD_SOCKETS: [&str; LOOPBACK_FORWARDS_MAX] =
+    ["f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7"];
+
+/// Names of all other files in a run's directory of sockets.
 const FILE_NAMES: [&str; 4] = [MCP_SOCKET, EGRESS_SOCKET, CONTROL_SOCKET, EMPTY_FILE];
 
 /// Length of the name of a session's directory of sockets, in bytes of its hash.
@@ -71,6 +75,11 @@ impl RunSocketFolder {
 
     pub(super) fn egress_socket(&self) -> Utf8PathBuf {
         self.0.join(EGRESS_SOCKET)
+    }
+
+    /// Returns the sockets of forwarded addresses.
+    pub(super) fn forward_sockets(&self) -> impl Iterator<Item = Utf8PathBuf> {
+        FORWARD_SOCKETS.into_iter().map(|name| self.0.join(name))
     }
 
     pub(super) fn mcp_socket(&self) -> Utf8PathBuf {
@@ -110,7 +119,7 @@ fn keeps_container(brief: &AgentLaunchSpec) -> bool {
 
 fn remove_sockets(folder: &Utf8Path) {
     // Only files with known names are removed. What remains is harmless.
-    for name in FILE_NAMES {
+    for name in FILE_NAMES.into_iter().chain(FORWARD_SOCKETS) {
         drop(std::fs::remove_file(folder.join(name)));
     }
     drop(std::fs::remove_dir(folder));
@@ -129,6 +138,8 @@ pub(super) fn agent_sandbox(
     let mut mounts = host.brief.sandbox.clone()?;
     // The state directory is hidden, and the prompt may name files that the engine put here.
     mounts.readable.extend(Some(dir.join(SKILLS_FOLDER)).filter(|folder| folder.is_dir()));
+    let ports: Vec<u16> = mounts.forward.iter().map(|address| address.port.get()).collect();
+    let forwarded_ports = ports.into_iter().zip(FORWARD_SOCKETS);
     Some(AgentSandbox {
         spec: mounts,
         working_directory: spec.working_directory.clone(),
@@ -143,6 +154,7 @@ pub(super) fn agent_sandbox(
         ]
         .into_iter()
         .flatten()
+        .chain(forwarded_ports)
         .collect(),
         variables: network.map(|network| network.variables().to_vec()).unwrap_or_default(),
         hides_login: network.is_some_and(EgressService::is_proxied),

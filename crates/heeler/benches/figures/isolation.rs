@@ -118,6 +118,8 @@ fn start_proxy(socket: &std::path::Path, server: SocketAddr) -> EgressProxy {
         rules: EgressRules { allow_local: vec![local], ..EgressRules::default() },
         asks: false,
         api: None,
+        git: None,
+        forwarded: Vec::new(),
         own_port: None,
         limits: EgressLimits::default(),
         network: Arc::new(SystemNetwork),

@@ -27,9 +27,10 @@ pub(crate) fn title_text(job: &JobSummary) -> String {
     output::truncate_chars(&output::one_line(job.title.as_deref().unwrap_or("")), TITLE_CHARS_MAX)
 }
 
-/// Returns the status of a job with a mark if its agent was denied tools.
+/// Returns the status of a job, with a mark while its image is pulled or if its agent was denied tools.
 pub(crate) fn marked_status_text(job: &JobSummary) -> SafeText {
     let status = status_text(job.status, job.dead);
+    let status = if job.pulling { status.append(", pulling") } else { status };
     match job.denied {
         Some(_) => status
             .append(", ")

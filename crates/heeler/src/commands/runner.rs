@@ -61,6 +61,10 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     if let Some(client) = fleet_client::open_for_run(dir, &spec, capability) {
         host = host.with_fleet_client(client);
     }
+    // By it, other fleets recognize processes that outlive this run as not their own.
+    if let Some(state_dir) = dir.parent().and_then(Utf8Path::parent) {
+        heeler_process::FleetTag::new(state_dir).apply()?;
+    }
     // Before the run begins: its stderr is a file that is kept.
     logging::redact_secrets(host.redactor());
     heeler_runner::run(dir, spec, &host).map_err(anyhow::Error::from)?;

@@ -69,6 +69,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::Fired],
         // In `github_actions` and `github_work`.
         &[FaultPoint::GithubActed],
+        // In `github_deliveries`.
+        &[FaultPoint::DeliveriesHandled],
         // In `telegram_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
         &LOGS,

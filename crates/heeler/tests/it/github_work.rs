@@ -1,7 +1,7 @@
 //! Issues of GitHub as work of an agent.
 
 use heeler_engine::{CommandReply, DaemonCommand, ScheduleChange};
-use heeler_model::JobStatus;
+use heeler_model::{JobRequest, JobStatus};
 use heeler_server::DaemonClient;
 use heeler_testkit::FakeGithub;
 use serde_json::json;
@@ -133,4 +133,78 @@ fn a_crash_during_the_claim_or_the_report_doubles_nothing() {
         assert_eq!(jobs[0].status, JobStatus::Completed, "task {nth}");
         assert_eq!(comments(&github, 3).len(), 1, "task {nth}");
     }
+}
+
+#[test]
+fn an_agent_gets_a_token_of_the_app_that_nothing_shows() {
+    let github = FakeGithub::start(TOKEN);
+    let herd = Herd::of(&format!(
+        "github:
+  bot: heeler-app[bot]
+  app: {{id: 77, installation: 5, private_key_file: app.pem}}
+  api_url: '{}'
+  repos: [acme/app, acme/web]
+  agent_tokens: {{fixer: {{contents: write, issues: read}}}}
+agents:
+  - name: fixer
+    runtime: command
+    command: 'test \"$GITHUB_TOKEN\" = \"$GH_TOKEN\" && printf %s \"$GH_TOKEN\" > token; echo \"I have $GITHUB_TOKEN.\"'
+  - name: other
+    runtime: command
+    command: 'env > other-env'
+",
+        github.url()
+    ));
+    let key = include_str!("../../../heeler-github/tests/fixtures/test-app-pkcs1.pem");
+    std::fs::write(herd.fleet.file("app.pem"), key).unwrap();
+    let (_life, mut client) = herd.begin(&[]);
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let wanted = JobRequest::new("fixer".parse().unwrap());
+        client.send_command(&DaemonCommand::Trigger(Box::new(wanted)), None).unwrap();
+        wait_for_rest(&herd);
+        tokens.push(std::fs::read_to_string(herd.fleet.file("token")).unwrap());
+    }
+    assert!(tokens[0].starts_with("ghs_") && tokens[0] != tokens[1], "{tokens:?}");
+    let requests = github.requests();
+    let created: Vec<_> =
+        requests.iter().filter(|it| it.path.ends_with("/access_tokens")).collect();
+    let expected = json!({
+        "repositories": ["app", "web"],
+        "permissions": {"contents": "write", "issues": "read"},
+    });
+    let narrowed = created.iter().filter(|it| it.body == expected).count();
+    assert_eq!(narrowed, 2, "{created:?}");
+    // No file of the fleet has a token, except the one that the agent wrote.
+    for token in &tokens {
+        let mut grep = std::process::Command::new("grep");
+        let found =
+            grep.args(["-rl", "-a", token]).arg(herd.fleet.file(".heeler")).output().unwrap();
+        assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
+    }
+    let wanted = JobRequest::new("other".parse().unwrap());
+    client.send_command(&DaemonCommand::Trigger(Box::new(wanted)), None).unwrap();
+    wait_for_rest(&herd);
+    let env = std::fs::read_to_string(herd.fleet.file("other-env")).unwrap();
+    assert!(!env.contains("ghs_") && !env.contains("GITHUB_TOKEN"), "{env}");
+}
+
+#[test]
+fn tokens_for_agents_need_an_app_repositories_and_permissions() {
+    let app = "app: {id: 1, installation: 2, private_key_env: KEY}";
+    let check = |keys: &str, wanted: &str| {
+        let fleet = crate::fleet::Fleet::empty();
+        let agents = "agents: [{name: fixer, runtime: command, command: 'true'}]";
+        fleet.write("heeler.yaml", &format!("github: {{bot: b, {keys}}}\n{agents}\n"));
+        let said = fleet.run(&["config", "validate"]).fails(2);
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    };
+    let one = "agent_tokens: {fixer: {contents: read}}";
+    check(&format!("token_env: T, repos: [a/b], {one}"), "only a GitHub App has tokens for agents");
+    check(&format!("{app}, {one}"), "the token would be for no repository");
+    check(&format!("{app}, repos: [a/b], agent_tokens: {{fixer: {{}}}}"), "named permissions");
+    check(&format!("{app}, repos: [a/b, c/d], {one}"), "several owners");
+    let unknown = "agent_tokens: {nobody: {contents: read}}";
+    check(&format!("{app}, repos: [a/b], {unknown}"), "there is no agent `nobody`");
+    check(&format!("{app}, repos: [a/b], agent_tokens: {{fixer: {{contents: admin}}}}"), "admin");
 }

@@ -287,6 +287,10 @@ fn a_run_says_that_its_image_is_pulled() {
         (job["runs"][0]["status"] == "pulling").then_some(job)
     });
     assert_eq!(pulling["status"], "running", "{pulling}");
+    let listed = fleet.json(&["jobs", "--json"])["jobs"][0].clone();
+    assert_eq!((&listed["status"], &listed["pulling"]), (&"running".into(), &true.into()));
+    let listed = fleet.run(&["jobs"]).ok();
+    assert!(listed.contains("running, pulling"), "{listed}");
     let shown = fleet.run(&["jobs", "show", pulling["id"].as_str().unwrap()]).ok();
     assert!(shown.contains("running (pulling the image of its container)"), "{shown}");
     fleet.run(&["jobs", "cancel", pulling["id"].as_str().unwrap()]).ok();

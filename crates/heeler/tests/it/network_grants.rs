@@ -1,5 +1,6 @@
 //! Hosts that a person allows a sandboxed agent to reach: once, for its session, always.
 
+use heeler_model::TriggerType;
 use serde_json::Value as Json;
 
 use crate::fleet::Fleet;
@@ -16,10 +17,15 @@ fn fleet() -> Fleet {
         "agents:\n  - name: boxed\n    runtime: scripted\n    approvals: interactive\n    \
          sandbox: true\n    script: [{run: 'sh ask.sh'}, {say: done}]\n  \
          - name: other\n    runtime: scripted\n    approvals: interactive\n    sandbox: true\n    \
-         working_directory: other\n    script: [{run: 'sh ask.sh'}, {say: done}]\n",
+         working_directory: other\n    script: [{run: 'sh ask.sh'}, {say: done}]\n  \
+         - name: boss\n    runtime: command\n    working_directory: boss\n    \
+         command: 'PROGRAM trigger boxed -q -p x'\n    spawn: {agents: [boxed]}\n"
+            .replace("PROGRAM", fleet.program().to_str().unwrap())
+            .as_str(),
     );
     fleet.write("ask.sh", ASK);
     fleet.write("other/ask.sh", ASK);
+    std::fs::create_dir_all(fleet.file("boss")).unwrap();
     std::fs::create_dir_all(fleet.file("home")).unwrap();
     fleet.run(&["start", "--detach"]).ok();
     fleet
@@ -89,5 +95,23 @@ fn a_person_allows_a_host_once_for_a_session_and_always() {
     assert_eq!(allowed_hosts(&fleet, "boxed"), [""; 0]);
     let (log, has_asked) = run(&fleet, &new, "Deny");
     assert!(has_asked && !is_allowed(&log), "{log}");
+    fleet.run(&["stop", "-q"]);
+}
+
+#[test]
+fn a_permission_does_not_count_in_a_job_that_another_agent_starts() {
+    let fleet = fleet();
+    let (_, has_asked) = run(&fleet, &["trigger", "boxed"], "Allow always");
+    assert!(has_asked);
+    assert_eq!(allowed_hosts(&fleet, "boxed"), ["files.example.invalid:443"]);
+    fleet.run(&["trigger", "boss", "-q", "-p", "x"]).ok();
+    let jobs = fleet.jobs();
+    let spawned = jobs.iter().find(|job| job.head.trigger_type == TriggerType::Spawned).unwrap();
+    assert_eq!(spawned.head.agent, "boxed");
+    let log = fleet.run(&["jobs", "logs", &spawned.head.id.to_string()]).ok();
+    assert!(log.contains("denied files.example.invalid:443"), "{log}");
+    // The permission is still there for the jobs of people.
+    let (log, has_asked) = run(&fleet, &["trigger", "boxed"], "Deny");
+    assert!(!has_asked && log.contains("allowed files.example.invalid:443"), "{log}");
     fleet.run(&["stop", "-q"]);
 }

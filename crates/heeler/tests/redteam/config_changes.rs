@@ -235,6 +235,32 @@ fn a_process_that_outlives_its_run_cannot_change_the_config(fleet: &Fleet) {
     fleet.run(&["trigger", "evil", "-q"]).fails(4);
 }
 
+fn an_orphan_of_another_fleet_does_not_hold_back_a_persons_change(fleet: &Fleet) {
+    let other = fleet.another();
+    let (fleet, other) = (AttackedFleet::new(fleet, ""), AttackedFleet::new(&other, ""));
+    for fleet in [&fleet, &other] {
+        fleet.run(&["start", "-d"]).ok();
+    }
+    // A run of this fleet is older than the orphan, so the orphan could be a process of it.
+    fleet.begin_attack("true");
+    other.write("close.py", super::authority::CLOSE_FILES);
+    other.begin_attack(SURVIVOR);
+    other.kill("runner");
+    other.wait_until_ended();
+    std::fs::remove_file(fleet.file("attack.sh")).unwrap();
+    fleet.wait_until_ended();
+    // The end of the exposure is recorded a little later than the end of the run.
+    let config = fleet.read("heeler.yaml");
+    wait_for("a config that nobody can have changed", || {
+        fleet.write("heeler.yaml", &config);
+        fleet.run(&["reload"]).ok();
+        fleet.write("heeler.yaml", &format!("{config}{EVIL}\n"));
+        let ran = fleet.run(&["reload"]);
+        (ran.code == Some(0)).then_some(())
+    });
+    other.write("go", "");
+}
+
 fn an_agent_cannot_confirm_its_own_change(fleet: &Fleet) {
     let fleet = AttackedFleet::new(fleet, "");
     fleet.run(&["start", "-d"]).ok();
@@ -399,6 +425,7 @@ attacks![
     a_signal_does_not_load_what_an_agent_changed,
     a_change_that_the_agent_undid_needs_no_person,
     a_process_that_outlives_its_run_cannot_change_the_config,
+    an_orphan_of_another_fleet_does_not_hold_back_a_persons_change,
     an_agent_cannot_confirm_its_own_change,
     a_change_after_the_one_that_was_shown_is_not_confirmed,
     a_killed_daemon_forgets_no_run,

@@ -11,6 +11,8 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
+
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
 
@@ -18,12 +20,13 @@ use crate::trigger::wait_for;
 const CANARY: &str = "canary-8821-of-the-host";
 
 /// Tries to leave the sandbox, and prints a line for each attempt that succeeds. The arguments are
-/// TCP port, UDP port and abstract socket of the host, the folder of another agent, and a socket of
-/// the host.
+/// TCP port, UDP port and abstract socket of the host, the folder of another agent, a socket of the
+/// host, and the name of the first process.
 const ATTACK: &str = r#"
 import ctypes, errno, os, socket, subprocess, sys
 # Outside of a sandbox some of these attacks would damage the machine.
-if open('/proc/1/comm').read().strip() != 'heeler':
+CONTAINER = sys.argv[6] != 'heeler'
+if open('/proc/1/comm').read().strip() != sys.argv[6]:
     print('ESCAPED: there is no sandbox')
     sys.exit(1)
 tcp, udp, abstract = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
@@ -54,10 +57,10 @@ def _(): return b'canary' in read(sys.argv[4] + '/notes')
 def _(): return b'canary' in read('neighbour/.heeler/heeler.db')
 @attempt('list the state of another fleet')
 def _(): return os.listdir('neighbour/.heeler')
-@attempt('write the system')
-def _(): return overwrite('/etc/heeler-attack')
-@attempt('write the home directory of root')
-def _(): return overwrite('/root/heeler-attack')
+# A container has a system of its own.
+if not CONTAINER:
+    attempt('write the system')(lambda: overwrite('/etc/heeler-attack'))
+    attempt('write the home directory of root')(lambda: overwrite('/root/heeler-attack'))
 @attempt('write the config')
 def _(): return overwrite('heeler.yaml')
 @attempt('replace the config')
@@ -187,7 +190,7 @@ def _():
 attempt('see an interface')(lambda: [n for _, n in socket.if_nameindex() if n != 'lo'])
 
 # Commands of Heeler say why they cannot work.
-for folder in ('.', '/'):
+for folder in () if CONTAINER else ('.', '/'):
     told = subprocess.run([os.path.abspath('bin/heeler'), 'jobs'], cwd=folder, capture_output=True, text=True)
     print('TOLD', told.returncode, told.stderr.replace('\n', ' '), told.stdout, flush=True)
 
@@ -196,24 +199,46 @@ with open('made', 'w') as file: file.write('made')
 with open('/tmp/scratch', 'w') as file: file.write('x')
 subprocess.check_call(['git', 'add', 'made'])
 subprocess.check_call(['git', '-c', 'user.name=a', '-c', 'user.email=a@b', 'commit', '-qm', 'made'])
-assert b'root' in read('/etc/passwd')
+assert CONTAINER or b'root' in read('/etc/passwd')
 assert subprocess.check_output(['sh', '-c', 'echo $HEELER_RUN']).strip()
 print('finished')
 sys.exit(3)
 "#;
 
+/// Isolation from which the attacks start.
+struct EscapePlace {
+    /// Keys of the agent.
+    keys: String,
+    /// Lines of the fleet's `.env`.
+    dotenv: String,
+    /// Name of the first process.
+    first: &'static str,
+}
+
+impl EscapePlace {
+    fn sandbox() -> EscapePlace {
+        EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" }
+    }
+}
+
 /// A fleet with a sandboxed agent that works in the fleet's own directory, and with another agent.
 fn sandboxed(like: &Fleet, command: &str, other: &Fleet) -> Fleet {
+    isolated(&EscapePlace::sandbox(), like, command, other)
+}
+
+/// Like [`sandboxed`], with this isolation.
+fn isolated(place: &EscapePlace, like: &Fleet, command: &str, other: &Fleet) -> Fleet {
     let fleet = like.another();
     let hostile = format!(
-        "  - name: hostile\n    runtime: command\n    sandbox: true\n    command: '{command}'\n"
+        "  - name: hostile\n    runtime: command\n    {}\n    command: '{command}'\n",
+        place.keys
     );
     let other = format!(
         "  - name: other\n    runtime: command\n    command: date\n    working_directory: {}\n",
         other.path().display()
     );
     fleet.write("heeler.yaml", &format!("agents:\n{hostile}{other}"));
-    fleet.write(".env", &format!("DEPLOY={CANARY}\n"));
+    fleet.write(".env", &format!("DEPLOY={CANARY}\n{}", place.dotenv));
     fleet.write("home/.ssh/id_ed25519", CANARY);
     let mut git = fleet.as_user(Command::new("git"));
     git.args(["init", "-q"]).current_dir(fleet.path()).env("HOME", fleet.file("home"));
@@ -222,6 +247,31 @@ fn sandboxed(like: &Fleet, command: &str, other: &Fleet) -> Fleet {
 }
 
 fn nothing_leaves_a_sandbox(like: &Fleet) {
+    let said = attack_from(&EscapePlace::sandbox(), like);
+    for hidden in ["the state directory", "no heeler.yaml is visible in /"] {
+        let told = said.lines().filter(|line| line.starts_with("TOLD 5 "));
+        let told: Vec<&str> = told.filter(|line| line.contains(hidden)).collect();
+        assert_eq!(told.len(), 1, "{said}");
+        assert!(told[0].contains("in the sandbox of this run"), "{said}");
+    }
+}
+
+#[test]
+fn nothing_leaves_a_container() {
+    let engine = TestEngine::start();
+    let place = EscapePlace {
+        keys: format!(
+            "docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}"
+        ),
+        dotenv: engine.dotenv(),
+        first: ".heeler-inside",
+    };
+    attack_from(&place, &Fleet::new());
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+}
+
+/// Attacks from inside an isolation, and checks the outside. Returns what the agent printed.
+fn attack_from(place: &EscapePlace, like: &Fleet) -> String {
     let other = like.another();
     other.write("notes", CANARY);
     let (tcp, udp) =
@@ -233,13 +283,14 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     let _socket = UnixListener::bind(&socket).unwrap();
     let port = |address: std::net::SocketAddr| address.port();
     let command = format!(
-        "exec python3 attack.py {} {} {name} {} {}",
+        "exec python3 attack.py {} {} {name} {} {} {}",
         port(tcp.local_addr().unwrap()),
         port(udp.local_addr().unwrap()),
         other.path().display(),
         socket.display(),
+        place.first,
     );
-    let fleet = sandboxed(like, &command, &other);
+    let fleet = isolated(place, like, &command, &other);
     // Another fleet that the person uses. The agent may read everything else in that folder.
     fleet.write("neighbour/heeler.yaml", "agents: []\n");
     fleet.write("neighbour/.heeler/heeler.db", CANARY);
@@ -258,12 +309,6 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     let said = format!("{}{}", ran.stdout, ran.stderr);
     assert!(said.contains("finished"), "{said}");
     assert!(!said.contains("ESCAPED"), "{said}");
-    for hidden in ["the state directory", "no heeler.yaml is visible in /"] {
-        let told = said.lines().filter(|line| line.starts_with("TOLD 5 "));
-        let told: Vec<&str> = told.filter(|line| line.contains(hidden)).collect();
-        assert_eq!(told.len(), 1, "{said}");
-        assert!(told[0].contains("in the sandbox of this run"), "{said}");
-    }
     assert!(said.contains("exited with code 3"), "the exit code of the agent is told: {said}");
     assert_eq!(fleet.read("heeler.yaml"), config);
     assert_eq!((fleet.read(".git/config"), list(&fleet, ".git/hooks")), (git_config, hooks));
@@ -274,6 +319,7 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
     udp.set_nonblocking(true).unwrap();
     assert!(udp.recv(&mut [0; 8]).is_err(), "a datagram came through");
     fleet.run(&["stop", "-q"]);
+    said
 }
 
 /// Returns the environment that a command sets.

@@ -57,6 +57,17 @@ fn check(template: &str, expected: &str) {
 }
 
 #[test]
+fn last_lights_files_in_the_checkout_have_their_paths() {
+    check("Write `{{verifyScript}}`.", "Write `.git/lastlight-verify.sh`.");
+    check("{{notesFile}}{{#if priorNotes}}never{{/if}}", ".git/lastlight-notes");
+    check("[{{verifyScript.part}}]", "[]");
+    let mut own = world();
+    own.context["verifyScript"] = json!("check.sh");
+    let template = WorkflowTemplate::parse("{{verifyScript}}").unwrap();
+    assert_eq!(template.render(&own.scope()).unwrap(), "check.sh", "an input comes first");
+}
+
+#[test]
 fn values_are_put_in_by_the_old_forms() {
     check("{{repo}}/{{ number }}", "heeler/7");
     check("[{{missing}}|{{a.b.c}}|{{none}}|{{empty}}]", "[|||]");
