@@ -41,6 +41,7 @@ mod loader;
 mod lookup;
 mod mcp;
 mod names;
+mod notify;
 mod policy;
 mod reader;
 mod reference;
@@ -120,6 +121,11 @@ pub use loader::{FLEET_DEPTH_MAX, LOAD_BYTES_MAX, MEMBERS_MAX, load};
 pub use lookup::AgentLookupError;
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
+pub use notify::{
+    ClockTime, NOTIFY_CHANNELS_MAX, NotifyChannel, NotifyConfig, NotifyEmail, NotifyEscalation,
+    NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget, NotifyTelegram, NotifyWebhook, QuietHours,
+    SmtpConfig, SmtpSecurity,
+};
 pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
     SPAWN_DEPTH_MAX, SpawnLimits,
