@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, the real claude, a real container engine.
+//! Telegram, receivers of webhooks and of mail, the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -7,7 +7,9 @@ mod disk;
 mod disk_crash;
 mod disk_hook;
 mod fake_github;
+mod fake_smtp;
 mod fake_telegram;
+mod fake_webhook;
 mod messages_api;
 mod proof;
 mod test_engine;
@@ -19,7 +21,9 @@ pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
+pub use fake_smtp::{FakeSmtp, ReceivedMail};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
+pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
