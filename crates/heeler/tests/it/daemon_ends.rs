@@ -71,6 +71,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::GithubActed],
         // In `telegram_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
+        // In `notify`.
+        &[FaultPoint::NoticeSent],
         &LOGS,
         &[FaultPoint::RequestDone],
         // In `web_kills`.
