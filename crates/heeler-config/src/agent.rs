@@ -154,6 +154,9 @@ section! {
         work_source: Option<SpannedValue<WorkSource>>,
         /// Chats in which the agent answers.
         chat: Option<ChatConfig>,
+        /// Channels of the fleet's `notify` that are told when a person is needed for this agent. Defaults to all of them;
+        /// `[]` means none. Described in `docs/notifications.md`.
+        notify: Option<Vec<SpannedValue<String>>>,
         /// Container in which the agent runs. It is described in `docs/isolation.md`.
         docker: Option<SpannedValue<DockerConfig>>,
         /// Sandbox in which the agent runs: `true`, `off`, or the settings of one. It is described in
@@ -316,6 +319,8 @@ pub struct AgentConfig {
     pub metadata_file: Option<String>,
     pub work_source: Option<WorkSource>,
     pub chat: Option<ChatConfig>,
+    /// Channels that are told; `None` means all.
+    pub notify: Option<Vec<String>>,
     pub docker: Option<DockerConfig>,
     pub sandbox: Option<SandboxConfig>,
     pub(crate) config_json: AgentConfigJson,
@@ -418,6 +423,7 @@ impl AgentConfig {
             metadata_file: keys.metadata_file,
             work_source: keys.work_source.map(|source| source.value),
             chat: keys.chat,
+            notify: keys.notify.map(|names| names.into_iter().map(|name| name.value).collect()),
             docker: keys.docker.map(|docker| docker.value),
             sandbox: keys.sandbox.map(|sandbox| sandbox.value),
         })

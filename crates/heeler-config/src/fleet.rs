@@ -13,6 +13,7 @@ use crate::agent::{AgentKeys, Budget, KEYS_WITHOUT_DEFAULT, WorkingDirectory};
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::github::{GithubConfig, GithubKeys};
+use crate::notify::{NotifyConfig, NotifyKeys};
 use crate::policy::{AgentRef, LogRotation, LogsKeys, QueueKeys, QueueLimits, RetentionPolicy};
 use crate::reader::{ConfigDialect, ConfigReader};
 use crate::render_json::restore_templates;
@@ -88,6 +89,9 @@ section! {
         webhooks: Option<WebhookConfig>,
         /// GitHub as the fleet uses it. Only the root fleet's setting applies.
         github: Option<GithubKeys>,
+        /// Channels that tell people when they are needed. Only the root fleet's setting applies. Described in
+        /// `docs/notifications.md`.
+        notify: Option<NotifyKeys>,
         /// Serve Prometheus metrics at `/metrics` to callers with the scope `read`. Only the root
         /// fleet's setting applies.
         metrics: bool = "false",
@@ -344,6 +348,8 @@ pub struct FleetConfig {
     pub webhooks: Option<WebhookConfig>,
     /// Only the root's value applies.
     pub github: Option<GithubConfig>,
+    /// Only the root's value applies.
+    pub notify: Option<NotifyConfig>,
     /// Serve metrics. Only the root's value applies.
     pub metrics: bool,
     /// Only the root's value applies.
@@ -388,6 +394,7 @@ impl FleetConfig {
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
             github,
+            notify: keys.notify.map(NotifyKeys::into_config),
             metrics: keys.metrics,
             telemetry: keys.telemetry,
         }

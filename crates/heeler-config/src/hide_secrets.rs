@@ -49,7 +49,8 @@ pub(crate) fn hide_secrets(
 }
 
 /// Returns the values of all variables that the config declares to be secrets: those of every
-/// agent, those that sign webhooks and those that give access to GitHub or to a chat platform.
+/// agent, those that sign webhooks and those that give access to GitHub, to a chat platform or to a
+/// channel of `notify`.
 pub(crate) fn declared_secrets(
     fleets: &[FleetConfig],
     agents: &[AgentConfig],
@@ -65,7 +66,15 @@ pub(crate) fn declared_secrets(
     let of_github = fleets.iter().filter_map(|fleet| fleet.github.as_ref()?.secret_variable());
     let of_chats = agents.iter().filter_map(|agent| agent.chat.as_ref());
     let of_chats = of_chats.flat_map(ChatConfig::token_variables);
-    let names = of_fleets.chain(of_github).chain(of_chats).chain(of_schedules).chain(of_agents);
+    let of_notify = fleets.iter().filter_map(|fleet| fleet.notify.as_ref());
+    let of_notify: Vec<VarName> =
+        of_notify.flat_map(crate::notify::NotifyConfig::secret_variables).collect();
+    let names = of_fleets
+        .chain(of_github)
+        .chain(&of_notify)
+        .chain(of_chats)
+        .chain(of_schedules)
+        .chain(of_agents);
     let mut found: Vec<String> = names.filter_map(|name| env.get(name.as_str()).cloned()).collect();
     // An agent's own value takes precedence over the environment, but both exist.
     for agent in agents {

@@ -44,6 +44,7 @@ mod lookup;
 mod loopback_forwards;
 mod mcp;
 mod names;
+mod notify;
 mod policy;
 mod reader;
 mod reference;
@@ -128,6 +129,11 @@ pub use lookup::AgentLookupError;
 pub use loopback_forwards::{LOOPBACK_FORWARDS_MAX, LoopbackForwards, SANDBOX_PORTS};
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
+pub use notify::{
+    ClockTime, NOTIFY_CHANNELS_MAX, NotifyChannel, NotifyConfig, NotifyEmail, NotifyEscalation,
+    NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget, NotifyTelegram, NotifyWebhook, QuietHours,
+    SmtpConfig, SmtpSecurity,
+};
 pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,
     SPAWN_DEPTH_MAX, SpawnLimits,

@@ -29,7 +29,7 @@ use crate::spawn_check::{self, WrittenSpawn};
 use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{self, YamlKey, YamlKind, YamlNode, merge_trees};
-use crate::{hide_secrets, schedule, session, webhook_schedule};
+use crate::{hide_secrets, notify, schedule, session, webhook_schedule};
 
 /// Maximum nesting depth of fleets.
 pub const FLEET_DEPTH_MAX: usize = 16;
@@ -67,6 +67,7 @@ pub fn load(
         names: HashSet::new(),
         spawns: Vec::new(),
         hooks: Vec::new(),
+        channel_names: Vec::new(),
         workflow_agent: None,
         workflow_references: Vec::new(),
         agent_tokens: Vec::new(),
@@ -118,6 +119,8 @@ struct ConfigLoader<'a> {
     spawns: Vec<WrittenSpawn>,
     /// Hooks as written, by index of the agent, with its fleet.
     hooks: Vec<(usize, String, HooksKeys)>,
+    /// Channels that agents name in `notify`.
+    channel_names: Vec<SpannedValue<String>>,
     /// Default agent of workflows, as named by the root fleet.
     workflow_agent: Option<SpannedValue<AgentRef>>,
     /// Workflows that schedules name. They are checked when the workflows are loaded.
@@ -258,6 +261,9 @@ impl ConfigLoader<'_> {
                 self.agent_tokens = github.agent_permissions();
             }
         }
+        if let Some(notify) = &keys.notify {
+            notify.check(&mut self.reader);
+        }
         // The defaults of this fleet are merged last and win over inherited ones.
         let own = keys.defaults.as_ref().map(|defaults| defaults.0.clone());
         let inherited = merge_optional(place.defaults.clone(), fleet_wide_defaults(&tree));
@@ -337,6 +343,7 @@ impl ConfigLoader<'_> {
             agents: keys.spawn.agents.clone(),
             elevate: keys.spawn.elevate.clone(),
         };
+        self.channel_names.extend(keys.notify.clone().into_iter().flatten());
         let references = webhook_schedule::workflow_references(&keys.schedules, &self.reader);
         let mut agent = AgentConfig::check(keys, &origin, &mut self.reader)?;
         // After the check, which tells whether the agent is scripted at all.
@@ -398,6 +405,8 @@ impl ConfigLoader<'_> {
                 policy::resolve_agents(agents, &fleet, names, reader)
             });
         }
+        let notify = self.fleets.first().and_then(|fleet| fleet.notify.as_ref());
+        notify::check_channel_names(&self.channel_names, notify, &mut self.reader);
         spawn_check::resolve_spawns(
             &std::mem::take(&mut self.spawns),
             &mut self.agents,

@@ -226,6 +226,7 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         metadata_file: _,
         work_source: _,
         chat: _,
+        notify: _,
         fleet_secrets: _,
         config_json: _,
     } = agent;

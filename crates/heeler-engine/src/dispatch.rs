@@ -26,6 +26,8 @@ mod github_tasks;
 mod hook_authorization;
 mod idempotency;
 mod imported_runs;
+mod notice_checks;
+mod notifications;
 mod review_parts;
 mod run_exits;
 mod schedules;
@@ -89,6 +91,7 @@ impl Dispatcher {
         match ended {
             DaemonExit::Stopped | DaemonExit::Idle => {
                 self.stop_hooks();
+                self.note_orderly_end();
                 // The next daemon could not tell a later change of a person from one of a run.
                 self.check_config_exposure();
             }
@@ -103,10 +106,11 @@ impl Dispatcher {
         // Continue the work of an earlier daemon.
         let setup = Arc::clone(&self.state().setup);
         // The loaded state has an empty calendar. This event puts the schedules into it.
-        self.commit(vec![(
-            DispatchEvent::SetupReloaded { setup, changes: None, is_confirmed: false },
-            None,
-        )]);
+        let is_permanent = self.mode == DaemonMode::Permanent;
+        self.commit(vec![
+            (DispatchEvent::SetupReloaded { setup, changes: None, is_confirmed: false }, None),
+            (DispatchEvent::DaemonStarted { is_permanent }, None),
+        ]);
         let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
         // A run may have ended meanwhile. Its cancellation then finds the result and does nothing.
@@ -119,6 +123,7 @@ impl Dispatcher {
             self.executor.fetch_missed_deliveries();
         }
         self.executor.run_chat_posts();
+        self.executor.run_notices();
         self.admit_jobs();
         self.update_watches();
         self.update_chat_links();
@@ -143,6 +148,8 @@ impl Dispatcher {
             self.expire_sessions();
             self.executor.retry_github_tasks();
             self.executor.retry_chat_posts();
+            self.executor.run_due_notices();
+            self.check_chat_links();
             self.update_watches();
             self.update_chat_links();
         }
@@ -198,6 +205,7 @@ impl Dispatcher {
             self.deferred.retention_at = Some(Instant::now() + RETENTION_INTERVAL);
             self.executor.apply_retention();
             self.prune_due_times();
+            self.prune_notices();
         }
     }
 
@@ -272,7 +280,10 @@ impl Dispatcher {
         let exposed = self.deferred.config_check.as_ref().map(|check| until(check.at));
         let github = self.executor.github_retry_at().map(until);
         let chat = self.executor.chat_retry_at().map(until);
-        let all = [until_due, again, stop, idle, unsettled, space, exposed, github, chat];
+        let notices = self.executor.notices_due_at();
+        let notices =
+            notices.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let all = [until_due, again, stop, idle, unsettled, space, exposed, github, chat, notices];
         all.into_iter().flatten().fold(SLEEP_MAX, Duration::min)
     }
 
@@ -330,6 +341,9 @@ impl Dispatcher {
             }
             DispatchInput::ChatPostAttempted(result) => {
                 Some((DispatchEvent::ChatPostAttempted(result), None))
+            }
+            DispatchInput::NoticeAttempted(result) => {
+                Some((DispatchEvent::NoticeAttempted(result), None))
             }
             DispatchInput::WatchFired { request: wanted, changed } => {
                 fault::reach(FaultPoint::Fired);
@@ -393,6 +407,7 @@ impl Dispatcher {
             DispatchEffect::AppendLog { agent, text } => self.executor.append_log(agent, text),
             DispatchEffect::RunGithubTasks => self.executor.run_github_tasks(),
             DispatchEffect::RunChatPosts => self.executor.run_chat_posts(),
+            DispatchEffect::RunNotices => self.executor.run_notices(),
             DispatchEffect::DeliverAnswer { approval, answer } => {
                 self.executor.deliver_answer(approval, answer);
             }

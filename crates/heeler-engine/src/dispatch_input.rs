@@ -16,6 +16,7 @@ use crate::chat::ChatPostResult;
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
+use crate::notices::NoticeResult;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
 use crate::sessions::SessionChange;
@@ -70,6 +71,8 @@ pub(crate) enum DispatchInput {
     },
     /// A post to a chat was attempted.
     ChatPostAttempted(Box<ChatPostResult>),
+    /// A notice to a person was attempted.
+    NoticeAttempted(Box<NoticeResult>),
     /// A run asked a question, or received an answer.
     QuestionsChanged {
         run: RunId,

@@ -13,6 +13,7 @@ mod github_lane;
 mod limits;
 mod messages;
 mod missed_deliveries;
+mod notice_lane;
 mod preparation;
 
 use std::io;
@@ -31,6 +32,7 @@ use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
+use self::notice_lane::NoticeLane;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::{DispatchInput, RunExit};
@@ -79,6 +81,7 @@ pub(crate) struct EffectExecutor {
     mover: ThreadPool,
     github: GithubLanes,
     chat: ChatLanes,
+    notices: NoticeLane,
 }
 
 #[derive(Debug)]
@@ -159,6 +162,7 @@ impl EffectExecutor {
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let github = GithubLanes::new()?;
         let chat = ChatLanes::new()?;
+        let notices = NoticeLane::new()?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             readers: ReaderPool::new(fleet.dir.clone(), limits::IDLE_READERS_MAX),
@@ -186,6 +190,7 @@ impl EffectExecutor {
             mover,
             github,
             chat,
+            notices,
         })
     }
 

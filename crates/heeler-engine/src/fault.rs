@@ -108,6 +108,8 @@ apart: {
     ChatRecorded = "chat-recorded",
     /// A post to a chat was made; its result is not recorded.
     ChatPosted = "chat-posted",
+    /// A notice to a person was sent; its result is not recorded.
+    NoticeSent = "notice-sent",
     /// Older logs were renamed to make room for the current one, which is still in place.
     LogsMoved = "logs-moved",
     /// The current log was rotated; no new one exists.

@@ -38,6 +38,7 @@ pub mod hooks;
 mod launch;
 pub mod logs;
 mod named_session;
+mod notices;
 mod prepare;
 mod recovery;
 mod resolved_request;
@@ -94,6 +95,7 @@ pub use github::{GithubAccessReport, check_github_access};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
+pub use notices::{ChannelReport, check_channels, send_test_notice};
 pub use prepare::{
     PrepareContext, PrepareError, ProtectedFiles, SANDBOX_VARIABLE, StateDirFinder, prepare_request,
 };

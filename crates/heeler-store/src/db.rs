@@ -35,6 +35,7 @@ pub(crate) mod lastlight_tables;
 pub(crate) mod meta;
 pub(crate) mod migrate;
 pub(crate) mod network_grants;
+pub(crate) mod notices;
 pub(crate) mod open_steps;
 pub(crate) mod overrides;
 pub(crate) mod phase_history;

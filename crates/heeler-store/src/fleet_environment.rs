@@ -94,6 +94,11 @@ impl FleetEnvironment<'_> {
             }));
         }
         let fleets = self.loaded.iter().flat_map(|loaded| &loaded.fleets);
+        for notify in fleets.clone().filter_map(|fleet| fleet.notify.as_ref()) {
+            let no_headers = IndexMap::new();
+            let of_address = |url| environment::call_secrets(url, &no_headers).collect::<Vec<_>>();
+            secrets.extend(notify.addresses().flat_map(of_address));
+        }
         for telemetry in fleets.filter_map(|fleet| fleet.telemetry.as_ref()) {
             secrets.extend(environment::call_secrets(&telemetry.endpoint, &telemetry.headers));
         }

@@ -57,6 +57,7 @@ pub use db::meta::{
     CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, STARTED_AT, STOPPED_AT,
 };
 pub use db::network_grants::NetworkGrant;
+pub use db::notices::{NoticeEnd, NoticeRecord};
 pub use db::open_steps::StepEnd;
 pub use db::overrides::{CronOverride, WorkflowOverride};
 pub use db::runs::{RunRecord, is_run_alive};

@@ -7,6 +7,7 @@ mod access;
 mod chat;
 mod daemon;
 mod imports;
+mod notices;
 mod workflows;
 
 use std::cell::RefCell;

@@ -44,6 +44,8 @@ impl CliArgs {
             CliCommand::Approvals { command } => commands::approvals::run(global, &command),
             CliCommand::Costs(args) => commands::costs::run(global, &args),
             CliCommand::Chat(args) => commands::chat::run(global, &args),
+            CliCommand::Connect { command } => commands::connect::run(global, &command),
+            CliCommand::Notify { command } => commands::notify::run(global, &command),
             CliCommand::Open(args) => commands::open::run(global, &args),
             CliCommand::Token { command } => commands::token::run(global, &command),
             CliCommand::Password { command } => commands::password::run(global, &command),
@@ -134,6 +136,18 @@ pub(crate) enum CliCommand {
     /// Summarize spending
     #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
+    /// Set up a chat platform or GitHub step by step
+    #[command(after_help = "Examples:\n  heeler connect telegram\n  heeler connect github")]
+    Connect {
+        #[command(subcommand)]
+        command: commands::connect::ConnectCommand,
+    },
+    /// List and test the channels that tell people when they are needed
+    #[command(after_help = "Examples:\n  heeler notify list\n  heeler notify test phone")]
+    Notify {
+        #[command(subcommand)]
+        command: commands::notify::NotifyCommand,
+    },
     /// Open the dashboard in a browser, logged in
     #[command(after_help = commands::open::ABOUT)]
     Open(commands::open::OpenArgs),

@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 39] = [
+const RUNNING: [&str; 42] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -38,10 +38,15 @@ const RUNNING: [&str; 39] = [
     "approvals reply",
     "cancel",
     "chat",
+    // They send secrets to addresses of the config.
+    "connect github",
+    "connect telegram",
     "jobs cancel",
     "jobs fork",
     "jobs resume",
     "jobs retry",
+    // It sends secrets to addresses of the config.
+    "notify test",
     "password remove",
     "password set",
     "schedule disable",
@@ -70,7 +75,7 @@ const RUNNING: [&str; 39] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 51] = [
+const READING: [&str; 52] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -98,6 +103,7 @@ const READING: [&str; 51] = [
     "jobs show",
     "logs",
     "man",
+    "notify list",
     "open",
     "password list",
     "reload",

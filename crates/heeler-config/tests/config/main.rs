@@ -12,6 +12,7 @@ mod examples;
 mod faults;
 mod goldens;
 mod meaning;
+mod notify;
 mod policy;
 mod programs;
 mod properties;

@@ -42,6 +42,7 @@ impl DispatchTransaction<'_, '_> {
         for ask in &asks.open {
             let approval = approvals::record_question(self.tx, &job, run, ask)?;
             self.post_question(&job, &approval)?;
+            self.notify_question(Some(&job), &approval)?;
         }
         for closed in &asks.closed {
             approvals::record_closed_question(self.tx, &job, run, closed, self.now)?;

@@ -219,7 +219,7 @@ fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
 }
 
 /// Returns the text of a question, and true if it shows the whole request.
-fn question_text(approval: &Approval) -> (String, bool) {
+pub(super) fn question_text(approval: &Approval) -> (String, bool) {
     let Approval { id, gate, kind, .. } = approval;
     let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
     let request = match kind {

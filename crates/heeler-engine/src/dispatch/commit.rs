@@ -82,6 +82,10 @@ impl DispatchEvent {
             DispatchEvent::ChatPostAttempted(result) => {
                 Some(DispatchEvent::ChatPostAttempted(result.clone()))
             }
+            DispatchEvent::NoticeAttempted(result) => {
+                Some(DispatchEvent::NoticeAttempted(result.clone()))
+            }
+            DispatchEvent::LinkChanged(link) => Some(DispatchEvent::LinkChanged(link.clone())),
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Some(DispatchEvent::WatchFired {
                     request: wanted.clone(),
@@ -237,8 +241,10 @@ impl Dispatcher {
                     deeds.extend(more);
                 }
             }
-            let (_, more) = work
-                .run_in_savepoint(tx, |turn| Ok(turn.close_chat_questions().map(|()| None)?))?;
+            let (_, more) = work.run_in_savepoint(tx, |turn| {
+                turn.close_chat_questions()?;
+                Ok(turn.close_notices().map(|()| None)?)
+            })?;
             deeds.extend(more);
             let (_, more) = work.run_in_savepoint(tx, |turn| {
                 turn.step(FleetEvent::TimePassed)?;

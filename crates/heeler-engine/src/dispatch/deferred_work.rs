@@ -40,6 +40,8 @@ pub(crate) struct DeferredWork {
     pub(super) held_change: Option<HeldChangeCache>,
     /// Connections to chat platforms.
     pub(super) chat_links: ChatLinks,
+    /// Whether each chat platform was last told to be down, by platform and account.
+    pub(super) links_down: HashMap<(String, String), bool>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.
     pub(super) watches: WatchRegistry,

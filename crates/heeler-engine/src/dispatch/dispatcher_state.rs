@@ -47,6 +47,8 @@ pub(crate) struct DispatcherState {
     pub(crate) redactor: Arc<SecretRedactor>,
     /// True if a question that was posted to a chat may be open.
     pub(crate) has_chat_questions: bool,
+    /// True if a notice with something left to do may be open.
+    pub(crate) has_open_notices: bool,
     /// Spending that was removed from the database, for the status.
     pub(crate) spending_faults: Vec<String>,
     /// Knowledge of what people have put into the config files.
@@ -65,6 +67,7 @@ impl DispatcherState {
         let mut state = DispatcherState {
             fleet: FleetState::new(Arc::new(fleet_rules(&setup)), now),
             has_chat_questions: !db.open_chat_questions(1)?.is_empty(),
+            has_open_notices: !db.open_notices(1)?.is_empty(),
             spending_faults: Vec::new(),
             overrides: HashMap::new(),
             workflow_records: HashMap::new(),

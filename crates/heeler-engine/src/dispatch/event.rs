@@ -11,11 +11,13 @@ use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalAnswer, ApprovalId, JobRequest, RunId};
 use jiff::Timestamp;
 
+use super::notifications::LinkNotice;
 use crate::chat::ChatPostResult;
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
+use crate::notices::NoticeResult;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
 use crate::run_start::StartedRun;
@@ -53,6 +55,14 @@ pub(crate) enum DispatchEvent {
     ChatEvent(Box<ChatEvent>),
     /// A post to a chat was attempted.
     ChatPostAttempted(Box<ChatPostResult>),
+    /// A notice to a person was attempted.
+    NoticeAttempted(Box<NoticeResult>),
+    /// A chat platform cannot be reached, or can be again.
+    LinkChanged(Box<LinkNotice>),
+    /// The daemon has started.
+    DaemonStarted {
+        is_permanent: bool,
+    },
     /// The config was reloaded. `changes` is the reply to the requester, if there is one.
     SetupReloaded {
         setup: Arc<DaemonSetup>,
@@ -89,6 +99,8 @@ pub(crate) enum DispatchEffect {
     RunGithubTasks,
     /// Make the recorded posts to chats.
     RunChatPosts,
+    /// Send the recorded notices.
+    RunNotices,
     /// Deliver an answer that was given in a chat to its run.
     DeliverAnswer { approval: ApprovalId, answer: ApprovalAnswer },
     /// Append a line to an agent's log.

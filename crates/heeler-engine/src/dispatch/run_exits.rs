@@ -38,6 +38,7 @@ impl DispatchTransaction<'_, '_> {
                 return self.step(FleetEvent::RunDropped { run }).map(drop);
             }
         };
+        let is_attended = self.is_attended(&rows.job.head.id);
         let facts = RunEndFacts {
             run,
             job: &rows.job.head.id,
@@ -49,6 +50,7 @@ impl DispatchTransaction<'_, '_> {
             is_cancelled: rows.is_cancelled,
         };
         let step = self.state.fleet.step(FleetEvent::RunEnded(facts), self.now);
+        let denied = rows.result.denied.describe().filter(|_| !is_attended);
         let mut rows = Some(rows);
         let mut ended = None;
         for change in step.changes {
@@ -60,6 +62,9 @@ impl DispatchTransaction<'_, '_> {
                     // This is in the same commit, so no question stays open for a run that has
                     // ended.
                     approvals::record_closed_questions(self.tx, &job, run, closed, self.now)?;
+                    if let Some(denied) = &denied {
+                        self.notify_denied(&job, denied)?;
+                    }
                     // Hooks follow the end of a job, not the end of each of its runs.
                     if decision == RerunDecision::Finish {
                         self.finish_job(&job, metadata.clone())?;
@@ -122,6 +127,7 @@ impl DispatchTransaction<'_, '_> {
         }
         self.report_work_of_job(job)?;
         self.post_job_result(job)?;
+        self.notify_job_end(job)?;
         let setup = Arc::clone(&self.state.setup);
         if let Some(agent) = setup.agent(&head.agent) {
             let end = JobEnd { output: None, metadata };

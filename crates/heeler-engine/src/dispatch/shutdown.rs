@@ -162,7 +162,8 @@ impl Dispatcher {
     /// Returns true if recorded effects are still pending.
     fn has_pending_effects(&self) -> bool {
         // A database that cannot be read does not keep the daemon alive.
-        let undone = StoreReader::open(&self.fleet.dir).map(|reader| reader.pending_effects(1));
-        matches!(undone, Ok(Ok(undone)) if !undone.is_empty())
+        let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return false };
+        let has_effects = reader.pending_effects(1).is_ok_and(|undone| !undone.is_empty());
+        has_effects || self.has_new_notices(&reader)
     }
 }

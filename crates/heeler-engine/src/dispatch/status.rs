@@ -19,6 +19,7 @@ const UNMARKED_AGENTS: &str = "this daemon can gain no privileges (no_new_privs)
 impl Dispatcher {
     pub(super) fn status(&mut self) -> DaemonStatus {
         let held_change = self.held_config_change();
+        let notice_faults = self.notice_faults();
         let board = self.state();
         let mut running: Vec<RunningJob> = board
             .fleet
@@ -42,6 +43,7 @@ impl Dispatcher {
             self.deferred.faults.values().cloned().chain(of_state).collect();
         faults.extend(board.spending_faults.iter().cloned());
         faults.extend(self.deferred.chat_links.problems().iter().cloned());
+        faults.extend(notice_faults);
         if heeler_process::is_own_process_marked() {
             faults.push(UNMARKED_AGENTS.to_owned());
         }

@@ -75,6 +75,13 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::ChatPostAttempted(result) => {
                 Ok(self.apply_post_result(*result).map(|()| None)?)
             }
+            DispatchEvent::NoticeAttempted(result) => {
+                Ok(self.apply_notice_result(&result).map(|()| None)?)
+            }
+            DispatchEvent::LinkChanged(link) => Ok(self.notify_link(&link).map(|()| None)?),
+            DispatchEvent::DaemonStarted { is_permanent } => {
+                Ok(self.note_daemon_start(is_permanent).map(|()| None)?)
+            }
             DispatchEvent::WatchFired { request: wanted, changed } => {
                 Ok(self.fire_watch_schedule(&wanted, &changed).map(|()| None)?)
             }
@@ -185,6 +192,7 @@ impl DispatchTransaction<'_, '_> {
             FleetChange::ParkCredential(record) => {
                 let until = iso_millis(record.until);
                 tracing::warn!(job = %record.job, until, "usage limit reached: the credential is parked");
+                self.notify_parked(&record)?;
                 self.tx.park(&record)
             }
             FleetChange::UnparkCredential(credential) => self.tx.unpark(&credential),

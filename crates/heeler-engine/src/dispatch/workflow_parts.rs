@@ -249,6 +249,7 @@ impl DispatchTransaction<'_, '_> {
         self.state.gate_expires_at = self.tx.next_gate_expiry()?;
         // A simulated run has its answer ready, so nobody is asked.
         let Some(answer) = played else {
+            self.notify_question(None, &approval)?;
             let text = format!("`{}` waits for an answer ({approval_id})", question.gate);
             return self.tx.add_workflow_event(id, "asked", Some(phase.as_str()), &text, self.now);
         };

@@ -24,6 +24,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("job_marks", include_str!("../../migrations/010_job_marks.sql")),
     ("chat", include_str!("../../migrations/011_chat.sql")),
     ("network_grants", include_str!("../../migrations/012_network_grants.sql")),
+    ("notices", include_str!("../../migrations/016_notices.sql")),
 ];
 
 /// The schema version of this build.

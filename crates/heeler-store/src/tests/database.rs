@@ -28,7 +28,8 @@ fn released_migrations_are_never_edited() {
         run_subjects 2707cafc75a97d36
         job_marks 650b17996d4adfab
         chat 03790ca89cafcce7
-        network_grants 6cfa0523acd72817"#]]
+        network_grants 6cfa0523acd72817
+        notices e3622c9a09f0a626"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -48,6 +49,7 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::spending::ALL_SQL,
         db::open_steps::ALL_SQL,
         db::network_grants::ALL_SQL,
+        db::notices::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
         db::answered_requests::ALL_SQL,

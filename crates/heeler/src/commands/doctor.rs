@@ -5,6 +5,7 @@ mod chat;
 mod docker;
 mod footprint;
 mod github;
+mod notify;
 mod sandbox;
 
 pub(crate) use self::docker::engine_environment;
@@ -47,8 +48,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub or to chat
-    /// platforms that the config names
+    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub, to chat
+    /// platforms or to channels of `notify` that the config names
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -83,6 +84,8 @@ enum DoctorPart {
     Github,
     /// Asks the chat platforms for the bots, and checks the rules of their agents
     Chat,
+    /// Checks whether the channels of `notify` can be used; sends nothing
+    Notify,
 }
 
 /// Runs `doctor`.
@@ -90,14 +93,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     match args.part {
         Some(DoctorPart::Sandbox) => return sandbox::run(args.json),
         Some(DoctorPart::Docker) => return docker::run(global, args.json),
-        Some(DoctorPart::Github | DoctorPart::Chat) | None => {}
+        Some(DoctorPart::Github | DoctorPart::Chat | DoctorPart::Notify) | None => {}
     }
     let context = CommandContext::find(global)?;
-    if let Some(DoctorPart::Github) = args.part {
-        return github::run(&context, args.json);
-    }
-    if let Some(DoctorPart::Chat) = args.part {
-        return chat::run(&context, args.json);
+    match args.part {
+        Some(DoctorPart::Github) => return github::run(&context, args.json),
+        Some(DoctorPart::Chat) => return chat::run(&context, args.json),
+        Some(DoctorPart::Notify) => return notify::run(&context, args.json),
+        Some(DoctorPart::Sandbox | DoctorPart::Docker) | None => {}
     }
     if args.rebuild {
         return rebuild(&context, args);

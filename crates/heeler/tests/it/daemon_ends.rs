@@ -73,6 +73,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::DeliveriesHandled],
         // In `telegram_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
+        // In `notify`.
+        &[FaultPoint::NoticeSent],
         &LOGS,
         &[FaultPoint::RequestDone],
         // In `web_kills`.

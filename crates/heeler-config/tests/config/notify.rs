@@ -1,0 +1,113 @@
+//! Channels that tell people when they are needed.
+
+use heeler_config::{NotifyEvent, NotifyTarget, SmtpSecurity};
+
+use crate::{load_files, render};
+
+/// Returns the lines of the faults that tell what is wrong.
+fn faults(yaml: &str) -> Vec<String> {
+    let said = render(&[("heeler.yaml", yaml)], &[]);
+    let lines = said.lines().filter(|line| line.starts_with("error"));
+    lines.map(|line| line.trim_start_matches("error: ").to_owned()).collect()
+}
+
+#[test]
+fn channels_have_their_defaults() {
+    let text = "
+notify:
+  smtp: {host: mail.example.com, from: 'Heeler <heeler@example.com>'}
+  channels:
+    hook: {webhook: {url: 'https://example.com/hook?x=1'}}
+    mail: {email: {to: [ann@example.com]}, events: [failed]}
+    screen: {desktop: true}
+agents:
+  - {name: a, runtime: scripted, script: [{say: hi}]}
+  - {name: b, runtime: scripted, script: [{say: hi}], notify: [mail]}
+";
+    let loaded = load_files(&[("heeler.yaml", text)], &[]).unwrap();
+    let notify = loaded.fleets[0].notify.as_ref().unwrap();
+    assert_eq!(notify.budget_percent, 80);
+    let smtp = notify.smtp.as_ref().unwrap();
+    assert_eq!((smtp.port, smtp.security), (587, SmtpSecurity::StartTls));
+    assert_eq!(notify.channels[0].events, NotifyEvent::ALL);
+    assert_eq!(notify.channels[1].events, [NotifyEvent::Failed]);
+    assert_eq!(notify.channels[2].target, NotifyTarget::Desktop);
+    assert_eq!(loaded.agents[0].notify, None);
+    assert_eq!(loaded.agents[1].notify.as_deref(), Some(&["mail".to_owned()][..]));
+}
+
+#[test]
+fn a_channel_that_cannot_be_honoured_is_refused() {
+    let said = faults(
+        "
+notify:
+  smtp: {host: mail.example.com, security: none, user: ann, from: nobody}
+  channels:
+    none: {events: [failed]}
+    off: {desktop: false}
+    two: {desktop: true, slack: {}}
+    'a b': {desktop: true}
+    topic: {ntfy: {url: 'https://ntfy.sh/'}}
+    plain: {ntfy: {url: 'http://ntfy.example/x', token_env: T}}
+    chat: {telegram: {chat: '@ann'}}
+    mail: {email: {to: ['ann@example.com, bob']}}
+    still: {desktop: true, quiet_hours: {from: '07:00', to: '07:00'}}
+    lost: {desktop: true, escalate: {after: 5m, to: tow}}
+    loop: {desktop: true, escalate: {after: 5m, to: loop}}
+    x: {desktop: true, escalate: {after: 5m, to: y}}
+    y: {desktop: true, escalate: {after: 5m, to: x}}
+",
+    );
+    let expected = [
+        "mail is not sent to mail.example.com without TLS",
+        "a login needs a name and a password",
+        "`nobody` is not a sender of mail",
+        "the channel `none` has not exactly one place",
+        "the channel `off` has not exactly one place",
+        "the channel `two` has not exactly one place",
+        "`a b` is not a name of a channel",
+        "the address of ntfy has no topic",
+        "the token is not sent to this address",
+        "`@ann` is not the ID of a Telegram chat",
+        "the channel `mail` has no valid receiver",
+        "`quiet_hours` begins and ends at the same time",
+        "there is no channel `tow`",
+        "the channel `loop` escalates to itself",
+        "the channel `x` escalates to itself",
+        "the channel `y` escalates to itself",
+    ];
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn an_agent_names_channels_that_exist() {
+    let agent = "agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [fone]}]";
+    assert_eq!(faults(agent), ["there is no channel `fone`"]);
+    let near = format!("notify: {{channels: {{phone: {{desktop: true}}}}}}\n{agent}");
+    let said = render(&[("heeler.yaml", &near)], &[]);
+    assert!(said.contains("did you mean `phone`?"), "{said}");
+}
+
+#[test]
+fn mail_needs_a_server_and_a_fleet_has_a_limit() {
+    let mail = "notify: {channels: {mail: {email: {to: [ann@example.com]}}}}";
+    assert_eq!(faults(mail), ["the channel `mail` has no mail server"]);
+    let many: String = (0..33).map(|n| format!("    c{n}: {{desktop: true}}\n")).collect();
+    let many = format!("notify:\n  channels:\n{many}");
+    assert_eq!(faults(&many), ["there are more than 32 channels"]);
+}
+
+#[test]
+fn secrets_of_channels_are_secrets_of_the_fleet() {
+    let text = "
+notify:
+  channels:
+    hook: {webhook: {url: 'https://example.com/${TOPIC}', secret_env: HOOK}}
+    team: {slack: {url_env: SLACK}}
+agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
+";
+    let env = [("HOOK", "hook-secret"), ("SLACK", "https://hooks/secret"), ("TOPIC", "topic-1")];
+    let loaded = load_files(&[("heeler.yaml", text)], &env).unwrap();
+    let secrets = loaded.agents[0].fleet_secrets.values();
+    assert_eq!(secrets, ["hook-secret", "https://hooks/secret"]);
+}

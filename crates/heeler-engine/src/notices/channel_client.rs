@@ -1,0 +1,126 @@
+//! Clients of the channels, with their secrets from the environment.
+//!
+//! Start at [`ChannelClient::new`].
+
+use std::collections::BTreeMap;
+
+use heeler_config::{NotifyChannel, NotifyConfig, NotifyTarget, SmtpConfig};
+use heeler_connect::TelegramBot;
+use heeler_notify::{NoticeClient, NoticeSendError, PersonNotice, SmtpServer};
+use url::Url;
+
+use super::desktop;
+
+/// Client of one channel.
+pub(super) enum ChannelClient<'e> {
+    Remote(NoticeClient),
+    Desktop { env: &'e BTreeMap<String, String> },
+}
+
+impl<'e> ChannelClient<'e> {
+    /// Creates the client; fails with a reason and cure if a secret is missing.
+    pub(super) fn new(
+        config: &NotifyConfig,
+        channel: &NotifyChannel,
+        env: &'e BTreeMap<String, String>,
+    ) -> Result<ChannelClient<'e>, String> {
+        let client = match &channel.target {
+            NotifyTarget::Desktop => {
+                desktop::find_program(env)?;
+                return Ok(ChannelClient::Desktop { env });
+            }
+            NotifyTarget::Webhook(webhook) => NoticeClient::Webhook {
+                url: parse_url(webhook.url.expose())?,
+                secret: optional_secret(env, webhook.secret_env.as_ref().map(|it| it.as_str()))?,
+            },
+            NotifyTarget::Ntfy(ntfy) => NoticeClient::Ntfy {
+                url: parse_url(ntfy.url.expose())?,
+                token: optional_secret(env, ntfy.token_env.as_ref().map(|it| it.as_str()))?,
+            },
+            NotifyTarget::Telegram(telegram) => {
+                let variable = telegram.bot_token_env.as_str();
+                let token = secret(env, variable)?;
+                let bot = TelegramBot::new(telegram.api_url.as_str(), token, variable);
+                let bot = bot.map_err(|error| error.to_string())?;
+                NoticeClient::Telegram { bot, chat: telegram.chat.clone() }
+            }
+            NotifyTarget::Slack(slack) => {
+                let variable = slack.url_env.as_str();
+                NoticeClient::Slack { url: slack_url(secret(env, variable)?, variable)? }
+            }
+            NotifyTarget::Email(email) => {
+                let smtp = config.smtp.as_ref().ok_or("there is no `notify.smtp`")?;
+                NoticeClient::Email { server: smtp_server(smtp, env)?, to: email.to.clone() }
+            }
+        };
+        Ok(ChannelClient::Remote(client))
+    }
+
+    /// Sends a notice; see [`NoticeClient::send`].
+    pub(super) fn send(
+        &self,
+        id: &str,
+        notice: &PersonNotice,
+        earlier: Option<&str>,
+    ) -> Result<Option<String>, NoticeSendError> {
+        match self {
+            ChannelClient::Remote(client) => client.send(id, notice, earlier),
+            ChannelClient::Desktop { env } => desktop::show(env, notice).map(|()| None),
+        }
+    }
+}
+
+/// Lists the channels that cannot be used, each with its reason and cure.
+pub(crate) fn channel_problems(
+    config: Option<&NotifyConfig>,
+    env: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let channels = config
+        .into_iter()
+        .flat_map(|config| config.channels.iter().map(move |channel| (config, channel)));
+    channels
+        .filter_map(|(config, channel)| {
+            let problem = ChannelClient::new(config, channel, env).err()?;
+            Some(format!("the channel {} of `notify` cannot be used: {problem}", channel.name))
+        })
+        .collect()
+}
+
+fn parse_url(text: &str) -> Result<Url, String> {
+    // The config has checked it.
+    text.parse().map_err(|_| "its address is invalid".to_owned())
+}
+
+/// Returns the address of an incoming webhook. It is a secret, so it is sent over TLS only.
+fn slack_url(text: &str, variable: &str) -> Result<Url, String> {
+    let url = text.parse::<Url>().ok().filter(|url| {
+        let host = url.host_str().unwrap_or_default();
+        let is_local = matches!(host, "localhost" | "127.0.0.1" | "[::1]");
+        url.scheme() == "https" || url.scheme() == "http" && is_local
+    });
+    url.ok_or_else(|| {
+        format!("{variable} is not an address such as https://hooks.slack.com/services/…")
+    })
+}
+
+fn smtp_server(config: &SmtpConfig, env: &BTreeMap<String, String>) -> Result<SmtpServer, String> {
+    let password = optional_secret(env, config.password_env.as_deref())?;
+    Ok(SmtpServer { config: config.clone(), password })
+}
+
+fn optional_secret(
+    env: &BTreeMap<String, String>,
+    variable: Option<&str>,
+) -> Result<Option<String>, String> {
+    variable.map(|variable| secret(env, variable).map(str::to_owned)).transpose()
+}
+
+fn secret<'e>(env: &'e BTreeMap<String, String>, variable: &str) -> Result<&'e str, String> {
+    let found = env.get(variable).map(|value| value.trim()).filter(|value| !value.is_empty());
+    found.ok_or_else(|| {
+        format!(
+            "there is no {variable}: set it in the daemon's environment or in the `.env` beside the \
+             config"
+        )
+    })
+}

@@ -1,0 +1,96 @@
+//! One HTTP request to the address of a channel.
+//!
+//! Redirects are not followed and no proxy is used. Errors name only the host, because an address may
+//! hold a secret. Start at [`WebPost::send`].
+
+use std::time::Duration;
+
+use ureq::http::Request;
+use ureq::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use url::Url;
+
+use crate::notice_error::NoticeSendError;
+
+/// Time limit of a request.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Longest pause that a receiver can demand.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
+
+/// Most bytes of a response that are read.
+const ANSWER_BYTES_MAX: u64 = 64 * 1024;
+
+/// A request with JSON as its body.
+pub(crate) struct WebPost<'a> {
+    pub(crate) url: &'a Url,
+    /// Headers by name in lower case. All values are treated as secrets.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl WebPost<'_> {
+    /// Sends the request; fails unless the status is one of success.
+    pub(crate) fn send(self) -> Result<(), NoticeSendError> {
+        let host = self.url.host_str().unwrap_or("the address").to_owned();
+        let agent = ureq::Agent::new_with_config(
+            ureq::Agent::config_builder()
+                .timeout_global(Some(CALL_TIMEOUT))
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                // By default the library reads proxy settings from the environment.
+                .proxy(None)
+                .user_agent(concat!("heeler/", env!("CARGO_PKG_VERSION")))
+                .build(),
+        );
+        let mut request = Request::builder()
+            .method("POST")
+            .uri(self.url.as_str())
+            .header(CONTENT_TYPE, "application/json; charset=utf-8");
+        for (name, value) in self.headers {
+            let value = HeaderValue::try_from(value);
+            let mut value = value
+                .map_err(|_| NoticeSendError::permanent(format!("the header {name} is invalid")))?;
+            // Sensitive values are left out when headers are logged.
+            value.set_sensitive(true);
+            request = request.header(name, value);
+        }
+        let request = request.body(self.body).map_err(|_| {
+            NoticeSendError::permanent(format!("the address of {host} cannot be used"))
+        })?;
+        let mut response = agent.run(request).map_err(|error| describe(&error, &host))?;
+        let status = response.status().as_u16();
+        let demanded = response.headers().get(RETRY_AFTER).and_then(|it| it.to_str().ok());
+        let demanded = demanded.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+        // Read so that the connection ends in order; the content does not matter.
+        drop(response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec());
+        match status {
+            200..=299 => Ok(()),
+            429 | 503 => Err(NoticeSendError {
+                message: format!("{host} answered {status}"),
+                is_transient: true,
+                retry_after: demanded.map(|pause| pause.min(RETRY_AFTER_MAX)),
+            }),
+            408 | 425 | 500.. => {
+                Err(NoticeSendError::transient(format!("{host} answered {status}")))
+            }
+            300..=399 => Err(NoticeSendError::permanent(format!(
+                "{host} answered {status}: redirects are not followed, so set the final address"
+            ))),
+            _ => Err(NoticeSendError::permanent(format!("{host} answered {status}"))),
+        }
+    }
+}
+
+/// Describes a transport error. The text contains nothing of the request except its host.
+fn describe(error: &ureq::Error, host: &str) -> NoticeSendError {
+    NoticeSendError::transient(match error {
+        ureq::Error::Timeout(_) => format!("{host} did not answer in time"),
+        ureq::Error::Io(error) => format!("cannot reach {host}: {error}"),
+        ureq::Error::HostNotFound => format!("there is no host {host}"),
+        ureq::Error::ConnectionFailed => format!("cannot connect to {host}"),
+        ureq::Error::Rustls(error) => format!("cannot trust {host}: {error}"),
+        ureq::Error::Tls(error) => format!("cannot trust {host}: {error}"),
+        _ => format!("{host} sent an invalid HTTP response"),
+    })
+}

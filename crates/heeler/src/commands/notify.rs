@@ -1,0 +1,189 @@
+//! `heeler notify`: the channels that tell people when they are needed. Start at [`run`].
+
+use clap::{Args, Subcommand};
+use heeler_config::LoadedConfig;
+use heeler_engine::{ChannelReport, check_channels, send_test_notice};
+use heeler_store::{NoticeRecord, StoreReader};
+use serde_json::{Value, json};
+
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::global_args::GlobalArgs;
+use crate::output::{self, OutputTable};
+use crate::process_env;
+
+/// Help footer of `notify list`.
+const LIST: &str = "Examples:
+  heeler notify list
+  heeler notify list --json
+
+WAITING counts notices that are not sent yet: because of quiet hours, because they are collected, or because the
+channel fails. Exit codes: 0 listed.";
+
+/// Help footer of `notify test`.
+const TEST: &str = "Examples:
+  heeler notify test
+  heeler notify test phone
+
+The message is sent by this command, with the environment of this command and the `.env` beside the config.
+Exit codes: 0 all were sent, 1 one was not sent, 4 no such channel.";
+
+/// Most waiting notices that are counted.
+const WAITING_MAX: usize = 2_000;
+
+#[derive(Subcommand)]
+pub(crate) enum NotifyCommand {
+    /// List the channels, with their last notice and their problems
+    #[command(after_help = LIST)]
+    List(NotifyListArgs),
+    /// Send a test message to one channel or to all
+    #[command(after_help = TEST)]
+    Test(NotifyTestArgs),
+}
+
+/// Arguments of `notify list`.
+#[derive(Args)]
+pub(crate) struct NotifyListArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `notify test`.
+#[derive(Args)]
+pub(crate) struct NotifyTestArgs {
+    /// Name of the channel [default: all]
+    channel: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `notify` and its subcommands.
+pub(crate) fn run(global: &GlobalArgs, command: &NotifyCommand) -> CommandResult {
+    let context = CommandContext::find(global)?;
+    let loaded = fleet_config::load_without_workflows(&context)?;
+    match command {
+        NotifyCommand::List(args) => list(&context, &loaded, args),
+        NotifyCommand::Test(args) => test(&context, &loaded, args),
+    }
+}
+
+/// A channel with what is on record of it.
+struct ChannelSummary {
+    report: ChannelReport,
+    waiting: usize,
+    last_sent: Option<NoticeRecord>,
+    last_failed: Option<NoticeRecord>,
+    /// Error of a notice that is tried again.
+    retried: Option<String>,
+}
+
+impl ChannelSummary {
+    fn read(report: ChannelReport, reader: Option<&StoreReader>) -> CommandResult<ChannelSummary> {
+        let waiting = reader.map(|reader| reader.waiting_notices(WAITING_MAX)).transpose();
+        let waiting = waiting.map_err(anyhow::Error::from)?.unwrap_or_default();
+        let own: Vec<_> = waiting.iter().filter(|it| it.channel == report.name).collect();
+        let last = |outcome: &str| {
+            let found = reader.map(|reader| reader.last_notice(&report.name, outcome));
+            found.transpose().map(Option::flatten).map_err(anyhow::Error::from)
+        };
+        let retried = own.iter().find(|it| it.attempts > 0).and_then(|it| it.last_error.clone());
+        let (last_sent, last_failed) = (last("sent")?, last("failed")?);
+        Ok(ChannelSummary { waiting: own.len(), last_sent, last_failed, retried, report })
+    }
+
+    /// Returns the problem that matters most now.
+    fn problem(&self) -> Option<String> {
+        let failed_at = self.last_failed.as_ref().and_then(|notice| notice.ended_at);
+        let sent_at = self.last_sent.as_ref().and_then(|notice| notice.ended_at);
+        let failed = self.last_failed.as_ref().filter(|_| failed_at > sent_at);
+        let failed = failed.and_then(|notice| notice.last_error.clone());
+        self.report.problem.clone().or(self.retried.clone()).or(failed)
+    }
+
+    fn to_json(&self) -> Value {
+        let sent_at = self.last_sent.as_ref().and_then(|notice| notice.ended_at);
+        let failed = self.last_failed.as_ref();
+        json!({
+            "name": self.report.name,
+            "kind": self.report.kind,
+            "waiting": self.waiting,
+            "lastSentAt": sent_at,
+            "lastFailedAt": failed.and_then(|notice| notice.ended_at),
+            "lastError": failed.and_then(|notice| notice.last_error.as_deref()),
+            "problem": self.problem(),
+        })
+    }
+}
+
+fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) -> CommandResult {
+    let env = fleet_config::environment(context, context.config_file()?)?;
+    let reader = context.open_reader()?;
+    let mut channels = Vec::new();
+    for report in check_channels(loaded, &env) {
+        channels.push(ChannelSummary::read(report, reader.as_ref())?);
+    }
+    if args.json {
+        let channels: Vec<Value> = channels.iter().map(ChannelSummary::to_json).collect();
+        return Ok(output::print_json(&json!({ "channels": channels }))?);
+    }
+    if channels.is_empty() {
+        return Ok(output::print_line("no channels; see docs/notifications.md")?);
+    }
+    let now = process_env::now();
+    let headings = ["CHANNEL", "KIND", "WAITING", "LAST SENT", "PROBLEM"];
+    let mut lines = OutputTable::new(&headings, &["PROBLEM"]).keep_column("CHANNEL");
+    for channel in &channels {
+        let sent_at = channel.last_sent.as_ref().and_then(|notice| notice.ended_at);
+        let sent = sent_at.map_or("never".to_owned(), |at| output::relative_time(at, now));
+        let problem = channel.problem().unwrap_or_else(|| "-".to_owned());
+        lines.push(vec![
+            output::one_line(&channel.report.name).into(),
+            channel.report.kind.into(),
+            channel.waiting.to_string().into(),
+            sent.into(),
+            output::one_line(&problem).into(),
+        ]);
+    }
+    Ok(lines.print()?)
+}
+
+fn test(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyTestArgs) -> CommandResult {
+    let env = fleet_config::environment(context, context.config_file()?)?;
+    let mut names: Vec<String> =
+        check_channels(loaded, &env).into_iter().map(|report| report.name).collect();
+    if let Some(wanted) = &args.channel {
+        names.retain(|name| name == wanted);
+    }
+    if names.is_empty() {
+        let message = match &args.channel {
+            Some(wanted) => format!("there is no channel `{wanted}`"),
+            None => "the config has no channels".to_owned(),
+        };
+        return Err(CommandFailure::message(FailureCode::NotFound, message)
+            .hint("set `notify.channels` in the fleet file: docs/notifications.md"));
+    }
+    let mut results = Vec::new();
+    for name in names {
+        let sent = send_test_notice(loaded, &env, &name, process_env::now());
+        if !args.json {
+            let text = match &sent {
+                Ok(()) => format!("{name}: sent"),
+                Err(reason) => format!("{name}: not sent: {reason}"),
+            };
+            output::print_line(output::one_line(&text))?;
+        }
+        results.push((name, sent.err()));
+    }
+    if args.json {
+        let one = |(name, error): &(String, Option<String>)| json!({"name": name, "error": error});
+        let channels: Vec<Value> = results.iter().map(one).collect();
+        output::print_json(&json!({ "channels": channels }))?;
+    }
+    match results.iter().all(|(_, error)| error.is_none()) {
+        true => Ok(()),
+        false => Err(CommandFailure::silent(FailureCode::Failed)),
+    }
+}
