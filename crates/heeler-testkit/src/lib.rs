@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, the real claude, a real container engine.
+//! Telegram, a fake Slack, the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -7,6 +7,9 @@ mod disk;
 mod disk_crash;
 mod disk_hook;
 mod fake_github;
+mod fake_server;
+mod fake_slack;
+mod fake_sockets;
 mod fake_telegram;
 mod messages_api;
 mod proof;
@@ -19,6 +22,7 @@ pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
+pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use proof::ProofSettings;
