@@ -69,7 +69,7 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::Fired],
         // In `github_actions` and `github_work`.
         &[FaultPoint::GithubActed],
-        // In `telegram_kills`.
+        // In `telegram_kills` and `slack_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
         &LOGS,
         &[FaultPoint::RequestDone],
