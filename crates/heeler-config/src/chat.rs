@@ -1,6 +1,5 @@
-//! Settings of chat platforms. Those of Discord and Slack have herdctl's form (guilds, `auto`) and the
-//! short form (flat channels, `all`). Those of Discord are parsed and checked; no connector uses
-//! them yet.
+//! Settings of chat platforms. Those of Discord have herdctl's form (guilds, `auto`) and the short
+//! form (flat channels, `all`). They are parsed and checked; no connector uses them yet.
 
 use std::num::NonZeroU32;
 
@@ -8,6 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
+use crate::slack::SlackConfig;
 use crate::telegram::TelegramConfig;
 use crate::value::{ConfigValue, VarName, read_word, word_value};
 use crate::words::words;
@@ -105,8 +105,9 @@ impl ChatConfig {
     /// Returns the variables that hold tokens.
     pub(crate) fn token_variables(&self) -> Vec<&VarName> {
         let discord = self.discord.iter().map(|discord| &discord.bot_token_env);
+        let slack = self.slack.iter();
         let slack =
-            self.slack.iter().flat_map(|slack| [&slack.bot_token_env, &slack.app_token_env]);
+            slack.flat_map(|slack| [slack.bot_token_env.name(), slack.app_token_env.name()]);
         let telegram = self.telegram.iter().map(|telegram| telegram.bot_token_env.name());
         discord.chain(slack).chain(telegram).collect()
     }
@@ -299,39 +300,5 @@ section! {
         name: String,
         /// Description of the skill.
         description: Option<String>,
-    }
-}
-
-section! {
-    /// A Slack app.
-    pub struct SlackConfig ("chat.slack") {
-        /// Environment variable that holds the bot token.
-        bot_token_env: VarName = "SLACK_BOT_TOKEN",
-        /// Environment variable that holds the app token.
-        app_token_env: VarName = "SLACK_APP_TOKEN",
-        /// Hours after which a channel starts a new conversation.
-        session_expiry_hours: NonZeroU32 = "24",
-        /// Amount of logging.
-        log_level: ChatLogLevel = "standard",
-        /// Channels in which the agent answers.
-        channels: Vec<ChannelConfig>,
-        /// Direct messages.
-        dm: Option<DirectMessages>,
-        /// Output shown in a conversation.
-        output: SlackOutput = "{}",
-    }
-}
-
-section! {
-    /// Output shown in a Slack conversation.
-    pub struct SlackOutput ("slack.output") {
-        /// Show tool results.
-        tool_results: bool = "true",
-        /// Maximum number of characters of a tool result, at most 1000.
-        tool_result_max_length: ResultLength = "900",
-        /// Show system events, such as compaction.
-        system_status: bool = "true",
-        /// Show errors.
-        errors: bool = "true",
     }
 }

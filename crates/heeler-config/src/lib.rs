@@ -59,6 +59,7 @@ pub mod script;
 mod script_source;
 mod session;
 mod shape;
+mod slack;
 mod spawn_check;
 mod telegram;
 pub mod templates;
@@ -87,7 +88,7 @@ pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
     ChatMode, CommandRegistration, CommandScope, DirectMessages, DiscordConfig, DiscordOutput,
-    GuildConfig, PresenceConfig, ResultLength, SkillConfig, SlackConfig, SlackOutput, VoiceConfig,
+    GuildConfig, PresenceConfig, ResultLength, SkillConfig, VoiceConfig,
 };
 pub use chat_token::{ChatApiUrl, TokenVariable};
 pub use claude_files::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
@@ -151,6 +152,7 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
+pub use slack::{SlackConfig, SlackOutput};
 pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};

@@ -22,7 +22,10 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
     "chat.discord",
-    "chat.slack",
+    "chat.slack.channels.*.context_messages",
+    "chat.slack.output.tool_results",
+    "chat.slack.output.tool_result_max_length",
+    "chat.slack.output.system_status",
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",

@@ -9,6 +9,8 @@ heeler_config::words! {
     pub enum ChatPlatform ("chat platform") {
         /// Telegram, by its Bot API.
         Telegram = "telegram",
+        /// Slack, by its Web API and Socket Mode.
+        Slack = "slack",
     }
 }
 
@@ -17,6 +19,16 @@ impl ChatPlatform {
     pub fn title(self) -> &'static str {
         match self {
             ChatPlatform::Telegram => "Telegram",
+            ChatPlatform::Slack => "Slack",
+        }
+    }
+
+    /// Returns true if a thread is a conversation that a message begins. Otherwise threads are rooms of
+    /// their own, such as topics.
+    pub fn has_reply_threads(self) -> bool {
+        match self {
+            ChatPlatform::Telegram => false,
+            ChatPlatform::Slack => true,
         }
     }
 }
@@ -43,6 +55,9 @@ pub struct ChatPlace {
     pub thread: Option<String>,
     /// True if only the sender and the bot read it.
     pub is_direct: bool,
+    /// Person of a direct conversation, if the ID of the chat is not the ID of the person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub person: Option<String>,
 }
 
 impl ChatPlace {

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use heeler_config::{AgentConfig, ChatMode, DirectMessages};
+use heeler_config::{AgentConfig, ChatLogLevel, ChatMode, DirectMessages};
 
-use crate::chat_event::{ChatPlatform, ChatSender};
+use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
 
 /// Entry of an allow list that stands for everyone.
 const EVERYONE: &str = "*";
@@ -26,6 +26,7 @@ pub struct ChatPolicy<'c> {
     pub session_expiry: Duration,
     pub shows_errors: bool,
     pub shows_cost: bool,
+    pub log_level: ChatLogLevel,
 }
 
 /// A chat in which an agent answers.
@@ -53,6 +54,23 @@ impl<'c> ChatPolicy<'c> {
                     session_expiry: hours(telegram.session_expiry_hours.get()),
                     shows_errors: telegram.output.errors,
                     shows_cost: telegram.output.result_summary,
+                    log_level: ChatLogLevel::Standard,
+                })
+            }
+            ChatPlatform::Slack => {
+                let slack = chat.slack.as_ref()?;
+                let chats = slack.channels.iter();
+                Some(ChatPolicy {
+                    agent,
+                    token_variable: slack.bot_token_env.as_str(),
+                    chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    direct: slack.dm.as_ref().filter(|dm| dm.enabled),
+                    allow: slack.allow.as_deref(),
+                    approvers: &slack.approvers,
+                    session_expiry: hours(slack.session_expiry_hours.get()),
+                    shows_errors: slack.output.errors,
+                    shows_cost: slack.output.result_summary,
+                    log_level: slack.log_level,
                 })
             }
         }
@@ -70,10 +88,7 @@ impl<'c> ChatPolicy<'c> {
 
     /// Returns true if a person may send direct messages. Without a list, the answer is no.
     pub(crate) fn allows_direct(&self, sender: &ChatSender) -> bool {
-        self.direct.is_some_and(|dm| {
-            let allowed = dm.allowlist.as_deref().unwrap_or_default();
-            is_listed(allowed, &sender.id) && !is_listed(&dm.blocklist, &sender.id)
-        })
+        self.allows_direct_to(&sender.id)
     }
 
     /// Returns true if a person may answer questions. `*` does not count here: the ones who may let
@@ -82,17 +97,20 @@ impl<'c> ChatPolicy<'c> {
         self.approvers.contains(&sender.id)
     }
 
-    /// Returns true if the fleet may post to a chat: it is listed, or it is a direct conversation with
+    /// Returns true if the fleet may post to a place: it is listed, or it is a direct conversation with
     /// a person who may write.
-    pub fn may_post_to(&self, chat: &str, is_direct: bool) -> bool {
-        match is_direct {
-            // In a direct conversation, the ID of the chat is that of the person.
-            true => self.direct.is_some_and(|dm| {
-                is_listed(dm.allowlist.as_deref().unwrap_or_default(), chat)
-                    && !is_listed(&dm.blocklist, chat)
-            }),
-            false => self.chat_mode(chat).is_some(),
+    pub fn may_post_to(&self, place: &ChatPlace) -> bool {
+        match place.is_direct {
+            true => self.allows_direct_to(place.person.as_deref().unwrap_or(&place.chat)),
+            false => self.chat_mode(&place.chat).is_some(),
         }
+    }
+
+    fn allows_direct_to(&self, person: &str) -> bool {
+        self.direct.is_some_and(|dm| {
+            let allowed = dm.allowlist.as_deref().unwrap_or_default();
+            is_listed(allowed, person) && !is_listed(&dm.blocklist, person)
+        })
     }
 }
 

@@ -8,10 +8,17 @@
 mod api_call;
 mod bot_command;
 mod button_seal;
+mod chat_bot;
 mod chat_error;
 mod chat_event;
 mod chat_policy;
+mod chat_socket;
+mod outgoing_post;
+mod person_name;
 mod routing;
+mod slack;
+mod slack_frame;
+mod slack_text;
 mod split_text;
 mod telegram;
 mod telegram_html;
@@ -19,14 +26,17 @@ mod telegram_update;
 
 pub use bot_command::BotCommand;
 pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
+pub use chat_bot::{ChatBot, post_parts};
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
 pub use chat_policy::{ChatPolicy, ListedChat};
+pub use chat_socket::{ChatSocket, SocketInput};
+pub use outgoing_post::{ChatButton, OutgoingPost, PostMark};
 pub use routing::{ChatRoute, route_message};
+pub use slack::{MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account};
+pub use slack_frame::{SlackFrame, message_event};
+pub use slack_text::render_slack;
 pub use split_text::split_text;
-pub use telegram::{
-    ChatButton, OutgoingPost, TELEGRAM_TEXT_MAX, TelegramBot, TelegramUser, telegram_account,
-    telegram_parts,
-};
+pub use telegram::{TELEGRAM_TEXT_MAX, TelegramBot, TelegramUser, telegram_account};
 pub use telegram_html::{RenderedText, render_telegram};
 pub use telegram_update::parse_update;

@@ -22,12 +22,14 @@ pub enum ChatRoute<'p, 'c> {
     },
 }
 
-/// Returns the agent that a message is for. `policies` are those of all agents that use the bot.
+/// Returns the agent that a message is for. `policies` are those of all agents that use the bot;
+/// `engaged` is the agent that takes part in the thread of the message.
 pub fn route_message<'p, 'c>(
     policies: &'p [ChatPolicy<'c>],
     event: &ChatEvent,
     text: &str,
     addresses_bot: bool,
+    engaged: Option<&str>,
 ) -> ChatRoute<'p, 'c> {
     // Bots that answer each other never stop.
     if event.sender.is_bot {
@@ -46,9 +48,10 @@ pub fn route_message<'p, 'c>(
         true => policy.direct.is_some_and(|dm| dm.mode == ChatMode::Auto) || addresses_bot,
         false => policy.chat_mode(&place.chat) == Some(ChatMode::Auto) || addresses_bot,
     };
+    let engaged = candidates.iter().find(|it| Some(it.agent.name.as_str()) == engaged);
     let mut answering = candidates.iter().filter(answers);
-    let policy = match (named, answering.next(), answering.next()) {
-        // A name addresses its agent as a mention does.
+    // A name addresses its agent as a mention does, and so does a reply in a thread with the agent.
+    let policy = match (named.or(engaged.copied()), answering.next(), answering.next()) {
         (Some(named), ..) => named,
         (None, Some(only), None) => only,
         (None, None, _) => {

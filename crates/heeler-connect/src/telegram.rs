@@ -6,12 +6,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use crate::api_call::{post_json, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
+use crate::outgoing_post::{ChatButton, OutgoingPost};
 use crate::split_text::split_text;
 use crate::telegram_html::render_telegram;
 
@@ -52,24 +52,6 @@ pub struct TelegramUser {
     pub username: String,
 }
 
-/// Text to be posted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutgoingPost {
-    /// Markdown.
-    pub text: String,
-    /// Buttons, in one row.
-    pub buttons: Vec<ChatButton>,
-    /// ID of the message that is answered.
-    pub reply_to: Option<String>,
-}
-
-/// A button below a message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChatButton {
-    pub label: String,
-    pub value: String,
-}
-
 /// Returns the account of a bot token: the public part before the colon. `None` if the text has not
 /// the form of a token.
 pub fn telegram_account(token: &str) -> Option<&str> {
@@ -81,7 +63,7 @@ pub fn telegram_account(token: &str) -> Option<&str> {
 }
 
 /// Splits a text into parts that Telegram accepts.
-pub fn telegram_parts(text: &str) -> Vec<String> {
+pub(crate) fn telegram_parts(text: &str) -> Vec<String> {
     let fits = |part: &str| render_telegram(part).units <= TELEGRAM_TEXT_MAX;
     let parts = split_text(text, SPLIT_LENGTH).into_iter();
     // Marks that keep a text from notifying people may double its length.

@@ -5,10 +5,8 @@
 use serde_json::Value as Json;
 
 use crate::chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
+use crate::person_name::person_name;
 use crate::telegram::TelegramUser;
-
-/// Longest name of a person, in characters.
-const NAME_CHARS_MAX: usize = 64;
 
 /// Returns the event of an update; `None` if the update is of another kind.
 pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
@@ -40,10 +38,11 @@ pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
             chat: chat["id"].as_i64()?.to_string(),
             thread: thread.map(|thread| thread.to_string()),
             is_direct: chat.pointer("/type").is_some_and(|kind| kind == "private"),
+            person: None,
         },
         sender: ChatSender {
             id: from["id"].as_i64()?.to_string(),
-            name: person_name(from),
+            name: full_name(from),
             // Posts of channels and of hidden administrators come from bots of Telegram.
             is_bot: from["is_bot"] != false || message.get("sender_chat").is_some(),
         },
@@ -90,17 +89,10 @@ fn take_mention(text: &str, username: &str) -> (String, bool) {
     (text.trim_start_matches([',', ':']).trim().to_owned(), true)
 }
 
-/// Returns the name of a person, on one line and without characters that could imitate others.
-fn person_name(from: &Json) -> String {
+fn full_name(from: &Json) -> String {
     let part = |key: &str| from[key].as_str().unwrap_or_default();
     let full = format!("{} {}", part("first_name"), part("last_name"));
-    let is_shown =
-        |c: &char| !c.is_control() && !heeler_config::is_hidden_char(*c) && !"[]".contains(*c);
-    let name: String = full.chars().filter(is_shown).take(NAME_CHARS_MAX).collect();
-    match name.trim() {
-        "" => from["id"].to_string(),
-        name => name.to_owned(),
-    }
+    person_name(&full, &from["id"].to_string())
 }
 
 #[cfg(test)]

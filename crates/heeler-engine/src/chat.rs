@@ -8,11 +8,14 @@ mod access_check;
 mod credential;
 mod link;
 mod post;
+mod slack_catch_up;
+mod slack_link;
+mod telegram_link;
 
 pub use access_check::{ChatAccessReport, check_chat_access};
 pub(crate) use credential::{account_policies, find_credential};
 pub(crate) use link::ChatLinks;
 pub(crate) use post::{
-    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, execute_post,
-    post_effect_kind, question_options,
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, event_place,
+    execute_post, post_effect_kind, question_options,
 };

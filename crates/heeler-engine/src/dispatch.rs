@@ -191,8 +191,8 @@ impl Dispatcher {
     fn update_chat_links(&mut self) {
         if self.runs_schedules() {
             let setup = Arc::clone(&self.state().setup);
-            let (dispatcher, now) = (self.executor.dispatcher(), self.fleet.now);
-            self.deferred.chat_links.update(&setup, dispatcher, now);
+            let dispatcher = self.executor.dispatcher();
+            self.deferred.chat_links.update(&setup, dispatcher, &self.fleet);
         } else {
             self.deferred.chat_links.stop();
         }

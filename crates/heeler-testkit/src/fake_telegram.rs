@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -15,10 +14,9 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 
 use crate::WAIT_MAX;
+use crate::fake_server::FakeServer;
 
 /// Longest text of a message, in UTF-16 units.
 const TEXT_UNITS_MAX: usize = 4096;
@@ -29,10 +27,8 @@ const TAGS: [&str; 8] = ["b", "i", "u", "s", "a", "code", "pre", "blockquote"];
 /// A running server; dropping it stops it.
 #[derive(Debug)]
 pub struct FakeTelegram {
-    url: String,
+    server: FakeServer,
     shared: Arc<SharedTelegram>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// A message that the bot has posted.
@@ -90,28 +86,13 @@ impl FakeTelegram {
     pub fn start(token: &str) -> Self {
         let shared = Arc::new(SharedTelegram::default());
         token.clone_into(&mut shared.lock().token);
-        let (stop, stopped) = oneshot::channel();
-        let (told, url) = std::sync::mpsc::channel();
-        let served = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.unwrap().block_on(async move {
-                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                told.send(format!("http://{}", listener.local_addr().unwrap())).unwrap();
-                let router = Router::new().fallback(handle).with_state(served);
-                tokio::select! {
-                    served = axum::serve(listener, router) => served.unwrap(),
-                    _ = stopped => {}
-                }
-            });
-        });
-        let url = url.recv().unwrap();
-        Self { url, shared, stop: Some(stop), thread: Some(thread) }
+        let router = Router::new().fallback(handle).with_state(Arc::clone(&shared));
+        Self { server: FakeServer::start(router), shared }
     }
 
     /// Returns the address of the API.
     pub fn url(&self) -> &str {
-        &self.url
+        self.server.url()
     }
 
     /// Lets a person write a direct message; returns the ID of the update.
@@ -218,15 +199,6 @@ impl FakeTelegram {
         while !state.updates.is_empty() {
             assert!(Instant::now() < deadline, "updates are not confirmed: {:#?}", state.updates);
             state = self.shared.changed.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
-        }
-    }
-}
-
-impl Drop for FakeTelegram {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
         }
     }
 }

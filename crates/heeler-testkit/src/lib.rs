@@ -1,6 +1,6 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, receivers of webhooks and of mail, a git server, the real claude, a real container
-//! engine.
+//! Telegram, a fake Slack, receivers of webhooks and of mail, a git server, the real claude, a real
+//! container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -8,7 +8,10 @@ mod disk;
 mod disk_crash;
 mod disk_hook;
 mod fake_github;
+mod fake_server;
+mod fake_slack;
 mod fake_smtp;
+mod fake_sockets;
 mod fake_telegram;
 mod fake_webhook;
 mod git_server;
@@ -23,6 +26,7 @@ pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
+pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_smtp::{FakeSmtp, ReceivedMail};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use fake_webhook::{FakeWebhook, ReceivedNotice};

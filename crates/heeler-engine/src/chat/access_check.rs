@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use heeler_config::LoadedConfig;
-use heeler_connect::{ChatPlatform, ChatPolicy, TelegramBot};
+use heeler_connect::{ChatPlatform, ChatPolicy};
 
 use super::credential::{ChatCredential, chat_credentials};
 
@@ -44,13 +44,12 @@ fn check_bot(
     policies: &[ChatPolicy<'_>],
     report: &mut ChatAccessReport,
 ) {
-    let ChatCredential { platform, api_url, token, variable, .. } = credential;
+    let platform = credential.platform;
     let agents: Vec<&str> = policies.iter().map(|policy| policy.agent.name.as_str()).collect();
-    let user = TelegramBot::new(api_url, token, variable).and_then(|bot| bot.own_user());
-    match user {
-        Ok(user) => {
+    match credential.bot().and_then(|bot| bot.own_name()) {
+        Ok(name) => {
             let (title, agents) = (platform.title(), agents.join(", "));
-            report.bots.push(format!("{title}: @{} for {agents}", user.username));
+            report.bots.push(format!("{title}: @{name} for {agents}"));
         }
         Err(error) => report.problems.push(error.to_string()),
     }
@@ -61,8 +60,12 @@ fn check_policy(platform: ChatPlatform, policy: &ChatPolicy<'_>, report: &mut Ch
     let name = &policy.agent.name;
     let has_direct = policy.direct.is_some_and(|dm| dm.allowlist.is_some());
     if policy.chats.is_empty() && !has_direct {
+        let list = match platform {
+            ChatPlatform::Telegram => "chats",
+            ChatPlatform::Slack => "channels",
+        };
         report.problems.push(format!(
-            "{name} answers no messages: set `chat.{platform}.dm.allowlist` or `chat.{platform}.chats`"
+            "{name} answers no messages: set `chat.{platform}.dm.allowlist` or `chat.{platform}.{list}`"
         ));
     }
     if policy.approvers.is_empty() {

@@ -5,8 +5,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use heeler_config::LoadedConfig;
-use heeler_connect::{ChatPlatform, ChatPolicy, telegram_account};
+use heeler_config::{AgentConfig, LoadedConfig, SlackConfig, TelegramConfig};
+use heeler_connect::{
+    ChatApiError, ChatBot, ChatPlatform, ChatPolicy, SlackBot, SlackTokens, TelegramBot,
+    is_slack_bot_token, slack_account, telegram_account,
+};
 
 /// Access to a chat platform as one bot.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,6 +21,8 @@ pub(crate) struct ChatCredential {
     /// Variable with the token.
     pub(crate) variable: String,
     pub(crate) token: String,
+    /// Second token, with its variable, for platforms that need one to receive events.
+    pub(crate) app_token: Option<(String, String)>,
 }
 
 impl fmt::Debug for ChatCredential {
@@ -32,53 +37,132 @@ pub(crate) fn chat_credentials(
     env: &BTreeMap<String, String>,
 ) -> (Vec<ChatCredential>, Vec<String>) {
     let (mut found, mut problems): (Vec<ChatCredential>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut add_problem = |problem: String| {
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    };
     for agent in &loaded.agents {
-        let Some(telegram) = agent.chat.as_ref().and_then(|chat| chat.telegram.as_ref()) else {
-            continue;
-        };
-        let variable = telegram.bot_token_env.as_str();
-        match telegram_token(env, variable) {
-            Ok((account, token)) => {
-                let credential = ChatCredential {
-                    platform: ChatPlatform::Telegram,
-                    account: account.to_owned(),
-                    api_url: telegram.api_url.as_str().to_owned(),
-                    variable: variable.to_owned(),
-                    token: token.to_owned(),
-                };
-                // A bot has one connection, also if several agents use it.
-                if !found.iter().any(|known| known.is_same_bot(&credential)) {
-                    found.push(credential);
+        for platform in ChatPlatform::ALL {
+            match agent_credential(agent, env, *platform) {
+                None => {}
+                Some(Err(problem)) => add_problem(problem),
+                Some(Ok(credential)) => {
+                    // A bot has one connection, also if several agents use it.
+                    match found.iter().find(|known| known.is_same_bot(&credential)) {
+                        None => found.push(credential),
+                        Some(known) if known.token != credential.token => add_problem(format!(
+                            "{} and {} hold two tokens of one {} bot: use the same one",
+                            known.variable,
+                            credential.variable,
+                            platform.title()
+                        )),
+                        Some(_) => {}
+                    }
                 }
             }
-            Err(problem) if !problems.contains(&problem) => problems.push(problem),
-            Err(_) => {}
         }
     }
     (found, problems)
+}
+
+/// Returns the credential of an agent, or the reason why there is none; `None` if the agent does not
+/// use the platform.
+fn agent_credential(
+    agent: &AgentConfig,
+    env: &BTreeMap<String, String>,
+    platform: ChatPlatform,
+) -> Option<Result<ChatCredential, String>> {
+    let chat = agent.chat.as_ref()?;
+    match platform {
+        ChatPlatform::Telegram => chat.telegram.as_ref().map(|it| telegram_credential(it, env)),
+        ChatPlatform::Slack => chat.slack.as_ref().map(|it| slack_credential(it, env)),
+    }
+}
+
+fn telegram_credential(
+    telegram: &TelegramConfig,
+    env: &BTreeMap<String, String>,
+) -> Result<ChatCredential, String> {
+    let variable = telegram.bot_token_env.as_str();
+    let token = token_of(env, variable, "chat.telegram.bot_token_env")?;
+    let account = telegram_account(token).ok_or_else(|| {
+        format!("{variable} has not the form of a bot token, such as 123456:ABC-DEF1234ghIkl")
+    })?;
+    Ok(ChatCredential {
+        platform: ChatPlatform::Telegram,
+        account: account.to_owned(),
+        api_url: telegram.api_url.as_str().to_owned(),
+        variable: variable.to_owned(),
+        token: token.to_owned(),
+        app_token: None,
+    })
+}
+
+fn slack_credential(
+    slack: &SlackConfig,
+    env: &BTreeMap<String, String>,
+) -> Result<ChatCredential, String> {
+    let (variable, app_variable) = (slack.bot_token_env.as_str(), slack.app_token_env.as_str());
+    let token = token_of(env, variable, "chat.slack.bot_token_env")?;
+    let app_token = token_of(env, app_variable, "chat.slack.app_token_env")?;
+    if !is_slack_bot_token(token) {
+        return Err(format!("{variable} has not the form of a bot token, such as xoxb-1-2-abc"));
+    }
+    // The app token names the app; a bot token may be replaced.
+    let account = slack_account(app_token).ok_or_else(|| {
+        format!("{app_variable} has not the form of an app token, such as xapp-1-A012ABC-3-abc")
+    })?;
+    Ok(ChatCredential {
+        platform: ChatPlatform::Slack,
+        account: account.to_owned(),
+        api_url: slack.api_url.as_str().to_owned(),
+        variable: variable.to_owned(),
+        token: token.to_owned(),
+        app_token: Some((app_token.to_owned(), app_variable.to_owned())),
+    })
+}
+
+fn token_of<'e>(
+    env: &'e BTreeMap<String, String>,
+    variable: &str,
+    key: &str,
+) -> Result<&'e str, String> {
+    let token = env.get(variable).map(|token| token.trim()).filter(|token| !token.is_empty());
+    token.ok_or_else(|| {
+        format!(
+            "there is no {variable}: set it in the daemon's environment or in the `.env` beside the \
+             config, or name another variable in `{key}`"
+        )
+    })
 }
 
 impl ChatCredential {
     fn is_same_bot(&self, other: &ChatCredential) -> bool {
         self.platform == other.platform && self.account == other.account
     }
-}
 
-fn telegram_token<'e>(
-    env: &'e BTreeMap<String, String>,
-    variable: &str,
-) -> Result<(&'e str, &'e str), String> {
-    let token = env.get(variable).map(|token| token.trim()).filter(|token| !token.is_empty());
-    let token = token.ok_or_else(|| {
-        format!(
-            "there is no {variable}: set it in the daemon's environment or in the `.env` beside the \
-             config, or name another variable in `chat.telegram.bot_token_env`"
-        )
-    })?;
-    let account = telegram_account(token).ok_or_else(|| {
-        format!("{variable} has not the form of a bot token, such as 123456:ABC-DEF1234ghIkl")
-    })?;
-    Ok((account, token))
+    /// Returns the bot.
+    pub(crate) fn bot(&self) -> Result<ChatBot, ChatApiError> {
+        let ChatCredential { api_url, token, variable, .. } = self;
+        Ok(match self.platform {
+            ChatPlatform::Telegram => {
+                ChatBot::Telegram(TelegramBot::new(api_url, token, variable)?)
+            }
+            ChatPlatform::Slack => ChatBot::Slack(self.slack_bot()),
+        })
+    }
+
+    pub(super) fn slack_bot(&self) -> SlackBot {
+        let (app_token, app_variable) = self.app_token.clone().unwrap_or_default();
+        let tokens = SlackTokens {
+            bot_token: self.token.clone(),
+            bot_variable: self.variable.clone(),
+            app_token,
+            app_variable,
+        };
+        SlackBot::new(&self.api_url, tokens)
+    }
 }
 
 /// Returns the credential of a bot.
@@ -99,11 +183,10 @@ pub(crate) fn account_policies<'c>(
     platform: ChatPlatform,
     account: &str,
 ) -> Vec<ChatPolicy<'c>> {
-    let policies = loaded.agents.iter().filter_map(|agent| ChatPolicy::of_agent(agent, platform));
-    policies
-        .filter(|policy| match platform {
-            ChatPlatform::Telegram => telegram_token(env, policy.token_variable)
-                .is_ok_and(|(of_agent, _)| of_agent == account),
-        })
-        .collect()
+    let uses_bot = |agent: &&AgentConfig| {
+        let credential = agent_credential(agent, env, platform);
+        credential.is_some_and(|it| it.is_ok_and(|it| it.account == account))
+    };
+    let agents = loaded.agents.iter().filter(uses_bot);
+    agents.filter_map(|agent| ChatPolicy::of_agent(agent, platform)).collect()
 }

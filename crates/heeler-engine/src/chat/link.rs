@@ -9,28 +9,28 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use heeler_connect::{
-    ChatApiError, ChatContent, ChatPlatform, TelegramBot, TelegramUser, parse_update,
-};
+use heeler_connect::{ChatApiError, ChatEvent, ChatPlatform};
 use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
+use heeler_store::StateDir;
 use jiff::Timestamp;
-use serde_json::Value as Json;
 
 use super::credential::{ChatCredential, chat_credentials};
-use crate::command::{CommandReply, DaemonCommandError, PendingReply, ReplyCallback};
+use super::slack_link::run_slack;
+use super::telegram_link::run_telegram;
+use crate::command::{
+    CommandReply, DaemonCommandError, DispatcherStoppedError, PendingReply, ReplyCallback,
+};
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
+use crate::fleet::EngineContext;
 use crate::setup::DaemonSetup;
-
-/// Time for which a platform may hold a request for events.
-const POLL_WAIT: Duration = Duration::from_secs(25);
 
 /// Pause after the first failed attempt. Each further pause is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 
 /// Longest pause. A link that works again is used again within this time.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Interval at which a pausing link looks whether it must end.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -39,11 +39,16 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(crate) struct ChatLinks {
     /// Config for which the links were made.
-    setup: Option<Arc<DaemonSetup>>,
+    setup: Option<SharedSetup>,
+    /// False until the links fit the config.
+    is_updated: bool,
     links: Vec<ChatLink>,
     /// Reasons why some agents have no link.
     problems: Vec<String>,
 }
+
+/// The current config, as links see it.
+type SharedSetup = Arc<Mutex<Arc<DaemonSetup>>>;
 
 #[derive(Debug)]
 struct ChatLink {
@@ -65,12 +70,16 @@ impl ChatLinks {
         &mut self,
         setup: &Arc<DaemonSetup>,
         dispatcher: &DaemonHandle,
-        clock: fn() -> Timestamp,
+        fleet: &EngineContext,
     ) {
-        if self.setup.as_ref().is_some_and(|known| Arc::ptr_eq(known, setup)) {
+        let shared = self.setup.get_or_insert_with(|| Arc::new(Mutex::new(Arc::clone(setup))));
+        let is_known = Arc::ptr_eq(&lock(shared), setup);
+        if is_known && self.is_updated {
             return;
         }
-        self.setup = Some(Arc::clone(setup));
+        *lock(shared) = Arc::clone(setup);
+        self.is_updated = true;
+        let shared = Arc::clone(shared);
         let (credentials, problems) = chat_credentials(&setup.loaded, &setup.env);
         self.problems = problems;
         self.links.retain(|link| credentials.contains(&link.credential));
@@ -78,7 +87,7 @@ impl ChatLinks {
             if self.links.iter().any(|link| link.credential == credential) {
                 continue;
             }
-            match ChatLink::start(credential, dispatcher.clone(), clock) {
+            match ChatLink::start(credential, dispatcher.clone(), fleet, &shared) {
                 Ok(link) => self.links.push(link),
                 Err(error) => self.problems.push(format!("cannot start a link: {error}")),
             }
@@ -88,6 +97,7 @@ impl ChatLinks {
     /// Ends all links.
     pub(crate) fn stop(&mut self) {
         self.links.clear();
+        self.is_updated = false;
     }
 
     /// Returns the state of all links.
@@ -105,20 +115,23 @@ impl ChatLink {
     fn start(
         credential: ChatCredential,
         dispatcher: DaemonHandle,
-        clock: fn() -> Timestamp,
+        fleet: &EngineContext,
+        setup: &SharedSetup,
     ) -> std::io::Result<ChatLink> {
         let status = ChatLinkStatus {
             platform: credential.platform.to_string(),
             account: credential.account.clone(),
             state: ChatLinkState::Connecting,
-            since: clock(),
+            since: (fleet.now)(),
             last_event_at: None,
             problem: None,
         };
         let (stop, status) = (Arc::<AtomicBool>::default(), Arc::new(Mutex::new(status)));
         let worker = LinkWorker {
             dispatcher,
-            clock,
+            clock: fleet.now,
+            dir: fleet.dir.clone(),
+            setup: Arc::clone(setup),
             stop: Arc::clone(&stop),
             status: Arc::clone(&status),
             pause: PAUSE_FIRST,
@@ -127,114 +140,48 @@ impl ChatLink {
         // A thread of its own, so that no other work delays an acknowledgement.
         std::thread::Builder::new().name("heeler-link".to_owned()).spawn(
             move || match of_thread.platform {
-                ChatPlatform::Telegram => worker.run_telegram(&of_thread),
+                ChatPlatform::Telegram => run_telegram(worker, &of_thread),
+                ChatPlatform::Slack => run_slack(worker, &of_thread),
             },
         )?;
         Ok(ChatLink { credential, stop, status })
     }
 }
 
-/// The thread of a link.
-struct LinkWorker {
+/// A thread of a link.
+#[derive(Clone)]
+pub(super) struct LinkWorker {
     dispatcher: DaemonHandle,
     clock: fn() -> Timestamp,
+    dir: StateDir,
+    setup: SharedSetup,
     stop: Arc<AtomicBool>,
     status: Arc<Mutex<ChatLinkStatus>>,
     pause: Duration,
 }
 
-/// An event that was passed to the dispatcher.
-struct PassedUpdate {
-    id: i64,
-    /// Receives the reply; `None` for an update that is no event.
-    reply: Option<Receiver<Result<CommandReply, DaemonCommandError>>>,
-    /// ID by which a click is answered.
-    callback: Option<String>,
+/// The dispatcher's answer to an event, which arrives after the commit.
+pub(super) type EventReply = Receiver<Result<CommandReply, DaemonCommandError>>;
+
+/// Waits until an event is recorded; returns the short text for the person who clicked.
+pub(super) fn wait_for_record(reply: &EventReply) -> Result<String, DaemonCommandError> {
+    // A dispatcher that ends drops its reply; the next daemon receives the event again.
+    let answer = reply.recv().unwrap_or_else(|_| Err(DispatcherStoppedError.into()));
+    answer.map(done_message)
+}
+
+/// Returns the text of a reply.
+pub(super) fn done_message(reply: CommandReply) -> String {
+    match reply {
+        CommandReply::Done { message } => message,
+        _ => String::new(),
+    }
 }
 
 impl LinkWorker {
-    fn run_telegram(mut self, credential: &ChatCredential) {
-        let ChatCredential { api_url, token, variable, .. } = credential;
-        // The form of the token was checked with the credential.
-        let Ok(bot) = TelegramBot::new(api_url, token, variable) else { return };
-        let mut user: Option<TelegramUser> = None;
-        let mut offset = 0;
-        while !self.is_stopped() {
-            let received = match &user {
-                None => bot.own_user().map(|own| {
-                    user = Some(own);
-                    Vec::new()
-                }),
-                Some(_) => bot.updates(offset, POLL_WAIT),
-            };
-            match (received, &user) {
-                (Ok(updates), Some(user)) => {
-                    self.note_contact();
-                    offset = self.pass_updates(&bot, user, &updates, offset);
-                }
-                (Ok(_), None) => {}
-                (Err(error), _) => self.pause_after(&error),
-            }
-        }
-    }
-
-    /// Passes updates to the dispatcher, and returns the offset that confirms the recorded ones.
-    fn pass_updates(
-        &mut self,
-        bot: &TelegramBot,
-        user: &TelegramUser,
-        updates: &[Json],
-        offset: i64,
-    ) -> i64 {
-        let passed: Vec<PassedUpdate> =
-            updates.iter().filter_map(|update| self.pass_update(update, user)).collect();
-        let (mut offset, mut clicks) = (offset, Vec::new());
-        for PassedUpdate { id, reply, callback } in passed {
-            let recorded = match reply {
-                None => Ok(CommandReply::Done { message: String::new() }),
-                // A dispatcher that ends drops its reply; the next daemon receives the update again.
-                Some(reply) => reply
-                    .recv()
-                    .unwrap_or_else(|_| Err(crate::command::DispatcherStoppedError.into())),
-            };
-            match recorded {
-                Ok(answer) => {
-                    offset = id + 1;
-                    clicks.extend(callback.map(|callback| (callback, answer)));
-                }
-                // Later updates of the answer may be recorded; they are recognized when they come
-                // again.
-                Err(refused) => {
-                    self.note_problem(format!(
-                        "a message is not recorded yet: {}",
-                        refused.message
-                    ));
-                    self.rest();
-                    break;
-                }
-            }
-        }
-        fault::reach(FaultPoint::ChatRecorded);
-        for (callback, answer) in clicks {
-            let CommandReply::Done { message } = answer else { continue };
-            // Only the person's screen waits for it.
-            if let Err(error) = bot.answer_click(&callback, &message) {
-                tracing::debug!(%error, "a click was not answered");
-            }
-        }
-        offset
-    }
-
-    fn pass_update(&self, update: &Json, user: &TelegramUser) -> Option<PassedUpdate> {
-        let id = update["update_id"].as_i64()?;
-        let Some(event) = parse_update(update, user) else {
-            return Some(PassedUpdate { id, reply: None, callback: None });
-        };
+    /// Passes an event to the dispatcher.
+    pub(super) fn pass_event(&self, event: ChatEvent) -> EventReply {
         lock(&self.status).last_event_at = Some((self.clock)());
-        let callback = match &event.content {
-            ChatContent::Click { callback, .. } => Some(callback.clone()),
-            _ => None,
-        };
         fault::reach(FaultPoint::ChatReceived);
         let (sender, receiver) = sync_channel(1);
         let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
@@ -242,24 +189,46 @@ impl LinkWorker {
         let input = DispatchInput::ChatEvent { event: Box::new(event), pending };
         // Without a dispatcher the receiver reports it.
         let _stopped = self.dispatcher.send_input(input);
-        Some(PassedUpdate { id, reply: Some(receiver), callback })
+        receiver
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Returns the current config.
+    pub(super) fn setup(&self) -> Arc<DaemonSetup> {
+        Arc::clone(&lock(&self.setup))
+    }
+
+    pub(super) fn dir(&self) -> &StateDir {
+        &self.dir
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    fn note_contact(&mut self) {
+    pub(super) fn note_contact(&mut self) {
         self.pause = PAUSE_FIRST;
         self.set_state(ChatLinkState::Connected, None);
     }
 
-    fn note_problem(&self, problem: String) {
-        let state = ChatLinkState::Failed;
-        if lock(&self.status).problem.as_ref() != Some(&problem) {
-            tracing::warn!(problem, "a chat platform is not connected");
+    pub(super) fn note_problem(&self, problem: String) {
+        self.warn_once(&problem);
+        self.set_state(ChatLinkState::Failed, Some(problem));
+    }
+
+    /// Reports a problem of a link that receives messages.
+    pub(super) fn note_limitation(&self, problem: String) {
+        self.warn_once(&problem);
+        lock(&self.status).problem = Some(problem);
+    }
+
+    fn warn_once(&self, problem: &String) {
+        if lock(&self.status).problem.as_ref() != Some(problem) {
+            tracing::warn!(problem, "a problem with a chat platform");
         }
-        self.set_state(state, Some(problem));
     }
 
     fn set_state(&self, state: ChatLinkState, problem: Option<String>) {
@@ -270,23 +239,35 @@ impl LinkWorker {
         (status.state, status.problem) = (state, problem);
     }
 
-    fn pause_after(&mut self, error: &ChatApiError) {
+    pub(super) fn pause_after(&mut self, error: &ChatApiError) {
         if self.is_stopped() {
             return;
         }
         self.note_problem(error.to_string());
+        let pause = self.next_pause(error);
+        self.rest_for(pause);
+    }
+
+    /// Returns the pause after a failed call. Each is longer than the one before.
+    pub(super) fn next_pause(&mut self, error: &ChatApiError) -> Duration {
         // A refused token may be accepted later, for example after a failure of the platform.
         if !error.is_transient() {
             self.pause = PAUSE_MAX;
         }
-        self.pause = self.pause.max(error.retry_after().unwrap_or_default());
-        self.rest();
+        let pause = self.pause.max(error.retry_after().unwrap_or_default());
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        pause
     }
 
     /// Pauses, for longer each time.
-    fn rest(&mut self) {
-        let until = Instant::now() + self.pause;
+    pub(super) fn rest(&mut self) {
+        let pause = self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.rest_for(pause);
+    }
+
+    pub(super) fn rest_for(&self, pause: Duration) {
+        let until = Instant::now() + pause;
         while !self.is_stopped() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::park_timeout(left.min(STOP_CHECK_INTERVAL));
@@ -294,6 +275,6 @@ impl LinkWorker {
     }
 }
 
-fn lock(status: &Mutex<ChatLinkStatus>) -> MutexGuard<'_, ChatLinkStatus> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,15 +4,15 @@
 
 use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatButton, ChatPlace, ChatPlatform,
-    ChatPolicy, OutgoingPost, TelegramBot,
+    ChatPolicy, OutgoingPost, PostMark,
 };
 use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question};
-use heeler_store::{EffectRecord, StateDatabase};
+use heeler_store::{EffectRecord, InboxRecord, StateDatabase};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::credential::{ChatCredential, find_credential};
+use super::credential::find_credential;
 use crate::setup::DaemonSetup;
 
 /// Age at which a post that the platform does not accept is given up.
@@ -82,14 +82,22 @@ pub(crate) enum ChatPostOutcome {
 pub(crate) fn post_effect_kind(platform: ChatPlatform) -> &'static str {
     match platform {
         ChatPlatform::Telegram => "chat_telegram",
+        ChatPlatform::Slack => "chat_slack",
     }
 }
 
-/// Returns the place of a conversation: `platform/chat[/thread]`.
-pub(crate) fn channel_place(channel: &str, is_direct: bool) -> Option<ChatPlace> {
+/// Returns the place of a conversation: `platform/chat[/thread]`. `person` is the person of a direct
+/// conversation.
+pub(crate) fn channel_place(channel: &str, person: Option<&str>) -> Option<ChatPlace> {
     let mut parts = channel.split('/').skip(1);
     let chat = parts.next()?.to_owned();
-    Some(ChatPlace { chat, thread: parts.next().map(str::to_owned), is_direct })
+    let thread = parts.next().map(str::to_owned);
+    Some(ChatPlace { chat, thread, is_direct: person.is_some(), person: person.map(str::to_owned) })
+}
+
+/// Returns the place of a received event.
+pub(crate) fn event_place(event: &InboxRecord) -> Option<ChatPlace> {
+    channel_place(&event.channel, event.is_direct.then_some(event.sender.as_str()))
 }
 
 impl ChatPost {
@@ -112,15 +120,18 @@ impl ChatPost {
     }
 }
 
-/// Makes a post once. It may wait for the platform.
+/// Makes a post once. It may wait for the platform. `is_first` is false if an earlier attempt may have
+/// made it.
 pub(crate) fn execute_post(
     setup: &DaemonSetup,
     db: &StateDatabase,
-    effect: &EffectRecord,
-    post: &ChatPost,
+    (effect, post): (&EffectRecord, &ChatPost),
+    is_first: bool,
     now: fn() -> Timestamp,
 ) -> ChatPostOutcome {
-    let failure = match attempt(setup, db, post) {
+    let maybe_made_since = (!is_first).then(|| effect.created_at.as_second());
+    let mark = PostMark { id: &effect.id, maybe_made_since };
+    let failure = match attempt(setup, db, post, mark) {
         Ok(message) => return ChatPostOutcome::Posted(message),
         Err(failure) => failure,
     };
@@ -160,6 +171,7 @@ fn attempt(
     setup: &DaemonSetup,
     db: &StateDatabase,
     post: &ChatPost,
+    mark: PostMark<'_>,
 ) -> Result<Option<String>, PostFailure> {
     let credential = find_credential(&setup.loaded, &setup.env, post.platform, &post.account);
     let credential = credential.ok_or_else(|| {
@@ -170,11 +182,10 @@ fn attempt(
         ))
     })?;
     check_place(setup, post)?;
-    let ChatCredential { api_url, token, variable, .. } = &credential;
-    let bot = TelegramBot::new(api_url, token, variable)?;
+    let bot = credential.bot()?;
     let say = |text: &str, reply_to: &Option<String>, buttons| {
         let outgoing = OutgoingPost { text: text.to_owned(), buttons, reply_to: reply_to.clone() };
-        bot.send(&post.place, &outgoing)
+        bot.send(&post.place, &outgoing, mark)
     };
     match &post.action {
         ChatPostAction::Say { text, reply_to } | ChatPostAction::Notice { text, reply_to } => {
@@ -186,7 +197,8 @@ fn attempt(
             // It may have been answered before it was posted.
             let pending = approval.filter(|it| it.status == ApprovalStatus::Pending);
             let Some(approval) = pending else { return Ok(None) };
-            let buttons = question_buttons(token, &approval, &post.channel(), *is_complete);
+            let buttons =
+                question_buttons(&credential.token, &approval, &post.channel(), *is_complete);
             Ok(Some(say(text, &None, buttons)?))
         }
         ChatPostAction::Close { approval, text } => {
@@ -213,7 +225,7 @@ fn check_place(setup: &DaemonSetup, post: &ChatPost) -> Result<(), PostFailure> 
     }
     let agent = post.agent.as_deref().and_then(|name| setup.agent(name));
     let policy = agent.and_then(|agent| ChatPolicy::of_agent(agent, post.platform));
-    match policy.is_some_and(|policy| policy.may_post_to(&post.place.chat, post.place.is_direct)) {
+    match policy.is_some_and(|policy| policy.may_post_to(&post.place)) {
         true => Ok(()),
         false => Err(PostFailure::permanent(format!(
             "{} is not in the config of {} any more",

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use heeler_config::ChatLogLevel;
 use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, route_message};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
@@ -69,7 +70,8 @@ impl DispatchTransaction<'_, '_> {
         let policies = account_policies(&setup.loaded, &setup.env, *platform, account);
         let outcome = match &event.content {
             ChatContent::Message { text, addresses_bot, .. } => {
-                match route_message(&policies, event, text, *addresses_bot) {
+                let engaged = self.engaged_agent(event, &policies)?;
+                match route_message(&policies, event, text, *addresses_bot, engaged) {
                     ChatRoute::Agent { policy, text } => {
                         self.apply_chat_message(event, policy, &text)?
                     }
@@ -83,7 +85,8 @@ impl DispatchTransaction<'_, '_> {
                 }
             }
             ChatContent::Wordless { addresses_bot } => {
-                let route = route_message(&policies, event, "", *addresses_bot);
+                let engaged = self.engaged_agent(event, &policies)?;
+                let route = route_message(&policies, event, "", *addresses_bot, engaged);
                 if matches!(route, ChatRoute::Agent { .. }) {
                     self.answer_event(event, "I can only read text.")?;
                 }
@@ -92,8 +95,33 @@ impl DispatchTransaction<'_, '_> {
             ChatContent::Click { value, .. } => self.apply_chat_click(event, &policies, value)?,
         };
         let notice = outcome.notice.clone();
+        log_event(event, &policies, &outcome);
         self.record_event(event, outcome)?;
         Ok(Some(CommandReply::Done { message: notice }))
+    }
+
+    /// Returns the agent that takes part in the thread of a message. Its replies need no mention.
+    fn engaged_agent<'c>(
+        &self,
+        event: &ChatEvent,
+        policies: &[ChatPolicy<'c>],
+    ) -> Result<Option<&'c str>, DatabaseError> {
+        if event.place.thread.is_none() || !event.platform.has_reply_threads() {
+            return Ok(None);
+        }
+        let mut engaged = None;
+        for policy in policies {
+            let name = policy.agent.name.as_str();
+            let place = conversation_place(name, event.platform.as_str(), &event.place);
+            if self.tx.chat_conversation(place)?.is_some() {
+                // With two agents, a message must name one.
+                if engaged.is_some() {
+                    return Ok(None);
+                }
+                engaged = Some(name);
+            }
+        }
+        Ok(engaged)
     }
 
     fn record_event(
@@ -106,8 +134,7 @@ impl DispatchTransaction<'_, '_> {
             ChatContent::Click { message, .. } => Some(message.clone()),
             ChatContent::Wordless { .. } => None,
         };
-        let (channel, reason) = (event.place.channel(event.platform), outcome.reason.as_deref());
-        tracing::info!(channel, outcome = outcome.word, reason, "message in a chat");
+        let channel = event.place.channel(event.platform);
         self.tx.add_inbox_event(&InboxRecord {
             platform: event.platform.to_string(),
             account: event.account.clone(),
@@ -312,6 +339,21 @@ impl DispatchTransaction<'_, '_> {
             action: ChatPostAction::Notice { text: self.redact_text(text), reply_to },
         };
         self.add_chat_post(id, &post)
+    }
+}
+
+/// Logs an event as the most talkative agent of the bot wants it.
+fn log_event(event: &ChatEvent, policies: &[ChatPolicy<'_>], outcome: &ChatOutcome) {
+    let (channel, reason) = (event.place.channel(event.platform), outcome.reason.as_deref());
+    let is_heard = outcome.word != "ignored";
+    let wants_log = |policy: &ChatPolicy<'_>| match policy.log_level {
+        ChatLogLevel::Minimal => false,
+        ChatLogLevel::Standard => is_heard,
+        ChatLogLevel::Verbose => true,
+    };
+    match policies.iter().any(wants_log) {
+        true => tracing::info!(channel, outcome = outcome.word, reason, "message in a chat"),
+        false => tracing::debug!(channel, outcome = outcome.word, reason, "message in a chat"),
     }
 }
 

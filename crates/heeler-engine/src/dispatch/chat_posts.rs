@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, telegram_parts};
+use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, post_parts};
 use heeler_model::{Job, JobStatus};
 use heeler_store::{ChatMessageRecord, ConversationPlace, DatabaseError, InboxRecord};
 
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
 use crate::chat::{
-    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, post_effect_kind,
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, event_place, post_effect_kind,
 };
 
 /// Most posts to one platform that wait. Answers beyond that are not posted; they stay on record.
@@ -78,12 +78,13 @@ impl DispatchTransaction<'_, '_> {
         let policy = agent.zip(platform).and_then(|(it, on)| ChatPolicy::of_agent(it, on));
         // The config may have dropped the chat since.
         let (Some(platform), Some(policy)) = (platform, policy) else { return Ok(()) };
-        let Some(place) = channel_place(&event.channel, event.is_direct) else { return Ok(()) };
+        let Some(place) = event_place(&event) else { return Ok(()) };
         let Some(text) = self.result_text(job, &policy, &event)? else { return Ok(()) };
         self.record_answer(job, platform, &place, &text)?;
         let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
-        let count = telegram_parts(&text).len();
-        for (number, part) in telegram_parts(&text).into_iter().enumerate() {
+        let parts = post_parts(platform, &text);
+        let count = parts.len();
+        for (number, part) in parts.into_iter().enumerate() {
             // The first part answers the message; the others follow it.
             let reply_to = event.message_id.clone().filter(|_| number == 0 && !place.is_direct);
             let post = ChatPost {
@@ -136,7 +137,7 @@ impl DispatchTransaction<'_, '_> {
         event: &InboxRecord,
         text: &str,
     ) -> Result<bool, DatabaseError> {
-        let Some(place) = channel_place(&event.channel, event.is_direct) else { return Ok(false) };
+        let Some(place) = event_place(event) else { return Ok(false) };
         let place = conversation_place(&job.head.agent, &event.platform, &place);
         let Some(conversation) = self.tx.chat_conversation(place)? else { return Ok(false) };
         let last = self.tx.last_chat_answer(&conversation.id)?;

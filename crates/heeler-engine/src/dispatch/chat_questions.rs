@@ -14,7 +14,9 @@ use serde_json::Value as Json;
 use super::chat_events::{ChatOutcome, sender_name};
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
-use crate::chat::{ChatPost, ChatPostAction, channel_place, find_credential, question_options};
+use crate::chat::{
+    ChatPost, ChatPostAction, channel_place, event_place, find_credential, question_options,
+};
 use crate::dispatch_failure::DispatchFailure;
 
 /// Most open questions that are looked at in one turn.
@@ -36,7 +38,7 @@ impl DispatchTransaction<'_, '_> {
         }
         let Some(event) = self.tx.inbox_event_of_job(&job.head.id)? else { return Ok(()) };
         let platform = event.platform.parse::<ChatPlatform>().ok();
-        let place = channel_place(&event.channel, event.is_direct);
+        let place = event_place(&event);
         let (Some(platform), Some(place)) = (platform, place) else { return Ok(()) };
         let is_new = self.tx.add_chat_question(&ChatQuestionRecord {
             approval: approval.id.clone(),
@@ -182,7 +184,7 @@ impl DispatchTransaction<'_, '_> {
             let ChatQuestionRecord { approval: id, channel, .. } = &question;
             self.tx.close_chat_question(id, channel, self.now)?;
             let platform = question.platform.parse::<ChatPlatform>().ok();
-            let place = channel_place(channel, question.is_direct);
+            let place = channel_place(channel, None);
             let (Some(platform), Some(place), Some(approval)) = (platform, place, approval) else {
                 continue;
             };

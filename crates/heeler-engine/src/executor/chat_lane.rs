@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use heeler_connect::ChatPlatform;
 use heeler_model::error_chain;
 use heeler_store::{EffectRecord, StoreReader};
+use jiff::Timestamp;
 
 use super::{EffectExecutor, ExecutorContext};
 use crate::chat::{ChatPost, ChatPostOutcome, ChatPostResult, execute_post, post_effect_kind};
@@ -46,6 +47,8 @@ struct PostProgress {
     attempted: HashMap<String, Option<Instant>>,
     /// Time of the next pass, if the last one left posts.
     pass_at: Option<Instant>,
+    /// Time of the first pass. An earlier daemon may have made the posts that are older.
+    first_pass_at: Option<Timestamp>,
 }
 
 impl ChatLanes {
@@ -160,6 +163,7 @@ impl PostPass {
         let pending = pending.map_err(|error| error_chain(&error))?;
         let mut progress = lock(&self.progress);
         progress.pass_at = None;
+        progress.first_pass_at.get_or_insert_with(self.shared.fleet.now);
         // On a full page a missing post may just be on a later page.
         if pending.len() < PAGE {
             let ids: HashSet<&str> = pending.iter().map(|it| it.id.as_str()).collect();
@@ -181,7 +185,11 @@ impl PostPass {
                 return true;
             }
         };
-        let outcome = execute_post(&self.shared.setup(), reader, effect, &post, now);
+        let first_pass_at = lock(&self.progress).first_pass_at;
+        let is_own = first_pass_at.is_some_and(|at| effect.created_at > at);
+        let is_first = effect.attempts == 0 && is_own;
+        let setup = self.shared.setup();
+        let outcome = execute_post(&setup, reader, (effect, &post), is_first, now);
         fault::reach(FaultPoint::ChatPosted);
         let next = match &outcome {
             ChatPostOutcome::Postponed { until, .. } => {

@@ -12,6 +12,9 @@ sql! {
         WHERE platform = ?1 AND account = ?2 AND event_id = ?3";
     OF_JOB = "SELECT platform, account, event_id, received_at, channel, is_direct, message_id, \
         sender, outcome, job_id, reason FROM inbox WHERE job_id = ?1 ORDER BY received_at LIMIT 1";
+    RECENT = "SELECT platform, account, event_id, received_at, channel, is_direct, message_id, \
+        sender, outcome, job_id, reason FROM inbox WHERE platform = ?1 AND account = ?2 \
+        ORDER BY received_at DESC LIMIT ?3";
     // A second row under the same key is an error: the event was applied twice.
     ADD_EVENT = "INSERT INTO inbox (platform, account, event_id, received_at, channel, is_direct, \
         message_id, sender, outcome, job_id, reason) \
@@ -129,6 +132,18 @@ impl StateDatabase {
     /// Returns the first event that belongs to a job.
     pub fn inbox_event_of_job(&self, job: &JobId) -> Result<Option<InboxRecord>, DatabaseError> {
         query_first(&self.conn, OF_JOB, [job.as_str()], "read a received event", read_event)
+    }
+
+    /// Lists the events that an account received last, newest first.
+    pub fn recent_inbox_events(
+        &self,
+        platform: &str,
+        account: &str,
+        limit: usize,
+    ) -> Result<Vec<InboxRecord>, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let params = params![platform, account, limit];
+        query_all(&self.conn, RECENT, params, "list received events", read_event)
     }
 
     /// Returns the newest conversation at a place.

@@ -71,7 +71,7 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::GithubActed],
         // In `github_deliveries`.
         &[FaultPoint::DeliveriesHandled],
-        // In `telegram_kills`.
+        // In `telegram_kills` and `slack_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
         // In `notify`.
         &[FaultPoint::NoticeSent],

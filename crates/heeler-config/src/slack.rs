@@ -1,0 +1,52 @@
+//! Slack app of an agent.
+//!
+//! [`SlackConfig`] declares the accepted keys: those of herdctl, and those that decide who may talk
+//! and who may answer.
+
+use std::num::NonZeroU32;
+
+use crate::chat::{ChannelConfig, ChatLogLevel, DirectMessages, ResultLength};
+use crate::chat_token::{ChatApiUrl, TokenVariable};
+use crate::shape::section;
+
+section! {
+    /// A Slack app.
+    pub struct SlackConfig ("chat.slack") {
+        /// Environment variable that holds the bot token, which begins with `xoxb-`.
+        bot_token_env: TokenVariable = "SLACK_BOT_TOKEN",
+        /// Environment variable that holds the app token, which begins with `xapp-`.
+        app_token_env: TokenVariable = "SLACK_APP_TOKEN",
+        /// Address of the Web API.
+        api_url: ChatApiUrl = "https://slack.com/api",
+        /// Hours after which a conversation starts a new session.
+        session_expiry_hours: NonZeroU32 = "24",
+        /// Messages in the daemon's log: `minimal` logs problems only, `standard` also each message that an agent gets or refuses, `verbose` also those that are ignored.
+        log_level: ChatLogLevel = "standard",
+        /// Channels in which the agent answers. Other channels are ignored.
+        channels: Vec<ChannelConfig>,
+        /// Direct messages. Without this key they are refused.
+        dm: Option<DirectMessages>,
+        /// IDs of the users who may talk to the agent in `channels`. Defaults to all members.
+        allow: Option<Vec<String>>,
+        /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
+        approvers: Vec<String>,
+        /// Output shown in a conversation.
+        output: SlackOutput = "{}",
+    }
+}
+
+section! {
+    /// Output shown in a Slack conversation.
+    pub struct SlackOutput ("slack.output") {
+        /// Show tool results.
+        tool_results: bool = "true",
+        /// Maximum number of characters of a tool result, at most 1000.
+        tool_result_max_length: ResultLength = "900",
+        /// Show system events, such as compaction.
+        system_status: bool = "true",
+        /// Show errors.
+        errors: bool = "true",
+        /// Show cost and duration below each answer.
+        result_summary: bool = "false",
+    }
+}

@@ -1,0 +1,60 @@
+//! A bot of any platform: the calls that posts need.
+//!
+//! Start at [`ChatBot`].
+
+use crate::chat_error::ChatApiError;
+use crate::chat_event::{ChatPlace, ChatPlatform};
+use crate::outgoing_post::{OutgoingPost, PostMark};
+use crate::slack::{SlackBot, slack_parts};
+use crate::telegram::{TelegramBot, telegram_parts};
+
+/// A bot with its tokens.
+#[derive(Debug, Clone)]
+pub enum ChatBot {
+    Telegram(TelegramBot),
+    Slack(SlackBot),
+}
+
+/// Splits a text into parts that a platform accepts.
+pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
+    match platform {
+        ChatPlatform::Telegram => telegram_parts(text),
+        ChatPlatform::Slack => slack_parts(text),
+    }
+}
+
+impl ChatBot {
+    /// Posts a message; returns its ID. A post that was made before is found again where the platform
+    /// can do that.
+    pub fn send(
+        &self,
+        place: &ChatPlace,
+        post: &OutgoingPost,
+        mark: PostMark<'_>,
+    ) -> Result<String, ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.send(place, post),
+            ChatBot::Slack(bot) => bot.send_once(place, post, mark),
+        }
+    }
+
+    /// Replaces the text of a message, and removes its buttons.
+    pub fn edit(&self, place: &ChatPlace, message: &str, text: &str) -> Result<(), ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.edit(place, message, text),
+            ChatBot::Slack(bot) => bot.edit(place, message, text),
+        }
+    }
+
+    /// Returns the name of the bot, for people. The call proves that its tokens are accepted.
+    pub fn own_name(&self) -> Result<String, ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.own_user().map(|user| user.username),
+            ChatBot::Slack(bot) => {
+                // The second token is only used for sockets.
+                bot.open_socket()?;
+                bot.own_user().map(|user| format!("{} in {}", user.name, user.team))
+            }
+        }
+    }
+}

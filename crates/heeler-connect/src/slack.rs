@@ -1,0 +1,421 @@
+//! The Web API of Slack: the calls that a fleet needs.
+//!
+//! Start at [`SlackBot`].
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::api_call::{post_json, safe_text};
+use crate::chat_error::ChatApiError;
+use crate::chat_event::ChatPlace;
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark};
+use crate::person_name::person_name;
+use crate::slack_text::render_slack;
+use crate::split_text::{split_text, units};
+
+/// Longest text of a post, in UTF-16 units. Slack advises against more.
+const TEXT_UNITS_MAX: usize = 4_000;
+
+/// Longest text of a block, in UTF-16 units.
+const SECTION_UNITS_MAX: usize = 3_000;
+
+/// Shortest length at which texts are split. One character becomes at most five.
+const SPLIT_LENGTH_MIN: usize = 400;
+
+/// Time limit of a call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time limit of a call for a name, for which a message waits that must be acknowledged within 3 s.
+const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Most messages of one page.
+const PAGE: u32 = 100;
+
+/// Most pages that are read of one channel or thread.
+const PAGES_MAX: u32 = 10;
+
+/// Time by which the clocks of Slack and of this machine may differ, in seconds.
+const CLOCK_DIFFERENCE_MAX: i64 = 600;
+
+/// Name in errors.
+const PLATFORM: &str = "Slack";
+
+/// Type of the metadata by which the fleet recognizes its own posts.
+const MARK_TYPE: &str = "heeler_post";
+
+/// Errors that a wrong or revoked token causes.
+const TOKEN_ERRORS: [&str; 8] = [
+    "not_authed",
+    "invalid_auth",
+    "account_inactive",
+    "token_revoked",
+    "token_expired",
+    "user_removed_from_team",
+    "team_disabled",
+    "not_allowed_token_type",
+];
+
+/// Errors that end by themselves.
+const TRANSIENT_ERRORS: [&str; 5] = [
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+    "team_added_to_org",
+];
+
+/// A Slack app with its tokens.
+#[derive(Clone)]
+pub struct SlackBot {
+    api_url: String,
+    tokens: SlackTokens,
+}
+
+/// Tokens of a Slack app, with the variables that hold them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SlackTokens {
+    pub bot_token: String,
+    pub bot_variable: String,
+    pub app_token: String,
+    pub app_variable: String,
+}
+
+impl fmt::Debug for SlackTokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlackTokens({}, {})", self.bot_variable, self.app_variable)
+    }
+}
+
+impl fmt::Debug for SlackBot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlackBot({})", self.tokens.bot_variable)
+    }
+}
+
+/// The app's own user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlackUser {
+    /// ID of the user as which the app posts.
+    pub id: String,
+    pub name: String,
+    /// Name of the workspace.
+    pub team: String,
+}
+
+/// Returns the ID of the app that an app token belongs to: `xapp-1-A012345-…`. `None` if the text has
+/// not the form of an app token.
+pub fn slack_account(app_token: &str) -> Option<&str> {
+    let mut parts = app_token.strip_prefix("xapp-")?.split('-');
+    let (version, app, secret) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_app = app.len() > 1 && app.bytes().all(|b| b.is_ascii_alphanumeric());
+    (!version.is_empty() && is_app && !secret.is_empty()).then_some(app)
+}
+
+/// Returns true if a text has the form of a bot token.
+pub fn is_slack_bot_token(token: &str) -> bool {
+    // Tokens that expire have a prefix.
+    let token = token.strip_prefix("xoxe.").unwrap_or(token);
+    token.starts_with("xoxb-") && token.len() > 10 && token.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// Splits a text into parts that Slack shows completely.
+pub(crate) fn slack_parts(text: &str) -> Vec<String> {
+    fitting_parts(text, TEXT_UNITS_MAX)
+}
+
+/// Splits Markdown so that each part fits in Slack's own form, which may be longer.
+fn fitting_parts(text: &str, limit: usize) -> Vec<String> {
+    let mut length = limit - limit / 8;
+    let mut parts = split_text(text, length);
+    let is_long = |part: &String| units(&render_slack(part)) > limit;
+    while length > SPLIT_LENGTH_MIN && parts.iter().any(is_long) {
+        length = (length / 2).max(SPLIT_LENGTH_MIN);
+        parts = parts
+            .into_iter()
+            .flat_map(|part| if is_long(&part) { split_text(&part, length) } else { vec![part] })
+            .collect();
+    }
+    parts
+}
+
+impl SlackBot {
+    pub fn new(api_url: &str, tokens: SlackTokens) -> SlackBot {
+        SlackBot { api_url: api_url.trim_end_matches('/').to_owned(), tokens }
+    }
+
+    /// Returns the app's own user.
+    pub fn own_user(&self) -> Result<SlackUser, ChatApiError> {
+        let answer = self.call("auth.test", "ask for its own name", &json!({}))?;
+        let text = |key: &str| safe_text(answer[key].as_str().unwrap_or_default());
+        match answer["user_id"].as_str() {
+            Some(id) => Ok(SlackUser { id: id.to_owned(), name: text("user"), team: text("team") }),
+            None => Err(unexpected("ask for its own name")),
+        }
+    }
+
+    /// Returns the address of a new socket. It can be used once.
+    pub fn open_socket(&self) -> Result<String, ChatApiError> {
+        let attempt = "open a socket";
+        let SlackTokens { app_token, app_variable, .. } = &self.tokens;
+        let token = CallToken { token: app_token, variable: app_variable };
+        let call = SlackCall { method: "apps.connections.open", attempt, timeout: CALL_TIMEOUT };
+        let answer = self.call_as(token, call, &json!({}))?;
+        answer["url"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
+    }
+
+    /// Posts a message, unless an earlier attempt has made it; returns its ID.
+    pub fn send_once(
+        &self,
+        place: &ChatPlace,
+        post: &OutgoingPost,
+        mark: PostMark<'_>,
+    ) -> Result<String, ChatApiError> {
+        if let Some(since) = mark.maybe_made_since {
+            match self.find_post(place, mark.id, since) {
+                Ok(Some(message)) => return Ok(message),
+                // An app that may not read the channel cannot know it.
+                Ok(None) | Err(ChatApiError::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let text = render_slack(&post.text);
+        let mut body = json!({
+            "channel": place.chat,
+            "text": text,
+            // Slack would fetch addresses that an agent wrote.
+            "unfurl_links": false,
+            "unfurl_media": false,
+            "metadata": {"event_type": MARK_TYPE, "event_payload": {"id": mark.id}},
+        });
+        if let Some(thread) = &place.thread {
+            body["thread_ts"] = json!(thread);
+        }
+        if !post.buttons.is_empty() {
+            let mut blocks = sections(&post.text);
+            blocks.push(actions(&post.buttons));
+            body["blocks"] = Json::Array(blocks);
+        }
+        let attempt = "post a message";
+        let answer = self.call("chat.postMessage", attempt, &body)?;
+        answer["ts"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
+    }
+
+    /// Replaces the text of a message, and removes its buttons.
+    pub fn edit(&self, place: &ChatPlace, message: &str, text: &str) -> Result<(), ChatApiError> {
+        let body = json!({
+            "channel": place.chat, "ts": message, "text": render_slack(text),
+            "blocks": sections(text),
+        });
+        self.call("chat.update", "change a message", &body).map(drop)
+    }
+
+    /// Returns the ID of the post with a mark, if it was made since a time.
+    fn find_post(
+        &self,
+        place: &ChatPlace,
+        mark: &str,
+        since: i64,
+    ) -> Result<Option<String>, ChatApiError> {
+        let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
+        let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
+        let messages = self.messages_after(list, &oldest)?;
+        let found = messages.iter().find(|message| {
+            let metadata = &message["metadata"];
+            metadata["event_type"] == MARK_TYPE && metadata["event_payload"]["id"] == mark
+        });
+        Ok(found.and_then(|message| message["ts"].as_str()).map(str::to_owned))
+    }
+
+    /// Lists the messages of a channel, or of one of its threads, that are newer than a message. The
+    /// oldest is first. At most a thousand are read.
+    pub fn messages_after(
+        &self,
+        list: MessageList<'_>,
+        oldest: &str,
+    ) -> Result<Vec<Json>, ChatApiError> {
+        let (method, mut body) = match list.thread {
+            Some(thread) => ("conversations.replies", json!({"ts": thread})),
+            None => ("conversations.history", json!({})),
+        };
+        body["channel"] = json!(list.chat);
+        body["oldest"] = json!(oldest);
+        body["limit"] = json!(PAGE);
+        body["include_all_metadata"] = json!(true);
+        let mut messages = Vec::new();
+        for _ in 0..PAGES_MAX {
+            let mut answer = self.call(method, "read the messages of a channel", &body)?;
+            if let Json::Array(page) = answer["messages"].take() {
+                messages.extend(page);
+            }
+            match answer["response_metadata"]["next_cursor"].as_str() {
+                Some(cursor) if !cursor.is_empty() => body["cursor"] = json!(cursor),
+                _ => break,
+            }
+        }
+        // IDs are seconds with six decimals, so they sort as text. The root of a thread is always there.
+        messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
+        messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts > oldest));
+        Ok(messages)
+    }
+
+    /// Returns the name of a person.
+    pub fn user_name(&self, id: &str) -> Result<String, ChatApiError> {
+        let call =
+            SlackCall { method: "users.info", attempt: "ask for a name", timeout: NAME_TIMEOUT };
+        let answer = self.call_as(self.bot_token(), call, &json!({"user": id}))?;
+        let user = &answer["user"];
+        let names = [&user["profile"]["display_name"], &user["real_name"], &user["name"]];
+        let name = names.into_iter().filter_map(Json::as_str).find(|name| !name.is_empty());
+        Ok(person_name(name.unwrap_or_default(), id))
+    }
+
+    /// Shows a text to one person only.
+    pub fn whisper(&self, place: &ChatPlace, user: &str, text: &str) -> Result<(), ChatApiError> {
+        let mut body = json!({"channel": place.chat, "user": user, "text": render_slack(text)});
+        if let Some(thread) = &place.thread {
+            body["thread_ts"] = json!(thread);
+        }
+        self.call("chat.postEphemeral", "answer a click", &body).map(drop)
+    }
+
+    fn bot_token(&self) -> CallToken<'_> {
+        CallToken { token: &self.tokens.bot_token, variable: &self.tokens.bot_variable }
+    }
+
+    fn call(
+        &self,
+        method: &'static str,
+        attempt: &'static str,
+        body: &Json,
+    ) -> Result<Json, ChatApiError> {
+        let call = SlackCall { method, attempt, timeout: CALL_TIMEOUT };
+        self.call_as(self.bot_token(), call, body)
+    }
+
+    fn call_as(
+        &self,
+        CallToken { token, variable }: CallToken<'_>,
+        SlackCall { method, attempt, timeout }: SlackCall,
+        body: &Json,
+    ) -> Result<Json, ChatApiError> {
+        let url = format!("{}/{method}", self.api_url);
+        let answer = post_json(&url, Some(token), body, timeout);
+        let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
+        if answer.body["ok"] == true {
+            return Ok(answer.body);
+        }
+        let word = answer.body["error"].as_str().unwrap_or("unknown_error");
+        let said = safe_text(&word.replace(token, "[secret]"));
+        Err(match word {
+            _ if answer.status == 429 || word == "ratelimited" => {
+                let seconds = answer.retry_after.unwrap_or(1).clamp(1, 3600);
+                let retry_after = Duration::from_secs(seconds);
+                ChatApiError::RateLimited { platform: PLATFORM, attempt, retry_after }
+            }
+            word if TOKEN_ERRORS.contains(&word) => ChatApiError::Unauthorized {
+                platform: PLATFORM,
+                variable: variable.to_owned(),
+                said,
+            },
+            word if TRANSIENT_ERRORS.contains(&word) || answer.status >= 500 => {
+                ChatApiError::Unreachable { attempt, reason: format!("Slack failed: {said}") }
+            }
+            "not_in_channel" | "channel_not_found" => {
+                let said = format!("{said} (invite the app to the channel with /invite)");
+                ChatApiError::Refused { platform: PLATFORM, attempt, said }
+            }
+            "missing_scope" => {
+                let needed = safe_text(answer.body["needed"].as_str().unwrap_or_default());
+                let said =
+                    format!("the app lacks the scope {needed}: add it and reinstall the app");
+                ChatApiError::Refused { platform: PLATFORM, attempt, said }
+            }
+            _ => ChatApiError::Refused { platform: PLATFORM, attempt, said },
+        })
+    }
+}
+
+/// A channel, or one of its threads.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageList<'a> {
+    pub chat: &'a str,
+    pub thread: Option<&'a str>,
+}
+
+#[derive(Clone, Copy)]
+struct CallToken<'a> {
+    token: &'a str,
+    variable: &'a str,
+}
+
+struct SlackCall {
+    method: &'static str,
+    attempt: &'static str,
+    timeout: Duration,
+}
+
+fn unexpected(attempt: &'static str) -> ChatApiError {
+    let reason = "the answer has an unexpected form".to_owned();
+    ChatApiError::Unreachable { attempt, reason }
+}
+
+/// Returns the blocks that show a text.
+fn sections(markdown: &str) -> Vec<Json> {
+    let parts = fitting_parts(markdown, SECTION_UNITS_MAX);
+    let section = |part: String| json!({"type": "section", "text": {"type": "mrkdwn", "text": render_slack(&part)}});
+    parts.into_iter().map(section).collect()
+}
+
+fn actions(buttons: &[ChatButton]) -> Json {
+    let elements: Vec<Json> = buttons
+        .iter()
+        .enumerate()
+        .map(|(place, button)| {
+            let text = json!({"type": "plain_text", "text": button.label});
+            let id = format!("heeler_{place}");
+            json!({"type": "button", "action_id": id, "text": text, "value": button.value})
+        })
+        .collect();
+    json!({"type": "actions", "elements": elements})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_recognized_by_their_form() {
+        assert_eq!(slack_account("xapp-1-A0123ABC-456-f00d"), Some("A0123ABC"));
+        for text in
+            ["", "xapp-", "xapp-1", "xapp-1-A0123ABC", "xoxb-1-A0123ABC-456", "xapp-1-../-x"]
+        {
+            assert_eq!(slack_account(text), None, "{text}");
+        }
+        assert!(is_slack_bot_token("xoxb-123-456-abc") && is_slack_bot_token("xoxe.xoxb-1-abcdef"));
+        assert!(!is_slack_bot_token("xoxp-123-456-abc") && !is_slack_bot_token("xoxb-1\n456-abc"));
+        let tokens = SlackTokens {
+            bot_token: "xoxb-secret".to_owned(),
+            bot_variable: "B".to_owned(),
+            app_token: "xapp-secret".to_owned(),
+            app_variable: "A".to_owned(),
+        };
+        let bot = SlackBot::new("https://x.example/", tokens.clone());
+        assert!(!format!("{bot:?} {tokens:?}").contains("secret"));
+    }
+
+    #[test]
+    fn every_part_and_every_block_fits_also_with_escapes() {
+        let text = format!("{}\n```\n{}\n```", "a <b> & ".repeat(2_000), "&&&&&&&&\n".repeat(800));
+        for part in slack_parts(&text) {
+            assert!(units(&render_slack(&part)) <= TEXT_UNITS_MAX);
+        }
+        let blocks = sections(&"&".repeat(1_500));
+        assert!(blocks.len() > 1);
+        for block in blocks {
+            let shown = block["text"]["text"].as_str().unwrap();
+            assert!(units(shown) <= SECTION_UNITS_MAX, "{}", units(shown));
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Messages on Slack that were written while there was no socket.
+//!
+//! The record of received events says which messages are known. Those after them are read from the
+//! channels and threads, and passed to the dispatcher, which recognizes the ones it has. Start at
+//! [`SlackCatchUp::start`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use heeler_connect::{ChatApiError, ChatPlatform, MessageList, SlackBot, SlackUser, message_event};
+use heeler_model::error_chain;
+use heeler_store::StoreReader;
+use serde_json::{Value as Json, json};
+
+use super::credential::account_policies;
+use super::link::{LinkWorker, wait_for_record};
+use super::slack_link::SpeakerNames;
+
+/// Most recorded events that are looked at.
+const EVENTS_MAX: usize = 5_000;
+
+/// Age of the oldest message that is read, in seconds.
+const AGE_MAX: i64 = 24 * 3600;
+
+/// Time before the newest known message in which others may be missing, in seconds. Slack delivers
+/// messages again for about six minutes, so they arrive in any order.
+const OVERLAP: i64 = 15 * 60;
+
+/// Most threads that are read.
+const THREADS_MAX: usize = 200;
+
+/// A channel, or a thread of it.
+type ListKey = (String, Option<String>);
+
+/// The newest recorded message of each place, before a gap.
+#[derive(Debug)]
+pub(super) struct CatchUpMarks {
+    /// Time of the newest known message, in seconds since 1970.
+    newest: BTreeMap<ListKey, i64>,
+    /// Direct conversations.
+    direct: BTreeSet<String>,
+    /// Time at which the newest event was received; `None` if there was none yet.
+    last_event: Option<i64>,
+}
+
+impl CatchUpMarks {
+    pub(super) fn read(worker: &LinkWorker, account: &str) -> Result<CatchUpMarks, String> {
+        let reader = StoreReader::open(worker.dir()).map_err(|error| error_chain(&error))?;
+        let events = reader.recent_inbox_events(ChatPlatform::Slack.as_str(), account, EVENTS_MAX);
+        let events = events.map_err(|error| error_chain(&error))?;
+        let last_event = events.first().map(|event| event.received_at.as_second());
+        let mut marks =
+            CatchUpMarks { newest: BTreeMap::new(), direct: BTreeSet::new(), last_event };
+        for event in events {
+            // Clicks name the message with the button.
+            let Some((chat, ts)) = event.event_id.split_once(':').filter(|it| it.0 != "click")
+            else {
+                continue;
+            };
+            let Some(at) = seconds(ts) else { continue };
+            if event.is_direct {
+                marks.direct.insert(chat.to_owned());
+            }
+            let thread = event.channel.split('/').nth(2);
+            let is_root = thread.is_none_or(|thread| thread == ts);
+            let places = [
+                is_root.then(|| (chat.to_owned(), None)),
+                thread.map(|thread| (chat.to_owned(), Some(thread.to_owned()))),
+            ];
+            for place in places.into_iter().flatten() {
+                let newest = marks.newest.entry(place).or_insert(at);
+                *newest = at.max(*newest);
+            }
+        }
+        Ok(marks)
+    }
+}
+
+/// Reads the messages of gaps.
+pub(super) struct SlackCatchUp {
+    pub(super) worker: LinkWorker,
+    pub(super) bot: SlackBot,
+    pub(super) own: SlackUser,
+    pub(super) account: String,
+    pub(super) names: SpeakerNames,
+}
+
+impl SlackCatchUp {
+    /// Starts a thread that reads the messages of each gap. It ends with the sender.
+    pub(super) fn start(mut self, queue: usize) -> std::io::Result<SyncSender<CatchUpMarks>> {
+        let (sender, gaps) = sync_channel(queue);
+        std::thread::Builder::new().name("heeler-catch-up".to_owned()).spawn(move || {
+            for marks in gaps {
+                self.catch_up(&marks);
+            }
+        })?;
+        Ok(sender)
+    }
+
+    fn catch_up(&mut self, marks: &CatchUpMarks) {
+        // Without any event there was no conversation that could have a gap.
+        let Some(last_event) = marks.last_event else { return };
+        let earliest = self.worker.now().as_second() - AGE_MAX;
+        let mut threads: BTreeMap<ListKey, i64> = BTreeMap::new();
+        for (place, at) in marks.newest.iter().filter(|((_, thread), _)| thread.is_some()) {
+            if *at >= earliest {
+                threads.insert(place.clone(), at - OVERLAP);
+            }
+        }
+        for chat in self.chats(marks) {
+            let known = marks.newest.get(&(chat.clone(), None)).copied();
+            let oldest = known.unwrap_or(last_event).max(earliest) - OVERLAP;
+            let found = self.read_list(&(chat.clone(), None), oldest);
+            for message in found {
+                // A thread may have begun in the gap.
+                if let Some(thread) = message["thread_ts"].as_str() {
+                    threads.entry((chat.clone(), Some(thread.to_owned()))).or_insert(oldest);
+                }
+            }
+        }
+        let newest_first = {
+            let mut all: Vec<(ListKey, i64)> = threads.into_iter().collect();
+            all.sort_by_key(|(_, oldest)| std::cmp::Reverse(*oldest));
+            all
+        };
+        let chats = self.chats(marks);
+        for (place, oldest) in newest_first.into_iter().take(THREADS_MAX) {
+            if chats.contains(&place.0) {
+                self.read_list(&place, oldest);
+            }
+        }
+    }
+
+    /// Lists the channels in which an agent answers, by the config of now.
+    fn chats(&self, marks: &CatchUpMarks) -> BTreeSet<String> {
+        let setup = self.worker.setup();
+        let policies =
+            account_policies(&setup.loaded, &setup.env, ChatPlatform::Slack, &self.account);
+        let listed = policies.iter().flat_map(|policy| &policy.chats);
+        let listed = listed.map(|chat| chat.id.to_owned());
+        listed.chain(marks.direct.iter().cloned()).collect()
+    }
+
+    /// Reads a channel or thread, and passes its messages to the dispatcher. Returns them.
+    fn read_list(&mut self, place: &ListKey, oldest: i64) -> Vec<Json> {
+        let list = MessageList { chat: &place.0, thread: place.1.as_deref() };
+        while !self.worker.is_stopped() {
+            match self.bot.messages_after(list, &format!("{}.000000", oldest.max(0))) {
+                Ok(mut messages) => {
+                    for message in &mut messages {
+                        // A list of messages does not repeat its channel.
+                        message["channel"] = json!(place.0);
+                        self.pass_message(message);
+                    }
+                    return messages;
+                }
+                Err(error @ ChatApiError::Refused { .. }) => {
+                    let problem = format!("messages of {} may be missing: {error}", place.0);
+                    self.worker.note_limitation(problem);
+                    return Vec::new();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "reading the messages of a channel again");
+                    let pause = self.worker.next_pause(&error);
+                    self.worker.rest_for(pause);
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Passes a message until it is recorded.
+    fn pass_message(&mut self, message: &Json) {
+        let Some(mut event) = message_event(message, &self.own, &self.account) else { return };
+        self.names.name_sender(&mut event);
+        while !self.worker.is_stopped() {
+            match wait_for_record(&self.worker.pass_event(event.clone())) {
+                Ok(_) => return,
+                Err(refused) => {
+                    let problem = format!("a message is not recorded yet: {}", refused.message);
+                    self.worker.note_limitation(problem);
+                    self.worker.rest();
+                }
+            }
+        }
+    }
+}
+
+fn seconds(ts: &str) -> Option<i64> {
+    ts.split('.').next()?.parse().ok()
+}

@@ -1,0 +1,417 @@
+//! Link to Slack: Socket Mode.
+//!
+//! Slack delivers each envelope to one socket, and again if it is not acknowledged within 3 s. An
+//! envelope is acknowledged after the commit. Before Slack closes a socket, a second one is opened, and
+//! the first is served until it is closed. After a time without any socket, the messages of that time
+//! are read from the channels. Start at [`run_slack`].
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use heeler_connect::{
+    ChatApiError, ChatContent, ChatEvent, ChatPlace, ChatSocket, SlackBot, SlackFrame, SlackUser,
+    SocketInput,
+};
+
+use super::credential::ChatCredential;
+use super::link::{EventReply, LinkWorker, PAUSE_MAX, wait_for_record};
+use super::slack_catch_up::{CatchUpMarks, SlackCatchUp};
+use crate::fault::{self, FaultPoint};
+
+/// Wait for a frame on the only socket while nothing else is to do.
+const IDLE_WAIT: Duration = Duration::from_millis(200);
+
+/// Wait for a frame while replies or other sockets are looked at in turn.
+const BUSY_WAIT: Duration = Duration::from_millis(3);
+
+/// Silence after which a sign of life is asked for.
+const PING_AFTER: Duration = Duration::from_secs(10);
+
+/// Silence after which a socket is given up. Slack sends pings more often.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Time for which a socket that Slack has announced to close is served.
+const LEAVING_MAX: Duration = Duration::from_secs(60);
+
+/// Most envelopes of a socket that wait for their commit. Slack keeps the others.
+const PENDING_MAX: usize = 256;
+
+/// Most names that are remembered.
+const NAMES_MAX: usize = 1_000;
+
+/// Most answers to clicks, and most gaps, that wait. Further ones are dropped.
+const HELPER_QUEUE: usize = 16;
+
+/// Receives envelopes until the link is stopped.
+pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
+    let bot = credential.slack_bot();
+    let own = loop {
+        if worker.is_stopped() {
+            return;
+        }
+        match bot.own_user() {
+            Ok(own) => break own,
+            Err(error) => worker.pause_after(&error),
+        }
+    };
+    let account = credential.account.clone();
+    let catch_up = SlackCatchUp {
+        worker: worker.clone(),
+        bot: bot.clone(),
+        own: own.clone(),
+        account: account.clone(),
+        names: SpeakerNames::new(bot.clone()),
+    };
+    let (gaps, clicks) = match (catch_up.start(HELPER_QUEUE), start_click_answers(bot.clone())) {
+        (Ok(gaps), Ok(clicks)) => (gaps, clicks),
+        (Err(error), _) | (_, Err(error)) => {
+            worker.note_problem(format!("cannot start a thread: {error}"));
+            return;
+        }
+    };
+    let names = SpeakerNames::new(bot.clone());
+    let open_at = Instant::now();
+    let link = SlackLink {
+        worker,
+        bot,
+        own,
+        account,
+        names,
+        gaps,
+        clicks,
+        sockets: Vec::new(),
+        opening: None,
+        open_at,
+        marks: None,
+    };
+    link.run();
+}
+
+struct SlackLink {
+    worker: LinkWorker,
+    bot: SlackBot,
+    own: SlackUser,
+    account: String,
+    names: SpeakerNames,
+    /// Gaps whose messages are to be read.
+    gaps: SyncSender<CatchUpMarks>,
+    clicks: SyncSender<ClickAnswer>,
+    sockets: Vec<SlackSocket>,
+    /// A socket that is being opened on another thread.
+    opening: Option<Receiver<Result<ChatSocket, ChatApiError>>>,
+    /// Time from which the next socket may be opened.
+    open_at: Instant,
+    /// Set while there is no socket: the newest recorded messages before that.
+    marks: Option<CatchUpMarks>,
+}
+
+struct SlackSocket {
+    socket: ChatSocket,
+    /// True once Slack has greeted.
+    is_ready: bool,
+    /// Set if Slack will close it.
+    leaving_since: Option<Instant>,
+    pinged_at: Instant,
+    pending: Vec<PendingEnvelope>,
+    /// Set if it has ended.
+    end: Option<String>,
+}
+
+/// An envelope whose event was passed to the dispatcher.
+struct PendingEnvelope {
+    id: String,
+    reply: EventReply,
+    /// Place and person of a click, which gets a short answer.
+    click: Option<(ChatPlace, String)>,
+}
+
+struct ClickAnswer {
+    place: ChatPlace,
+    user: String,
+    text: String,
+}
+
+impl SlackLink {
+    fn run(mut self) {
+        while !self.worker.is_stopped() {
+            self.open_socket();
+            self.take_opened();
+            let is_busy = self.opening.is_some()
+                || self.sockets.len() > 1
+                || self.sockets.iter().any(|it| !it.pending.is_empty());
+            let wait = if is_busy { BUSY_WAIT } else { IDLE_WAIT };
+            if self.sockets.is_empty() {
+                self.worker.rest_for(BUSY_WAIT);
+            }
+            for place in 0..self.sockets.len() {
+                self.serve(place, wait);
+                self.settle(place);
+                self.check_life(place);
+            }
+            self.drop_ended();
+        }
+        for socket in self.sockets {
+            socket.socket.close(1000);
+        }
+    }
+
+    fn has_lasting_socket(&self) -> bool {
+        self.sockets.iter().any(|it| it.leaving_since.is_none())
+    }
+
+    /// Begins to open a socket if none will last.
+    fn open_socket(&mut self) {
+        if self.has_lasting_socket() || self.opening.is_some() || Instant::now() < self.open_at {
+            return;
+        }
+        if !self.sockets.iter().any(|it| it.is_ready) && self.marks.is_none() {
+            // Before the socket exists: later messages must not hide those of the gap.
+            match CatchUpMarks::read(&self.worker, &self.account) {
+                Ok(marks) => self.marks = Some(marks),
+                Err(reason) => {
+                    self.worker
+                        .note_problem(format!("cannot read the recorded messages: {reason}"));
+                    self.open_at = Instant::now() + PAUSE_MAX;
+                    return;
+                }
+            }
+        }
+        let (sender, receiver) = sync_channel(1);
+        let bot = self.bot.clone();
+        // Opening takes seconds, in which another socket is served.
+        let opener = std::thread::Builder::new().name("heeler-socket".to_owned());
+        let started = opener.spawn(move || {
+            let opened = bot.open_socket().and_then(|address| {
+                ChatSocket::connect(&address).map_err(|reason| ChatApiError::Unreachable {
+                    attempt: "open a socket",
+                    reason,
+                })
+            });
+            // The link may have ended.
+            drop(sender.send(opened));
+        });
+        match started {
+            Ok(_) => self.opening = Some(receiver),
+            Err(error) => {
+                self.worker.note_problem(format!("cannot start a thread: {error}"));
+                self.open_at = Instant::now() + PAUSE_MAX;
+            }
+        }
+    }
+
+    fn take_opened(&mut self) {
+        let Some(opening) = &self.opening else { return };
+        let opened = match opening.try_recv() {
+            Err(TryRecvError::Empty) => return,
+            Err(TryRecvError::Disconnected) => None,
+            Ok(opened) => Some(opened),
+        };
+        self.opening = None;
+        match opened {
+            Some(Ok(socket)) => self.sockets.push(SlackSocket {
+                socket,
+                is_ready: false,
+                leaving_since: None,
+                pinged_at: Instant::now(),
+                pending: Vec::new(),
+                end: None,
+            }),
+            Some(Err(error)) => self.postpone_opening(&error),
+            None => self.open_at = Instant::now() + PAUSE_MAX,
+        }
+    }
+
+    fn postpone_opening(&mut self, error: &ChatApiError) {
+        self.open_at = Instant::now() + self.worker.next_pause(error);
+        // A socket that is served keeps the link connected.
+        match self.sockets.iter().any(|it| it.is_ready) {
+            true => self.worker.note_limitation(error.to_string()),
+            false => self.worker.note_problem(error.to_string()),
+        }
+    }
+
+    /// Reads frames of a socket.
+    fn serve(&mut self, place: usize, wait: Duration) {
+        let mut wait = wait;
+        while self.sockets[place].pending.len() < PENDING_MAX {
+            match self.sockets[place].socket.receive(wait) {
+                SocketInput::Text(text) => self.take_frame(place, &text),
+                SocketInput::Contact => {}
+                SocketInput::Silence => return,
+                SocketInput::Closed { reason, .. } => {
+                    self.sockets[place].end = Some(reason);
+                    return;
+                }
+            }
+            // The first frame may come late; those behind it are here already.
+            wait = Duration::from_millis(1);
+        }
+    }
+
+    fn take_frame(&mut self, place: usize, text: &str) {
+        match SlackFrame::parse(text, &self.own, &self.account) {
+            SlackFrame::Hello => {
+                self.sockets[place].is_ready = true;
+                self.worker.note_contact();
+                if let Some(marks) = self.marks.take() {
+                    // If the queue is full, a gap that waits in it is read later than this one ended.
+                    drop(self.gaps.try_send(marks));
+                }
+            }
+            SlackFrame::Disconnect { reason } => self.take_disconnect(place, &reason),
+            SlackFrame::Envelope { id, event: Some(event) } => {
+                let mut event = *event;
+                let click = match &event.content {
+                    ChatContent::Click { .. } => {
+                        Some((event.place.clone(), event.sender.id.clone()))
+                    }
+                    _ => None,
+                };
+                self.names.name_sender(&mut event);
+                let reply = self.worker.pass_event(event);
+                self.sockets[place].pending.push(PendingEnvelope { id, reply, click });
+            }
+            SlackFrame::Envelope { id, event: None } => self.acknowledge(place, &id),
+            SlackFrame::Other => {}
+        }
+    }
+
+    fn take_disconnect(&mut self, place: usize, reason: &str) {
+        self.sockets[place].leaving_since.get_or_insert_with(Instant::now);
+        let problem = match reason {
+            "link_disabled" => {
+                "Slack has closed the socket: turn on Socket Mode in the settings of the app"
+            }
+            "too_many_websockets" => {
+                "Slack refused the socket: other programs use the same app token"
+            }
+            // A routine change of sockets.
+            _ => return,
+        };
+        self.sockets[place].end = Some(problem.to_owned());
+        self.open_at = Instant::now() + PAUSE_MAX;
+    }
+
+    /// Acknowledges the envelopes whose events are recorded.
+    fn settle(&mut self, place: usize) {
+        let pending = std::mem::take(&mut self.sockets[place].pending);
+        let mut is_recorded = false;
+        for envelope in pending {
+            let answer = match envelope.reply.try_recv() {
+                Err(TryRecvError::Empty) => {
+                    self.sockets[place].pending.push(envelope);
+                    continue;
+                }
+                Ok(answer) => answer.map(super::link::done_message),
+                Err(TryRecvError::Disconnected) => wait_for_record(&envelope.reply),
+            };
+            if !is_recorded {
+                is_recorded = true;
+                fault::reach(FaultPoint::ChatRecorded);
+            }
+            match answer {
+                Ok(text) => {
+                    self.acknowledge(place, &envelope.id);
+                    if let Some((place, user)) = envelope.click.filter(|_| !text.is_empty()) {
+                        // Only the person's screen waits for it.
+                        drop(self.clicks.try_send(ClickAnswer { place, user, text }));
+                    }
+                }
+                // Slack delivers it again.
+                Err(refused) => self
+                    .worker
+                    .note_limitation(format!("a message is not recorded yet: {}", refused.message)),
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, place: usize, envelope: &str) {
+        let socket = &mut self.sockets[place];
+        if let Err(reason) = socket.socket.send_text(SlackFrame::acknowledgement(envelope)) {
+            socket.end = Some(reason);
+        }
+    }
+
+    fn check_life(&mut self, place: usize) {
+        let socket = &mut self.sockets[place];
+        let silence = socket.socket.heard_at().elapsed();
+        if silence > SILENCE_MAX {
+            socket.end = Some("Slack gives no sign of life".to_owned());
+        } else if silence > PING_AFTER && socket.pinged_at.elapsed() > PING_AFTER {
+            socket.pinged_at = Instant::now();
+            if let Err(reason) = socket.socket.ping() {
+                socket.end = Some(reason);
+            }
+        }
+        let is_over = socket.leaving_since.is_some_and(|since| since.elapsed() > LEAVING_MAX);
+        if is_over && socket.end.is_none() {
+            socket.end = Some("the socket was replaced".to_owned());
+        }
+    }
+
+    /// Removes the sockets that have ended. Their envelopes are delivered again.
+    fn drop_ended(&mut self) {
+        let ended: Vec<String> =
+            self.sockets.iter_mut().filter_map(|socket| socket.end.clone()).collect();
+        self.sockets.retain(|socket| socket.end.is_none());
+        let Some(reason) = ended.into_iter().next_back() else { return };
+        if !self.sockets.iter().any(|it| it.is_ready) {
+            self.worker.note_problem(reason);
+        }
+    }
+}
+
+/// Answers clicks on a thread of its own, which ends with the link.
+fn start_click_answers(bot: SlackBot) -> std::io::Result<SyncSender<ClickAnswer>> {
+    let (sender, answers) = sync_channel::<ClickAnswer>(HELPER_QUEUE);
+    std::thread::Builder::new().name("heeler-clicks".to_owned()).spawn(move || {
+        for ClickAnswer { place, user, text } in answers {
+            if let Err(error) = bot.whisper(&place, &user, &text) {
+                tracing::debug!(%error, "a click was not answered");
+            }
+        }
+    })?;
+    Ok(sender)
+}
+
+/// Names of the people who speak in channels. Slack's events have only their IDs.
+pub(super) struct SpeakerNames {
+    bot: SlackBot,
+    names: HashMap<String, String>,
+    /// False if the app may not ask.
+    may_ask: bool,
+}
+
+impl SpeakerNames {
+    pub(super) fn new(bot: SlackBot) -> SpeakerNames {
+        SpeakerNames { bot, names: HashMap::new(), may_ask: true }
+    }
+
+    /// Sets the name of the sender of a message in a channel.
+    pub(super) fn name_sender(&mut self, event: &mut ChatEvent) {
+        let is_message = matches!(event.content, ChatContent::Message { .. });
+        // In a direct conversation, no name is needed.
+        if !is_message || event.place.is_direct || event.sender.is_bot {
+            return;
+        }
+        let id = &event.sender.id;
+        if !self.names.contains_key(id) && self.may_ask {
+            if self.names.len() >= NAMES_MAX {
+                self.names.clear();
+            }
+            match self.bot.user_name(id) {
+                Ok(name) => drop(self.names.insert(id.clone(), name)),
+                Err(ChatApiError::Refused { said, .. }) => {
+                    tracing::info!(said, "people on Slack are named by their IDs");
+                    self.may_ask = false;
+                }
+                // The next message asks again.
+                Err(_) => {}
+            }
+        }
+        if let Some(name) = self.names.get(id) {
+            event.sender.name.clone_from(name);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! A fake Slack: the Web API and Socket Mode over a small model.
+//!
+//! It keeps the semantics that matter for an app: the address of a socket works once, an event goes to
+//! one of the sockets and again to another if it is not acknowledged in time, after four attempts it is
+//! only in the history, a mention is delivered as two events, clicks are delivered once, and blocks
+//! have limits. Start at [`FakeSlack`].
+
+mod api;
+mod delivery;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::Router;
+use serde_json::{Value as Json, json};
+
+use self::delivery::SlackDelivery;
+use crate::WAIT_MAX;
+use crate::fake_server::FakeServer;
+use crate::fake_sockets::FakeSockets;
+
+/// ID of the app's user.
+const BOT_USER: &str = "UBOT";
+
+/// Time in which Slack wants an acknowledgement.
+const ACK_TIME: Duration = Duration::from_secs(3);
+
+/// A running server; dropping it stops it.
+#[derive(Debug)]
+pub struct FakeSlack {
+    server: FakeServer,
+    shared: Arc<SharedSlack>,
+    stop: Arc<AtomicBool>,
+    deliverer: Option<JoinHandle<()>>,
+    _sockets: FakeSockets,
+}
+
+/// A message that the app has posted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlackPost {
+    pub ts: String,
+    pub channel: String,
+    pub thread: Option<String>,
+    /// Visible text.
+    pub text: String,
+    /// Text as it was sent, with Slack's markup.
+    pub raw: String,
+    /// Values of the buttons.
+    pub buttons: Vec<String>,
+    /// True if the text was changed after it was posted.
+    pub is_edited: bool,
+}
+
+/// A failure of the next call of a method.
+#[derive(Debug, Clone)]
+pub struct SlackFailure {
+    pub method: &'static str,
+    pub status: u16,
+    pub error: &'static str,
+    pub retry_after: Option<u64>,
+    /// True if the call is executed before it fails, as when a response is lost.
+    pub is_executed: bool,
+}
+
+#[derive(Debug)]
+struct SharedSlack {
+    state: Mutex<SlackState>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct SlackState {
+    bot_token: String,
+    app_token: String,
+    socket_url: String,
+    ack_time: Duration,
+    started_at: i64,
+    began: Instant,
+    last_id: u64,
+    tickets: BTreeSet<String>,
+    /// Sockets by number.
+    sockets: BTreeMap<u64, SlackSocketState>,
+    deliveries: Vec<SlackDelivery>,
+    /// All messages of people and of the app.
+    messages: Vec<Json>,
+    posts: Vec<SlackPost>,
+    /// Texts that only one person sees.
+    whispers: Vec<(String, String)>,
+    failures: VecDeque<SlackFailure>,
+    /// Methods of all calls, with the time of each.
+    calls: Vec<(String, Instant)>,
+    /// Number of acknowledgements that get lost.
+    lost_acks: usize,
+    is_frozen: bool,
+}
+
+#[derive(Debug, Default)]
+struct SlackSocketState {
+    frames: VecDeque<String>,
+    is_greeted: bool,
+    is_aborted: bool,
+    is_leaving: bool,
+    pinged_at: Option<Instant>,
+}
+
+impl FakeSlack {
+    /// Starts a server for an app with these tokens. The ID of the app's user is `UBOT`.
+    pub fn start(bot_token: &str, app_token: &str) -> Self {
+        #[expect(clippy::disallowed_methods, reason = "IDs of messages are times")]
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let state = SlackState {
+            bot_token: bot_token.to_owned(),
+            app_token: app_token.to_owned(),
+            socket_url: String::new(),
+            ack_time: ACK_TIME,
+            started_at: i64::try_from(now.as_secs()).unwrap(),
+            began: Instant::now(),
+            last_id: 0,
+            tickets: BTreeSet::new(),
+            sockets: BTreeMap::new(),
+            deliveries: Vec::new(),
+            messages: Vec::new(),
+            posts: Vec::new(),
+            whispers: Vec::new(),
+            failures: VecDeque::new(),
+            calls: Vec::new(),
+            lost_acks: 0,
+            is_frozen: false,
+        };
+        let shared = Arc::new(SharedSlack { state: Mutex::new(state), changed: Condvar::new() });
+        let sockets = FakeSockets::start(Arc::clone(&shared));
+        sockets.url().clone_into(&mut shared.lock().socket_url);
+        let router = Router::new().fallback(api::handle).with_state(Arc::clone(&shared));
+        let (server, stop) = (FakeServer::start(router), Arc::<AtomicBool>::default());
+        let (of_thread, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
+        let deliverer = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                of_thread.lock().deliver();
+                of_thread.changed.notify_all();
+                std::thread::park_timeout(Duration::from_millis(4));
+            }
+        });
+        Self { server, shared, stop, deliverer: Some(deliverer), _sockets: sockets }
+    }
+
+    /// Returns the address of the Web API.
+    pub fn url(&self) -> String {
+        format!("{}/api", self.server.url())
+    }
+
+    /// Sets the time in which acknowledgements are awaited.
+    pub fn set_ack_time(&self, time: Duration) {
+        self.shared.lock().ack_time = time;
+    }
+
+    /// Lets a person write to a channel; returns the ID of the message. Channels with `D` are direct.
+    pub fn say(&self, channel: &str, user: &str, text: &str) -> String {
+        self.write(channel, user, text, &json!({}))
+    }
+
+    /// Lets a person reply in a thread.
+    pub fn reply(&self, channel: &str, thread: &str, user: &str, text: &str) -> String {
+        self.write(channel, user, text, &json!({"thread_ts": thread}))
+    }
+
+    /// Lets a person write a message with further fields.
+    pub fn write(&self, channel: &str, user: &str, text: &str, fields: &Json) -> String {
+        let mut state = self.shared.lock();
+        let ts = state.new_ts();
+        let mut message = json!({
+            "type": "message", "user": user, "text": text, "ts": ts, "channel": channel,
+            "channel_type": if channel.starts_with('D') { "im" } else { "channel" },
+        });
+        for (key, value) in fields.as_object().unwrap() {
+            message[key] = value.clone();
+        }
+        state.messages.push(message.clone());
+        let is_mention = text.contains(&format!("<@{BOT_USER}>")) && !channel.starts_with('D');
+        state.add_event(message.clone());
+        if is_mention {
+            message["type"] = json!("app_mention");
+            message.as_object_mut().unwrap().remove("channel_type");
+            state.add_event(message);
+        }
+        ts
+    }
+
+    /// Lets a person click on a button of a post, with this value; returns the ID of the click.
+    pub fn click(&self, user: &str, post: &SlackPost, value: &str) -> String {
+        let mut state = self.shared.lock();
+        let trigger = format!("trigger.{}", state.new_id());
+        let mut message = json!({"ts": post.ts, "type": "message"});
+        if let Some(thread) = &post.thread {
+            message["thread_ts"] = json!(thread);
+        }
+        state.add_click(json!({
+            "type": "block_actions", "trigger_id": trigger,
+            "user": {"id": user, "username": user.to_lowercase(), "name": user.to_lowercase()},
+            "channel": {"id": post.channel, "name": "a-channel"}, "message": message,
+            "actions": [{"type": "button", "action_id": "heeler_0", "value": value}],
+        }));
+        trigger
+    }
+
+    /// Makes the next call of a method fail.
+    pub fn fail_next(&self, failure: SlackFailure) {
+        self.shared.lock().failures.push_back(failure);
+    }
+
+    /// Announces on all sockets that they will be closed.
+    pub fn announce_disconnect(&self, reason: &str) {
+        let mut state = self.shared.lock();
+        let frame = json!({"type": "disconnect", "reason": reason, "debug_info": {}}).to_string();
+        for socket in state.sockets.values_mut().filter(|socket| socket.is_greeted) {
+            socket.frames.push_back(frame.clone());
+            socket.is_leaving = true;
+        }
+    }
+
+    /// Ends the sockets that were announced to be closed.
+    pub fn close_leaving(&self) {
+        let mut state = self.shared.lock();
+        state.sockets.values_mut().filter(|it| it.is_leaving).for_each(|it| it.is_aborted = true);
+    }
+
+    /// Ends all sockets without a word.
+    pub fn abort_sockets(&self) {
+        self.shared.lock().sockets.values_mut().for_each(|socket| socket.is_aborted = true);
+    }
+
+    /// Stops all traffic of the sockets that exist, without closing them.
+    pub fn set_frozen(&self, is_frozen: bool) {
+        self.shared.lock().is_frozen = is_frozen;
+    }
+
+    /// Loses this many acknowledgements.
+    pub fn lose_acks(&self, count: usize) {
+        self.shared.lock().lost_acks += count;
+    }
+
+    /// Delivers a message again, as if its acknowledgement had been lost.
+    pub fn redeliver(&self, ts: &str) {
+        let mut state = self.shared.lock();
+        let message = state.messages.iter().find(|message| message["ts"] == ts).cloned().unwrap();
+        state.add_event(message);
+    }
+
+    /// Returns all posts, in order.
+    pub fn posts(&self) -> Vec<SlackPost> {
+        self.shared.lock().posts.clone()
+    }
+
+    /// Returns the texts that only one person saw, with the person.
+    pub fn whispers(&self) -> Vec<(String, String)> {
+        self.shared.lock().whispers.clone()
+    }
+
+    /// Returns the times of all calls of a method.
+    pub fn calls(&self, method: &str) -> Vec<Instant> {
+        let state = self.shared.lock();
+        state.calls.iter().filter(|(name, _)| name == method).map(|(_, at)| *at).collect()
+    }
+
+    /// Returns the number of sockets that Slack has greeted.
+    pub fn socket_count(&self) -> usize {
+        self.shared.lock().sockets.values().filter(|socket| socket.is_greeted).count()
+    }
+
+    /// Waits until a function of the posts returns a value.
+    #[track_caller]
+    pub fn wait_for<T>(&self, what: &str, mut look: impl FnMut(&[SlackPost]) -> Option<T>) -> T {
+        self.wait(what, |state| look(&state.posts))
+    }
+
+    /// Waits until there are so many sockets that will last.
+    #[track_caller]
+    pub fn wait_for_sockets(&self, count: usize) {
+        self.wait("sockets", |state| {
+            let lasting = state.sockets.values().filter(|it| it.is_greeted && !it.is_leaving);
+            (lasting.count() == count).then_some(())
+        });
+    }
+
+    /// Waits until all events are acknowledged, or given up.
+    #[track_caller]
+    pub fn wait_until_delivered(&self) {
+        self.wait("the end of all deliveries", |state| {
+            state.deliveries.iter().all(SlackDelivery::has_ended).then_some(())
+        });
+    }
+
+    #[track_caller]
+    fn wait<T>(&self, what: &str, mut look: impl FnMut(&SlackState) -> Option<T>) -> T {
+        let deadline = Instant::now() + WAIT_MAX;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(found) = look(&state) {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited in vain for {what}: {:#?}", state.posts);
+            state = self.shared.changed.wait_timeout(state, Duration::from_millis(100)).unwrap().0;
+        }
+    }
+}
+
+impl Drop for FakeSlack {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.deliverer.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking(), "the fake Slack panicked");
+        }
+    }
+}
+
+impl SharedSlack {
+    fn lock(&self) -> MutexGuard<'_, SlackState> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl SlackState {
+    fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Returns the ID of a new message: the time, with a number that makes it unique.
+    fn new_ts(&mut self) -> String {
+        let number = self.new_id();
+        let seconds = self.started_at + i64::try_from(self.began.elapsed().as_secs()).unwrap();
+        format!("{seconds}.{:06}", number % 1_000_000)
+    }
+}

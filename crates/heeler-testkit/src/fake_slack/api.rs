@@ -1,0 +1,220 @@
+//! The Web API of the fake Slack.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER};
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value as Json, json};
+
+use super::{BOT_USER, SharedSlack, SlackPost, SlackState};
+
+/// Longest text of a section, in UTF-16 units.
+const SECTION_UNITS_MAX: usize = 3_000;
+
+/// Longest text of a message, in UTF-16 units.
+const TEXT_UNITS_MAX: usize = 40_000;
+
+pub(super) async fn handle(
+    State(shared): State<Arc<SharedSlack>>,
+    request: Request<Body>,
+) -> Response {
+    let (head, body) = request.into_parts();
+    let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+    let body: Json = serde_json::from_slice(&bytes).unwrap_or_default();
+    let Some(method) = head.uri.path().strip_prefix("/api/").map(str::to_owned) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let bearer = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    let (mut response, retry_after) = {
+        let mut state = shared.lock();
+        state.calls.push((method.clone(), Instant::now()));
+        let failure = state.failures.iter().position(|failure| failure.method == method);
+        match failure.and_then(|place| state.failures.remove(place)) {
+            Some(failure) => {
+                if failure.is_executed {
+                    drop(state.execute(&method, bearer, &body));
+                }
+                let answer = json!({"ok": false, "error": failure.error});
+                let status = StatusCode::from_u16(failure.status).unwrap();
+                ((status, axum::Json(answer)).into_response(), failure.retry_after)
+            }
+            None => {
+                let answer = match state.execute(&method, bearer, &body) {
+                    Ok(mut answer) => {
+                        answer["ok"] = json!(true);
+                        answer
+                    }
+                    Err(error) => json!({"ok": false, "error": error}),
+                };
+                (axum::Json(answer).into_response(), None)
+            }
+        }
+    };
+    shared.changed.notify_all();
+    if let Some(seconds) = retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+impl SlackState {
+    fn execute(&mut self, method: &str, bearer: &str, body: &Json) -> Result<Json, &'static str> {
+        let is_app_call = method == "apps.connections.open";
+        let expected = if is_app_call { &self.app_token } else { &self.bot_token };
+        if bearer != expected {
+            return Err("invalid_auth");
+        }
+        let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+        match method {
+            "apps.connections.open" => {
+                let ticket = format!("ticket-{}", self.new_id());
+                let url = format!("{}/link/?ticket={ticket}", self.socket_url);
+                self.tickets.insert(ticket);
+                Ok(json!({"url": url}))
+            }
+            "auth.test" => {
+                Ok(json!({"user_id": BOT_USER, "user": "heeler", "team": "Acme", "team_id": "T1"}))
+            }
+            "users.info" => {
+                let id = text("user");
+                let profile = json!({"display_name": format!("Name of {id}")});
+                Ok(json!({"user": {"id": id, "profile": profile}}))
+            }
+            "chat.postMessage" => self.post_message(body),
+            "chat.update" => self.update_message(body),
+            "chat.postEphemeral" => {
+                self.whispers.push((text("user"), text("text")));
+                Ok(json!({}))
+            }
+            "conversations.history" => Ok(self.list(body, false)),
+            "conversations.replies" => Ok(self.list(body, true)),
+            _ => Err("unknown_method"),
+        }
+    }
+
+    fn post_message(&mut self, body: &Json) -> Result<Json, &'static str> {
+        let (raw, buttons) = checked_content(body)?;
+        let ts = self.new_ts();
+        let channel = body["channel"].as_str().ok_or("channel_not_found")?.to_owned();
+        let thread = body["thread_ts"].as_str().map(str::to_owned);
+        let mut message = json!({
+            "type": "message", "user": BOT_USER, "bot_id": "B1", "text": raw, "ts": ts,
+            "channel": channel, "metadata": body["metadata"],
+        });
+        if let Some(thread) = &thread {
+            message["thread_ts"] = json!(thread);
+        }
+        self.messages.push(message.clone());
+        // The app receives its own messages too.
+        self.add_event(message);
+        let text = visible(&raw);
+        let is_edited = false;
+        let post = SlackPost { ts: ts.clone(), channel, thread, text, raw, buttons, is_edited };
+        self.posts.push(post);
+        Ok(json!({"ts": ts}))
+    }
+
+    fn update_message(&mut self, body: &Json) -> Result<Json, &'static str> {
+        let (raw, buttons) = checked_content(body)?;
+        let (channel, ts) = (body["channel"].as_str(), body["ts"].as_str());
+        let found = |post: &&mut SlackPost| {
+            Some(post.ts.as_str()) == ts && Some(post.channel.as_str()) == channel
+        };
+        let post = self.posts.iter_mut().find(found).ok_or("message_not_found")?;
+        post.text = visible(&raw);
+        (post.raw, post.buttons, post.is_edited) = (raw, buttons, true);
+        Ok(json!({"ts": ts}))
+    }
+
+    /// Lists messages of a channel, newest first, or of a thread, oldest first.
+    fn list(&self, body: &Json, is_thread: bool) -> Json {
+        let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
+        let (channel, root, oldest) = (text("channel"), text("ts"), text("oldest"));
+        let limit = usize::try_from(body["limit"].as_u64().unwrap_or(100)).unwrap();
+        let skip: usize = text("cursor").parse().unwrap_or(0);
+        let belongs = |message: &&Json| {
+            let (ts, thread) = (message["ts"].as_str().unwrap(), message["thread_ts"].as_str());
+            let is_root = thread.is_none_or(|thread| thread == ts);
+            let is_here = match is_thread {
+                // Slack returns the root in any case.
+                true => ts == root || (thread == Some(&root) && ts > oldest.as_str()),
+                false => is_root && ts > oldest.as_str(),
+            };
+            message["channel"] == channel && is_here
+        };
+        let mut found: Vec<Json> = self.messages.iter().filter(belongs).cloned().collect();
+        if !is_thread {
+            found.reverse();
+        }
+        let is_last = found.len() <= skip + limit;
+        let cursor = if is_last { String::new() } else { (skip + limit).to_string() };
+        let page: Vec<Json> = found
+            .into_iter()
+            .skip(skip)
+            .take(limit)
+            .map(|mut message| {
+                // A list does not repeat its channel, and a root names its own thread.
+                let fields = message.as_object_mut().unwrap();
+                fields.remove("channel");
+                fields.remove("channel_type");
+                let ts = message["ts"].clone();
+                if self.messages.iter().any(|it| it["thread_ts"] == ts && it["ts"] != ts) {
+                    message["thread_ts"] = ts;
+                    message["reply_count"] = json!(1);
+                }
+                message
+            })
+            .collect();
+        json!({"messages": page, "has_more": !is_last, "response_metadata": {"next_cursor": cursor}})
+    }
+}
+
+/// Returns text and values of buttons, or Slack's error.
+fn checked_content(body: &Json) -> Result<(String, Vec<String>), &'static str> {
+    let text = body["text"].as_str().unwrap_or_default().to_owned();
+    let units = |text: &str| text.encode_utf16().count();
+    if text.is_empty() {
+        return Err("no_text");
+    }
+    if units(&text) > TEXT_UNITS_MAX {
+        return Err("msg_too_long");
+    }
+    let (mut shown, mut buttons) = (Vec::new(), Vec::new());
+    let blocks = body["blocks"].as_array();
+    if blocks.is_some_and(|blocks| blocks.len() > 50) {
+        return Err("invalid_blocks");
+    }
+    for block in blocks.into_iter().flatten() {
+        match block["type"].as_str() {
+            Some("section") => {
+                let text = block["text"]["text"].as_str().unwrap_or_default();
+                if text.is_empty() || units(text) > SECTION_UNITS_MAX {
+                    return Err("invalid_blocks");
+                }
+                shown.push(text.to_owned());
+            }
+            Some("actions") => {
+                for button in block["elements"].as_array().into_iter().flatten() {
+                    let value = button["value"].as_str().unwrap_or_default();
+                    let label = button["text"]["text"].as_str().unwrap_or_default();
+                    if label.is_empty() || units(label) > 75 || units(value) > 2_000 {
+                        return Err("invalid_blocks");
+                    }
+                    buttons.push(value.to_owned());
+                }
+            }
+            _ => return Err("invalid_blocks"),
+        }
+    }
+    let shown = if shown.is_empty() { text } else { shown.join("\n") };
+    Ok((shown, buttons))
+}
+
+fn visible(text: &str) -> String {
+    text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+}
