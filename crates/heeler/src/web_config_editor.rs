@@ -47,6 +47,8 @@ struct EditedTexts {
     /// In the order in which they are written.
     texts: Vec<EditedText>,
     removed: Option<Utf8PathBuf>,
+    /// Agent that the first text must define.
+    added: Option<LocalName>,
 }
 
 struct EditedText {
@@ -116,7 +118,7 @@ impl WebConfigEditor {
                     ));
                 }
                 let text = EditedText { path, before: Some(before), after: text.clone() };
-                Ok(EditedTexts { texts: vec![text], removed: None })
+                Ok(EditedTexts { texts: vec![text], removed: None, added: None })
             }
             WantedConfigEdit::AddAgent { name, text } => self.plan_new_agent(name, text),
             WantedConfigEdit::RemoveAgent { name } => self.plan_removal(name),
@@ -139,7 +141,7 @@ impl WebConfigEditor {
         // The agent's file comes first, so that the config never names a file that does not exist.
         let agent = EditedText { path, before: None, after: text.to_owned() };
         let fleet = EditedText { path: config, before: Some(before), after };
-        Ok(EditedTexts { texts: vec![agent, fleet], removed: None })
+        Ok(EditedTexts { texts: vec![agent, fleet], removed: None, added: Some(name) })
     }
 
     fn plan_removal(&self, name: &str) -> Result<EditedTexts, ConfigEditError> {
@@ -164,11 +166,19 @@ impl WebConfigEditor {
             return Err(refused(message, "heeler config edit"));
         };
         let text = EditedText { path: config, before: Some(before), after };
-        Ok(EditedTexts { texts: vec![text], removed: Some(real) })
+        Ok(EditedTexts { texts: vec![text], removed: Some(real), added: None })
     }
 
     fn check_plan(&self, plan: &EditedTexts) -> Result<ConfigEditCheck, ConfigEditError> {
         let recorded = self.load(plan.drafts())?;
+        if let (Some(name), Ok(loaded)) = (&plan.added, &recorded.loaded) {
+            let mut defined = loaded.agents.iter().filter(|agent| agent.file == plan.texts[0].path);
+            // Otherwise the agent could not be found by the name of its file.
+            if !defined.any(|agent| agent.name.as_str() == name.to_string()) {
+                let message = format!("the text must have the line `name: {name}`");
+                return Err(ConfigEditError::Invalid(message));
+            }
+        }
         let (errors, warnings) = match &recorded.loaded {
             Err(faults) => (
                 faults_with_severity(faults, FaultSeverity::Error),

@@ -6,8 +6,10 @@ use std::process::{Command, Stdio};
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
 
-const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
-const GUIDES: &str = include_str!("../../../../docs/getting-started.md");
+/// Reads a page of the documentation.
+fn page(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
 
 /// ID in the text that stands for the reader's own question.
 const EXAMPLE_ID: &str = "ask-1a2b3c4d";
@@ -93,7 +95,7 @@ fn every_command_of_the_tutorial_works_as_it_says() {
     let mut reader = TutorialReader::new();
     let mut output = String::new();
     let (mut commands, mut outputs) = (0, 0);
-    for (language, text) in blocks(TUTORIAL) {
+    for (language, text) in blocks(&page("tutorial.md")) {
         match language.as_str() {
             "sh" => {
                 commands += 1;
@@ -148,8 +150,10 @@ fn replace_agent(reader: &TutorialReader, file: &str, part: &str) {
 
 #[test]
 fn every_config_of_the_guides_is_valid() {
-    let configs: Vec<PageBlock> =
-        blocks(GUIDES).into_iter().filter(|(language, _)| language == "yaml").collect();
+    let configs: Vec<PageBlock> = blocks(&page("getting-started.md"))
+        .into_iter()
+        .filter(|(language, _)| language == "yaml")
+        .collect();
     assert_eq!(configs.len(), 4);
     for (_, config) in configs {
         let fleet = Fleet::empty();
