@@ -26,6 +26,8 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("restart", "[N|all]", "restart paused loops"),
     ("fork", "[N]", "continue in a copy of this session, up to message N of /search"),
     ("undo", "", "take the last turn back: continue from before it"),
+    ("diff", "", "show the changes to files since the start of this session"),
+    ("copy", "[N]", "copy the last answer, or its code block N, to the clipboard"),
     ("cost", "", "show the cost of this session"),
     ("search", "TEXT", "search this session"),
     ("export", "[FILE]", "write this session as Markdown"),
@@ -34,14 +36,20 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("exit", "", "leave; also /quit, /q, Ctrl+D, Ctrl+C twice"),
 ];
 
+/// Width of the first column of `/help`.
+pub(crate) const COMMAND_COLUMNS: usize = 31;
+
 /// Returns the text of `/help`: the commands, then the given keys with their descriptions.
 pub fn help(keys: &[(&str, &str)]) -> String {
     let commands = COMMANDS.iter().map(|(name, args, what)| {
         let head = format!("/{name} {args}");
-        format!("{:<31}  {what}", head.trim_end())
+        format!("{:<COMMAND_COLUMNS$}  {what}", head.trim_end())
     });
-    let said = "Any other text is sent to the agent; //NAME sends /NAME.".to_owned();
-    let keys = keys.iter().map(|(key, what)| format!("{key:<31}  {what}"));
+    let said =
+        "Any other text is sent to the agent, and so are its own commands, such as /compact; \
+                //NAME sends /NAME."
+            .to_owned();
+    let keys = keys.iter().map(|(key, what)| format!("{key:<COMMAND_COLUMNS$}  {what}"));
     commands.chain([said]).chain(keys).collect::<Vec<String>>().join("\n")
 }
 
@@ -61,6 +69,8 @@ pub(crate) enum ChatCommand {
     Restart(Option<usize>),
     Fork(Option<u64>),
     Undo,
+    Diff,
+    Copy(Option<usize>),
     Cost,
     Search(String),
     Export(Option<String>),
@@ -148,6 +158,8 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
             some.map(|it| parse_number(name, &it)).transpose()?.map(|it| it as u64),
         )),
         "undo" => plain(ChatCommand::Undo),
+        "diff" => plain(ChatCommand::Diff),
+        "copy" => Ok(ChatCommand::Copy(some.map(|it| parse_number(name, &it)).transpose()?)),
         "cost" => plain(ChatCommand::Cost),
         "search" => some
             .map(ChatCommand::Search)
@@ -158,6 +170,12 @@ fn parse_command_name(name: &str, rest: &str) -> Result<ChatCommand, ChatCommand
         "exit" | "quit" | "q" => plain(ChatCommand::Exit),
         other => Err(unknown_command(other)),
     }
+}
+
+/// Returns the name of the command that a line begins with, if any.
+pub(crate) fn command_name(line: &str) -> Option<&str> {
+    let rest = line.trim().strip_prefix('/')?;
+    rest.split(char::is_whitespace).next().filter(|name| !name.is_empty())
 }
 
 fn unknown_command(name: &str) -> ChatCommandError {

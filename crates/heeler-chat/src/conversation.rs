@@ -12,6 +12,7 @@
 
 mod background_task;
 mod commands;
+mod copy;
 mod display;
 mod exit;
 mod followed_jobs;
@@ -26,6 +27,7 @@ mod questions;
 mod record;
 mod resume;
 mod rows;
+mod shell;
 mod turn_phase;
 mod turns;
 mod undo;
@@ -35,16 +37,18 @@ mod workers;
 use heeler_model::permission_grant::PermissionGrant;
 use jiff::Timestamp;
 
+pub use self::copy::CLIPBOARD_BYTES_MAX;
 pub use self::display::PAGE_ENTRIES;
-pub use self::options::{ConversationOptions, WorkerExitPolicy};
+pub use self::options::{AgentSlashCommand, ConversationOptions, WorkerExitPolicy};
 pub use self::phase::{EXIT_WAIT, INSIGHTS_TIMEOUT};
 pub use self::resume::TURN_LOOKUP_WINDOW;
 
-use self::display::ConversationDisplay;
+use self::display::{ConversationDisplay, truncate_line};
 use self::followed_jobs::FollowedJobs;
 use self::outbox::MessageOutbox;
 use self::phase::{ConversationPhase, ConversationPhaseEvent};
 use self::record::ConversationRecord;
+use self::shell::ShellCommands;
 use self::turn_phase::{TurnEvent, TurnPhase};
 use self::worker_list::{ConversationWorker, WorkerList};
 use crate::background::BackgroundTask;
@@ -68,6 +72,8 @@ pub struct Conversation {
     background_task: Option<BackgroundTask>,
     workers: WorkerList,
     jobs: FollowedJobs,
+    /// Commands of the person on this machine.
+    shell: ShellCommands,
     /// Permissions that the person has given since this process has the conversation open.
     permissions: PermissionGrant,
 }
@@ -95,6 +101,7 @@ impl Conversation {
             background_task: None,
             workers: WorkerList::default(),
             jobs: FollowedJobs::default(),
+            shell: ShellCommands::default(),
             permissions: PermissionGrant::default(),
         };
         conversation.resume()?;
@@ -142,6 +149,11 @@ impl Conversation {
             UserAction::Interrupt => self.interrupt(),
             UserAction::Answer { job, ask, answer } => self.answer(&job, &ask, &answer),
             UserAction::CycleMode => self.cycle_mode(),
+            UserAction::EditQueued => {
+                if let Some(text) = self.outbox.take_last_queued() {
+                    self.display.suggest_input(text);
+                }
+            }
             UserAction::View(speaker) => self.switch_view(speaker),
             UserAction::ViewNext { back } => self.cycle_view(back),
             UserAction::LoadOlder { of } => self.display.show_older(&of, &self.record.session_file),
@@ -171,6 +183,8 @@ impl Conversation {
             ChatFleetEvent::QuestionClosed { ask, .. } => self.close_question(&ask),
             ChatFleetEvent::Job(info) => self.handle_job_info(info),
             ChatFleetEvent::Workers(workers) => self.update_workers(workers),
+            ChatFleetEvent::ShellEnded(ended) => self.handle_shell_output(&ended),
+            ChatFleetEvent::DiffLoaded(diff) => self.show_diff(diff),
             ChatFleetEvent::ConnectionChanged(trouble) => self.display.status.trouble = trouble,
         }
         self.refresh_status();
@@ -264,6 +278,8 @@ impl Conversation {
             cost_usd: self.jobs.total_cost(),
             busy: self.activity().map(str::to_owned),
             queued: self.outbox.queued(),
+            queued_texts: self.outbox.queued_texts().map(first_line).collect(),
+            attached: self.shell.attached(),
             workers: self.workers.iter().map(ConversationWorker::status).collect(),
             loops: state.loops.iter().filter(|one| one.next_at.is_some()).count(),
             tasks: state.tasks.iter().filter(|task| !task.done).count(),
@@ -278,9 +294,15 @@ impl Conversation {
             Some(activity) => Some(activity),
             // Lines are held while the session of another program is copied.
             None if self.outbox.has_held_lines() => Some("copying the session"),
+            None if self.shell.is_running() => Some("running your command"),
             None => self.background_task.as_ref().map(|_| "reading the transcript"),
         }
     }
+}
+
+/// Returns the first line of a message, for a list.
+fn first_line(text: &str) -> String {
+    truncate_line(text.trim().lines().next().unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -84,6 +84,16 @@ pub struct ChatWorkerInfo {
     pub jobs: Vec<ChatJobInfo>,
 }
 
+/// Output of a command that the person ran on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShellCommandOutput {
+    pub command: String,
+    /// Standard output and standard error, shortened if they are long.
+    pub output: String,
+    /// `exit status 0`, or how else it ended.
+    pub outcome: String,
+}
+
 /// Failure to deliver a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageDeliveryError {
@@ -121,6 +131,10 @@ pub enum ChatFleetEvent {
     Job(ChatJobInfo),
     /// Workers were started or changed.
     Workers(Vec<ChatWorkerInfo>),
+    /// A command of the person ended.
+    ShellEnded(ShellCommandOutput),
+    /// Changes to the files of a session: a unified diff, or the reason that there is none.
+    DiffLoaded(Result<String, String>),
     /// The fleet became unreachable, with the reason, or reachable again.
     ConnectionChanged(Option<String>),
 }
@@ -151,6 +165,13 @@ pub trait ChatFleetClient: Send {
     fn follow_job(&mut self, job: &JobId, from: u64);
     /// Reports the workers of these jobs, now and when one changes.
     fn watch_workers(&mut self, jobs: &[JobId]);
+    /// Runs a command of the person in the agent's directory; its end is an event. At most one runs
+    /// at a time.
+    fn run_shell(&mut self, command: &str) -> Result<(), String>;
+    /// Stops the command of the person, if one runs. Its end is an event, too.
+    fn stop_shell(&mut self);
+    /// Loads the changes to the files of a session since its start; they are an event.
+    fn load_diff(&mut self, session: &AgentSessionId);
     /// Returns the status of a job; `None` if it is unknown.
     fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String>;
 }

@@ -19,14 +19,14 @@ mod ui_messages;
 
 pub use command::{COMMANDS, LOOP_INTERVAL_MAX, LOOP_INTERVAL_MIN, help};
 pub use conversation::{
-    Conversation, ConversationOptions, EXIT_WAIT, INSIGHTS_TIMEOUT, PAGE_ENTRIES,
-    TURN_LOOKUP_WINDOW, WorkerExitPolicy,
+    AgentSlashCommand, CLIPBOARD_BYTES_MAX, Conversation, ConversationOptions, EXIT_WAIT,
+    INSIGHTS_TIMEOUT, PAGE_ENTRIES, TURN_LOOKUP_WINDOW, WorkerExitPolicy,
 };
 pub use conversation_state::{ConversationState, ConversationTurn, RosterWorker};
 pub use entry::{ConversationEntry, EntryRole, EntrySource};
 pub use fleet_client::{
     ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, ChatJobState, ChatWorkerInfo,
-    MessageDeliveryError, TurnRequest, TurnSessionChoice,
+    MessageDeliveryError, ShellCommandOutput, TurnRequest, TurnSessionChoice,
 };
 pub use session_directory::{
     SessionDirectory, SessionDirectoryError, SessionFileEntry, SessionFileRef, SessionFileSummary,

@@ -44,6 +44,9 @@ pub(crate) fn entry_from_row(
             row.call_id()?;
             (EntryRole::Tool, result.output(), result.tool.map(str::to_owned), None)
         }
+        JobRowKind::System { subtype: "compact_boundary" } => {
+            (EntryRole::System, describe_compaction(row), None, None)
+        }
         JobRowKind::Error { code: Some("cancelled"), .. } => {
             (EntryRole::System, INTERRUPTED.to_owned(), None, None)
         }
@@ -81,6 +84,15 @@ pub(crate) fn entry_from_row(
         call: row.call_id().map(str::to_owned),
         other,
     })
+}
+
+/// Returns the text about a context that was replaced by a summary.
+fn describe_compaction(row: &JobRow) -> String {
+    let tokens = row.as_json()["compact_metadata"]["pre_tokens"].as_u64();
+    match tokens {
+        Some(tokens) => format!("the context was replaced by a summary; it had {tokens} tokens"),
+        None => "the context was replaced by a summary".to_owned(),
+    }
 }
 
 /// Returns true if an entry reports that a turn failed or was interrupted.
@@ -130,6 +142,14 @@ mod tests {
         check(
             json!({"type": "error", "message": "cancelled by ann", "code": "cancelled"}),
             &format!(r#"{{"role":"system","content":"interrupted",{source}}}"#),
+        );
+    }
+
+    #[test]
+    fn a_compaction_is_told() {
+        check(
+            json!({"type": "system", "subtype": "compact_boundary", "compact_metadata": {"pre_tokens": 1234}}),
+            r#"{"role":"system","content":"the context was replaced by a summary; it had 1234 tokens","job":"job-2026-01-02-abc123","row":7}"#,
         );
     }
 

@@ -46,6 +46,10 @@ pub enum ChatOutput {
     },
     /// Text outside of the conversation: the result of a command, a warning.
     Notice(String),
+    /// Changes to files, as a unified diff.
+    Diff(String),
+    /// Text that the person wants in the clipboard.
+    Clipboard(String),
     /// Failure and its reason.
     Error(String),
     /// Content of the status line.
@@ -91,6 +95,10 @@ pub struct ConversationStatus {
     pub busy: Option<String>,
     /// Messages that wait to be sent.
     pub queued: usize,
+    /// First lines of these messages, oldest first.
+    pub queued_texts: Vec<String>,
+    /// Outputs of commands that go with the next message.
+    pub attached: usize,
     pub workers: Vec<ChatWorkerStatus>,
     /// Active loops.
     pub loops: usize,
@@ -128,6 +136,8 @@ pub enum UserAction {
     View(ChatSpeaker),
     /// Choose the next permission mode (Shift+Tab).
     CycleMode,
+    /// Return the newest queued message to the input.
+    EditQueued,
     /// View the next or previous transcript.
     ViewNext { back: bool },
     /// The user interface dropped its oldest entries; older ones are loaded from there again.

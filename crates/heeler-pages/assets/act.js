@@ -140,6 +140,13 @@ document.addEventListener('submit', (event) => {
   act(form, event.submitter);
 });
 
+// Ctrl+Enter sends a `<form data-send-key>`.
+document.addEventListener('keydown', (event) => {
+  if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+  const form = event.target.closest?.('form[data-send-key]');
+  if (form) { event.preventDefault(); form.requestSubmit(); }
+});
+
 // `<button data-copy>` copies the text of the element with that id.
 document.addEventListener('click', async (event) => {
   const button = event.target.closest('button[data-copy]');

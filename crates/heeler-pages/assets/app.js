@@ -5,5 +5,7 @@ import './act.js';
 import './nav.js';
 
 // Loaded by some pages.
-const SOME = { '[data-transcript]': './transcript.js', '[data-answers]': './answer.js' };
+const SOME = {
+  '[data-transcript]': './transcript.js', '[data-answers]': './answer.js', '[data-config-editor]': './config.js',
+};
 for (const [mark, file] of Object.entries(SOME)) if (document.querySelector(mark)) import(file);

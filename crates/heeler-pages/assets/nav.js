@@ -1,7 +1,7 @@
 // Keyboard, colours and filters.
 //
 // `/` searches, `g` and a letter opens a page (`<a data-key="j">` in the navigation), `j` and `k`
-// move through `[data-row]` elements, `?` shows this list. Keys can be switched off, because they
+// move through `[data-row]` elements, `?` shows this list, Ctrl+K opens the palette. Keys can be switched off, because they
 // disturb speech input. `<form data-auto>` is sent when one of its choices changes.
 
 const root = document.documentElement;
@@ -46,6 +46,16 @@ function walk(step) {
   target.focus();
   next.scrollIntoView({ block: 'nearest' });
 }
+
+// The palette is loaded at its first use.
+async function palette() { (await import('./palette.js')).open(); }
+document.querySelector('[data-palette]')?.addEventListener('click', palette);
+document.addEventListener('keydown', (event) => {
+  if (event.key.toLowerCase() !== 'k' || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+  if (document.querySelector('dialog[open]')) return;
+  event.preventDefault();
+  palette();
+});
 
 let going = 0;
 document.addEventListener('keydown', (event) => {

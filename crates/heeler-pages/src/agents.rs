@@ -23,6 +23,7 @@ pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
         div.head {
             h1 { "Agents" }
             span.muted { (agents.total) @if agents.total == 1 { " agent" } @else { " agents" } }
+            @if frame.can_administer() { div.tools { a.button href="/config?new=1" { "New agent" } } }
         }
         section.card #agents data-live aria-label="Agents" {
             @if agents.agents.is_empty() {
@@ -156,7 +157,7 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
         div.head #head data-live {
             h1 { (isolated_text(&agent.name)) }
             (agent_status(agent))
-            @if frame.can_operate() { (agent_actions(agent)) }
+            @if frame.can_operate() { (agent_actions(frame, agent)) }
         }
         @if let Some(about) = &agent.description { p { (visible_line(about)) } }
         @if let Some(error) = &agent.error_message {
@@ -186,10 +187,13 @@ pub fn agent_page(frame: &PageFrame, view: &AgentView) -> Markup {
     frame.page(DashboardSection::Agents, &visible_line(&agent.name), content)
 }
 
-fn agent_actions(agent: &AgentSummary) -> Markup {
+fn agent_actions(frame: &PageFrame, agent: &AgentSummary) -> Markup {
     let api = encode_path("/api/v1/agents", &[&agent.name]);
     html! {
         div.tools {
+            @if frame.can_administer() {
+                a.button href=(url_with_params("/config", &[("agent", &agent.name)])) { "Edit" }
+            }
             @if agent.enabled {
                 button.button.danger type="button" data-action={ "POST " (api) "/disable" } data-danger
                     data-confirm={ "Disable " (visible_line(&agent.name)) "? Its jobs do not start until it is enabled again. Running jobs continue." }

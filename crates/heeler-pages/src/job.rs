@@ -35,6 +35,7 @@ pub fn page(frame: &PageFrame, view: &JobView) -> Markup {
         div #asks data-live data-answers { (approvals::pending_approvals_card(frame, &view.pending_approvals)) }
         div.stack #facts data-live { (facts_card(frame, job)) (attempts(frame, &job.runs)) }
         (transcript_card(job, &view.rows))
+        div #steer data-live { @if can_steer(frame, job) { (steer_card(job)) } }
     };
     frame.page(DashboardSection::Jobs, &title, content)
 }
@@ -75,6 +76,7 @@ fn actions(job: &JobDetails) -> Markup {
     let can_resume =
         matches!(status, JobStatus::Failed | JobStatus::Cancelled) && job.item.session_id.is_some();
     html! {
+        @if status == JobStatus::Running { a.button href="#steer" { "Message" } }
         @if !status.is_final() {
             button.button.danger type="button" data-action=(api("cancel")) data-danger
                 data-confirm="Cancel this job? Its work so far is kept, and it can be resumed."
@@ -92,6 +94,35 @@ fn actions(job: &JobDetails) -> Markup {
         @if job.session.is_some() {
             button.button type="button" data-action=(api("fork")) data-go="/sessions/{id}"
                 title="A new session with the history of this one" { "Fork" }
+        }
+    }
+}
+
+/// Returns true if the viewer may send messages to the agent now.
+fn can_steer(frame: &PageFrame, job: &JobDetails) -> bool {
+    frame.can_operate() && job.item.status == JobStatus::Running
+}
+
+/// Renders the form that sends a message to the running agent, or interrupts it.
+fn steer_card(job: &JobDetails) -> Markup {
+    let path = encode_path("/api/v1/jobs", &[&job.item.id]);
+    html! {
+        section.card aria-labelledby="h-steer" {
+            header { h2 #h-steer { "Message to the agent" } }
+            form.box data-action={ "POST " (path) "/messages" } data-send-key data-done="The agent has your message." {
+                div.field {
+                    label.visually-hidden for="steer-text" { "Message to " (visible_line(&job.item.agent)) }
+                    textarea #steer-text name="text" rows="2" required aria-keyshortcuts="Control+Enter"
+                        placeholder="The agent reads it within its current turn" {}
+                }
+                div.row {
+                    span.note { kbd { "Ctrl" } " " kbd { "Enter" } " sends." }
+                    button.button.end type="button" data-action={ "POST " (path) "/cancel" } data-body="{\"now\":false}"
+                        data-confirm="Interrupt the agent? The job ends as cancelled, its work so far is kept, and Resume continues it."
+                        data-answer="Interrupt it" data-done="The agent is being interrupted." { "Interrupt" }
+                    button.button.primary { "Send" }
+                }
+            }
         }
     }
 }

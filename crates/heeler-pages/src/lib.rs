@@ -11,6 +11,8 @@ pub mod approvals;
 pub mod assets;
 pub mod charts;
 pub mod components;
+pub mod config_editor;
+pub mod costs;
 pub mod diff;
 pub mod error_page;
 mod graph;

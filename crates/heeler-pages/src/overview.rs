@@ -29,6 +29,7 @@ pub fn page(
 ) -> Markup {
     let content = html! {
         div.head { h1 { "Overview" } }
+        div #needs-you data-live { (needs_you(now)) }
         div #config-change data-live { @if let Some(change) = change { (change_card(frame, change)) } }
         div.stats #stats data-live { (stats(now)) }
         @if now.agents == 0 { (empty_fleet()) }
@@ -44,6 +45,24 @@ pub fn page(
     // Transcript rows are not commits, so the live stream does not announce them.
     let poll = (!now.running.is_empty()).then_some(POLL_MS);
     frame.polled_page(DashboardSection::Overview, "Overview", poll, content)
+}
+
+/// Leads to the questions that wait, before everything else.
+fn needs_you(now: &FleetOverview) -> Markup {
+    let count = now.activity.approvals;
+    html! {
+        @if count > 0 {
+            a.banner.warn.needs href="/approvals" {
+                strong {
+                    @if count == 1 { "1 question waits for you" }
+                    @else { (format_grouped(count)) " questions wait for you" }
+                }
+                @if let Some(first) = now.approvals.first() {
+                    span.clamp { (clamp_line(&first.summary)) }
+                }
+            }
+        }
+    }
 }
 
 /// A change of the config that waits for a person.
@@ -89,7 +108,7 @@ fn stats(now: &FleetOverview) -> Markup {
             span.name { "Failed within a day" }
             span.value.bad[activity.failed24h > 0] { (format_grouped(activity.failed24h)) }
         }
-        (stat_tile("/settings#costs", "Cost today", &format_usd(now.cost_today_usd), "", false))
+        (stat_tile("/costs", "Cost today", &format_usd(now.cost_today_usd), "", false))
         (stat_tile("/jobs", "Jobs in total", &format_grouped(now.jobs), "", false))
     }
 }

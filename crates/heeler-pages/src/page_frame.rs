@@ -18,6 +18,7 @@ pub enum DashboardSection {
     Workflows,
     Approvals,
     Schedules,
+    Costs,
     Search,
     /// Config, health, tokens.
     Settings,
@@ -26,7 +27,7 @@ pub enum DashboardSection {
 }
 
 /// Sections with path, name, icon, and the key that opens them after `g`.
-const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 9] = [
+const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 10] = [
     (DashboardSection::Overview, "/", "Overview", "i-overview", "o"),
     (DashboardSection::Agents, "/agents", "Agents", "i-agents", "a"),
     (DashboardSection::Jobs, "/jobs", "Jobs", "i-jobs", "j"),
@@ -34,6 +35,7 @@ const SECTIONS: [(DashboardSection, &str, &str, &str, &str); 9] = [
     (DashboardSection::Workflows, "/workflows", "Workflows", "i-workflows", "w"),
     (DashboardSection::Approvals, "/approvals", "Approvals", "i-approvals", "p"),
     (DashboardSection::Schedules, "/schedules", "Schedules", "i-schedules", "c"),
+    (DashboardSection::Costs, "/costs", "Costs", "i-costs", "m"),
     (DashboardSection::Search, "/search", "Search", "i-search", "f"),
     (DashboardSection::Settings, "/settings", "Settings", "i-settings", "e"),
 ];
@@ -117,7 +119,7 @@ impl PageFrame {
                     script type="module" src=(assets::href("app.js")) {}
                 }
                 // Counts are updated without a new page, so the stream is on every page.
-                body data-stream="/api/v1/fleet/stream" {
+                body data-stream="/api/v1/fleet/stream" data-scope=[(!self.can_operate()).then_some("read")] {
                     a.skip href="#main" { "Skip to the content" }
                     div.app {
                         (self.sidebar(section))
@@ -139,6 +141,9 @@ impl PageFrame {
                     input #q type="search" name="q" placeholder="Search" autocomplete="off"
                         aria-keyshortcuts="/";
                     kbd aria-hidden="true" { "/" }
+                }
+                button.icon.i-search.jump type="button" data-palette aria-keyshortcuts="Control+K" {
+                    "Go to" kbd.only-wide aria-hidden="true" { "Ctrl K" }
                 }
                 nav aria-label="Main" {
                     ul role="list" {
@@ -194,6 +199,8 @@ pub(crate) fn page_head(title: &str, fleet: &str) -> Markup {
         meta name="color-scheme" content="light dark";
         title { (title) " · " (fleet) }
         link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
+        link rel="manifest" href=(assets::href("manifest.webmanifest"));
+        meta name="theme-color" content="#16181d";
         link rel="stylesheet" href=(assets::href("style.css"));
         // Blocking, so that the page is never painted in the wrong colours.
         script src=(assets::href("theme.js")) {}
@@ -211,10 +218,18 @@ fn dialogs() -> Markup {
                 }
             }
         }
+        dialog #palette aria-label="Go to" {
+            label.visually-hidden for="palette-text" { "Page, agent, schedule, job or command" }
+            input #palette-text type="text" autocomplete="off" spellcheck="false" role="combobox"
+                aria-expanded="true" aria-controls="palette-list" aria-autocomplete="list"
+                placeholder="Page, agent, schedule, job or command";
+            ul #palette-list role="listbox" aria-label="Matches" {}
+        }
         dialog #keys aria-labelledby="keys-title" {
             form method="dialog" {
                 h2 #keys-title { "Keyboard" }
                 dl.facts {
+                    dt { kbd { "Ctrl" } " " kbd { "K" } } dd { "Go to a page, an agent, a job; run a command" }
                     dt { kbd { "/" } } dd { "Search" }
                     @for (_, _, name, _, key) in SECTIONS {
                         dt { kbd { "g" } " " kbd { (key) } } dd { (name) }

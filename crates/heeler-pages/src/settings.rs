@@ -35,7 +35,7 @@ pub fn page(frame: &PageFrame, view: &SettingsView) -> Markup {
                 (health(&view.health))
                 // Only administrators get this data at all.
                 @if let Some((tokens, people)) = &view.access { (tokens_card(frame, tokens)) (people_card(frame, people)) }
-                (config(view))
+                (config(frame, view))
             }
             div.stack { (account_card(frame)) (costs(&view.costs)) (about_card(frame, view)) }
         }
@@ -212,11 +212,12 @@ fn about_card(frame: &PageFrame, view: &SettingsView) -> Markup {
     }
 }
 
-fn config(view: &SettingsView) -> Markup {
+fn config(frame: &PageFrame, view: &SettingsView) -> Markup {
     html! {
         section.card #config aria-labelledby="h-config" {
             header { h2 #h-config { "Config" } span.note.end { "secrets are shown by name only" } }
             div.pad.stack-s {
+                @if frame.can_administer() { p { a.button href="/config" { "Edit the config" } } }
                 @match &view.config {
                     Err(problem) => { p.banner.bad { (problem) } }
                     Ok(shown) => {

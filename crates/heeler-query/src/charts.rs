@@ -124,7 +124,7 @@ impl FleetReader {
         });
         let charts = FleetCharts {
             hours: hourly_job_counts(&reader, now, &mut finished_hours)?,
-            days: load_daily_costs(&reader, None, now, zone)?,
+            days: load_daily_costs(&reader, None, CHART_DAYS, now, zone)?,
             durations: recent_durations(&reader)?,
         };
         *cache = Some(CachedCharts {
@@ -143,7 +143,17 @@ impl FleetReader {
         now: Timestamp,
         zone: &TimeZone,
     ) -> Result<Vec<DailyCost>, QueryError> {
-        load_daily_costs(&*self.reader()?, Some(agent), now, zone)
+        load_daily_costs(&*self.reader()?, Some(agent), CHART_DAYS, now, zone)
+    }
+
+    /// Returns the cost of the fleet on each of the last days.
+    pub fn fleet_daily_costs(
+        &self,
+        days: usize,
+        now: Timestamp,
+        zone: &TimeZone,
+    ) -> Result<Vec<DailyCost>, QueryError> {
+        load_daily_costs(&*self.reader()?, None, days, now, zone)
     }
 }
 
@@ -198,11 +208,12 @@ fn count_hour(
 fn load_daily_costs(
     reader: &StoreReader,
     agent: Option<&str>,
+    days: usize,
     now: Timestamp,
     zone: &TimeZone,
 ) -> Result<Vec<DailyCost>, QueryError> {
     let today = now.to_zoned(zone.clone()).date();
-    let first = today.saturating_sub((CHART_DAYS as i64 - 1).days());
+    let first = today.saturating_sub((days as i64 - 1).days());
     let mut spent = reader.daily_spend_since(Some(first))?;
     spent.retain(|row| agent.is_none_or(|agent| row.agent == agent));
     let day = |back: usize| {
@@ -211,7 +222,7 @@ fn load_daily_costs(
         let micros: i64 = spent.iter().filter(|row| row.day == day).map(|row| row.micros).sum();
         DailyCost { day, cost_usd: micros as f64 / 1e6 }
     };
-    Ok((0..CHART_DAYS).rev().map(day).collect())
+    Ok((0..days).rev().map(day).collect())
 }
 
 fn recent_durations(reader: &StoreReader) -> Result<Vec<JobDuration>, QueryError> {

@@ -7,6 +7,7 @@ mod access;
 mod agents;
 mod api_routes;
 mod approvals;
+mod config_files;
 mod daemon;
 mod daemon_commands;
 pub(crate) mod etag;
@@ -56,6 +57,7 @@ pub(crate) fn routes() -> ApiRoutes {
         workflows::routes(),
         approvals::routes(),
         daemon::routes(),
+        config_files::routes(),
         live_streams::routes(),
     ];
     all.into_iter().fold(ApiRoutes::default(), ApiRoutes::merge)

@@ -6,6 +6,8 @@
 mod activity;
 mod agents;
 mod api_docs;
+mod config_editor;
+mod costs;
 mod jobs;
 mod overview;
 mod page_context;
@@ -37,6 +39,8 @@ pub(crate) fn router() -> Router<SharedServerState> {
         .route("/api/v1/docs", get(api_docs::page))
         .route("/agents", get(agents::page))
         .route("/agents/{name}", get(agents::agent_page))
+        .route("/config", get(config_editor::page))
+        .route("/costs", get(costs::page))
         .route("/jobs", get(jobs::page))
         .route("/schedules", get(schedules::page))
         .route("/search", get(search::page))

@@ -10,6 +10,7 @@ mod agent_connections;
 mod api;
 mod batched_reads;
 mod caller;
+pub mod config_editor;
 mod connection_limiter;
 mod daemon_client;
 mod daemon_info;

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::access::AccessControl;
 use crate::caller::{KeyedCaller, RequestCaller};
+use crate::config_editor::ConfigEditor;
 use crate::daemon_info::DaemonInfo;
 use crate::encoded_json::{EncodedJson, EncodedJsonResult};
 use crate::expensive_reads::{ExaminationResult, ExpensiveReadKind, ExpensiveReads};
@@ -45,6 +46,8 @@ pub struct ServerState {
     pub expensive_reads: Arc<ExpensiveReads>,
     /// Removes secrets from replies.
     pub reply_redactor: Arc<ReplyRedactor>,
+    /// Editor of config files; `None` if they cannot be edited.
+    pub config_editor: Option<Arc<dyn ConfigEditor>>,
     /// Version of the daemon.
     pub version: String,
     /// Answer to a client that asks which daemon this is.

@@ -71,6 +71,7 @@ pub(crate) fn app(
         expensive_reads: Arc::default(),
         job_lists: Arc::default(),
         reply_redactor: Arc::default(),
+        config_editor: None,
         daemon_info: DaemonInfo {
             pid: std::process::id(),
             version: version.clone(),

@@ -66,7 +66,9 @@ pub fn run_screen(
             FrameMode::Full => terminal::clear(canvas),
             FrameMode::AfterSuspend => terminal::suspend().and_then(|()| terminal::clear(canvas)),
         };
-        cleared.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
+        let copied = screen.take_clipboard().map_or(Ok(()), |text| terminal::copy(&text));
+        let drawn = cleared.and(copied);
+        drawn.and_then(|()| canvas.draw(|frame| screen.draw(frame)).map(|_| ())).is_ok()
     };
     ScreenLoop {
         inputs: &terminal.inputs,
@@ -271,7 +273,7 @@ mod tests {
     use crate::{CompletionSources, TerminalTheme};
 
     fn screen() -> ChatScreen {
-        let completion = CompletionSources { commands: &[], files: Box::new(|_| vec![]) };
+        let completion = CompletionSources { commands: vec![], files: Box::new(|_| vec![]) };
         ChatScreen::new(TerminalTheme::plain(), completion, vec![])
     }
 

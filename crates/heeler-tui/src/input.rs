@@ -11,7 +11,7 @@ use ratatui::style::Style;
 
 use self::history::HistorySearch;
 use self::menu::CompletionMenu;
-pub use self::menu::{CompletionSources, FileCompleter};
+pub use self::menu::{CommandCompletion, CompletionSources, FileCompleter};
 use crate::TerminalTheme;
 use crate::editor::{CursorMotion, EditorLayout, TAB_COLUMNS, TextEditor};
 
@@ -327,8 +327,19 @@ fn block_token(number: usize, block: &str) -> String {
 mod tests {
     use super::*;
 
-    const COMMANDS: &[(&str, &str, &str)] =
-        &[("help", "", "what can be typed"), ("view", "[WORKER]", "look"), ("workers", "", "list")];
+    fn commands() -> Vec<CommandCompletion> {
+        let all = [
+            ("help", "", "what can be typed"),
+            ("view", "[WORKER]", "look"),
+            ("workers", "", "list"),
+        ];
+        let command = |(name, args, about): (&str, &str, &str)| CommandCompletion {
+            name: name.to_owned(),
+            args: args.to_owned(),
+            about: about.to_owned(),
+        };
+        all.map(command).to_vec()
+    }
 
     fn input() -> InputWidget {
         let all = ["src/", "src/main.rs", "Cargo.toml"];
@@ -338,7 +349,7 @@ mod tests {
                 .map(|name| (*name).to_owned())
                 .collect()
         };
-        let completion = CompletionSources { commands: COMMANDS, files: Box::new(files) };
+        let completion = CompletionSources { commands: commands(), files: Box::new(files) };
         InputWidget::new(completion, vec!["first".to_owned(), "second\nline".to_owned()])
     }
 

@@ -7,9 +7,11 @@
 
 mod editor;
 mod event_loop;
+mod highlight;
 mod input;
 mod keys;
 mod markdown;
+mod markdown_table;
 mod picker;
 mod preview;
 mod question_panel;
@@ -22,7 +24,7 @@ mod transcript;
 mod transcript_cell;
 
 pub use event_loop::{run_picker, run_screen};
-pub use input::{CompletionSources, FileCompleter};
+pub use input::{CommandCompletion, CompletionSources, FileCompleter};
 pub use keys::KEYS;
 pub use picker::{SessionPicker, SessionPickerEntry, SessionPickerOutcome};
 pub use screen::ChatScreen;

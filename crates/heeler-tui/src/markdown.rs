@@ -5,6 +5,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use crate::TerminalTheme;
+use crate::highlight::highlight_code;
+use crate::markdown_table::MarkdownTable;
 use crate::text::{LineBreakMode, TextFlow, truncate_to_width, width as width_of};
 
 /// Deepest level of lists and quotes that is indented.
@@ -40,9 +42,10 @@ struct MarkdownLayout<'t> {
     item_marker: Option<String>,
     /// The next block needs a blank line before it.
     needs_blank_line: bool,
-    in_code_block: bool,
+    /// Language of the open code block; empty if it names none.
+    code_block: Option<String>,
     links: Vec<(String, usize)>,
-    table: Option<Vec<Vec<String>>>,
+    table: Option<MarkdownTable>,
 }
 
 enum MarkdownContainer {
@@ -62,7 +65,7 @@ impl<'t> MarkdownLayout<'t> {
             containers: vec![],
             item_marker: None,
             needs_blank_line: false,
-            in_code_block: false,
+            code_block: None,
             links: vec![],
             table: None,
         }
@@ -100,7 +103,7 @@ impl<'t> MarkdownLayout<'t> {
 
     fn push_text(&mut self, text: &str, style: Style) {
         // Text of a table is collected first: the widths depend on all rows.
-        match self.table.as_mut().and_then(|rows| rows.last_mut()?.last_mut()) {
+        match self.table.as_mut().and_then(|table| table.rows.last_mut()?.last_mut()) {
             Some(cell) => cell.push_str(text),
             None => self.spans.push(Span::styled(text.to_owned(), style)),
         }
@@ -126,10 +129,12 @@ impl<'t> MarkdownLayout<'t> {
             Tag::Item => self.start_item(),
             Tag::CodeBlock(kind) => {
                 self.flush();
-                self.in_code_block = true;
-                if let CodeBlockKind::Fenced(language) = kind
-                    && !language.is_empty()
-                {
+                let language = match kind {
+                    CodeBlockKind::Fenced(language) => language.into_string(),
+                    CodeBlockKind::Indented => String::new(),
+                };
+                self.code_block = Some(language.clone());
+                if !language.is_empty() {
                     self.begin_block();
                     let language = self.margin_line(&language);
                     self.lines.push(language);
@@ -143,15 +148,15 @@ impl<'t> MarkdownLayout<'t> {
                 // No text before it: the description of an image follows as text.
                 self.links.push((dest_url.into_string(), usize::MAX));
             }
-            Tag::Table(_) => {
+            Tag::Table(alignments) => {
                 self.flush();
-                self.table = Some(vec![]);
+                self.table = Some(MarkdownTable { alignments, rows: vec![] });
             }
             Tag::TableHead | Tag::TableRow => {
-                self.table.iter_mut().for_each(|rows| rows.push(vec![]));
+                self.table.iter_mut().for_each(|table| table.rows.push(vec![]));
             }
             Tag::TableCell => {
-                if let Some(row) = self.table.as_mut().and_then(|rows| rows.last_mut()) {
+                if let Some(row) = self.table.as_mut().and_then(|table| table.rows.last_mut()) {
                     row.push(String::new());
                 }
             }
@@ -188,7 +193,7 @@ impl<'t> MarkdownLayout<'t> {
             }
             TagEnd::CodeBlock => {
                 self.flush();
-                self.in_code_block = false;
+                self.code_block = None;
                 self.needs_blank_line = !self.in_list();
             }
             TagEnd::Link | TagEnd::Image => self.end_link(),
@@ -252,14 +257,11 @@ impl<'t> MarkdownLayout<'t> {
         self.begin_block();
         let mut spans = std::mem::take(&mut self.spans);
         let mut breaks = LineBreakMode::Words;
-        if self.in_code_block {
+        if let Some(language) = &self.code_block {
             // Code is broken anywhere, so that no character of it is dropped.
             breaks = LineBreakMode::Anywhere;
-            if let Some(last) = spans.last_mut() {
-                let trimmed = last.content.trim_end_matches('\n').to_owned();
-                last.content = trimmed.into();
-            }
-            spans.iter_mut().for_each(|span| span.style = self.theme.code);
+            let code: String = spans.iter().map(|span| span.content.as_ref()).collect();
+            spans = highlight_code(code.trim_end_matches('\n'), language, self.theme);
         }
         let (first, rest) = self.margins();
         TextFlow { first_margin: first, rest_margin: rest, width: self.width, breaks }
@@ -290,7 +292,7 @@ impl<'t> MarkdownLayout<'t> {
             first.truncate(first.len() - blanks.min(width_of(&marker)));
             first.push_str(&marker);
         }
-        if self.in_code_block {
+        if self.code_block.is_some() {
             rest.push_str("  ");
             first.push_str("  ");
         }
@@ -305,32 +307,12 @@ impl<'t> MarkdownLayout<'t> {
     }
 
     fn end_table(&mut self) {
-        let Some(rows) = self.table.take() else { return };
+        let Some(table) = self.table.take() else { return };
         self.begin_block();
-        let (first, rest) = self.margins();
-        let room = self.width.saturating_sub(rest.iter().map(|span| width_of(&span.content)).sum());
-        let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-        let widths: Vec<usize> = (0..columns)
-            .map(|at| rows.iter().filter_map(|row| Some(width_of(row.get(at)?))).max().unwrap_or(0))
-            .collect();
-        // A table that is too wide is shown without alignment and wraps.
-        let fits = widths.iter().sum::<usize>() + 3 * columns.saturating_sub(1) <= room;
-        let flow = TextFlow {
-            first_margin: first,
-            rest_margin: rest,
-            width: self.width,
-            breaks: LineBreakMode::Words,
-        };
-        for (number, row) in rows.iter().enumerate() {
-            let cell = |(at, cell): (usize, &String)| match fits {
-                true => format!("{cell}{}", " ".repeat(widths[at] - width_of(cell))),
-                false => cell.clone(),
-            };
-            let row: Vec<String> = row.iter().enumerate().map(cell).collect();
-            let row = row.join(" │ ");
-            let style = if number == 0 { self.theme.heading } else { Style::new() };
-            flow.push_lines(&[Span::styled(row.trim_end().to_owned(), style)], &mut self.lines);
-        }
+        let (first_margin, rest_margin) = self.margins();
+        let flow =
+            TextFlow { first_margin, rest_margin, width: self.width, breaks: LineBreakMode::Words };
+        table.push_lines(&flow, self.theme, &mut self.lines);
     }
 }
 
@@ -417,33 +399,6 @@ mod tests {
             "[docs](https://a.b/c) <https://x.y> ![pic](p.png) a<b>c</b>",
             80,
             expect!["docs (https://a.b/c) https://x.y image: pic (p.png) a<b>c</b>"],
-        );
-    }
-
-    #[test]
-    fn a_table_is_aligned_where_it_fits() {
-        let table = "| name | what |\n|---|---|\n| a | first thing |\n| long name | x |\n\nafter";
-        check(
-            table,
-            40,
-            expect![[r#"
-            name      │ what
-            a         │ first thing
-            long name │ x
-
-            after"#]],
-        );
-        check(
-            table,
-            12,
-            expect![[r#"
-            name │ what
-            a │ first
-            thing
-            long name │
-            x
-
-            after"#]],
         );
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use heeler_chat::{ChatJobState, ChatOutput, ChatSpeaker, ConversationStatus, UserAction};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use ratatui::Frame;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseEventKind};
 use ratatui::layout::{Position, Rect};
@@ -12,9 +12,19 @@ use ratatui::text::Line;
 use crate::input::{CompletionSources, InputKeyOutcome, InputWidget};
 use crate::question_panel::{QuestionKeyOutcome, QuestionPanel};
 use crate::text::{one_line, sanitize, truncate_to_width, width};
-use crate::transcript::{BACKGROUND_LIMITS, FOCUSED_LIMITS, TranscriptViewport, TranscriptWidget};
+use crate::transcript::{
+    BACKGROUND_LIMITS, FOCUSED_LIMITS, SearchDirection, TranscriptSearch, TranscriptViewport,
+    TranscriptWidget, mark_matches,
+};
 use crate::transcript_cell::TranscriptCell;
 use crate::{TerminalTheme, keys, status_line};
+
+/// Time within which the second Ctrl+C leaves.
+const EXIT_ARMED_TIME: SignedDuration = SignedDuration::from_secs(3);
+const EXIT_HINT: &str = "Ctrl+C again to leave";
+
+/// Queued messages that are shown above the input.
+const QUEUED_SHOWN_MAX: usize = 3;
 
 /// Lines per step of the mouse wheel.
 const WHEEL_LINES: usize = 3;
@@ -56,8 +66,12 @@ pub struct ChatScreen {
     input: InputWidget,
     /// Message shown until the next key press.
     hint: Option<String>,
-    /// Ctrl+C was pressed; a second press leaves.
-    exit_is_armed: bool,
+    /// Ctrl+C was pressed; a second press before this time leaves.
+    exit_armed_until: Option<Timestamp>,
+    /// Open search in the transcript.
+    search: Option<TranscriptSearch>,
+    /// Text for the terminal's clipboard.
+    clipboard: Option<String>,
     unfolded: bool,
     now: Timestamp,
     /// Visible lines of the transcript.
@@ -81,7 +95,9 @@ impl ChatScreen {
             focus: KeyFocus::Auto,
             input: InputWidget::new(completion, history),
             hint: None,
-            exit_is_armed: false,
+            exit_armed_until: None,
+            search: None,
+            clipboard: None,
             unfolded: false,
             now: Timestamp::UNIX_EPOCH,
             page: 1,
@@ -91,11 +107,20 @@ impl ChatScreen {
     /// Sets the current time.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = now;
+        if self.exit_armed_until.is_some_and(|until| until < now) {
+            self.exit_armed_until = None;
+            self.hint = self.hint.take().filter(|hint| hint != EXIT_HINT);
+        }
     }
 
-    /// Returns true if the screen shows an elapsed time.
+    /// Returns true if the screen changes with time.
     pub fn is_ticking(&self) -> bool {
-        self.busy_since.is_some()
+        self.busy_since.is_some() || self.exit_armed_until.is_some()
+    }
+
+    /// Takes the text that the person wants in the clipboard.
+    pub fn take_clipboard(&mut self) -> Option<String> {
+        self.clipboard.take()
     }
 
     /// Handles output of the conversation.
@@ -126,6 +151,12 @@ impl ChatScreen {
                 }
             }
             ChatOutput::Notice(text) => self.push_notice(TranscriptCell::Notice(sanitize(&text))),
+            ChatOutput::Diff(patch) => self.push_notice(TranscriptCell::Diff(sanitize(&patch))),
+            ChatOutput::Clipboard(text) => {
+                let count = text.chars().count();
+                self.hint = Some(format!("copied: {count} characters (if the terminal allows it)"));
+                self.clipboard = Some(text);
+            }
             ChatOutput::ExitMessage(text) => {
                 self.push_notice(TranscriptCell::System(sanitize(&text)));
             }
@@ -213,9 +244,12 @@ impl ChatScreen {
         // A hint lasts until the next key, so that it cannot hide something newer.
         self.hint = None;
         // Any other key in between cancels the exit.
-        let leaves = std::mem::take(&mut self.exit_is_armed);
+        let leaves = self.exit_armed_until.take().is_some();
         if (key.code, key.modifiers) == (KeyCode::Char('c'), KeyModifiers::CONTROL) {
             return self.handle_control_c(leaves);
+        }
+        if self.search.is_some() && self.handle_search_key(key) {
+            return vec![];
         }
         if let Some(actions) = self.handle_scroll_key(key) {
             return actions;
@@ -250,6 +284,9 @@ impl ChatScreen {
     }
 
     fn handle_control_c(&mut self, leaves: bool) -> Vec<UserAction> {
+        if self.search.take().is_some() {
+            return vec![];
+        }
         // As in a shell, the first press clears the line.
         if !self.input.is_empty() || self.input.has_popup() {
             self.input.clear();
@@ -258,8 +295,8 @@ impl ChatScreen {
         if leaves {
             return vec![UserAction::Exit];
         }
-        self.exit_is_armed = true;
-        self.hint = Some("Ctrl+C again to leave".to_owned());
+        self.exit_armed_until = self.now.checked_add(EXIT_ARMED_TIME).ok();
+        self.hint = Some(EXIT_HINT.to_owned());
         vec![]
     }
 
@@ -319,6 +356,15 @@ impl ChatScreen {
                 return vec![UserAction::ViewNext { back: true }];
             }
             (KeyCode::BackTab, _) if is_free => return vec![UserAction::CycleMode],
+            (KeyCode::Char('s'), KeyModifiers::CONTROL) if is_free => {
+                self.search = Some(TranscriptSearch::default());
+                return vec![];
+            }
+            (KeyCode::Up, KeyModifiers::NONE)
+                if is_free && self.input.is_empty() && self.status.queued > 0 =>
+            {
+                return vec![UserAction::EditQueued];
+            }
             _ => {}
         }
         match self.input.handle_key(key) {
@@ -335,6 +381,34 @@ impl ChatScreen {
             }
             InputKeyOutcome::Handled | InputKeyOutcome::Ignored => vec![],
         }
+    }
+
+    /// Handles a key of an open search; returns false if the key ends the search and has a meaning
+    /// of its own.
+    fn handle_search_key(&mut self, key: KeyEvent) -> bool {
+        let (view, theme) = (self.view.clone(), self.theme);
+        let Some(mut search) = self.search.take() else { return false };
+        let transcript = self.transcript(view);
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => return true,
+            KeyCode::Char('s') if is_control => {
+                search.find(transcript, SearchDirection::Older, &theme);
+            }
+            KeyCode::Up | KeyCode::Enter => search.find(transcript, SearchDirection::Older, &theme),
+            KeyCode::Down => search.find(transcript, SearchDirection::Newer, &theme),
+            KeyCode::Backspace => {
+                search.pattern.pop();
+                search.restart(transcript, &theme);
+            }
+            KeyCode::Char(c) if !is_control && !c.is_control() => {
+                search.pattern.push(c);
+                search.restart(transcript, &theme);
+            }
+            _ => return false,
+        }
+        self.search = Some(search);
+        true
     }
 
     /// Interrupts a running agent; else clears the input, scrolls to the end, or returns to the
@@ -397,9 +471,10 @@ impl ChatScreen {
             y += height as u16;
             part
         };
-        let (transcript, busy, ask, menu, rule, input, chips, status) = (
+        let (transcript, busy, queued, ask, menu, rule, input, chips, status) = (
             next(plan.transcript),
             next(plan.busy),
+            next(plan.queued),
             next(plan.ask),
             next(plan.menu),
             next(plan.rule),
@@ -414,6 +489,10 @@ impl ChatScreen {
             && let Some(line) = self.busy_line(columns)
         {
             buffer.set_line(busy.x, busy.y, &Line::styled(line, self.theme.attention), busy.width);
+        }
+        for (y, text) in (queued.top()..queued.bottom()).zip(&self.status.queued_texts) {
+            let text = truncate_to_width(&format!("↳ queued: {}", one_line(text)), columns);
+            buffer.set_line(queued.x, y, &Line::styled(text, self.theme.dim), queued.width);
         }
         let question_cursor = self.questions.draw(ask, buffer, has_keys, &self.theme);
         self.input.draw_menu(menu, buffer, &self.theme);
@@ -451,8 +530,11 @@ impl ChatScreen {
         let is_agent = view == ChatSpeaker::Coordinator;
         let transcript = self.transcript(view);
         let is_new = is_agent && transcript.is_complete();
-        let lines = transcript.visible_lines(shape, FOCUSED_LIMITS, &theme);
+        let mut lines = transcript.visible_lines(shape, FOCUSED_LIMITS, &theme);
         let (below, is_at_limit) = (transcript.unseen_below(), transcript.is_at_limit());
+        if let Some(search) = &self.search {
+            lines.iter_mut().for_each(|line| mark_matches(line, &search.pattern));
+        }
         let lines = match lines.is_empty() && is_new {
             true => vec![Line::styled(
                 truncate_to_width(EMPTY_TRANSCRIPT_HINT, area.width.into()),
@@ -503,7 +585,8 @@ impl ChatScreen {
     }
 
     fn status_line(&self, columns: usize, has_rule: bool) -> Line<'static> {
-        if let Some(hint) = self.input.search_prompt().or_else(|| self.hint.clone()) {
+        let search = self.search.as_ref().map(TranscriptSearch::prompt);
+        if let Some(hint) = search.or(self.input.search_prompt()).or_else(|| self.hint.clone()) {
             return Line::styled(truncate_to_width(&hint, columns), self.theme.attention);
         }
         // A question that does not fit must not wait unnoticed.
@@ -531,7 +614,10 @@ impl ChatScreen {
         plan.chips = usize::from(rows >= CHIPS_ROWS_MIN && !self.status.workers.is_empty());
         plan.busy = usize::from(rows >= BUSY_ROWS_MIN && self.busy_line(columns).is_some());
         plan.rule = usize::from(rows >= RULE_ROWS_MIN);
-        let left = rows - plan.input - plan.status - plan.chips - plan.busy - plan.rule;
+        let mut left = rows - plan.input - plan.status - plan.chips - plan.busy - plan.rule;
+        // The messages that wait are shown where the transcript stays readable.
+        plan.queued = self.status.queued_texts.len().min(QUEUED_SHOWN_MAX).min(left / 4);
+        left -= plan.queued;
         plan.ask = self.questions.height(columns, left, &self.theme);
         plan.menu = self.input.menu_height().min((left - plan.ask) / 2);
         plan.transcript = left - plan.ask - plan.menu;
@@ -544,6 +630,7 @@ impl ChatScreen {
 struct ScreenLayout {
     transcript: usize,
     busy: usize,
+    queued: usize,
     ask: usize,
     menu: usize,
     rule: usize,

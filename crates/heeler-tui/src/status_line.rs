@@ -59,6 +59,7 @@ pub(crate) fn status_line(
         status.model.as_deref().map(one_line),
         (status.cost_usd > 0.0).then(|| format!("${:.2}", status.cost_usd)),
         status.context_tokens.map(|tokens| format!("{} tokens", format_count(tokens))),
+        counted(status.attached, "output").map(|it| it + " attached"),
         counted(status.tasks, "task"),
         counted(status.loops, "loop"),
         status

@@ -13,6 +13,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use heeler_chat::ChatOutput;
 use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::crossterm::event::{
@@ -154,6 +156,12 @@ pub(crate) fn clear(canvas: &mut TerminalCanvas) -> io::Result<()> {
     // Discards the previous buffer, so that all cells are drawn.
     canvas.swap_buffers();
     Ok(())
+}
+
+/// Passes a text to the terminal's clipboard (OSC 52). Terminals without support ignore it.
+pub(crate) fn copy(text: &str) -> io::Result<()> {
+    // Encoded, so that no character of the text can end the sequence.
+    execute!(stdout(), Print(format!("\x1b]52;c;{}\x07", STANDARD.encode(text))))
 }
 
 /// Releases the terminal and stops the process group; acquires the terminal again when the program

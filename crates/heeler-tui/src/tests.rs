@@ -15,13 +15,14 @@ use ratatui::crossterm::event::{
 use serde_json::{Value as Json, json};
 
 use crate::{
-    ChatScreen, CompletionSources, SessionPicker, SessionPickerEntry, SessionPickerOutcome,
-    TerminalTheme,
+    ChatScreen, CommandCompletion, CompletionSources, SessionPicker, SessionPickerEntry,
+    SessionPickerOutcome, TerminalTheme,
 };
 
 mod asks;
 mod fuzz;
 mod pickers;
+mod pictures;
 mod screens;
 
 #[test]
@@ -53,7 +54,12 @@ fn completion() -> CompletionSources {
         let all = ["Cargo.toml", "src/", "src/main.rs"];
         all.iter().filter(|name| name.starts_with(start)).map(|name| (*name).to_owned()).collect()
     };
-    CompletionSources { commands: COMMANDS, files: Box::new(files) }
+    let command = |(name, args, about): &(&str, &str, &str)| CommandCompletion {
+        name: (*name).to_owned(),
+        args: (*args).to_owned(),
+        about: (*about).to_owned(),
+    };
+    CompletionSources { commands: COMMANDS.iter().map(command).collect(), files: Box::new(files) }
 }
 
 impl ScreenFixture {

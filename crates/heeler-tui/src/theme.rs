@@ -12,6 +12,10 @@ pub struct TerminalTheme {
     pub(crate) heading: Style,
     /// Code, inline and in blocks.
     pub(crate) code: Style,
+    /// Words of a programming language, in code blocks.
+    pub(crate) keyword: Style,
+    pub(crate) string: Style,
+    pub(crate) number: Style,
     /// Success; added lines.
     pub(crate) good: Style,
     /// Failure; removed lines.
@@ -25,12 +29,22 @@ pub struct TerminalTheme {
 impl TerminalTheme {
     /// Returns the theme for a dark background.
     pub fn dark() -> TerminalTheme {
-        TerminalTheme::coloured(Color::Cyan, Color::LightBlue, Color::LightYellow)
+        TerminalTheme {
+            keyword: Style::new().fg(Color::LightMagenta),
+            string: Style::new().fg(Color::LightGreen),
+            number: Style::new().fg(Color::LightYellow),
+            ..TerminalTheme::coloured(Color::Cyan, Color::LightBlue, Color::LightYellow)
+        }
     }
 
     /// Returns the theme for a light background.
     pub fn light() -> TerminalTheme {
-        TerminalTheme::coloured(Color::Blue, Color::Magenta, Color::Red)
+        TerminalTheme {
+            keyword: Style::new().fg(Color::Blue),
+            string: Style::new().fg(Color::Green),
+            number: Style::new().fg(Color::Red),
+            ..TerminalTheme::coloured(Color::Blue, Color::Magenta, Color::Red)
+        }
     }
 
     /// Returns the theme without colours.
@@ -42,6 +56,9 @@ impl TerminalTheme {
             user: bold,
             heading: bold.add_modifier(Modifier::UNDERLINED),
             code: Style::new(),
+            keyword: Style::new(),
+            string: Style::new(),
+            number: Style::new(),
             good: Style::new(),
             bad: bold,
             attention: bold,

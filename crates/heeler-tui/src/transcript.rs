@@ -5,6 +5,8 @@
 //! [`UserAction::DropEntries`] tells the conversation where the window begins. Start at
 //! [`TranscriptWidget`].
 
+mod search;
+
 use std::collections::{HashMap, VecDeque};
 
 use heeler_chat::{ChatSpeaker, ConversationEntry, UserAction};
@@ -13,6 +15,8 @@ use ratatui::text::Line;
 use crate::TerminalTheme;
 use crate::text::sanitize;
 use crate::transcript_cell::{self, TranscriptCell};
+
+pub(crate) use self::search::{SearchDirection, TranscriptSearch, mark_matches};
 
 /// Limits of a transcript whose end is in view, in entries and bytes.
 pub(crate) const FOCUSED_LIMITS: TranscriptLimits =

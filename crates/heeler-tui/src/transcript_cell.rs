@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use serde_json::Value as Json;
 
 use crate::TerminalTheme;
+use crate::highlight::highlight_diff;
 use crate::text::{LineBreakMode, TextFlow, byte_prefix, one_line, sanitize, truncate_to_width};
 use crate::{markdown, text};
 
@@ -22,6 +23,11 @@ const SUMMARY_BYTES_MAX: usize = 512;
 const EDIT_LINES_FOLDED: usize = 12;
 /// Lines of an edit that are kept.
 const EDIT_LINES_MAX: usize = 500;
+/// Lines of a message of the person from which it is folded, and those that are shown then.
+const USER_LINES_MAX: usize = 14;
+const USER_LINES_FOLDED: usize = 8;
+/// Items of a to-do list that are shown.
+const TODO_ITEMS_MAX: usize = 50;
 /// Smallest width of a second column beside a wide first one.
 const COLUMN_MIN: usize = 24;
 /// Most lines of a cell.
@@ -42,6 +48,8 @@ pub(crate) enum TranscriptCell {
     Tool(Box<ToolCallCell>),
     /// Message of the program, outside of the conversation.
     Notice(String),
+    /// Unified diff, outside of the conversation.
+    Diff(String),
     /// Error message.
     Failed(String),
 }
@@ -54,6 +62,8 @@ pub(crate) struct ToolCallCell {
     args: String,
     /// Lines of an edit, with their signs.
     edit: Vec<(EditSign, String)>,
+    /// Items of the agent's to-do list, with their states.
+    todos: Vec<(TodoState, String)>,
     at: Option<Timestamp>,
     outcome: Option<ToolResultCell>,
 }
@@ -64,6 +74,14 @@ enum EditSign {
     Unchanged,
     Removed,
     Added,
+}
+
+/// State of an item of the agent's to-do list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TodoState {
+    Open,
+    Current,
+    Done,
 }
 
 /// Result of a tool call.
@@ -98,6 +116,7 @@ impl TranscriptCell {
             | TranscriptCell::Agent(text)
             | TranscriptCell::System(text)
             | TranscriptCell::Notice(text)
+            | TranscriptCell::Diff(text)
             | TranscriptCell::Failed(text) => text.len(),
             TranscriptCell::Other(who, text) => who.len() + text.len(),
             TranscriptCell::Tool(call) => {
@@ -111,7 +130,27 @@ impl TranscriptCell {
                         .iter()
                         .map(|(_, text)| size_of_val(text) + text.len())
                         .sum::<usize>()
+                    + call.todos.iter().map(|(_, text)| text.len()).sum::<usize>()
                     + outcome
+            }
+        }
+    }
+
+    /// Returns true if the cell has a text, which is in lower case.
+    pub(crate) fn contains(&self, pattern: &str) -> bool {
+        let has = |text: &str| text.to_lowercase().contains(pattern);
+        match self {
+            TranscriptCell::User(text)
+            | TranscriptCell::Agent(text)
+            | TranscriptCell::System(text)
+            | TranscriptCell::Notice(text)
+            | TranscriptCell::Diff(text)
+            | TranscriptCell::Failed(text)
+            | TranscriptCell::Other(_, text) => has(text),
+            TranscriptCell::Tool(call) => {
+                has(&call.name)
+                    || has(&call.args)
+                    || call.outcome.as_ref().is_some_and(|outcome| has(&outcome.text))
             }
         }
     }
@@ -124,13 +163,14 @@ impl TranscriptCell {
         theme: &TerminalTheme,
     ) -> Vec<Line<'static>> {
         let mut lines = match self {
-            TranscriptCell::User(text) => message_lines("› ", text, theme.user, width),
+            TranscriptCell::User(text) => user_lines(text, width, unfolded, theme),
             TranscriptCell::Agent(text) => agent_lines(text, width, theme),
             TranscriptCell::System(text) => plain_lines("  ", text, theme.dim, width),
             TranscriptCell::Other(who, text) => {
                 message_lines(&format!("{who}: "), text, Style::new(), width)
             }
             TranscriptCell::Notice(text) => notice_lines(text, width),
+            TranscriptCell::Diff(text) => diff_lines(text, width, theme),
             TranscriptCell::Failed(text) => plain_lines("! ", text, theme.bad, width),
             TranscriptCell::Tool(call) => call.lines(width, unfolded, theme),
         };
@@ -155,6 +195,21 @@ fn edit_lines(tool: &str, input: &Json) -> Vec<(EditSign, String)> {
     edit.hunks.into_iter().flatten().take(EDIT_LINES_MAX).map(line).collect()
 }
 
+/// Returns the items of a to-do list, if the tool sets one.
+fn todo_items(tool: &str, input: &Json) -> Vec<(TodoState, String)> {
+    let items = input["todos"].as_array().filter(|_| tool == "TodoWrite");
+    let item = |item: &Json| {
+        let state = match item["status"].as_str().unwrap_or_default() {
+            "completed" => TodoState::Done,
+            "in_progress" => TodoState::Current,
+            _ => TodoState::Open,
+        };
+        let text = byte_prefix(item["content"].as_str().unwrap_or_default(), SUMMARY_BYTES_MAX).0;
+        (state, one_line(text))
+    };
+    items.into_iter().flatten().take(TODO_ITEMS_MAX).map(item).collect()
+}
+
 /// Returns true if an entry is the result of a tool call, not the call.
 pub(crate) fn is_outcome(entry: &ConversationEntry) -> bool {
     // The call has the input, and the result only has the id of the call.
@@ -172,9 +227,14 @@ impl ToolCallCell {
                 .to_owned(),
             args: truncate_bytes(&sanitize(&format_fields(args)), TOOL_BYTES_MAX),
             edit: edit_lines(entry.name.as_deref().unwrap_or_default(), args),
+            todos: todo_items(entry.name.as_deref().unwrap_or_default(), args),
             at: entry.at,
             outcome: None,
         };
+        if !call.todos.is_empty() {
+            let done = call.todos.iter().filter(|(state, _)| *state == TodoState::Done).count();
+            call.summary = format!("{done} of {} done", call.todos.len());
+        }
         // A result without its call is shown as a call of its own.
         if entry.args.is_none() && !entry.content.is_null() {
             call.set_outcome(entry);
@@ -216,8 +276,9 @@ impl ToolCallCell {
         if outcome.is_some_and(|outcome| !outcome.failed) {
             self.push_edit(&mut lines, width, unfolded, theme);
         }
+        lines.extend(self.todos.iter().map(|(state, text)| todo_line(*state, text, width, theme)));
         if unfolded {
-            if self.edit.is_empty() {
+            if self.edit.is_empty() && self.todos.is_empty() {
                 lines.extend(plain_lines("    ", &self.args, theme.dim, width));
             }
             lines.extend(
@@ -277,6 +338,50 @@ impl ToolCallCell {
             i64::try_from(took).ok().filter(|took| *took > 0)
         })
     }
+}
+
+/// Lays out an item of a to-do list.
+fn todo_line(state: TodoState, text: &str, width: usize, theme: &TerminalTheme) -> Line<'static> {
+    let bold = Style::new().add_modifier(ratatui::style::Modifier::BOLD);
+    let (sign, style) = match state {
+        TodoState::Open => ("    · ", Style::new()),
+        TodoState::Current => ("    ▸ ", bold),
+        TodoState::Done => ("    ✓ ", theme.dim),
+    };
+    let text = truncate_to_width(text, width.saturating_sub(text::width(sign)));
+    Line::styled(format!("{sign}{text}"), style)
+}
+
+/// Lays out a message of the person. A long one, such as a paste, is folded.
+fn user_lines(
+    text: &str,
+    width: usize,
+    unfolded: bool,
+    theme: &TerminalTheme,
+) -> Vec<Line<'static>> {
+    let mut lines = message_lines("› ", text, theme.user, width);
+    // The first line is blank.
+    if !unfolded && lines.len() > 1 + USER_LINES_MAX {
+        let more = lines.len() - 1 - USER_LINES_FOLDED;
+        lines.truncate(1 + USER_LINES_FOLDED);
+        let more = truncate_to_width(&format!("  … {more} more lines (Ctrl+O)"), width);
+        lines.push(Line::styled(more, theme.dim));
+    }
+    lines
+}
+
+/// Lays out a unified diff.
+fn diff_lines(text: &str, width: usize, theme: &TerminalTheme) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::default()];
+    let margin = || vec![Span::raw("  ")];
+    TextFlow {
+        first_margin: margin(),
+        rest_margin: margin(),
+        width,
+        breaks: LineBreakMode::Anywhere,
+    }
+    .push_lines(&highlight_diff(text.trim_end(), theme), &mut lines);
+    lines
 }
 
 /// Lays out a message of the agent.
@@ -453,6 +558,32 @@ mod tests {
     }
 
     #[test]
+    fn a_long_message_of_the_person_is_folded() {
+        let paste = (1..=40).map(|number| format!("line {number}\n")).collect::<String>();
+        let lines = shown(&said(EntryRole::User, json!(paste)), false);
+        assert_eq!(lines.len(), 1 + USER_LINES_FOLDED + 1);
+        assert_eq!(lines[1], "› line 1");
+        assert_eq!(lines.last().unwrap(), "  … 32 more lines (Ctrl+O)");
+        assert_eq!(shown(&said(EntryRole::User, json!(paste)), true).len(), 41);
+    }
+
+    #[test]
+    fn a_todo_list_shows_what_is_done_and_what_is_next() {
+        let mut call = said(EntryRole::Tool, Json::Null);
+        call.name = Some("TodoWrite".to_owned());
+        call.args = Some(json!({"todos": [
+            {"content": "read", "status": "completed"},
+            {"content": "write\x1b[2J", "status": "in_progress"},
+            {"content": "test", "status": "pending"}, 7,
+        ]}));
+        let lines = shown(&call, false);
+        assert_eq!(lines[0], "  · TodoWrite 1 of 4 done");
+        assert_eq!(lines[1], "    ✓ read");
+        assert!(lines[2].starts_with("    ▸ write") && !lines[2].contains('\x1b'), "{lines:?}");
+        assert_eq!(lines[3], "    · test");
+    }
+
+    #[test]
     fn a_failed_edit_shows_its_error_only() {
         let mut call = said(EntryRole::Tool, Json::Null);
         call.name = Some("Edit".to_owned());
@@ -471,7 +602,7 @@ mod tests {
     fn what_is_too_long_is_cut_and_that_is_told() {
         let long = said(EntryRole::System, json!("x".repeat(MESSAGE_BYTES_MAX + 5)));
         assert!(TranscriptCell::of(&long).bytes() < MESSAGE_BYTES_MAX + 200);
-        let lines = shown(&said(EntryRole::User, json!("y\n".repeat(LINES_MAX + 50))), false);
+        let lines = shown(&said(EntryRole::User, json!("y\n".repeat(LINES_MAX + 50))), true);
         assert_eq!(lines.len(), LINES_MAX + 1);
         assert!(lines[LINES_MAX].starts_with("… "), "{}", lines[LINES_MAX]);
         let mut call = said(EntryRole::Tool, Json::Null);

@@ -1,25 +1,31 @@
 //! `heeler chat`: connects a [`Conversation`] with the fleet and with a screen or plain lines.
 //! Start at [`run_plain`] and [`run_on_screen`].
 
+pub(crate) mod agent_commands;
 pub(crate) mod daemon_fleet;
+mod file_index;
 mod input_queue;
 mod job_facts;
 mod job_follower;
 mod permission_rules;
 mod plain_printer;
 mod session_previews;
+mod shell_command;
 mod worker_watcher;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_chat::{
-    COMMANDS, ChatOutput, ChatSpeaker, Conversation, EntryRole, SessionFile, UserAction,
+    AgentSlashCommand, COMMANDS, ChatOutput, ChatSpeaker, Conversation, EntryRole, SessionFile,
+    UserAction,
 };
-use heeler_tui::{ChatScreen, CompletionSources, TerminalHandle, TerminalTheme};
+use heeler_tui::{ChatScreen, CommandCompletion, CompletionSources, TerminalHandle, TerminalTheme};
 
 pub(crate) use self::daemon_fleet::DaemonFleet;
+use self::file_index::FileIndex;
 pub(crate) use self::input_queue::ChatInputQueue;
 use self::input_queue::ChatLoopInput;
 use self::plain_printer::PlainChatPrinter;
@@ -30,8 +36,6 @@ use crate::process_env;
 
 /// Outputs that may wait to be drawn.
 const DISPLAY_QUEUE_MAX: usize = 1024;
-/// Files of a folder that are examined for completion.
-const FILES_MAX: usize = 10_000;
 /// Earlier prompts that the user can recall.
 const HISTORY_MAX: usize = 200;
 /// Interval at which a conversation handles the passing of time.
@@ -61,13 +65,39 @@ pub(crate) fn run_plain(
     Ok(())
 }
 
+/// Facts that the screen of a conversation needs.
+pub(crate) struct ChatScreenOptions {
+    pub(crate) theme: TerminalTheme,
+    /// Earlier prompts, oldest first.
+    pub(crate) history: Vec<String>,
+    /// Commands of the agent, for the menu.
+    pub(crate) agent_commands: Vec<AgentSlashCommand>,
+    /// Directory of the agent, for completion of files.
+    pub(crate) folder: Utf8PathBuf,
+}
+
+/// Returns the commands for the menu: ours, then the agent's.
+fn complete_commands(own: Vec<AgentSlashCommand>) -> Vec<CommandCompletion> {
+    let ours = COMMANDS.iter().map(|(name, args, about)| CommandCompletion {
+        name: (*name).to_owned(),
+        args: (*args).to_owned(),
+        about: (*about).to_owned(),
+    });
+    let own = own.into_iter().map(|command| CommandCompletion {
+        name: command.name,
+        // A command of the agent may take arguments; only the agent knows.
+        args: "…".to_owned(),
+        about: format!("{} (of the agent)", command.about),
+    });
+    ours.chain(own).collect()
+}
+
 /// Runs a conversation on a full screen until it ends.
 pub(crate) fn run_on_screen(
     mut conversation: Conversation,
     mut inputs: ChatInputQueue,
     mut terminal: TerminalHandle,
-    history: Vec<String>,
-    env: &BTreeMap<String, String>,
+    screen: ChatScreenOptions,
 ) -> CommandResult {
     let (show, shown) = sync_channel(DISPLAY_QUEUE_MAX);
     let sender = inputs.request_sender();
@@ -88,8 +118,12 @@ pub(crate) fn run_on_screen(
         });
         last_words
     });
-    let completion = CompletionSources { commands: COMMANDS, files: Box::new(complete_files) };
-    let mut screen = ChatScreen::new(theme(env), completion, history);
+    let files = FileIndex::start(screen.folder);
+    let completion = CompletionSources {
+        commands: complete_commands(screen.agent_commands),
+        files: Box::new(move |typed| files.complete(typed)),
+    };
+    let mut screen = ChatScreen::new(screen.theme, completion, screen.history);
     heeler_tui::run_screen(&mut terminal, &mut screen, shown, process_env::now, move |action| {
         // Fails only if the conversation has ended already.
         drop(sender.send(action));
@@ -131,30 +165,6 @@ pub(crate) fn prompt_history(session_file: &SessionFile) -> Vec<String> {
         .filter(|entry| entry.role == EntryRole::User)
         .map(heeler_chat::ConversationEntry::text)
         .collect()
-}
-
-/// Returns the paths of files that complete `typed`, sorted.
-fn complete_files(typed: &str) -> Vec<String> {
-    let (folder, start) =
-        typed.rsplit_once('/').map_or(("", typed), |(folder, start)| (folder, start));
-    let listed = std::fs::read_dir(if folder.is_empty() { "." } else { folder });
-    let mut names: Vec<String> = listed
-        .into_iter()
-        .flatten()
-        // This runs at a keystroke, so a huge folder must not block the screen.
-        .take(FILES_MAX)
-        .flatten()
-        // A name that is not UTF-8 cannot be typed either.
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let is_hidden = name.starts_with('.') && !start.starts_with('.');
-            let slash = if entry.file_type().is_ok_and(|it| it.is_dir()) { "/" } else { "" };
-            let before = if folder.is_empty() { String::new() } else { format!("{folder}/") };
-            (name.starts_with(start) && !is_hidden).then(|| format!("{before}{name}{slash}"))
-        })
-        .collect();
-    names.sort();
-    names
 }
 
 /// Feeds input and clock ticks to the conversation until it ends.

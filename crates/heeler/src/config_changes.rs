@@ -267,6 +267,16 @@ impl OwnConfigEdit {
         Ok(OwnConfigEdit { held: is_own.then_some((content, redactor)), trusted })
     }
 
+    /// Trusts the edit, which is written now, if the content before was trusted. Returns the
+    /// fingerprint of the content if the daemon must confirm it.
+    pub(crate) fn confirm_trust(self, context: &CommandContext) -> Option<String> {
+        let trusted = self.trusted.map_or(Ok(()), |scope| trust::record_scope(context, scope));
+        if let Err(failure) = trusted {
+            tracing::warn!("the edit is not trusted: {}", failure.error);
+        }
+        self.held.map(|(content, _)| content.fingerprint())
+    }
+
     /// Confirms the edit, which is written now. If that fails, the next command asks.
     pub(crate) fn confirm(self, context: &CommandContext) {
         let held = self.held.map_or(Ok(()), |held| confirm_held(context, held));

@@ -46,6 +46,7 @@ mod text_file;
 mod time_argument;
 mod trust;
 mod trust_file;
+mod web_config_editor;
 mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt};
 
 use camino::Utf8Path;
 use heeler_config::FILE_BYTES_MAX;
@@ -46,6 +46,18 @@ pub(crate) fn replace_text(file: &Utf8Path, before: &str, text: &str) -> Command
     // The rename must not become durable before the content.
     temp.as_file().sync_all()?;
     temp.persist(file).map_err(|error| error.error)?;
+    Ok(())
+}
+
+/// Creates a file that must not exist, with all of its content or not at all.
+pub(crate) fn create_text(file: &Utf8Path, text: &str) -> io::Result<()> {
+    let mut temp = tempfile::NamedTempFile::new_in(parent_dir(file))?;
+    temp.write_all(text.as_bytes())?;
+    // A config file is readable like other files of its folder.
+    temp.as_file().set_permissions(PermissionsExt::from_mode(0o644))?;
+    temp.as_file().sync_all()?;
+    // Fails if the file exists, without a gap between check and creation.
+    temp.persist_noclobber(file).map_err(|error| error.error)?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 14] = [
+const ROW_KEY_READERS: [(&str, &str); 15] = [
     ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),
@@ -38,6 +38,7 @@ const ROW_KEY_READERS: [(&str, &str); 14] = [
     ("crates/heeler-store/src/history/native_chain.rs", "parses Claude's session files"),
     ("crates/heeler-engine/src/sessions/adoption.rs", "copies Claude's session files"),
     ("crates/heeler-pages/src/api_docs.rs", "reads an OpenAPI document"),
+    ("crates/heeler-tui/src/transcript_cell.rs", "reads the to-do list in a tool's input"),
 ];
 
 #[test]
@@ -163,7 +164,7 @@ fn no_circle_has_more_than_three_files() {
 
 /// A thread needs an owner and a name: use a pool, a scope, or `thread::Builder`. These files start
 /// bare threads, each with the reason.
-const BARE_THREADS: [(&str, &str); 17] = [
+const BARE_THREADS: [(&str, &str); 20] = [
     ("heeler-chat/src/background.rs", "the owner stops and joins it"),
     (
         "heeler-chat/src/session_file.rs",
@@ -176,10 +177,13 @@ const BARE_THREADS: [(&str, &str); 17] = [
     ("heeler-tui/src/event_loop.rs", "one for each screen; ends with the conversation's output"),
     ("heeler-tui/src/terminal.rs", "one for each terminal; ends within one poll after it"),
     ("heeler/src/chat.rs", "one for each conversation; it is joined"),
+    ("heeler/src/chat/daemon_fleet.rs", "one for each /diff; ends with the comparison"),
+    ("heeler/src/chat/file_index.rs", "at most one at a time; ends with the list of files"),
     ("heeler/src/chat/input_queue.rs", "one for signals, one for events; end with the queue"),
     ("heeler/src/chat/job_follower.rs", "one for each followed job; ends with it"),
     ("heeler/src/chat/plain_printer.rs", "one for each process; ends with standard input"),
     ("heeler/src/chat/session_previews.rs", "a named limit; they end with the list"),
+    ("heeler/src/chat/shell_command.rs", "two for the command of the person; end with it"),
     ("heeler/src/chat/worker_watcher.rs", "one for each conversation; stopped by its owner"),
     ("heeler/src/commands/", "one request or one pipe of a command that ends with the process"),
     ("heeler/src/job_watch", "one event source of a command that ends with the process"),

@@ -3,7 +3,7 @@
 use super::Conversation;
 use super::display::truncate_line;
 use super::phase::ConversationPhaseEvent;
-use crate::command::{ChatCommand, TaskListChange, help};
+use crate::command::{COMMAND_COLUMNS, ChatCommand, TaskListChange, help};
 use crate::{ChatJobState, ChatOutput, ChatSpeaker, ConversationLoop};
 
 /// Most sessions that `/sessions` lists.
@@ -12,7 +12,7 @@ const SESSIONS_MAX: usize = 20;
 impl Conversation {
     pub(super) fn run_command(&mut self, command: ChatCommand) {
         match command {
-            ChatCommand::Help => self.display.show_notice(help(self.options.keys)),
+            ChatCommand::Help => self.show_help(),
             ChatCommand::Agents => self.list_agents(),
             ChatCommand::Workers => self.list_workers(),
             ChatCommand::View(name) => self.view_by_name(name),
@@ -27,6 +27,8 @@ impl Conversation {
             ChatCommand::Restart(which) => self.restart_loops(which),
             ChatCommand::Fork(at) => self.fork(at),
             ChatCommand::Undo => self.undo(),
+            ChatCommand::Diff => self.request_diff(),
+            ChatCommand::Copy(block) => self.copy_answer(block),
             ChatCommand::Cost => self.show_cost(),
             ChatCommand::Search(text) => self.start_search(text),
             ChatCommand::Export(file) => self.start_export(file),
@@ -34,6 +36,19 @@ impl Conversation {
             ChatCommand::Status => self.show_status(),
             ChatCommand::Exit => self.apply_phase_event(ConversationPhaseEvent::ExitRequested),
         }
+    }
+
+    fn show_help(&mut self) {
+        let mut text = help(self.options.keys);
+        let width = COMMAND_COLUMNS;
+        for command in &self.options.agent_commands {
+            let head = format!("/{}", command.name);
+            text.push_str(&format!(
+                "\n{head:<width$}  {} (of the agent)",
+                truncate_line(&command.about)
+            ));
+        }
+        self.display.show_notice(text);
     }
 
     fn list_agents(&mut self) {
@@ -137,6 +152,23 @@ impl Conversation {
             true => "no tasks; /tasks add TEXT adds one".to_owned(),
             false => lines.join("\n"),
         });
+    }
+
+    fn request_diff(&mut self) {
+        match self.state().session.clone() {
+            Some(session) => self.fleet.load_diff(&session),
+            None => self.display.show_notice("no changes yet: no turn has run"),
+        }
+    }
+
+    pub(super) fn show_diff(&mut self, diff: Result<String, String>) {
+        match diff {
+            Ok(patch) if patch.trim().is_empty() => {
+                self.display.show_notice("no files were changed in this session");
+            }
+            Ok(patch) => self.display.push(ChatOutput::Diff(patch)),
+            Err(why) => self.display.show_error(why),
+        }
     }
 
     fn show_cost(&mut self) {

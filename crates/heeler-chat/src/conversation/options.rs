@@ -13,6 +13,14 @@ pub enum WorkerExitPolicy {
     KeepRunning,
 }
 
+/// Command that the agent itself understands, such as `/compact` or a skill of its repository.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentSlashCommand {
+    /// Name without the slash.
+    pub name: String,
+    pub about: String,
+}
+
 /// Options of a conversation.
 #[derive(Debug, Clone)]
 pub struct ConversationOptions {
@@ -34,6 +42,8 @@ pub struct ConversationOptions {
     pub branch: Option<String>,
     /// Directory in which `/export` writes.
     pub folder: Utf8PathBuf,
+    /// Commands of the agent: such a line is sent to it as it is.
+    pub agent_commands: Vec<AgentSlashCommand>,
     /// Keys with descriptions, for `/help`; empty without a screen.
     pub keys: &'static [(&'static str, &'static str)],
 }

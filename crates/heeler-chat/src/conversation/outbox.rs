@@ -33,6 +33,15 @@ impl MessageOutbox {
         self.queued.len()
     }
 
+    pub(super) fn queued_texts(&self) -> impl Iterator<Item = &str> {
+        self.queued.iter().map(String::as_str)
+    }
+
+    /// Takes the newest queued message.
+    pub(super) fn take_last_queued(&mut self) -> Option<String> {
+        self.queued.pop_back()
+    }
+
     pub(super) fn next_queued(&mut self) -> Option<String> {
         self.queued.pop_front()
     }

@@ -138,6 +138,19 @@ impl ChatFleetClient for FakeChatFleet {
 
     fn watch_workers(&mut self, _: &[JobId]) {}
 
+    fn run_shell(&mut self, command: &str) -> Result<(), String> {
+        self.with(|played| played.calls.push(format!("run {command}")));
+        self.with(|played| played.refuses.clone().map_or(Ok(()), Err))
+    }
+
+    fn stop_shell(&mut self) {
+        self.with(|played| played.calls.push("stop".to_owned()));
+    }
+
+    fn load_diff(&mut self, session: &AgentSessionId) {
+        self.with(|played| played.calls.push(format!("diff {session}")));
+    }
+
     fn job_info(&mut self, wanted: &JobId) -> Result<Option<ChatJobInfo>, String> {
         let count = self.with(|played| played.turns.len().max(played.sessions.len()));
         let number = (1..=count).find(|number| job(*number) == *wanted);
@@ -191,6 +204,10 @@ impl ConversationFixture {
             agent_folder: None,
             branch: None,
             folder: self.folder(),
+            agent_commands: vec![crate::AgentSlashCommand {
+                name: "compact".to_owned(),
+                about: "shorten the context".to_owned(),
+            }],
             keys: &[("Ctrl+X", "does nothing")],
         };
         change(&mut options);

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::Conversation;
 use super::phase::ConversationPhaseEvent;
+use super::shell::parse_shell_line;
 use super::turn_phase::{
     MessageRoute, PendingTurn, RunningTurn, TurnEffect, TurnEvent, TurnInitiator, TurnPhase,
 };
@@ -65,7 +66,15 @@ impl Conversation {
         if line.trim().is_empty() {
             return;
         }
-        let command = command::parse_command(line);
+        // Plain lines may come from a script, which must not run commands here.
+        if self.options.attended
+            && let Some((output_use, command)) = parse_shell_line(line)
+        {
+            return self.run_shell_command(output_use, command);
+        }
+        // A command of ours wins over one of the agent with the same name.
+        let command = command::parse_command(line)
+            .filter(|command| command.is_ok() || !self.is_agent_command(line));
         let writes = command.as_ref().is_none_or(|it| it.as_ref().is_ok_and(ChatCommand::writes));
         // A message to a worker is not written here, because the worker's rows will contain it.
         let is_to_worker = command.is_none() && self.display.view != ChatSpeaker::Coordinator;
@@ -142,7 +151,18 @@ impl Conversation {
         }
     }
 
+    /// Returns true if a line begins with a command that the agent itself understands.
+    fn is_agent_command(&self, line: &str) -> bool {
+        let name = command::command_name(line);
+        self.options.agent_commands.iter().any(|command| Some(command.name.as_str()) == name)
+    }
+
     fn send_to_agent(&mut self, text: String) {
+        // The agent reads a command only if nothing follows it, so output waits for a message.
+        let text = match self.is_agent_command(&text) {
+            true => text.trim().to_owned(),
+            false => self.with_attached_output(text),
+        };
         match self.turn.message_route() {
             MessageRoute::Start => self.start_turn(&text, TurnInitiator::User),
             MessageRoute::Deliver(job) => self.deliver_to_agent(&job, text),
@@ -352,6 +372,10 @@ impl Conversation {
     pub(super) fn interrupt(&mut self) {
         if let ChatSpeaker::Worker(name) = self.display.view.clone() {
             return self.stop_worker(&name);
+        }
+        // The person started it last, and sees it at once.
+        if self.shell.is_running() {
+            return self.fleet.stop_shell();
         }
         // One key cancels whatever is in progress; phases ignore events that do not concern them.
         self.apply_turn_event(TurnEvent::CopyCancelled);

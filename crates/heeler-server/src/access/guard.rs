@@ -35,7 +35,7 @@ const REVALIDATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Content security policy: pages may only load their own resources.
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-    img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
+    img-src 'self' data:; manifest-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; \
     frame-ancestors 'none'";
 
 /// Headers of every reply.

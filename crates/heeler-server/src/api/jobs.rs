@@ -1,6 +1,6 @@
 //! API routes for jobs.
 
-use crate::replies::{CreatedSessionReply, JobReply};
+use crate::replies::{CreatedSessionReply, JobReply, MessageReply};
 use axum::extract::State;
 use axum::response::Response;
 use heeler_config::PRIORITY_MAX;
@@ -42,6 +42,7 @@ pub(super) fn routes() -> ApiRoutes {
         operate: OpenApiRouter::new()
             .routes(routes!(trigger))
             .routes(routes!(cancel))
+            .routes(routes!(say))
             .routes(routes!(resume))
             .routes(routes!(retry))
             .routes(routes!(fork)),
@@ -249,6 +250,37 @@ async fn cancel(
     let job = find_job(&app, id).await?;
     let by = caller.caller.name.clone();
     app.request_job(&caller, DaemonCommand::Cancel { job, now: order.now, by }).await
+}
+
+/// Message to the agent of a running job.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct JobMessageBody {
+    /// Text of the message.
+    #[schema(min_length = 1)]
+    text: String,
+}
+
+/// Send a message to the agent of a running job.
+///
+/// The agent receives it within its current turn. A job that does not run, or an agent that takes
+/// no messages, is refused.
+#[utoipa::path(
+    post, path = "/jobs/{id}/messages", tag = "jobs", params(IdPathParams), request_body = JobMessageBody,
+    responses((status = OK, body = MessageReply)),
+)]
+async fn say(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(IdPathParams { id }): PathParams<IdPathParams>,
+    JsonBody(order): JsonBody<JobMessageBody>,
+) -> JsonResult<MessageReply> {
+    if order.text.trim().is_empty() {
+        return Err(ProblemDetails::bad_request("the message is empty"));
+    }
+    let job = find_job(&app, id).await?;
+    let by = caller.caller.name.clone();
+    app.request_change(&caller, DaemonCommand::Say { job, text: order.text, by }).await
 }
 
 /// Options for resuming a job.

@@ -16,14 +16,22 @@ const MENU_ROWS: usize = 8;
 /// Most entries of the menu.
 const MENU_MAX: usize = 100;
 
-/// Returns files that begin with a text, for completion after `@`. It is called at every key press,
+/// Returns files that match a text, best first, for completion after `@`. It is called at every key press,
 /// so it must be fast.
 pub type FileCompleter = Box<dyn Fn(&str) -> Vec<String> + Send>;
 
+/// Command that is completed after `/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandCompletion {
+    pub name: String,
+    /// Arguments as help shows them; empty if there are none.
+    pub args: String,
+    pub about: String,
+}
+
 /// Sources of completions.
 pub struct CompletionSources {
-    /// Commands: name, arguments, description.
-    pub commands: &'static [(&'static str, &'static str, &'static str)],
+    pub commands: Vec<CommandCompletion>,
     pub files: FileCompleter,
 }
 
@@ -94,14 +102,15 @@ impl InputWidget {
     }
 
     fn complete_commands(&self, start: &str) -> Vec<CompletionItem> {
-        let matching = self.completion.commands.iter().filter(|(name, ..)| name.starts_with(start));
-        let item = |(name, args, about): &(&str, &str, &str)| CompletionItem {
-            label: format!("/{name} {args}").trim_end().to_owned(),
-            about: (*about).to_owned(),
+        let commands = self.completion.commands.iter();
+        let item = |CommandCompletion { name, args, about }: &CommandCompletion| CompletionItem {
+            // Names of an agent's commands come from files of a repository.
+            label: one_line(&format!("/{name} {args}")).trim_end().to_owned(),
+            about: one_line(about),
             text: if args.is_empty() { format!("/{name}") } else { format!("/{name} ") },
             is_complete: args.is_empty(),
         };
-        matching.map(item).collect()
+        commands.filter(|command| command.name.starts_with(start)).map(item).collect()
     }
 
     fn complete_files(&self, start: &str) -> Vec<CompletionItem> {

@@ -36,9 +36,9 @@ fn key(rng: &mut fastrand::Rng) -> Event {
         KeyCode::Insert,
         KeyCode::F(3),
     ];
-    const CHARS: [char; 20] = [
-        'a', 'b', 'c', 'd', 'e', 'k', 'o', 'r', 'u', 'w', 'y', '1', '3', '/', '@', '\\', ' ', '日',
-        '\u{301}', '\u{7}',
+    const CHARS: [char; 21] = [
+        'a', 'b', 'c', 'd', 'e', 'k', 'o', 'r', 's', 'u', 'w', 'y', '1', '3', '/', '@', '\\', ' ',
+        '日', '\u{301}', '\u{7}',
     ];
     let code = match rng.bool() {
         true => CODES[rng.usize(..CODES.len())],
@@ -96,6 +96,8 @@ fn show(rig: &mut ScreenFixture, rng: &mut fastrand::Rng) {
             agent: text.clone(),
             busy: rng.bool().then_some(text),
             queued: rng.usize(..3),
+            queued_texts: vec![TEXTS[rng.usize(..TEXTS.len())].to_owned(); rng.usize(..5)],
+            attached: rng.usize(..3),
             workers: (0..rng.usize(..5))
                 .map(|at| ChatWorkerStatus {
                     name: format!("w-{at}"),
@@ -107,6 +109,7 @@ fn show(rig: &mut ScreenFixture, rng: &mut fastrand::Rng) {
         })),
         9 => ChatOutput::QuestionClosed { ask: rng.u8(..5).to_string() },
         10 => ChatOutput::SuggestedInput(text),
+        11 if rng.bool() => ChatOutput::Diff(text),
         11 => ChatOutput::Notice(text),
         12 => ChatOutput::ExitMessage(text),
         13 if rng.u8(..4) == 0 => ChatOutput::SessionReplaced,

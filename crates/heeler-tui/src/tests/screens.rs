@@ -341,6 +341,86 @@ fn leaving_is_asked_for_twice_or_said_by_the_end_of_input() {
 }
 
 #[test]
+fn the_second_press_counts_only_for_a_while() {
+    let mut rig = ScreenFixture::new(40, 8);
+    assert_eq!(rig.keys("<C-c>"), []);
+    assert!(rig.screen.is_ticking(), "the hint disappears by itself");
+    rig.screen.set_time(now() + jiff::SignedDuration::from_secs(4));
+    assert!(!rig.draw().contains("Ctrl+C again"));
+    assert!(!rig.screen.is_ticking());
+    assert_eq!(rig.keys("<C-c>"), [], "it counts as the first");
+    rig.screen.set_time(now() + jiff::SignedDuration::from_secs(6));
+    assert_eq!(rig.keys("<C-c>"), [UserAction::Exit]);
+}
+
+#[test]
+fn messages_that_wait_are_shown_and_taken_back() {
+    let mut rig = ScreenFixture::new(40, 14);
+    rig.say(EntryRole::User, "go");
+    rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {
+        busy: Some("waiting".to_owned()),
+        queued: 2,
+        queued_texts: vec!["then this".to_owned(), "and\x1b[2J that".to_owned()],
+        ..status()
+    })));
+    rig.check(expect![[r#"
+
+
+
+
+
+
+
+        › go
+        * waiting 0s · 2 queued · Esc interrupts
+        ↳ queued: then this
+        ↳ queued: and\u{1b}[2J that
+        ────────────────────────────────────────
+        ›
+        lead · sonnet · $0.12 · 34k tokens"#]]);
+    assert_eq!(rig.keys("<Up>"), [UserAction::EditQueued]);
+    assert_eq!(rig.keys("x<Up>"), [], "with text, the key recalls history");
+}
+
+#[test]
+fn a_transcript_is_searched_from_its_end() {
+    let mut rig = ScreenFixture::new(40, 8);
+    for number in 0..30 {
+        let text = if number % 10 == 3 { "a Needle here" } else { "hay" };
+        rig.say(EntryRole::System, &format!("{number}: {text}"));
+    }
+    rig.keys("<C-s>needle");
+    let shown = rig.draw();
+    assert!(shown.contains("23: a Needle"), "{shown}");
+    assert!(shown.contains("find: needle · ↑ older"), "{shown}");
+    rig.keys("<Up>");
+    assert!(rig.draw().contains("13: a Needle"));
+    rig.keys("<Up><Up>");
+    let shown = rig.draw();
+    assert!(shown.contains("3: a Needle") && shown.contains("not above"), "{shown}");
+    rig.keys("<Down><Down>");
+    assert!(rig.draw().contains("23: a Needle"));
+    assert_eq!(rig.keys("<Esc>hi<Enter>"), [UserAction::SendLine("hi".to_owned())]);
+}
+
+#[test]
+fn a_text_for_the_clipboard_is_taken_once() {
+    let mut rig = ScreenFixture::new(60, 8);
+    rig.screen.handle_output(ChatOutput::Clipboard("abc".to_owned()));
+    assert!(rig.draw().contains("copied: 3 characters"));
+    assert_eq!(rig.screen.take_clipboard().as_deref(), Some("abc"));
+    assert_eq!(rig.screen.take_clipboard(), None);
+}
+
+#[test]
+fn changes_are_shown_as_a_diff() {
+    let mut rig = ScreenFixture::new(40, 10);
+    rig.screen.handle_output(ChatOutput::Diff("@@ -1 +1 @@\n-old\n+new\x1b[2J\n".to_owned()));
+    let shown = rig.draw();
+    assert!(shown.contains("  @@ -1 +1 @@\n  -old\n  +new"), "{shown}");
+}
+
+#[test]
 fn esc_interrupts_who_is_at_work_and_else_clears() {
     let mut rig = ScreenFixture::new(40, 8);
     rig.screen.handle_output(ChatOutput::Status(Box::new(ConversationStatus {

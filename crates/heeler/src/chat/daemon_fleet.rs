@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use camino::Utf8PathBuf;
 use heeler_chat::{
     ChatAgentInfo, ChatFleetClient, ChatFleetEvent, ChatJobInfo, MessageDeliveryError,
     TURN_LOOKUP_WINDOW, TurnRequest, TurnSessionChoice,
@@ -16,19 +17,21 @@ use heeler_config::{AgentConfig, LoadedConfig};
 use heeler_engine::{CommandReply as Told, ControlClient, DaemonCommand, REQUEST_RETENTION};
 use heeler_model::run::{ControlOperation, ControlReplyBody, QuestionAnswer};
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{JobId, JobRequest, error_chain};
+use heeler_model::{AgentSessionId, JobId, JobRequest, error_chain};
 use heeler_store::{StateDir, StoreReader};
 use uuid::Uuid;
 
 use super::job_facts::{is_ended, load_job_facts};
 use super::job_follower::{self, JobFollowHandle, ReviveJobFn};
 use super::permission_rules::rules;
+use super::shell_command::ShellCommandRunner;
 use super::worker_watcher::WorkerWatcher;
 use crate::context::CommandContext;
 use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::fleet_config;
 use crate::job_watch::QUEUED_EVENTS_MAX;
+use crate::process_env;
 
 // A turn is found by its idempotency key, so the daemon must keep keys at least that long.
 const _: () = assert!(TURN_LOOKUP_WINDOW.as_secs() <= REQUEST_RETENTION.as_secs());
@@ -43,9 +46,17 @@ pub(crate) struct DaemonFleet {
     reader: Option<StoreReader>,
     followers: HashMap<JobId, JobFollowHandle>,
     worker_watcher: WorkerWatcher,
+    /// Commands of the person; `None` without a screen.
+    shell: Option<ShellCommandRunner>,
 }
 
 impl DaemonFleet {
+    /// Lets the person run commands in a directory.
+    pub(crate) fn with_shell(mut self, folder: Utf8PathBuf) -> DaemonFleet {
+        self.shell = Some(ShellCommandRunner::new(folder, self.events.clone()));
+        self
+    }
+
     /// Opens the fleet, and returns the receiver of its events.
     pub(crate) fn open(
         context: &CommandContext,
@@ -84,6 +95,7 @@ impl DaemonFleet {
                 reader,
                 followers: followed,
                 worker_watcher: watched,
+                shell: None,
             },
             events,
         ))
@@ -229,6 +241,30 @@ impl ChatFleetClient for DaemonFleet {
         self.worker_watcher.watch_jobs(jobs);
     }
 
+    fn run_shell(&mut self, command: &str) -> Result<(), String> {
+        match &self.shell {
+            Some(shell) => shell.start(command),
+            None => Err("there is no terminal".to_owned()),
+        }
+    }
+
+    fn stop_shell(&mut self) {
+        if let Some(shell) = &self.shell {
+            shell.stop();
+        }
+    }
+
+    fn load_diff(&mut self, session: &AgentSessionId) {
+        let (context, session) = (self.context.clone(), session.to_string());
+        let events = self.events.clone();
+        // It compares files, which may take a while in a large repository.
+        std::thread::spawn(move || {
+            let diff = load_session_diff(&context, &session);
+            // The conversation has ended if this fails.
+            drop(events.send(ChatFleetEvent::DiffLoaded(diff)));
+        });
+    }
+
     fn job_info(&mut self, job: &JobId) -> Result<Option<ChatJobInfo>, String> {
         let reader = self.reader()?;
         match reader.job(job).map_err(|error| error_chain(&error))? {
@@ -243,6 +279,18 @@ impl Drop for DaemonFleet {
         // Not joined: each thread notices the flag at its next tick, or ends with the process.
         self.followers.values().for_each(JobFollowHandle::stop);
     }
+}
+
+/// Returns the changes to the files of a session since its start.
+fn load_session_diff(context: &CommandContext, session: &str) -> Result<String, String> {
+    let records = context.open_records().map_err(|failure| failure_text(&failure))?;
+    let diff = records.diff(session, None, process_env::now());
+    let diff = diff.map_err(|error| failure_text(&error.into()))?;
+    let mut text = String::from_utf8_lossy(&diff.bytes).into_owned();
+    if diff.cut {
+        text.push_str("\n(shortened; `heeler session diff` shows all)");
+    }
+    Ok(text)
 }
 
 /// Formats a failure and its hint on one line.

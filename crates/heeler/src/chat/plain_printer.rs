@@ -71,7 +71,7 @@ impl PlainChatPrinter {
                     "question: {tool} (answer it with `heeler approvals`)"
                 ))?;
             }
-            ChatOutput::Notice(text) => output::print_line(text.as_str())?,
+            ChatOutput::Notice(text) | ChatOutput::Diff(text) => output::print_line(text.as_str())?,
             ChatOutput::Error(text) => output::print_note(text)?,
             // A queued prompt starts the next turn without another line.
             ChatOutput::Status(status) => self.busy = status.busy.is_some() || status.queued > 0,

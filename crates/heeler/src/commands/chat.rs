@@ -7,15 +7,16 @@ use std::io::{IsTerminal as _, Read as _};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, ValueEnum};
 use heeler_chat::{
-    Conversation, ConversationOptions, ConversationState, OldFormatPolicy, OpenedSessionFile,
-    SessionDirectory, SessionDirectoryError, SessionFile, WorkerExitPolicy,
+    AgentSlashCommand, Conversation, ConversationOptions, ConversationState, OldFormatPolicy,
+    OpenedSessionFile, SessionDirectory, SessionDirectoryError, SessionFile, WorkerExitPolicy,
 };
 use heeler_config::{AgentConfig, LoadedConfig, RuntimeConfig};
 use heeler_model::Session;
 use heeler_store::history::is_conversation_log;
 use heeler_tui::{SessionPicker, TerminalHandle};
 
-use crate::chat::{self, DaemonFleet, SessionPreviewLoader, placeholder_card};
+use crate::chat::agent_commands::find_agent_commands;
+use crate::chat::{self, ChatScreenOptions, DaemonFleet, SessionPreviewLoader, placeholder_card};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
@@ -132,7 +133,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
             (sessions.create(about, process_env::now()).map_err(not_opened)?, Vec::new(), context)
         }
     };
-    let about = AgentAbout::of(&context, session_file.state().agent());
+    let about = AgentAbout::of(&context, session_file.state().agent(), &env);
     let manner = ConversationOptions {
         permission_mode: about.permission_mode,
         agent_folder: about.folder,
@@ -143,10 +144,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         insights: !args.no_insights,
         earlier_insights: load_insights(&sessions, session_file.state()),
         restart_loops: args.restart_loops,
-        folder: here,
+        folder: here.clone(),
+        agent_commands: about.commands.clone(),
         keys: if on_screen { heeler_tui::KEYS } else { &[] },
     };
+    let agent_folder = about.directory.filter(|folder| folder.is_dir()).unwrap_or(here);
     let (fleet, events) = DaemonFleet::open(&context)?;
+    let fleet = fleet.with_shell(agent_folder.clone());
     // Before the conversation begins: its first request may cause events.
     inputs.forward_events(events);
     // Read before the conversation takes the session file.
@@ -160,7 +164,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         true => {
             let open = || TerminalHandle::open().map_err(anyhow::Error::from);
             let terminal = terminal.map_or_else(open, Ok)?;
-            chat::run_on_screen(conversation, inputs, terminal, history, &env)
+            let screen = ChatScreenOptions {
+                theme: chat::theme(&env),
+                history,
+                agent_commands: about.commands,
+                folder: agent_folder,
+            };
+            chat::run_on_screen(conversation, inputs, terminal, screen)
         }
         false => chat::run_plain(conversation, inputs),
     }
@@ -172,11 +182,15 @@ struct AgentAbout {
     permission_mode: Option<String>,
     folder: Option<String>,
     branch: Option<String>,
+    /// Its working directory.
+    directory: Option<Utf8PathBuf>,
+    /// Commands that it understands itself.
+    commands: Vec<AgentSlashCommand>,
 }
 
 impl AgentAbout {
     /// Reads the config; a fleet that cannot be loaded is reported by the first turn.
-    fn of(context: &CommandContext, agent: &str) -> AgentAbout {
+    fn of(context: &CommandContext, agent: &str, env: &BTreeMap<String, String>) -> AgentAbout {
         let Ok(loaded) = fleet_config::load(context) else { return AgentAbout::default() };
         let Some(agent) = loaded.agents.iter().find(|known| known.name.as_str() == agent) else {
             return AgentAbout::default();
@@ -189,6 +203,8 @@ impl AgentAbout {
             permission_mode: mode,
             folder: folder.file_name().map(str::to_owned),
             branch: git_branch(folder),
+            directory: Some(folder.clone()),
+            commands: find_agent_commands(agent, env.get("HOME").map(String::as_str)),
         }
     }
 }

@@ -47,6 +47,7 @@ use crate::open_file_limit;
 use crate::output;
 use crate::process_env;
 use crate::trust::{self, UnlistedFleet};
+use crate::web_config_editor::WebConfigEditor;
 
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
@@ -406,6 +407,7 @@ impl OpenDaemon {
             expensive_reads: Arc::default(),
             job_lists: Arc::default(),
             reply_redactor: Arc::default(),
+            config_editor: Some(Arc::new(WebConfigEditor::new(context.clone()))),
             fleet_monitor: outlook,
             access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
             version: VERSION.to_owned(),

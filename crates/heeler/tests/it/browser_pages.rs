@@ -76,7 +76,7 @@ agents:
 "##;
 
 /// The pages there are, and the names of their pictures.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 12] = [
     ("/", "overview"),
     ("/agents", "agents"),
     ("/agents/writer", "agent"),
@@ -86,6 +86,8 @@ const PAGES: [(&str, &str); 10] = [
     ("/schedules", "schedules"),
     ("/search?q=report", "search"),
     ("/settings", "settings"),
+    ("/costs", "costs"),
+    ("/config", "config"),
     (NOWHERE, "not-found"),
 ];
 
@@ -141,6 +143,7 @@ fn people_start_steer_and_let_in_by_clicks() {
         people_start_switch_and_steer_by_clicks(&site, browser).await;
         a_job_is_asked_for_in_words(&site, browser).await;
         tokens_are_made_shown_once_and_revoked(browser).await;
+        an_agent_is_made_changed_and_removed_by_clicks(&site, browser).await;
         // The last, since they change the fleet.
         a_change_by_an_agent_is_loaded_by_a_click(&site, browser).await;
         a_refusal_is_shown_in_its_own_words(&site, browser).await;
@@ -232,6 +235,37 @@ async fn a_job_is_asked_for_in_words(site: &Site, browser: &Browser) {
     browser.look(Look::DESKTOP).await;
 }
 
+async fn an_agent_is_made_changed_and_removed_by_clicks(site: &Site, browser: &Browser) {
+    browser.visit("/config?new=1").await;
+    browser.type_into("#a-name", "helper").await;
+    browser.type_into("#a-prompt", "Help.").await;
+    browser.wait_for("#config-state", "No errors.").await;
+    browser.wait_for("#config-diff", "path: agents/helper.yaml").await;
+    browser.check("config-new").await;
+    browser.click("#config-save").await;
+    browser.wait_for("#confirm[open]", "Add the agent helper?").await;
+    browser.click("#confirm button[value=yes]").await;
+    browser.wait_for("#config-path", "agents/helper.yaml").await;
+    assert_eq!(agent(site, "helper")["enabled"], true);
+    assert!(site.fleet.read("agents/helper.yaml").contains("  Help.\n"));
+
+    browser.script("const it = document.getElementById('config-text'); it.value += 'bogus: 1\\n'; it.dispatchEvent(new Event('input', {bubbles: true}))").await;
+    browser.wait_for("#config-faults", "bogus").await;
+    browser.wait_for("#config-save:disabled", "Save").await;
+    browser.check("config-fault").await;
+    browser.script("const it = document.getElementById('config-text'); it.value = it.value.replace('bogus: 1', 'description: \"<b>Helps</b>\"'); it.dispatchEvent(new Event('input', {bubbles: true}))").await;
+    browser.wait_for("#config-diff .added", "<b>Helps</b>").await;
+    browser.click("#config-save:not(:disabled)").await;
+    browser.click("#confirm[open] button[value=yes]").await;
+    browser.wait_for("#config-state", "No changes.").await;
+    assert_eq!(agent(site, "helper")["description"], "<b>Helps</b>");
+    browser.click("#config-remove").await;
+    browser.click("#confirm[open] button[value=yes]").await;
+    browser.wait_for("#config-path", "agents/NAME.yaml").await;
+    assert!(!site.fleet.file("agents/helper.yaml").exists());
+    browser.is_quiet("config").await;
+}
+
 async fn a_change_by_an_agent_is_loaded_by_a_click(site: &Site, browser: &Browser) {
     browser.visit("/").await;
     site.fleet.run(&["trigger", "changer", "-q"]).ok();
@@ -285,6 +319,8 @@ fn pages_follow_the_fleet_keys_and_the_choice_of_colours_and_are_small() {
         the_overview_follows_the_fleet_and_keeps_the_focus(&site, browser).await;
         the_overview_with_all_its_files_is_at_most_100_kilobytes(browser).await;
         the_keyboard_leads_everywhere(browser).await;
+        the_palette_finds_pages_agents_and_commands(&site, browser).await;
+        a_phone_shows_questions_first_and_has_room_for_fingers(browser).await;
         colours_are_kept_and_there_before_anything_is_painted(browser).await;
     });
 }
@@ -309,6 +345,54 @@ async fn the_keyboard_leads_everywhere(browser: &Browser) {
     browser.wait_for("mark", "tulips").await;
     let skip = "document.querySelector('.skip').focus(); document.activeElement.click(); return document.activeElement.id";
     assert_eq!(browser.script(skip).await, "main");
+}
+
+async fn the_palette_finds_pages_agents_and_commands(site: &Site, browser: &Browser) {
+    let keys = "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'k', ctrlKey: true, bubbles: true, cancelable: true}))";
+    browser.visit("/jobs").await;
+    browser.script(keys).await;
+    browser.wait_for("#palette[open] li[aria-selected=true]", "Overview").await;
+    browser.type_into("#palette-text", "writer").await;
+    browser.wait_for("#palette li[aria-selected=true]", "writer").await;
+    browser.check("palette").await;
+    browser.press("\u{E007}").await;
+    browser.wait_for("main h1", "writer").await;
+    browser.script(keys).await;
+    browser.type_into("#palette-text", "run writer/nightly").await;
+    browser.wait_for("#palette li[aria-selected=true]", "Run writer/nightly now").await;
+    let before =
+        site.fleet.json(&["jobs", "--agent", "writer", "--json"])["total"].as_i64().unwrap();
+    browser.press("\u{E007}").await;
+    browser.click("#confirm[open] button[value=yes]").await;
+    wait(site, &["jobs", "--agent", "writer", "--json"], |jobs| jobs["total"] == before + 1);
+    browser.visit("/jobs").await;
+    browser.script(keys).await;
+    browser.type_into("#palette-text", "tulips <b>").await;
+    browser
+        .wait_for("#palette li[aria-selected=true]", "Search transcripts for “tulips <b>”")
+        .await;
+    browser.is_quiet("palette").await;
+    browser.press("\u{E00C}").await;
+}
+
+async fn a_phone_shows_questions_first_and_has_room_for_fingers(browser: &Browser) {
+    browser.look(Look::PHONE).await;
+    browser.visit("/").await;
+    browser.wait_for("#needs-you", "1 question waits for you").await;
+    let tops = "const top = (id) => document.querySelector(id).getBoundingClientRect().top;
+        return [top('#needs-you'), top('#stats'), top('#attention'), top('#work'), innerHeight]";
+    let tops: Vec<f64> = serde_json::from_value(browser.script(tops).await).unwrap();
+    assert!(tops[0] < tops[1] && tops[2] < tops[3] && tops[0] < tops[4], "{tops:?}");
+    for path in ["/", "/approvals", "/agents/writer", "/jobs"] {
+        browser.visit(path).await;
+        let small = "return [...document.querySelectorAll('.button, nav a, select, input:not([type=checkbox]):not([type=radio])')]
+            .filter((one) => one.offsetParent && one.getBoundingClientRect().height < 43.5)
+            .map((one) => [one.className, one.textContent, one.getBoundingClientRect().height])";
+        assert_eq!(browser.script(small).await, json!([]), "{path}");
+    }
+    let manifest = "const link = document.querySelector('link[rel=manifest]'); return fetch(link.href).then((reply) => reply.json()).then((it) => [it.name, it.display, it.start_url])";
+    assert_eq!(browser.script(manifest).await, json!(["Heeler", "standalone", "/"]));
+    browser.look(Look::DESKTOP).await;
 }
 
 async fn colours_are_kept_and_there_before_anything_is_painted(browser: &Browser) {

@@ -308,6 +308,7 @@ fn a_job_is_followed_to_its_end_steered_and_forked() {
         what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_reload(&site, browser)
             .await;
         std::fs::remove_file(site.fleet.file("go")).unwrap();
+        a_running_agent_gets_a_message_from_its_page(&site, browser).await;
         a_job_is_ended_resumed_run_again_and_forked_by_clicks(&site, browser).await;
     });
 }
@@ -340,6 +341,29 @@ async fn what_a_running_job_says_is_shown_as_it_comes_and_its_end_without_a_relo
     browser.wait_for(".entry header .took", "s").await;
     assert_eq!(browser.script("return window.same").await, true, "no reload");
     browser.check("job-ended").await;
+}
+
+async fn a_running_agent_gets_a_message_from_its_page(site: &Site, browser: &Browser) {
+    let job = site.fleet.asks_for("slow");
+    browser.visit(&format!("/jobs/{job}")).await;
+    browser.wait_for(".entry", "Waits for a file").await;
+    browser.wait_for("#steer h2", "Message to the agent").await;
+    browser.check_everywhere(&format!("/jobs/{job}"), "job-steered").await;
+    browser.wait_for(".entry", "Waits for a file").await;
+    browser.type_into("#steer-text", "Please <b>hurry</b>.").await;
+    browser.click("#steer button.primary").await;
+    browser.wait_for("#toasts .toast", "The agent has your message.").await;
+    browser.wait_for(".entry", "Please <b>hurry</b>.").await;
+    site.fleet.write("go", "");
+    browser.wait_for("#head .status", "completed").await;
+    browser
+        .wait(
+            "no box".to_owned(),
+            "return document.querySelector('#steer form') === null".to_owned(),
+        )
+        .await;
+    browser.is_quiet("steering").await;
+    std::fs::remove_file(site.fleet.file("go")).unwrap();
 }
 
 async fn a_job_is_ended_resumed_run_again_and_forked_by_clicks(site: &Site, browser: &Browser) {

@@ -335,3 +335,47 @@ fn ctrl_z_gives_the_terminal_to_the_shell_until_fg() {
     assert!(screen.ends_with("ended with 0"), "{code:?} {screen}");
     pty.is_given_back();
 }
+
+#[test]
+fn commands_of_the_person_run_here_and_files_are_found_by_a_part_of_their_name() {
+    let fleet = fleet(&[("lead", &scripted("{say: 'I heard {prompt}.'}"))]);
+    for file in ["repo/src/cart.ts", "repo/target/cart.o"] {
+        fleet.write(file, "x");
+    }
+    fleet.write(".gitignore", "target/\n");
+    let pty = Pty::start(&fleet, &["chat", "--no-insights"]);
+    pty.shows("lead");
+    pty.type_in("!echo one; echo two >&2; exit 3\r");
+    pty.shows("goes with your next message");
+    pty.check(&expect![[r#"
+          $ echo one; echo two >&2; exit 3
+          one
+          two
+          (exit status 3)
+          (goes with your next message)
+        ────────────────────────────────────────────────────────────────────────────────────────────────────
+        ›
+        lead · 1 output attached"#]]);
+    pty.type_in("!!echo only shown\r");
+    pty.shows("  only shown");
+    pty.type_in("why?\r");
+    answered(&pty, "● I heard why?");
+    let sent =
+        "why?\n\nI ran `echo one; echo two >&2; exit 3` (exit status 3):\n```\none\ntwo\n```";
+    assert_eq!(
+        session(&fleet).1,
+        [format!("user {sent}"), format!("assistant I heard {sent}.")],
+        "the transcript has what the agent got, and nothing else"
+    );
+    pty.type_in("see @cart");
+    pty.shows("▸ repo/src/cart.ts");
+    assert!(!pty.screen().contains("cart.o"), "{}", pty.screen());
+    pty.type_in("\t");
+    pty.shows("› see @repo/src/cart.ts");
+    pty.type_in("\u{3}");
+    pty.type_in("!sleep 1000\r");
+    pty.shows("running your command");
+    pty.type_in(ESC);
+    pty.shows("(stopped)");
+    leave(pty);
+}

@@ -9,7 +9,145 @@ fn help_tells_the_commands_and_the_keys_that_there_are() {
     rig.say("/help");
     let text = rig.shown().pop().unwrap();
     assert!(text.contains("\n/undo                            take the last turn back"), "{text}");
-    assert!(text.ends_with("\nCtrl+X                           does nothing"), "{text}");
+    assert!(text.contains("\nCtrl+X                           does nothing\n"), "{text}");
+    let own = "\n/compact                         shorten the context (of the agent)";
+    assert!(text.ends_with(own), "{text}");
+}
+
+#[test]
+fn commands_of_the_agent_are_sent_to_it_and_unknown_ones_are_not() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/compact keep the names");
+    assert_eq!(rig.stage.calls()[0], "ask /compact keep the names");
+    rig.is(1, ChatJobState::Done);
+    rig.shown();
+    rig.say("/compat");
+    assert!(rig.shown()[0].starts_with("unknown command /compat"));
+    rig.say("//compat");
+    assert_eq!(rig.shown(), ["User /compat"]);
+}
+
+fn ended(command: &str, output: &str) -> ChatFleetEvent {
+    ChatFleetEvent::ShellEnded(crate::ShellCommandOutput {
+        command: command.to_owned(),
+        output: output.to_owned(),
+        outcome: "exit status 0".to_owned(),
+    })
+}
+
+#[test]
+fn output_of_a_command_goes_with_the_next_message_and_with_no_other() {
+    let mut rig = ConversationFixture::new();
+    let now = rig.now;
+    rig.say("!ls src");
+    assert_eq!(rig.stage.calls(), ["run ls src"], "no agent is asked");
+    assert_eq!(rig.conversation().display.status.busy.as_deref(), Some("running your command"));
+    rig.say("!!date");
+    assert_eq!(rig.shown(), ["suggested: !!date", "another command is running; Esc stops it"]);
+    rig.conversation().handle_action(UserAction::Interrupt, now);
+    assert_eq!(rig.stage.calls(), ["stop"]);
+    rig.conversation().handle_fleet_event(ended("ls src", "main.rs\n"), now);
+    assert_eq!(rig.shown(), ["$ ls src\nmain.rs\n(goes with your next message)"]);
+    assert_eq!(rig.conversation().display.status.attached, 1);
+    rig.say("!!date");
+    rig.conversation().handle_fleet_event(ended("date", "Monday"), now);
+    assert_eq!(rig.shown(), ["$ date\nMonday"]);
+    let message = "what is this?\n\nI ran `ls src` (exit status 0):\n```\nmain.rs\n```";
+    rig.say("what is this?");
+    assert_eq!(rig.shown(), [format!("User {message}")], "the transcript has what was sent");
+    assert_eq!(rig.stage.with(|played| played.prompts.clone()), [message]);
+    rig.is(1, ChatJobState::Done);
+    rig.say("and now?");
+    assert_eq!(rig.stage.with(|played| played.prompts.last().cloned()).unwrap(), "and now?");
+}
+
+#[test]
+fn only_a_person_on_a_screen_runs_commands() {
+    let mut rig = ConversationFixture::new();
+    let session_file = rig.conversation.take().unwrap().record.session_file;
+    rig.begin(session_file, |options| options.attended = false);
+    rig.say("!rm -rf /");
+    assert_eq!(rig.stage.calls()[0], "ask !rm -rf /", "a line of a script is a message");
+    let mut rig = ConversationFixture::new();
+    rig.say("/loop \"!ls\" 5m");
+    rig.pass(1);
+    assert!(rig.stage.calls().iter().all(|call| !call.starts_with("run ")));
+    rig.conversation().handle_fleet_event(ended("ls", "not asked for"), Timestamp::UNIX_EPOCH);
+    assert_eq!(rig.conversation().display.status.attached, 0);
+}
+
+#[test]
+fn output_beyond_the_limit_is_only_shown() {
+    let mut rig = ConversationFixture::new();
+    let now = rig.now;
+    rig.say("!cat big");
+    let big = "x".repeat(super::shell::ATTACHED_BYTES_MAX);
+    rig.conversation().handle_fleet_event(ended("cat big", &big), now);
+    assert!(
+        rig.shown()[0]
+            .ends_with("(not kept for your next message: more than 256 KiB wait already)")
+    );
+    assert_eq!(rig.conversation().display.status.attached, 0);
+}
+
+#[test]
+fn a_queued_message_is_visible_and_returns_to_the_input() {
+    let mut rig = ConversationFixture::new();
+    rig.say("first");
+    rig.say("second\nline");
+    rig.say("third");
+    let now = rig.now;
+    let texts = rig.conversation().display.status.queued_texts.clone();
+    assert_eq!(texts, ["second", "third"]);
+    rig.shown();
+    rig.conversation().handle_action(UserAction::EditQueued, now);
+    assert_eq!(rig.shown(), ["suggested: third"]);
+    assert_eq!(rig.conversation().display.status.queued, 1);
+    rig.conversation().handle_action(UserAction::EditQueued, now);
+    rig.conversation().handle_action(UserAction::EditQueued, now);
+    assert_eq!(rig.shown(), ["suggested: second\nline"], "there are no more");
+}
+
+#[test]
+fn a_diff_is_of_the_session_and_its_failure_is_told() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/diff");
+    assert_eq!(rig.shown(), ["no changes yet: no turn has run"]);
+    rig.say("go");
+    rig.is(1, ChatJobState::Done);
+    rig.stage.calls();
+    rig.shown();
+    rig.say("/diff");
+    assert_eq!(rig.stage.calls(), [format!("diff {}", rig.stage.session(1))]);
+    let now = rig.now;
+    for (diff, expected) in [
+        (Ok("+a".to_owned()), "Diff(\"+a\")"),
+        (Ok("\n".to_owned()), "no files were changed in this session"),
+        (Err("no snapshot".to_owned()), "no snapshot"),
+    ] {
+        rig.conversation().handle_fleet_event(ChatFleetEvent::DiffLoaded(diff), now);
+        assert_eq!(rig.shown(), [expected]);
+    }
+}
+
+#[test]
+fn the_last_answer_or_its_code_is_copied() {
+    let mut rig = ConversationFixture::new();
+    rig.say("/copy");
+    assert_eq!(rig.shown(), ["there is no answer to copy yet"]);
+    rig.say("go");
+    rig.said(1, 0, "See:\n```\nmake\n```");
+    rig.shown();
+    rig.say("/copy");
+    assert_eq!(rig.shown(), ["Clipboard(\"See:\\n```\\nmake\\n```\")"]);
+    rig.say("/copy 1");
+    assert_eq!(rig.shown(), ["Clipboard(\"make\")"]);
+    rig.say("/copy 2");
+    assert_eq!(rig.shown(), ["the last answer has 1 code blocks"]);
+    rig.said(1, 1, &"x".repeat(crate::CLIPBOARD_BYTES_MAX + 1));
+    rig.shown();
+    rig.say("/copy");
+    assert!(rig.shown()[0].starts_with("74001 bytes are too many"));
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! The tutorial and the guides do what they say: every command of the tutorial is run, and every config
+//! of the guides is checked.
+
+use std::process::{Command, Stdio};
+
+use crate::fleet::{Fleet, Ran};
+use crate::trigger::wait_for;
+
+/// Reads a page of the documentation.
+fn page(name: &str) -> String {
+    std::fs::read_to_string(format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// ID in the text that stands for the reader's own question.
+const EXAMPLE_ID: &str = "ask-1a2b3c4d";
+
+/// Block of code of a page: its language and its text.
+type PageBlock = (String, String);
+
+fn blocks(page: &str) -> Vec<PageBlock> {
+    let mut found = Vec::new();
+    let mut open: Option<PageBlock> = None;
+    for line in page.lines() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(language)) => open = Some((language.to_owned(), String::new())),
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some((_, text)), None) => text.push_str(&format!("{line}\n")),
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    found
+}
+
+/// A person who reads the tutorial and types its commands.
+struct TutorialReader {
+    fleet: Fleet,
+    folder: std::path::PathBuf,
+}
+
+impl TutorialReader {
+    fn new() -> TutorialReader {
+        let fleet = Fleet::empty();
+        let folder = fleet.path().to_owned();
+        TutorialReader { fleet, folder }
+    }
+
+    fn heeler(&self, args: &[&str]) -> Command {
+        let mut command = self.fleet.command(args);
+        // A newcomer has agreed to nothing, and has a dashboard.
+        command.env_remove("HEELER_TRUST").env_remove("HEELER_NO_WEB").current_dir(&self.folder);
+        command
+    }
+
+    /// Runs a block of commands; returns its output.
+    fn run(&mut self, script: &str) -> String {
+        let here = self.fleet.file("here");
+        let script = format!("set -e\n{script}\npwd > '{}'", here.display());
+        // The environment is that of the program itself.
+        let like = self.heeler(&[]);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&self.folder).stdin(Stdio::null()).env_clear();
+        for (name, value) in like.get_envs() {
+            shell.envs(value.map(|value| (name, value)));
+        }
+        let folder = std::path::Path::new(env!("CARGO_BIN_EXE_heeler")).parent().unwrap();
+        let path = std::env::var("PATH").unwrap_or_default();
+        shell.env("PATH", format!("{}:{path}", folder.display()));
+        let ran = Ran::from(shell.output().unwrap());
+        let output = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code, Some(0), "{script}\n{output}");
+        self.folder = std::fs::read_to_string(&here).unwrap().trim_end().into();
+        output
+    }
+
+    /// Waits for the agent's question; returns its ID.
+    fn question(&self) -> String {
+        wait_for("a question of the agent", || {
+            let ran = Ran::from(self.heeler(&["approvals", "list", "--json"]).output().unwrap());
+            let list: serde_json::Value = serde_json::from_str(&ran.stdout).ok()?;
+            Some(list["approvals"].as_array()?.first()?["id"].as_str()?.to_owned())
+        })
+    }
+}
+
+impl Drop for TutorialReader {
+    fn drop(&mut self) {
+        // A failed test must leave no daemon behind.
+        drop(self.heeler(&["stop", "--force"]).output());
+    }
+}
+
+#[test]
+fn every_command_of_the_tutorial_works_as_it_says() {
+    let mut reader = TutorialReader::new();
+    let mut output = String::new();
+    let (mut commands, mut outputs) = (0, 0);
+    for (language, text) in blocks(&page("tutorial.md")) {
+        match language.as_str() {
+            "sh" => {
+                commands += 1;
+                let mut script = text.clone();
+                if text.contains("heeler approvals") {
+                    let id = reader.question();
+                    script = script.replace(EXAMPLE_ID, &id);
+                }
+                // The agent needs a moment after the answer.
+                if text.contains("cat deps.txt") {
+                    wait_for("the end of the job", || {
+                        let args = ["jobs", "--agent", "updater", "--json"];
+                        let ran = Ran::from(reader.heeler(&args).output().unwrap());
+                        ran.stdout.contains("\"completed\"").then_some(())
+                    });
+                }
+                output = reader.run(&script);
+            }
+            "text" => {
+                outputs += 1;
+                for line in text.lines() {
+                    assert!(output.contains(line), "{line:?} is not in:\n{output}");
+                }
+            }
+            "yaml" => {
+                let (head, _) = text.split_once('\n').unwrap();
+                let name = head.strip_prefix("# ").unwrap();
+                if let Some(file) = name.strip_prefix("part of ") {
+                    replace_agent(&reader, file, &text);
+                } else {
+                    std::fs::write(reader.folder.join(name), &text).unwrap();
+                }
+            }
+            other => panic!("an unknown kind of block: {other}"),
+        }
+    }
+    assert!(commands >= 10 && outputs >= 5, "{commands} commands, {outputs} outputs");
+}
+
+/// Does what the page says about a part of a file: replaces the script of the agent, and checks the
+/// result. It is put back, because the test has no API key.
+fn replace_agent(reader: &TutorialReader, file: &str, part: &str) {
+    let path = reader.folder.join(file);
+    let before = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = before.split_once("runtime: scripted").unwrap();
+    let (_, schedules) = rest.split_once("\nschedules:").unwrap();
+    std::fs::write(&path, format!("{head}{part}\nschedules:{schedules}")).unwrap();
+    let checked = Ran::from(reader.heeler(&["config", "validate"]).output().unwrap());
+    assert_eq!(checked.code, Some(0), "{}{}", checked.stdout, checked.stderr);
+    std::fs::write(&path, before).unwrap();
+}
+
+#[test]
+fn every_config_of_the_guides_is_valid() {
+    let configs: Vec<PageBlock> = blocks(&page("getting-started.md"))
+        .into_iter()
+        .filter(|(language, _)| language == "yaml")
+        .collect();
+    assert_eq!(configs.len(), 4);
+    for (_, config) in configs {
+        let fleet = Fleet::empty();
+        std::fs::create_dir(fleet.file("repo")).unwrap();
+        let git =
+            Command::new("git").args(["init", "-q", "repo"]).current_dir(fleet.path()).status();
+        assert!(git.unwrap().success());
+        fleet.write("heeler.yaml", &config);
+        let mut command = fleet.command(&["config", "validate"]);
+        command.env("GITHUB_TOKEN", "ghp_0123456789").env("GITHUB_WEBHOOK_SECRET", "0123456789");
+        let ran = Ran::from(command.output().unwrap());
+        assert_eq!(ran.code, Some(0), "{config}\n{}{}", ran.stdout, ran.stderr);
+        assert!(!ran.stderr.contains("warning"), "{config}\n{}", ran.stderr);
+    }
+}
