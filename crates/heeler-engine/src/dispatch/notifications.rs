@@ -369,6 +369,7 @@ impl DispatchTransaction<'_, '_> {
             thread: None,
             // Groups have negative IDs.
             is_direct: !target.chat.starts_with('-'),
+            person: None,
         };
         let setup = Arc::clone(&self.state.setup);
         let account_of =
@@ -377,7 +378,7 @@ impl DispatchTransaction<'_, '_> {
         // The answer comes to the bot of the agent, so the question must come from it.
         let is_same_bot = account.is_some() && account == account_of(policy.token_variable);
         let is_now = plan.due_at <= self.now && !plan.in_digest;
-        let is_allowed = policy.may_post_to(&place.chat, place.is_direct);
+        let is_allowed = policy.may_post_to(&place);
         let (true, Some(account)) = (is_now && is_same_bot && is_allowed, account) else {
             return Ok(false);
         };
