@@ -27,7 +27,7 @@ pub fn page(frame: &PageFrame, agents: &AgentPage, past: &[String]) -> Markup {
         }
         section.card #agents data-live aria-label="Agents" {
             @if agents.agents.is_empty() {
-                (empty_notice("No agents yet", html! { code { "heeler init" } " writes a first one; " code { "heeler reload" } " loads the config again." }))
+                (empty_notice("No agents yet", html! { code { "heeler init agent NAME" } " writes a first one; " code { "heeler reload" } " loads the config again." }))
             } @else { (table(frame, &agents.agents)) }
         }
         @if !past.is_empty() {

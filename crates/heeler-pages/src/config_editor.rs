@@ -3,10 +3,12 @@
 
 use maud::{Markup, html};
 
+use crate::components::activity_styles;
 use crate::{DashboardSection, PageFrame};
 
 pub fn page(frame: &PageFrame) -> Markup {
     let content = html! {
+        (activity_styles())
         nav.crumbs aria-label="Breadcrumb" { a href="/settings#config" { "Settings" } }
         div.head { h1 { "Edit the config" } }
         p.banner.warn.no-script role="note" { "This page needs scripts. " code { "heeler config edit" } " edits the files in a terminal." }

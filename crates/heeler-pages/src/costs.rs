@@ -23,6 +23,11 @@ pub struct CostsView {
 
 pub fn page(frame: &PageFrame, view: &CostsView) -> Markup {
     let days = view.days.len();
+    // A fleet without a budget is reported too, without limits.
+    let limited = |budget: &&BudgetSummary| {
+        budget.day_limit_usd.is_some() || budget.total_limit_usd.is_some()
+    };
+    let budgets = view.budgets.as_ref().map(|all| all.iter().filter(limited).collect::<Vec<_>>());
     let content = html! {
         div.head {
             h1 { "Costs" }
@@ -32,7 +37,7 @@ pub fn page(frame: &PageFrame, view: &CostsView) -> Markup {
             header { h2 #h-days { "By day" } }
             div.pad { (charts::cost_chart(&view.days)) }
         }
-        div #budgets data-live { (budgets_card(&view.budgets)) }
+        div #budgets data-live { (budgets_card(budgets)) }
         div.split.even #groups data-live {
             (group_card("h-agents", "By agent", &view.agents))
             (group_card("h-models", "By model", &view.models))
@@ -72,7 +77,7 @@ fn group_card(id: &str, title: &str, report: &CostReport) -> Markup {
     }
 }
 
-fn budgets_card(budgets: &Result<Vec<BudgetSummary>, String>) -> Markup {
+fn budgets_card(budgets: Result<Vec<&BudgetSummary>, &String>) -> Markup {
     html! {
         section.card aria-labelledby="h-budgets" {
             header { h2 #h-budgets { "Budgets" } }

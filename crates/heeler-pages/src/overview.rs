@@ -32,7 +32,7 @@ pub fn page(
         div #needs-you data-live { (needs_you(now)) }
         div #config-change data-live { @if let Some(change) = change { (change_card(frame, change)) } }
         div.stats #stats data-live { (stats(now)) }
-        @if now.agents == 0 { (empty_fleet()) }
+        @if now.agents == 0 { (empty_fleet(frame)) }
         div.wide-3 {
             div.split {
                 div.stack #work data-live { (running_card(frame, now)) (upcoming(frame, now)) }
@@ -123,13 +123,14 @@ fn stat_tile(href: &str, name: &str, value: &str, note: &str, hot: bool) -> Mark
     }
 }
 
-fn empty_fleet() -> Markup {
+fn empty_fleet(frame: &PageFrame) -> Markup {
     html! {
         section.card {
             header { h2 { "No agents yet" } }
             div.pad.stack-s {
+                @if frame.can_administer() { p { a.button.primary href="/config?new=1" { "New agent" } } }
                 p { "This fleet's config has no agents. In the fleet's directory, run:" }
-                pre.code { "heeler init        # writes a first agent\nheeler config validate\nheeler reload" }
+                pre.code { "heeler init agent NAME   # writes a first agent\nheeler config validate\nheeler reload" }
                 p.note { "Agents are files that " code { "heeler.yaml" } " lists under " code { "agents" } ". This page shows them as soon as the config is loaded." }
             }
         }

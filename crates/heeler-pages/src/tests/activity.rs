@@ -273,3 +273,41 @@ fn the_end_of_a_question_has_weight_only_when_it_is_near() {
     ask.item.expires_at = Some(at(3_600));
     assert!(!inbox(&frame(), &[ask]).contains("class=\"soon\""));
 }
+
+#[test]
+fn costs_show_limits_and_names_cannot_act() {
+    use heeler_query::charts::DailyCost;
+    use heeler_query::costs::{CostGrouping, CostReport, CostSummary};
+    use heeler_query::fleet::BudgetSummary;
+
+    use crate::costs::{self, CostsView};
+    for text in EVIL {
+        let cost = |agent: Option<&str>, model: Option<&str>| CostSummary {
+            agent: agent.map(str::to_owned),
+            model: model.map(str::to_owned),
+            cost_usd: 1.5,
+            ..CostSummary::default()
+        };
+        let report = |by, cost| CostReport { by, costs: vec![cost], total_usd: 1.5 };
+        let budget = |whose: &str, limit| BudgetSummary {
+            whose: whose.to_owned(),
+            day_limit_usd: limit,
+            day_spent_usd: 6.0,
+            total_limit_usd: None,
+            total_spent_usd: 6.0,
+            reserved_usd: 0.5,
+        };
+        let view = CostsView {
+            days: vec![DailyCost { day: "2026-11-15".parse().unwrap(), cost_usd: 1.5 }],
+            agents: report(CostGrouping::Agent, cost(Some(text), None)),
+            models: report(CostGrouping::Model, cost(None, Some(text))),
+            budgets: Ok(vec![budget(text, Some(5.0)), budget("without-limits", None)]),
+        };
+        let page = costs::page(&frame(), &view).into_string();
+        is_inert(&page);
+        assert!(page.contains("$6.00 of $5.00") && page.contains("meter over"), "{page}");
+        assert!(!page.contains("without-limits"), "{page}");
+        let view = CostsView { budgets: Err(text.to_owned()), ..view };
+        is_inert(&costs::page(&frame(), &view).into_string());
+    }
+}

@@ -127,7 +127,7 @@ async fn save(
     if caller.caller.engine_caller != Caller::Person {
         return Err(ProblemDetails::new(
             StatusCode::FORBIDDEN,
-            "forbidden",
+            "not-allowed",
             "only a person can change the config",
         ));
     }

@@ -91,7 +91,7 @@ impl PagesFixture {
 }
 
 /// Most bytes that a browser loads for the first page.
-const OVERVIEW_BYTES_MAX: usize = 100_000;
+const OVERVIEW_BYTES_MAX: usize = 110_000;
 
 #[tokio::test]
 async fn the_first_page_with_all_that_it_loads_is_small_however_much_goes_on() {
@@ -158,6 +158,8 @@ async fn every_page_is_one_and_is_not_kept() {
         "/search",
         "/search?q=x",
         "/settings",
+        "/costs",
+        "/config",
         "/api/v1/docs",
     ] {
         let seen = house.get(AccessScope::Admin, path).await;
@@ -223,6 +225,7 @@ async fn whoever_may_only_read_gets_no_buttons_and_is_refused_what_they_would_do
         "/runs",
         "/approvals",
         "/settings",
+        "/costs",
     ] {
         let seen = house.get(AccessScope::Read, path).await;
         let found: Vec<_> = ACTS.iter().filter(|act| seen.text.contains(**act)).collect();
@@ -239,6 +242,16 @@ async fn whoever_may_only_read_gets_no_buttons_and_is_refused_what_they_would_do
     ] {
         let seen = house.ask(AccessScope::Read, "POST", route).await;
         assert_eq!((seen.code, seen.kind.as_str()), (403, "application/problem+json"), "{route}");
+    }
+    // The config is changed by administrators only.
+    for (method, path) in [
+        ("GET", "/config"),
+        ("GET", "/api/v1/config/files"),
+        ("GET", "/api/v1/config/files/text?path=heeler.yaml"),
+        ("POST", "/api/v1/config/check"),
+        ("POST", "/api/v1/config/save"),
+    ] {
+        assert_eq!(house.ask(AccessScope::Operate, method, path).await.code, 403, "{path}");
     }
     // Pages accept only GET.
     assert_eq!(house.ask(AccessScope::Admin, "POST", "/jobs").await.code, 405);

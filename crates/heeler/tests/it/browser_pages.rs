@@ -245,7 +245,8 @@ async fn an_agent_is_made_changed_and_removed_by_clicks(site: &Site, browser: &B
     browser.click("#config-save").await;
     browser.wait_for("#confirm[open]", "Add the agent helper?").await;
     browser.click("#confirm button[value=yes]").await;
-    browser.wait_for("#config-path", "agents/helper.yaml").await;
+    browser.wait_for("#toasts .toast", "Saved and loaded.").await;
+    browser.wait_for("#config-state", "No changes.").await;
     assert_eq!(agent(site, "helper")["enabled"], true);
     assert!(site.fleet.read("agents/helper.yaml").contains("  Help.\n"));
 
