@@ -357,9 +357,8 @@ impl AgentConfig {
         let runtime = check_runtime(&keys, origin, reader);
         check_combinations(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
-        let mcp_servers = keys
-            .mcp_servers
-            .iter()
+        let mcp_servers = keys.mcp_servers.iter();
+        let mcp_servers = mcp_servers
             .filter_map(|(name, server)| {
                 Some((name.clone(), McpServer::check(name, server, reader)?))
             })

@@ -91,7 +91,8 @@ impl FakeHook {
                 page(request, listed.collect())
             }
             ["deliveries", id] => {
-                one(self.deliveries.iter().find(|it| it["id"].to_string() == *id))
+                let id = id.parse::<u64>().ok();
+                one(self.deliveries.iter().find(|it| it["id"].as_u64() == id))
             }
             _ => GithubAnswer::not_found(),
         }
@@ -415,18 +416,22 @@ impl GithubState {
         }
     }
 
+    fn hook_answer(&self, repo: &str, request: &ApiRequest, rest: &[&str]) -> GithubAnswer {
+        match (self.hooks.get(repo), rest) {
+            (hook, []) => {
+                let listed =
+                    hook.map(|it| json!({"id": 5, "active": true, "config": {"url": it.url}}));
+                page(request, listed.into_iter().collect())
+            }
+            (Some(hook), ["5", rest @ ..]) => hook.answer(request, rest),
+            _ => GithubAnswer::not_found(),
+        }
+    }
+
     fn repo_answer(&mut self, repo: &str, request: &ApiRequest, rest: &[&str]) -> GithubAnswer {
         let numbered = |text: &str| (repo.to_owned(), text.parse::<u64>().unwrap_or(0));
         match (request.method.as_str(), rest) {
-            ("GET", ["hooks"]) => {
-                let hook =
-                    |hook: &FakeHook| json!({"id": 5, "active": true, "config": {"url": hook.url}});
-                page(request, self.hooks.get(repo).map(hook).into_iter().collect())
-            }
-            ("GET", ["hooks", "5", rest @ ..]) => match self.hooks.get(repo) {
-                Some(hook) => hook.answer(request, rest),
-                None => GithubAnswer::not_found(),
-            },
+            ("GET", ["hooks", rest @ ..]) => self.hook_answer(repo, request, rest),
             ("GET", ["issues"]) => {
                 let wanted = query(request, "labels").unwrap_or_default();
                 let wanted: Vec<&str> = wanted.split(',').filter(|it| !it.is_empty()).collect();

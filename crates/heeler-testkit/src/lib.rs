@@ -1,6 +1,6 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, a fake Slack, receivers of webhooks and of mail, a git server, the real claude, a real
-//! container engine.
+//! Telegram, a fake Slack, receivers of webhooks and of mail, a git server, the real claude, real
+//! container engines.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -16,6 +16,7 @@ mod fake_telegram;
 mod fake_webhook;
 mod git_server;
 mod messages_api;
+mod podman_engine;
 mod proof;
 mod test_engine;
 
@@ -32,6 +33,7 @@ pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
+pub use podman_engine::PodmanEngine;
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -117,18 +117,8 @@ impl TestEngine {
         }
     }
 
-    /// Makes an image of a few links. The programs are those of this machine.
     fn import_image(&self) {
-        let root = self.folder.path().join("image");
-        for name in ["dev", "etc", "home", "proc", "sys", "tmp", "usr", "var"] {
-            std::fs::create_dir_all(root.join(name)).unwrap();
-        }
-        for name in ["bin", "lib", "lib64", "sbin"] {
-            std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
-        }
-        let mut tar = program("tar");
-        tar.arg("-C").arg(&root).args(["-c", "."]).stdout(Stdio::piped());
-        let mut tar = tar.spawn().unwrap();
+        let mut tar = image_tar(self.folder.path());
         let mut import = self.client();
         import.args(["import", "-", TEST_IMAGE]).stdin(tar.stdout.take().unwrap());
         let output = import.output().unwrap();
@@ -154,8 +144,23 @@ impl Drop for TestEngine {
     }
 }
 
+/// Makes an image of a few links, and starts a program that prints its archive. The programs of the
+/// image are those of this machine.
+pub(crate) fn image_tar(folder: &Path) -> Child {
+    let root = folder.join("image");
+    for name in ["dev", "etc", "home", "proc", "sys", "tmp", "usr", "var"] {
+        std::fs::create_dir_all(root.join(name)).unwrap();
+    }
+    for name in ["bin", "lib", "lib64", "sbin"] {
+        std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
+    }
+    let mut tar = program("tar");
+    tar.arg("-C").arg(&root).args(["-c", "."]).stdout(Stdio::piped());
+    tar.spawn().unwrap()
+}
+
 #[expect(clippy::disallowed_methods, reason = "tests start a real engine")]
-fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     Command::new(name)
 }
 

@@ -109,9 +109,11 @@ fn an_agent_in_a_container_fetches_and_pushes_with_a_token_that_it_does_not_have
 }
 
 #[test]
-fn a_remote_without_its_token_or_without_the_proxy_is_refused_with_the_cure() {
+fn a_remote_without_its_token_is_refused_with_the_cure() {
     let server = server();
     let fleet = fleet(&server, "description: A coder.", "");
+    let config = fleet.read("heeler.yaml").replace("secrets: [DEPLOY_TOKEN]", "secrets: []");
+    fleet.write("heeler.yaml", &config);
     let said = fleet.run(&["trigger", "coder", "-p", "x"]).fails(1);
     assert!(said.contains("DEPLOY_TOKEN") && said.contains("`secrets`"), "{said}");
     assert!(!fleet.file("work/clone").exists());
