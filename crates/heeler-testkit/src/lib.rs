@@ -1,11 +1,12 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, a fake Slack, the real claude, a real container engine.
+//! Telegram, a fake Slack, a fake Discord, the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
 mod disk;
 mod disk_crash;
 mod disk_hook;
+mod fake_discord;
 mod fake_github;
 mod fake_server;
 mod fake_slack;
@@ -21,6 +22,7 @@ pub use claude::{axe, claude, codex, gemini};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
+pub use fake_discord::{DiscordFailure, DiscordPost, FakeDiscord};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};

@@ -147,7 +147,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(None)
     }
 
-    fn answer_from_chat(
+    pub(super) fn answer_from_chat(
         &mut self,
         event: &ChatEvent,
         approval: &Approval,
@@ -210,7 +210,7 @@ fn is_approver(policies: &[ChatPolicy<'_>], approval: &Approval, event: &ChatEve
     policy.is_some_and(|policy| policy.is_approver(&event.sender))
 }
 
-fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
+pub(super) fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
     let input_hash = approval.shown_hash();
     ApprovalAnswer { approve, text: None, updated_input: None, input_hash }
 }
@@ -221,7 +221,7 @@ fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
 }
 
 /// Returns the text of a question, and true if it shows the whole request.
-fn question_text(approval: &Approval) -> (String, bool) {
+pub(super) fn question_text(approval: &Approval) -> (String, bool) {
     let Approval { id, gate, kind, .. } = approval;
     let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
     let request = match kind {
