@@ -1,10 +1,12 @@
-//! Settings of chat platforms. Those of Discord have herdctl's form (guilds, `auto`) and the short
-//! form (flat channels, `all`). They are parsed and checked; no connector uses them yet.
+//! Settings that chat platforms share, and those of Discord's servers and files.
+//!
+//! [`ChatConfig`] declares the platforms.
 
 use std::num::NonZeroU32;
 
 use serde_json::{Value as Json, json};
 
+use crate::discord::DiscordConfig;
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
 use crate::slack::SlackConfig;
@@ -87,7 +89,17 @@ words! {
     }
 }
 
-word_value!(ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
+words! {
+    /// Effect of a message in a conversation in which the agent is working.
+    pub enum WhileBusy ("choice") {
+        /// The message waits.
+        Queue = "queue",
+        /// The jobs of the conversation are cancelled.
+        Interrupt = "interrupt",
+    }
+}
+
+word_value!(WhileBusy, ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
 
 section! {
     /// Chats in which the agent answers.
@@ -104,7 +116,7 @@ section! {
 impl ChatConfig {
     /// Returns the variables that hold tokens.
     pub(crate) fn token_variables(&self) -> Vec<&VarName> {
-        let discord = self.discord.iter().map(|discord| &discord.bot_token_env);
+        let discord = self.discord.iter().map(|discord| discord.bot_token_env.name());
         let slack = self.slack.iter();
         let slack =
             slack.flat_map(|slack| [slack.bot_token_env.name(), slack.app_token_env.name()]);
@@ -144,36 +156,6 @@ section! {
 }
 
 section! {
-    /// A Discord bot.
-    pub struct DiscordConfig ("chat.discord") {
-        /// Environment variable that holds the bot token.
-        bot_token_env: VarName = "DISCORD_BOT_TOKEN",
-        /// Hours after which a channel starts a new conversation.
-        session_expiry_hours: NonZeroU32 = "24",
-        /// Amount of logging.
-        log_level: ChatLogLevel = "standard",
-        /// Servers, each with its channels.
-        guilds: Vec<GuildConfig>,
-        /// Channels listed without their server.
-        channels: Vec<ChannelConfig>,
-        /// Direct messages.
-        dm: Option<DirectMessages>,
-        /// Activity shown in the bot's status.
-        presence: Option<PresenceConfig>,
-        /// Output shown in a conversation.
-        output: DiscordOutput = "{}",
-        /// Voice messages.
-        voice: Option<VoiceConfig>,
-        /// Files sent to the bot.
-        attachments: Option<AttachmentConfig>,
-        /// Scope in which slash commands are registered.
-        command_registration: Option<CommandRegistration>,
-        /// Skills offered as slash commands.
-        skills: Vec<SkillConfig>,
-    }
-}
-
-section! {
     /// A Discord server.
     pub struct GuildConfig ("guild") {
         /// Server ID.
@@ -194,30 +176,6 @@ section! {
         activity_type: Option<ActivityType>,
         /// Text after the verb.
         activity_message: Option<String>,
-    }
-}
-
-section! {
-    /// Output shown in a Discord conversation.
-    pub struct DiscordOutput ("discord.output") {
-        /// Show tool results.
-        tool_results: bool = "true",
-        /// Maximum number of characters of a tool result, at most 1000.
-        tool_result_max_length: ResultLength = "900",
-        /// Show system events, such as compaction.
-        system_status: bool = "true",
-        /// Show errors.
-        errors: bool = "true",
-        /// Show cost, tokens and turns at the end.
-        result_summary: bool = "false",
-        /// Show the typing indicator while the agent works.
-        typing_indicator: bool = "true",
-        /// Reaction added to a message when it is accepted; empty for none.
-        acknowledge_emoji: String = "eyes",
-        /// Agent messages that are sent.
-        assistant_messages: AssistantMessages = "answers",
-        /// Show a progress card.
-        progress_indicator: bool = "true",
     }
 }
 

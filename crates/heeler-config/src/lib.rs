@@ -20,6 +20,7 @@ mod chat;
 mod chat_token;
 mod claude_files;
 mod cron;
+mod discord;
 mod discovery;
 mod docker;
 mod docker_check;
@@ -87,12 +88,13 @@ pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
-    ChatMode, CommandRegistration, CommandScope, DirectMessages, DiscordConfig, DiscordOutput,
-    GuildConfig, PresenceConfig, ResultLength, SkillConfig, VoiceConfig,
+    ChatMode, CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig,
+    ResultLength, SkillConfig, VoiceConfig, WhileBusy,
 };
 pub use chat_token::{ChatApiUrl, TokenVariable};
 pub use claude_files::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
 pub use cron::{ConfigTimeZone, CronExpr};
+pub use discord::{DiscordConfig, DiscordOutput};
 pub use discovery::{CronFanOut, DiscoveryKind, DiscoveryRule, FAN_OUT_INPUTS};
 pub use docker::{
     ContainerUser, DockerConfig, ImagePull, MountMode, NetworkMode, PortBinding, TmpfsMount,

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::chat::{ChannelConfig, ChatLogLevel, DirectMessages, ResultLength};
+use crate::chat::{ChannelConfig, ChatLogLevel, DirectMessages, ResultLength, WhileBusy};
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
 
@@ -30,6 +30,8 @@ section! {
         allow: Option<Vec<String>>,
         /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
         approvers: Vec<String>,
+        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), or it cancels the work (`interrupt`).
+        while_busy: WhileBusy = "queue",
         /// Output shown in a conversation.
         output: SlackOutput = "{}",
     }

@@ -21,7 +21,19 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
-    "chat.discord",
+    "chat.discord.channels.*.context_messages",
+    "chat.discord.guilds.*.channels.*.context_messages",
+    "chat.discord.output.tool_results",
+    "chat.discord.output.tool_result_max_length",
+    "chat.discord.output.system_status",
+    "chat.discord.output.typing_indicator",
+    "chat.discord.output.acknowledge_emoji",
+    "chat.discord.output.assistant_messages",
+    "chat.discord.output.progress_indicator",
+    "chat.discord.voice",
+    "chat.discord.attachments",
+    "chat.discord.command_registration",
+    "chat.discord.skills",
     "chat.slack.channels.*.context_messages",
     "chat.slack.output.tool_results",
     "chat.slack.output.tool_result_max_length",

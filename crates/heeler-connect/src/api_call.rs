@@ -1,13 +1,16 @@
 //! One HTTP call to a chat platform.
 //!
 //! Redirects are not followed and no proxy is used, because addresses and headers hold tokens.
-//! Errors name only the host. Start at [`post_json`].
+//! Errors name only the host. Start at [`call_api`].
 
 use std::time::Duration;
 
 use serde_json::Value as Json;
-use ureq::http::Request;
-use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use ureq::http::{HeaderMap, Request};
+
+/// Name under which the program makes calls.
+const USER_AGENT: &str = concat!("heeler/", env!("CARGO_PKG_VERSION"));
 
 /// Longest response, in bytes.
 const ANSWER_BYTES_MAX: u64 = 8 << 20;
@@ -15,12 +18,26 @@ const ANSWER_BYTES_MAX: u64 = 8 << 20;
 /// Longest text of a platform in an error, in characters.
 const SAID_CHARS_MAX: usize = 200;
 
+/// A call to a platform.
+pub(crate) struct PlatformRequest<'a> {
+    pub(crate) method: &'static str,
+    pub(crate) url: &'a str,
+    /// Value of the header `authorization`.
+    pub(crate) authorization: Option<String>,
+    pub(crate) user_agent: &'static str,
+    pub(crate) body: Option<&'a Json>,
+    pub(crate) timeout: Duration,
+}
+
 /// Response of a platform.
 #[derive(Debug)]
 pub(crate) struct PlatformAnswer {
     pub(crate) status: u16,
     /// Seconds of the header `retry-after`.
     pub(crate) retry_after: Option<u64>,
+    /// Time for which this kind of call is used up.
+    pub(crate) bucket_wait: Option<Duration>,
+    /// Null if the response has none.
     pub(crate) body: Json,
 }
 
@@ -31,6 +48,15 @@ pub(crate) fn post_json(
     body: &Json,
     timeout: Duration,
 ) -> Result<PlatformAnswer, String> {
+    let authorization = bearer.map(|token| format!("Bearer {token}"));
+    let body = Some(body);
+    let user_agent = USER_AGENT;
+    call_api(PlatformRequest { method: "POST", url, authorization, user_agent, body, timeout })
+}
+
+/// Makes a call; returns the reason if no usable response arrived.
+pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, String> {
+    let PlatformRequest { method, url, authorization, user_agent, body, timeout } = call;
     let host = url.parse::<url::Url>().ok().and_then(|url| url.host_str().map(str::to_owned));
     let host = host.unwrap_or_else(|| "the address".to_owned());
     let agent = ureq::Agent::new_with_config(
@@ -41,33 +67,49 @@ pub(crate) fn post_json(
             .max_redirects_will_error(false)
             // By default the library reads proxy settings from the environment.
             .proxy(None)
-            .user_agent(concat!("heeler/", env!("CARGO_PKG_VERSION")))
+            .user_agent(user_agent)
             .build(),
     );
-    let mut request = Request::builder()
-        .method("POST")
-        .uri(url)
-        .header(CONTENT_TYPE, "application/json; charset=utf-8");
-    if let Some(token) = bearer {
-        let value = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut request = Request::builder().method(method).uri(url);
+    if let Some(value) = authorization {
+        let value = HeaderValue::try_from(value);
         let mut value = value.map_err(|_| "the token cannot be sent".to_owned())?;
         // Sensitive values are left out when headers are logged.
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);
     }
-    let request = request.body(body.to_string());
-    let request = request.map_err(|_| format!("the address of {host} is invalid"))?;
-    let mut response = agent.run(request).map_err(|error| describe(&error, &host))?;
+    let invalid = |_| format!("the address of {host} is invalid");
+    let sent = match body {
+        Some(body) => {
+            let request = request.header(CONTENT_TYPE, "application/json; charset=utf-8");
+            agent.run(request.body(body.to_string()).map_err(invalid)?)
+        }
+        None => agent.run(request.body(()).map_err(invalid)?),
+    };
+    let mut response = sent.map_err(|error| describe(&error, &host))?;
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
     let bytes = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
     let bytes = bytes.map_err(|error| describe(&error, &host))?;
-    let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = retry_after.and_then(|text| text.trim().parse().ok());
-    match serde_json::from_slice(&bytes) {
-        Ok(body) => Ok(PlatformAnswer { status, retry_after, body }),
+    let retry_after = header_text(&headers, "retry-after").and_then(|text| text.parse().ok());
+    let body = match serde_json::from_slice(&bytes) {
+        Ok(body) => body,
+        // A proxy limits calls without JSON.
+        Err(_) if bytes.is_empty() || status == 429 => Json::Null,
         // A gateway answers with a page.
-        Err(_) => Err(format!("{host} answered {status} without JSON")),
-    }
+        Err(_) => return Err(format!("{host} answered {status} without JSON")),
+    };
+    Ok(PlatformAnswer { status, retry_after, bucket_wait: bucket_wait(&headers), body })
+}
+
+/// Returns the time for which a kind of call is used up, as Discord tells it.
+fn bucket_wait(headers: &HeaderMap) -> Option<Duration> {
+    header_text(headers, "x-ratelimit-remaining").filter(|left| *left == "0")?;
+    let seconds: f64 = header_text(headers, "x-ratelimit-reset-after")?.parse().ok()?;
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds.min(3600.0)))
+}
+
+fn header_text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
 /// Returns a platform's own text in a form that is safe to show.

@@ -3,7 +3,7 @@
 //! Start at [`BotCommand::parse`].
 
 /// A command in a chat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BotCommand {
     /// List the commands.
     Help,
@@ -13,22 +13,50 @@ pub enum BotCommand {
     Stop,
     /// Start a new session.
     New,
+    /// Do the last message again.
+    Retry,
+    /// List the jobs of the conversation.
+    Jobs,
+    /// Report the cost of the conversation.
+    Usage,
+    /// Report the session of the conversation.
+    Session,
+    /// List the agents that answer here.
+    Agents,
+    /// Allow the request with this ID.
+    Approve(String),
+    /// Deny the request with this ID.
+    Deny(String),
 }
 
 impl BotCommand {
     /// Returns the command that a message is. A command is the whole message: `/stop`, `!stop`,
-    /// `/stop@bot` or the word alone. Other texts with a slash are for the agent.
+    /// `/stop@bot` or, for some, the word alone. Other texts with a slash are for the agent.
     pub fn parse(text: &str) -> Option<BotCommand> {
         let text = text.trim();
-        let (is_marked, word) = match text.strip_prefix(['/', '!']) {
-            Some(word) => (true, word.split('@').next().unwrap_or_default()),
+        let (is_marked, rest) = match text.strip_prefix(['/', '!']) {
+            Some(rest) => (true, rest),
             None => (false, text),
         };
-        match (word.to_ascii_lowercase().as_str(), is_marked) {
-            ("help", _) | ("start", true) => Some(BotCommand::Help),
-            ("status", _) => Some(BotCommand::Status),
-            ("stop", _) | ("cancel", true) => Some(BotCommand::Stop),
-            ("new" | "reset", true) => Some(BotCommand::New),
+        let mut words = rest.split_whitespace();
+        let word = words.next()?.split('@').next().unwrap_or_default().to_ascii_lowercase();
+        let (argument, is_whole) = (words.next(), words.next().is_none());
+        if !is_whole {
+            return None;
+        }
+        match (word.as_str(), argument, is_marked) {
+            ("approve", Some(id), true) => Some(BotCommand::Approve(id.to_owned())),
+            ("deny" | "reject", Some(id), true) => Some(BotCommand::Deny(id.to_owned())),
+            (_, Some(_), _) => None,
+            ("help", None, _) | ("start", None, true) => Some(BotCommand::Help),
+            ("status", None, _) => Some(BotCommand::Status),
+            ("stop", None, _) | ("cancel", None, true) => Some(BotCommand::Stop),
+            ("new" | "reset", None, true) => Some(BotCommand::New),
+            ("retry", None, true) => Some(BotCommand::Retry),
+            ("jobs", None, true) => Some(BotCommand::Jobs),
+            ("usage", None, true) => Some(BotCommand::Usage),
+            ("session", None, true) => Some(BotCommand::Session),
+            ("agents", None, true) => Some(BotCommand::Agents),
             _ => None,
         }
     }
@@ -50,6 +78,15 @@ mod tests {
             ("/reset", Some(BotCommand::New)),
             ("/new", Some(BotCommand::New)),
             ("new", None),
+            ("retry", None),
+            ("!retry", Some(BotCommand::Retry)),
+            ("/jobs", Some(BotCommand::Jobs)),
+            ("/agents now", None),
+            ("/approve ask-1", Some(BotCommand::Approve("ask-1".into()))),
+            ("!deny ask-1", Some(BotCommand::Deny("ask-1".into()))),
+            ("approve ask-1", None),
+            ("/approve", None),
+            ("/approve ask-1 ask-2", None),
             ("stop the server", None),
             ("/review src", None),
             ("", None),

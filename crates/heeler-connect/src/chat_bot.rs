@@ -4,6 +4,7 @@
 
 use crate::chat_error::ChatApiError;
 use crate::chat_event::{ChatPlace, ChatPlatform};
+use crate::discord::{DiscordBot, discord_parts};
 use crate::outgoing_post::{OutgoingPost, PostMark};
 use crate::slack::{SlackBot, slack_parts};
 use crate::telegram::{TelegramBot, telegram_parts};
@@ -13,6 +14,7 @@ use crate::telegram::{TelegramBot, telegram_parts};
 pub enum ChatBot {
     Telegram(TelegramBot),
     Slack(SlackBot),
+    Discord(DiscordBot),
 }
 
 /// Splits a text into parts that a platform accepts.
@@ -20,6 +22,7 @@ pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
     match platform {
         ChatPlatform::Telegram => telegram_parts(text),
         ChatPlatform::Slack => slack_parts(text),
+        ChatPlatform::Discord => discord_parts(text),
     }
 }
 
@@ -35,6 +38,7 @@ impl ChatBot {
         match self {
             ChatBot::Telegram(bot) => bot.send(place, post),
             ChatBot::Slack(bot) => bot.send_once(place, post, mark),
+            ChatBot::Discord(bot) => bot.send_once(place, post, mark),
         }
     }
 
@@ -43,6 +47,7 @@ impl ChatBot {
         match self {
             ChatBot::Telegram(bot) => bot.edit(place, message, text),
             ChatBot::Slack(bot) => bot.edit(place, message, text),
+            ChatBot::Discord(bot) => bot.edit(place, message, text),
         }
     }
 
@@ -50,6 +55,7 @@ impl ChatBot {
     pub fn own_name(&self) -> Result<String, ChatApiError> {
         match self {
             ChatBot::Telegram(bot) => bot.own_user().map(|user| user.username),
+            ChatBot::Discord(bot) => bot.own_user().map(|user| user.name),
             ChatBot::Slack(bot) => {
                 // The second token is only used for sockets.
                 bot.open_socket()?;

@@ -11,6 +11,8 @@ heeler_config::words! {
         Telegram = "telegram",
         /// Slack, by its Web API and Socket Mode.
         Slack = "slack",
+        /// Discord, by its REST API and gateway.
+        Discord = "discord",
     }
 }
 
@@ -20,6 +22,7 @@ impl ChatPlatform {
         match self {
             ChatPlatform::Telegram => "Telegram",
             ChatPlatform::Slack => "Slack",
+            ChatPlatform::Discord => "Discord",
         }
     }
 
@@ -28,7 +31,7 @@ impl ChatPlatform {
     pub fn has_reply_threads(self) -> bool {
         match self {
             ChatPlatform::Telegram => false,
-            ChatPlatform::Slack => true,
+            ChatPlatform::Slack | ChatPlatform::Discord => true,
         }
     }
 }
@@ -58,6 +61,9 @@ pub struct ChatPlace {
     /// Person of a direct conversation, if the ID of the chat is not the ID of the person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub person: Option<String>,
+    /// Server that the chat belongs to, on platforms with servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 impl ChatPlace {

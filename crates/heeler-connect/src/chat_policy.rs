@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use heeler_config::{AgentConfig, ChatLogLevel, ChatMode, DirectMessages};
+use heeler_config::{
+    AgentConfig, ChatLogLevel, ChatMode, DirectMessages, DiscordConfig, WhileBusy,
+};
 
 use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
 
@@ -18,6 +20,8 @@ pub struct ChatPolicy<'c> {
     /// Variable that holds the bot token.
     pub token_variable: &'c str,
     pub chats: Vec<ListedChat<'c>>,
+    /// Servers in which the agent answers in every channel.
+    pub servers: Vec<ListedChat<'c>>,
     pub direct: Option<&'c DirectMessages>,
     /// Users who may talk to the agent in `chats`; `None` for all.
     pub allow: Option<&'c [String]>,
@@ -27,6 +31,7 @@ pub struct ChatPolicy<'c> {
     pub shows_errors: bool,
     pub shows_cost: bool,
     pub log_level: ChatLogLevel,
+    pub while_busy: WhileBusy,
 }
 
 /// A chat in which an agent answers.
@@ -48,6 +53,7 @@ impl<'c> ChatPolicy<'c> {
                     agent,
                     token_variable: telegram.bot_token_env.as_str(),
                     chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    servers: Vec::new(),
                     direct: telegram.dm.as_ref().filter(|dm| dm.enabled),
                     allow: telegram.allow.as_deref(),
                     approvers: &telegram.approvers,
@@ -55,6 +61,7 @@ impl<'c> ChatPolicy<'c> {
                     shows_errors: telegram.output.errors,
                     shows_cost: telegram.output.result_summary,
                     log_level: ChatLogLevel::Standard,
+                    while_busy: telegram.while_busy,
                 })
             }
             ChatPlatform::Slack => {
@@ -64,6 +71,7 @@ impl<'c> ChatPolicy<'c> {
                     agent,
                     token_variable: slack.bot_token_env.as_str(),
                     chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    servers: Vec::new(),
                     direct: slack.dm.as_ref().filter(|dm| dm.enabled),
                     allow: slack.allow.as_deref(),
                     approvers: &slack.approvers,
@@ -71,14 +79,51 @@ impl<'c> ChatPolicy<'c> {
                     shows_errors: slack.output.errors,
                     shows_cost: slack.output.result_summary,
                     log_level: slack.log_level,
+                    while_busy: slack.while_busy,
                 })
             }
+            ChatPlatform::Discord => Some(ChatPolicy::of_discord(agent, chat.discord.as_ref()?)),
         }
     }
 
-    /// Returns the mode of a chat that the agent answers in.
-    pub(crate) fn chat_mode(&self, chat: &str) -> Option<ChatMode> {
-        self.chats.iter().find(|listed| listed.id == chat).map(|listed| listed.mode)
+    fn of_discord(agent: &'c AgentConfig, discord: &'c DiscordConfig) -> ChatPolicy<'c> {
+        let channels = discord.guilds.iter().flat_map(|guild| &guild.channels);
+        let channels = channels.chain(&discord.channels);
+        let servers = discord.guilds.iter().filter_map(|guild| {
+            Some(ListedChat { id: &guild.id, mode: guild.default_channel_mode? })
+        });
+        // A direct message belongs to no server, so the first rule counts.
+        let direct = discord.guilds.iter().filter_map(|guild| guild.dm.as_ref());
+        let direct = discord.dm.iter().chain(direct).next();
+        ChatPolicy {
+            agent,
+            token_variable: discord.bot_token_env.as_str(),
+            chats: channels.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+            servers: servers.collect(),
+            direct: direct.filter(|dm| dm.enabled),
+            allow: discord.allow.as_deref(),
+            approvers: &discord.approvers,
+            session_expiry: hours(discord.session_expiry_hours.get()),
+            shows_errors: discord.output.errors,
+            shows_cost: discord.output.result_summary,
+            log_level: discord.log_level,
+            while_busy: discord.while_busy,
+        }
+    }
+
+    /// Returns the mode of a place that the agent answers in.
+    pub(crate) fn chat_mode(&self, place: &ChatPlace) -> Option<ChatMode> {
+        let listed = self.chats.iter().find(|listed| listed.id == place.chat);
+        let of_server = |server: &String| self.servers.iter().find(|it| it.id == server);
+        listed.or_else(|| place.server.as_ref().and_then(of_server)).map(|listed| listed.mode)
+    }
+
+    /// Returns true if the agent answers at a place.
+    pub fn answers_in(&self, place: &ChatPlace) -> bool {
+        match place.is_direct {
+            true => self.direct.is_some(),
+            false => self.chat_mode(place).is_some(),
+        }
     }
 
     /// Returns true if a person may talk to the agent in its chats.
@@ -102,7 +147,8 @@ impl<'c> ChatPolicy<'c> {
     pub fn may_post_to(&self, place: &ChatPlace) -> bool {
         match place.is_direct {
             true => self.allows_direct_to(place.person.as_deref().unwrap_or(&place.chat)),
-            false => self.chat_mode(&place.chat).is_some(),
+            // The record of a conversation does not name the server.
+            false => self.chat_mode(place).is_some() || !self.servers.is_empty(),
         }
     }
 

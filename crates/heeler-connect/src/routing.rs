@@ -38,7 +38,7 @@ pub fn route_message<'p, 'c>(
     let place = &event.place;
     let candidates: Vec<&ChatPolicy<'c>> = match place.is_direct {
         true => policies.iter().filter(|policy| policy.direct.is_some()).collect(),
-        false => policies.iter().filter(|it| it.chat_mode(&place.chat).is_some()).collect(),
+        false => policies.iter().filter(|it| it.chat_mode(place).is_some()).collect(),
     };
     if candidates.is_empty() {
         return unlisted_place(event, place);
@@ -46,7 +46,7 @@ pub fn route_message<'p, 'c>(
     let (named, text) = named_agent(&candidates, text);
     let answers = |policy: &&&ChatPolicy<'_>| match place.is_direct {
         true => policy.direct.is_some_and(|dm| dm.mode == ChatMode::Auto) || addresses_bot,
-        false => policy.chat_mode(&place.chat) == Some(ChatMode::Auto) || addresses_bot,
+        false => policy.chat_mode(place) == Some(ChatMode::Auto) || addresses_bot,
     };
     let engaged = candidates.iter().find(|it| Some(it.agent.name.as_str()) == engaged);
     let mut answering = candidates.iter().filter(answers);

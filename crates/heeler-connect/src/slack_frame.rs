@@ -93,6 +93,7 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
             thread: thread.map(str::to_owned),
             is_direct,
             person: is_direct.then(|| sender.to_owned()),
+            server: None,
         },
         sender: ChatSender {
             id: sender.to_owned(),
@@ -122,6 +123,7 @@ fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {
             thread: thread.map(str::to_owned),
             is_direct,
             person: is_direct.then(|| user.to_owned()),
+            server: None,
         },
         sender: ChatSender {
             id: user.to_owned(),

@@ -99,11 +99,7 @@ impl SlackRenderer {
             TagEnd::List(_) => {
                 self.lists.pop();
             }
-            TagEnd::Link | TagEnd::Image => {
-                if self.links.pop() == Some(true) {
-                    self.text.push('>');
-                }
-            }
+            TagEnd::Link | TagEnd::Image => self.end_link(),
             _ => {}
         }
     }
@@ -130,6 +126,12 @@ impl SlackRenderer {
         if is_link {
             let address = escape(address);
             self.text.push_str(&format!("<{address}|"));
+        }
+    }
+
+    fn end_link(&mut self) {
+        if self.links.pop() == Some(true) {
+            self.text.push('>');
         }
     }
 

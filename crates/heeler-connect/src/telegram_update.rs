@@ -39,6 +39,7 @@ pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
             thread: thread.map(|thread| thread.to_string()),
             is_direct: chat.pointer("/type").is_some_and(|kind| kind == "private"),
             person: None,
+            server: None,
         },
         sender: ChatSender {
             id: from["id"].as_i64()?.to_string(),

@@ -6,6 +6,8 @@
 
 mod access_check;
 mod credential;
+mod discord_catch_up;
+mod discord_link;
 mod link;
 mod post;
 mod slack_catch_up;

@@ -8,6 +8,7 @@
 
 mod access;
 mod approvals;
+mod chat_commands;
 mod chat_events;
 mod chat_posts;
 mod chat_questions;

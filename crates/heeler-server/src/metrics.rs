@@ -15,6 +15,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use heeler_engine::DaemonStatus;
+use heeler_model::daemon_status::ChatLinkState;
 use heeler_query::metrics::{EndedRun, FleetMetrics};
 use jiff::Timestamp;
 
@@ -158,6 +159,7 @@ impl ServerMetrics {
             "Functions of the daemon that fail at present.",
             status.faults.len() as f64,
         );
+        write_chat_links(&mut page, now, status);
         page.write_gauge("heeler_live_streams", "Open live streams.", streams as f64);
         page.write_gauge(
             "heeler_start_time_seconds",
@@ -230,6 +232,24 @@ impl ServerMetrics {
             &[],
             self.spans_lost.load(Ordering::Relaxed) as f64,
         );
+    }
+}
+
+/// Writes the state of the connections to chat platforms.
+fn write_chat_links(page: &mut PrometheusText, now: Timestamp, status: &DaemonStatus) {
+    page.write_header("heeler_chat_connected", "gauge", "1 if a chat platform is connected.");
+    for link in &status.chats {
+        let labels = [("platform", link.platform.as_str()), ("account", &link.account)];
+        let is_connected = link.state == ChatLinkState::Connected;
+        page.write_sample("heeler_chat_connected", &labels, if is_connected { 1.0 } else { 0.0 });
+    }
+    let name = "heeler_chat_last_event_age_seconds";
+    page.write_header(name, "gauge", "Time since the last event of a chat platform.");
+    for link in &status.chats {
+        let labels = [("platform", link.platform.as_str()), ("account", &link.account)];
+        if let Some(at) = link.last_event_at {
+            page.write_sample(name, &labels, seconds_since(now, at));
+        }
     }
 }
 

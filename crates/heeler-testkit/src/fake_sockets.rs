@@ -89,6 +89,7 @@ impl Drop for FakeSockets {
     }
 }
 
+#[expect(clippy::result_large_err, reason = "the library defines the refusal")]
 fn serve(stream: TcpStream, service: &impl SocketService, stop: &AtomicBool) {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(HANDSHAKE_WAIT)).unwrap();

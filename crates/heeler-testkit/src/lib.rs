@@ -1,12 +1,13 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, a fake Slack, receivers of webhooks and of mail, a git server, the real claude, real
-//! container engines.
+//! Telegram, a fake Slack, a fake Discord, receivers of webhooks and of mail, a git server, the real
+//! claude, real container engines.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
 mod disk;
 mod disk_crash;
 mod disk_hook;
+mod fake_discord;
 mod fake_github;
 mod fake_server;
 mod fake_slack;
@@ -26,6 +27,7 @@ pub use claude::{axe, claude, codex, gemini};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};
+pub use fake_discord::{DiscordFailure, DiscordPost, FakeDiscord};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
 pub use fake_smtp::{FakeSmtp, ReceivedMail};

@@ -59,10 +59,10 @@ fn check_bot(
 fn check_policy(platform: ChatPlatform, policy: &ChatPolicy<'_>, report: &mut ChatAccessReport) {
     let name = &policy.agent.name;
     let has_direct = policy.direct.is_some_and(|dm| dm.allowlist.is_some());
-    if policy.chats.is_empty() && !has_direct {
+    if policy.chats.is_empty() && policy.servers.is_empty() && !has_direct {
         let list = match platform {
             ChatPlatform::Telegram => "chats",
-            ChatPlatform::Slack => "channels",
+            ChatPlatform::Slack | ChatPlatform::Discord => "channels",
         };
         report.problems.push(format!(
             "{name} answers no messages: set `chat.{platform}.dm.allowlist` or `chat.{platform}.{list}`"

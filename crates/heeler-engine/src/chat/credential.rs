@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use heeler_config::{AgentConfig, LoadedConfig, SlackConfig, TelegramConfig};
+use heeler_config::{AgentConfig, DiscordConfig, LoadedConfig, SlackConfig, TelegramConfig};
 use heeler_connect::{
-    ChatApiError, ChatBot, ChatPlatform, ChatPolicy, SlackBot, SlackTokens, TelegramBot,
-    is_slack_bot_token, slack_account, telegram_account,
+    ChatApiError, ChatBot, ChatPlatform, ChatPolicy, DiscordBot, SlackBot, SlackTokens,
+    TelegramBot, discord_account, is_slack_bot_token, slack_account, telegram_account,
 };
 
 /// Access to a chat platform as one bot.
@@ -77,6 +77,7 @@ fn agent_credential(
     match platform {
         ChatPlatform::Telegram => chat.telegram.as_ref().map(|it| telegram_credential(it, env)),
         ChatPlatform::Slack => chat.slack.as_ref().map(|it| slack_credential(it, env)),
+        ChatPlatform::Discord => chat.discord.as_ref().map(|it| discord_credential(it, env)),
     }
 }
 
@@ -123,6 +124,25 @@ fn slack_credential(
     })
 }
 
+fn discord_credential(
+    discord: &DiscordConfig,
+    env: &BTreeMap<String, String>,
+) -> Result<ChatCredential, String> {
+    let variable = discord.bot_token_env.as_str();
+    let token = token_of(env, variable, "chat.discord.bot_token_env")?;
+    let account = discord_account(token).ok_or_else(|| {
+        format!("{variable} has not the form of a bot token, such as MTIz.abc.def")
+    })?;
+    Ok(ChatCredential {
+        platform: ChatPlatform::Discord,
+        account,
+        api_url: discord.api_url.as_str().to_owned(),
+        variable: variable.to_owned(),
+        token: token.to_owned(),
+        app_token: None,
+    })
+}
+
 fn token_of<'e>(
     env: &'e BTreeMap<String, String>,
     variable: &str,
@@ -150,6 +170,7 @@ impl ChatCredential {
                 ChatBot::Telegram(TelegramBot::new(api_url, token, variable)?)
             }
             ChatPlatform::Slack => ChatBot::Slack(self.slack_bot()),
+            ChatPlatform::Discord => ChatBot::Discord(DiscordBot::new(api_url, token, variable)?),
         })
     }
 

@@ -5,7 +5,7 @@
 //! at [`ChatLinks::update`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use heeler_store::StateDir;
 use jiff::Timestamp;
 
 use super::credential::{ChatCredential, chat_credentials};
+use super::discord_link::run_discord;
 use super::slack_link::run_slack;
 use super::telegram_link::run_telegram;
 use crate::command::{
@@ -31,6 +32,9 @@ const PAUSE_FIRST: Duration = Duration::from_millis(500);
 
 /// Longest pause. A link that works again is used again within this time.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Most small tasks of a link that wait, such as answers to clicks. Further ones are dropped.
+const TASKS_MAX: usize = 16;
 
 /// Interval at which a pausing link looks whether it must end.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(200);
@@ -142,6 +146,7 @@ impl ChatLink {
             move || match of_thread.platform {
                 ChatPlatform::Telegram => run_telegram(worker, &of_thread),
                 ChatPlatform::Slack => run_slack(worker, &of_thread),
+                ChatPlatform::Discord => run_discord(worker, &of_thread),
             },
         )?;
         Ok(ChatLink { credential, stop, status })
@@ -158,6 +163,28 @@ pub(super) struct LinkWorker {
     stop: Arc<AtomicBool>,
     status: Arc<Mutex<ChatLinkStatus>>,
     pause: Duration,
+}
+
+/// Small tasks of a link that wait for the platform, on a thread of their own. The thread ends with
+/// the link.
+pub(super) struct LinkTasks(SyncSender<LinkTask>);
+
+type LinkTask = Box<dyn FnOnce() + Send>;
+
+impl LinkTasks {
+    pub(super) fn new() -> std::io::Result<LinkTasks> {
+        let (sender, tasks) = sync_channel::<LinkTask>(TASKS_MAX);
+        let thread = std::thread::Builder::new().name("heeler-clicks".to_owned());
+        thread.spawn(move || tasks.into_iter().for_each(|task| task()))?;
+        Ok(LinkTasks(sender))
+    }
+
+    /// Starts a task, unless too many wait.
+    pub(super) fn start(&self, task: impl FnOnce() + Send + 'static) {
+        if self.0.try_send(Box::new(task)).is_err() {
+            tracing::debug!("a task of a link is dropped: {TASKS_MAX} others wait");
+        }
+    }
 }
 
 /// The dispatcher's answer to an event, which arrives after the commit.

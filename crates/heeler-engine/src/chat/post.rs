@@ -83,6 +83,7 @@ pub(crate) fn post_effect_kind(platform: ChatPlatform) -> &'static str {
     match platform {
         ChatPlatform::Telegram => "chat_telegram",
         ChatPlatform::Slack => "chat_slack",
+        ChatPlatform::Discord => "chat_discord",
     }
 }
 
@@ -92,7 +93,8 @@ pub(crate) fn channel_place(channel: &str, person: Option<&str>) -> Option<ChatP
     let mut parts = channel.split('/').skip(1);
     let chat = parts.next()?.to_owned();
     let thread = parts.next().map(str::to_owned);
-    Some(ChatPlace { chat, thread, is_direct: person.is_some(), person: person.map(str::to_owned) })
+    let (is_direct, person) = (person.is_some(), person.map(str::to_owned));
+    Some(ChatPlace { chat, thread, is_direct, person, server: None })
 }
 
 /// Returns the place of a received event.

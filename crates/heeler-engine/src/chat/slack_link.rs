@@ -15,7 +15,7 @@ use heeler_connect::{
 };
 
 use super::credential::ChatCredential;
-use super::link::{EventReply, LinkWorker, PAUSE_MAX, wait_for_record};
+use super::link::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
 use super::slack_catch_up::{CatchUpMarks, SlackCatchUp};
 use crate::fault::{self, FaultPoint};
 
@@ -40,8 +40,8 @@ const PENDING_MAX: usize = 256;
 /// Most names that are remembered.
 const NAMES_MAX: usize = 1_000;
 
-/// Most answers to clicks, and most gaps, that wait. Further ones are dropped.
-const HELPER_QUEUE: usize = 16;
+/// Most gaps that wait to be read. Further ones are dropped, because those that wait are read later.
+const GAPS_MAX: usize = 4;
 
 /// Receives envelopes until the link is stopped.
 pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
@@ -63,8 +63,8 @@ pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
         account: account.clone(),
         names: SpeakerNames::new(bot.clone()),
     };
-    let (gaps, clicks) = match (catch_up.start(HELPER_QUEUE), start_click_answers(bot.clone())) {
-        (Ok(gaps), Ok(clicks)) => (gaps, clicks),
+    let (gaps, tasks) = match (catch_up.start(GAPS_MAX), LinkTasks::new()) {
+        (Ok(gaps), Ok(tasks)) => (gaps, tasks),
         (Err(error), _) | (_, Err(error)) => {
             worker.note_problem(format!("cannot start a thread: {error}"));
             return;
@@ -79,7 +79,7 @@ pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
         account,
         names,
         gaps,
-        clicks,
+        tasks,
         sockets: Vec::new(),
         opening: None,
         open_at,
@@ -96,7 +96,7 @@ struct SlackLink {
     names: SpeakerNames,
     /// Gaps whose messages are to be read.
     gaps: SyncSender<CatchUpMarks>,
-    clicks: SyncSender<ClickAnswer>,
+    tasks: LinkTasks,
     sockets: Vec<SlackSocket>,
     /// A socket that is being opened on another thread.
     opening: Option<Receiver<Result<ChatSocket, ChatApiError>>>,
@@ -124,12 +124,6 @@ struct PendingEnvelope {
     reply: EventReply,
     /// Place and person of a click, which gets a short answer.
     click: Option<(ChatPlace, String)>,
-}
-
-struct ClickAnswer {
-    place: ChatPlace,
-    user: String,
-    text: String,
 }
 
 impl SlackLink {
@@ -314,8 +308,13 @@ impl SlackLink {
                 Ok(text) => {
                     self.acknowledge(place, &envelope.id);
                     if let Some((place, user)) = envelope.click.filter(|_| !text.is_empty()) {
-                        // Only the person's screen waits for it.
-                        drop(self.clicks.try_send(ClickAnswer { place, user, text }));
+                        let bot = self.bot.clone();
+                        self.tasks.start(move || {
+                            // Only the person's screen waits for it.
+                            if let Err(error) = bot.whisper(&place, &user, &text) {
+                                tracing::debug!(%error, "a click was not answered");
+                            }
+                        });
                     }
                 }
                 // Slack delivers it again.
@@ -360,19 +359,6 @@ impl SlackLink {
             self.worker.note_problem(reason);
         }
     }
-}
-
-/// Answers clicks on a thread of its own, which ends with the link.
-fn start_click_answers(bot: SlackBot) -> std::io::Result<SyncSender<ClickAnswer>> {
-    let (sender, answers) = sync_channel::<ClickAnswer>(HELPER_QUEUE);
-    std::thread::Builder::new().name("heeler-clicks".to_owned()).spawn(move || {
-        for ClickAnswer { place, user, text } in answers {
-            if let Err(error) = bot.whisper(&place, &user, &text) {
-                tracing::debug!(%error, "a click was not answered");
-            }
-        }
-    })?;
-    Ok(sender)
 }
 
 /// Names of the people who speak in channels. Slack's events have only their IDs.

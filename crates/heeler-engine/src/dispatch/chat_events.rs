@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use heeler_config::ChatLogLevel;
+use heeler_config::{ChatLogLevel, WhileBusy};
 use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, route_message};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
@@ -24,13 +24,6 @@ const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Longest message, in bytes. Platforms have lower limits.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
-
-/// Commands in a chat.
-const HELP: &str = "Send a message to give me work. I answer here when it is done.\n\n\
-    - `/status`: what I am doing in this conversation\n\
-    - `/stop`: cancel it\n\
-    - `/new`: begin a new session, without the earlier messages\n\
-    - `/help`: this list";
 
 /// Outcome of an event.
 pub(super) struct ChatOutcome {
@@ -73,7 +66,7 @@ impl DispatchTransaction<'_, '_> {
                 let engaged = self.engaged_agent(event, &policies)?;
                 match route_message(&policies, event, text, *addresses_bot, engaged) {
                     ChatRoute::Agent { policy, text } => {
-                        self.apply_chat_message(event, policy, &text)?
+                        self.apply_chat_message(event, &policies, policy, &text)?
                     }
                     ChatRoute::Ignored(reason) => {
                         ChatOutcome { reason: Some(reason), ..ChatOutcome::new("ignored") }
@@ -154,11 +147,12 @@ impl DispatchTransaction<'_, '_> {
     fn apply_chat_message(
         &mut self,
         event: &ChatEvent,
+        policies: &[ChatPolicy<'_>],
         policy: &ChatPolicy<'_>,
         text: &str,
     ) -> Result<ChatOutcome, DispatchFailure> {
         if let Some(command) = BotCommand::parse(text) {
-            return self.apply_chat_command(event, policy, command);
+            return self.apply_chat_command(event, policies, policy, &command);
         }
         if let Some(outcome) = self.answer_open_question(event, policy, text)? {
             return Ok(outcome);
@@ -167,6 +161,9 @@ impl DispatchTransaction<'_, '_> {
         if channel.parse::<ChannelKey>().is_err() || text.len() > MESSAGE_BYTES_MAX {
             self.answer_event(event, "This message is too long.")?;
             return Ok(ChatOutcome::refused("it is too long"));
+        }
+        if policy.while_busy == WhileBusy::Interrupt {
+            self.cancel_conversation(event, policy.agent.name.as_str(), &channel)?;
         }
         match self.create_chat_job(event, policy, text, channel) {
             Ok(job) => Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") }),
@@ -230,75 +227,6 @@ impl DispatchTransaction<'_, '_> {
         };
         self.tx.add_chat_message(&conversation, &message, platform_id, None)?;
         Ok(job)
-    }
-
-    fn apply_chat_command(
-        &mut self,
-        event: &ChatEvent,
-        policy: &ChatPolicy<'_>,
-        command: BotCommand,
-    ) -> Result<ChatOutcome, DispatchFailure> {
-        let name = policy.agent.name.as_str();
-        let channel = event.place.channel(event.platform);
-        let text = match command {
-            BotCommand::Help => HELP.to_owned(),
-            BotCommand::Status => self.conversation_status(name, &channel),
-            BotCommand::Stop => self.stop_conversation(event, name, &channel)?,
-            BotCommand::New => {
-                let place = conversation_place(name, event.platform.as_str(), &event.place);
-                if let Some(known) = self.tx.chat_conversation(place)? {
-                    self.tx.end_conversation(&known.id, self.now)?;
-                }
-                "The next message begins a new session.".to_owned()
-            }
-        };
-        self.answer_event(event, &text)?;
-        Ok(ChatOutcome::new("command"))
-    }
-
-    /// Lists the unfinished jobs of a conversation.
-    fn conversation_jobs(&self, agent: &str, channel: &str) -> Vec<JobId> {
-        let jobs = self.state.fleet.jobs().filter(|job| {
-            job.request.agent.as_str() == agent && job.request.channel.as_deref() == Some(channel)
-        });
-        let mut jobs: Vec<JobId> = jobs.map(|job| job.entry.job.clone()).collect();
-        jobs.sort();
-        jobs
-    }
-
-    fn conversation_status(&self, agent: &str, channel: &str) -> String {
-        let jobs = self.conversation_jobs(agent, channel);
-        let (running, waiting): (Vec<&JobId>, Vec<&JobId>) =
-            jobs.iter().partition(|job| self.state.fleet.run_of_job(job).is_some());
-        match (&running[..], waiting.len()) {
-            ([], 0) => format!("{agent} has nothing to do in this conversation."),
-            ([], waiting) => format!("{agent} has not started yet. Messages that wait: {waiting}."),
-            ([job, ..], 0) => format!("{agent} is working (`{job}`)."),
-            ([job, ..], waiting) => {
-                format!("{agent} is working (`{job}`). Messages that wait: {waiting}.")
-            }
-        }
-    }
-
-    fn stop_conversation(
-        &mut self,
-        event: &ChatEvent,
-        agent: &str,
-        channel: &str,
-    ) -> Result<String, DispatchFailure> {
-        let (jobs, by) = (self.conversation_jobs(agent, channel), sender_name(event));
-        for job in &jobs {
-            match self.cancel_job(job, false, &by) {
-                // A job may end in the same turn.
-                Ok(_) | Err(DispatchFailure::Refused(_)) => {}
-                Err(failure) => return Err(failure),
-            }
-        }
-        Ok(match jobs.len() {
-            0 => "There is nothing to stop.".to_owned(),
-            1 => "Stopping.".to_owned(),
-            count => format!("Stopping {count} jobs."),
-        })
     }
 
     /// Answers an event at its place.

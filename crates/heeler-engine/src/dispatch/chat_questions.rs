@@ -147,7 +147,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(None)
     }
 
-    fn answer_from_chat(
+    pub(super) fn answer_from_chat(
         &mut self,
         event: &ChatEvent,
         approval: &Approval,
@@ -210,7 +210,7 @@ fn is_approver(policies: &[ChatPolicy<'_>], approval: &Approval, event: &ChatEve
     policy.is_some_and(|policy| policy.is_approver(&event.sender))
 }
 
-fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
+pub(super) fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
     let input_hash = approval.shown_hash();
     ApprovalAnswer { approve, text: None, updated_input: None, input_hash }
 }

@@ -33,6 +33,7 @@ mod daemon_ends;
 mod daemon_kills;
 mod daemon_lives;
 mod damaged_files;
+mod discord;
 mod faithful_herdctl;
 mod first_steps;
 mod fleet;

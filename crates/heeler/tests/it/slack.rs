@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heeler_model::{JobHead, TriggerType};
+use heeler_model::{JobHead, JobStatus, TriggerType};
 use heeler_store::InboxRecord;
 use heeler_testkit::{FakeSlack, SlackFailure, SlackPost};
 use serde_json::{Value as Json, json};
@@ -294,4 +294,90 @@ fn two_agents_share_one_app() {
     assert_eq!(wait_for_posts(&slack, 3)[2].text, "I am writer: [Name of UANN] and now?");
     assert_eq!(jobs(&herd).len(), 2);
     assert_eq!(slack.socket_count(), 1, "one app has one socket, whatever number of agents");
+}
+
+#[test]
+fn further_words_are_commands() {
+    let slack = fake();
+    let mut herd = herd(&slack, "{run: 'read line < gate'}, {say: 'done {prompt}'}");
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    let ask = |text: &str, count: usize| {
+        slack.say(ANN_DIRECT, ANN, text);
+        wait_for_posts(&slack, count)[count - 1].text.clone()
+    };
+    assert!(ask("!help", 1).contains("/approve ID"));
+    assert_eq!(ask("!retry", 2), "There is nothing to retry.");
+    assert_eq!(ask("!session", 3), "This conversation has no session yet.");
+    assert!(ask("!agents", 4).contains("Agents that answer here: coder."));
+    herd.open_gate();
+    assert_eq!(ask("one", 5), "done one");
+    assert_eq!(ask("!retry", 6), "done one", "the last message is done again");
+    let shown = ask("!jobs", 7);
+    assert_eq!(shown.lines().filter(|line| line.contains("completed")).count(), 2, "{shown}");
+    assert!(ask("!usage", 8).starts_with("2 jobs of this conversation cost $"));
+    assert!(ask("!session", 9).contains("heeler session show sess-"));
+    assert_eq!(ask("!approve ask-1", 10), "No such question was asked in this conversation.");
+    assert_eq!(jobs(&herd).len(), 2, "commands have no jobs");
+}
+
+#[test]
+fn a_question_is_answered_by_a_command_of_an_approver() {
+    let slack = fake();
+    let herd = herd(&slack, "{run: 'echo done > did', ask_permission: true}, {say: went on}");
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    let root = slack.say(CHANNEL, BOB, "<@UBOT> go");
+    let question = slack.wait_for("a question", |posts| {
+        posts.iter().find(|post| !post.buttons.is_empty()).cloned()
+    });
+    let id = question.buttons[0].split(':').nth(1).unwrap().to_owned();
+    let by_talker = slack.reply(CHANNEL, &root, BOB, &format!("!approve {id}"));
+    assert_eq!(wait_for_event(&herd, CHANNEL, &by_talker).outcome, "refused");
+    // Elsewhere, the question was not shown.
+    let elsewhere = slack.say(ANN_DIRECT, ANN, &format!("!approve {id}"));
+    assert_eq!(wait_for_event(&herd, ANN_DIRECT, &elsewhere).outcome, "refused");
+    assert!(!herd.fleet.file("did").exists());
+    let by_approver = slack.reply(CHANNEL, &root, ANN, &format!("!approve {id}"));
+    assert_eq!(wait_for_event(&herd, CHANNEL, &by_approver).outcome, "answer");
+    slack.wait_for("the answer", |posts| {
+        posts.iter().any(|post| post.text == "went on").then_some(())
+    });
+    assert!(herd.fleet.file("did").exists());
+}
+
+#[test]
+fn a_message_may_interrupt_the_work_of_its_conversation() {
+    let slack = fake();
+    let steps = "{when: {prompt: long}, do: [{run: 'read line < gate'}]}, {say: 'done {prompt}'}";
+    let herd = herd_with(&slack, steps, "while_busy: interrupt");
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    slack.say(ANN_DIRECT, ANN, "long");
+    wait_for("the job", || {
+        jobs(&herd).iter().any(|job| job.status == JobStatus::Running).then_some(())
+    });
+    slack.say(ANN_DIRECT, ANN, "short");
+    slack.wait_for("the answer", |posts| {
+        posts.iter().any(|post| post.text == "done short").then_some(())
+    });
+    let count = |status| jobs(&herd).iter().filter(|job| job.status == status).count();
+    assert_eq!((count(JobStatus::Cancelled), count(JobStatus::Completed)), (1, 1));
+}
+
+#[test]
+fn a_silent_socket_is_given_up_and_replaced() {
+    let slack = fake();
+    let herd = herd(&slack, "{say: 'heard {prompt}'}");
+    let (_life, _client) = herd.begin(&[]);
+    slack.wait_for_sockets(1);
+    slack.say(ANN_DIRECT, ANN, "before");
+    wait_for_posts(&slack, 1);
+    slack.set_frozen(true);
+    let failed = wait_for("a failed link", || link(&herd).filter(|it| it["state"] == "failed"));
+    assert!(failed["problem"].as_str().unwrap().contains("no sign of life"), "{failed}");
+    slack.set_frozen(false);
+    slack.say(ANN_DIRECT, ANN, "after");
+    assert_eq!(wait_for_posts(&slack, 2)[1].text, "heard after");
+    wait_for("a connected link", || link(&herd).filter(|it| it["state"] == "connected"));
 }

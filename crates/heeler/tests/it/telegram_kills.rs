@@ -72,13 +72,15 @@ fn a_message_has_one_job_wherever_the_daemon_dies() {
         }
         let (_life, _client) = herd.begin(&[]);
         check(&herd, &telegram, &updates);
-        // Nothing but the post that was made before the kill may be there twice.
+        // A daemon that dies at any point may have just made the post of an earlier message, whose
+        // result is then not recorded. That post is there twice, and no other.
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for post in telegram.posts() {
             *counts.entry(post.text).or_default() += 1;
         }
-        let most = if point == "chat-posted" { 2 } else { 1 };
-        assert!(counts.values().all(|count| *count <= most), "{point}: {counts:?}");
+        let repeated = counts.values().filter(|count| **count == 2).count();
+        // There were three deaths at most.
+        assert!(counts.values().all(|count| *count <= 2) && repeated <= 3, "{point}: {counts:?}");
     }
 }
 

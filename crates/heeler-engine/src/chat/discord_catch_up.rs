@@ -1,0 +1,156 @@
+//! Messages on Discord that were written while there was no session.
+//!
+//! Start at [`DiscordCatchUp::run`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heeler_connect::{ChatApiError, ChatPlatform, DiscordBot, DiscordDirectory};
+use heeler_model::error_chain;
+use heeler_store::StoreReader;
+use serde_json::{Value as Json, json};
+
+use super::credential::account_policies;
+use super::discord_link::find_channel;
+use super::link::{LinkWorker, wait_for_record};
+
+/// Most recorded events that are looked at.
+const EVENTS_MAX: usize = 5_000;
+
+/// Age of the oldest message that is read, in milliseconds.
+const AGE_MAX: i64 = 24 * 3_600_000;
+
+/// Time before the newest known message in which others may be missing, in milliseconds.
+const OVERLAP: i64 = 5 * 60_000;
+
+/// Most channels and threads that are read.
+const CHANNELS_MAX: usize = 500;
+
+/// Beginning of Discord's time, in milliseconds since 1970.
+const EPOCH: i64 = 1_420_070_400_000;
+
+/// The newest recorded message of each channel, before a gap.
+#[derive(Debug)]
+pub(super) struct DiscordMarks {
+    /// Channels and threads, with the time of the newest known message.
+    newest: BTreeMap<String, ChannelMark>,
+    /// Time at which the newest event was received, in milliseconds since 1970; `None` if there was
+    /// none yet.
+    last_event: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+struct ChannelMark {
+    /// Channel that the config may list; for a thread, the one that it belongs to.
+    chat: String,
+    is_direct: bool,
+    /// Milliseconds since 1970.
+    at: i64,
+}
+
+impl DiscordMarks {
+    pub(super) fn read(worker: &LinkWorker, account: &str) -> Result<DiscordMarks, String> {
+        let reader = StoreReader::open(worker.dir()).map_err(|error| error_chain(&error))?;
+        let platform = ChatPlatform::Discord.as_str();
+        let events = reader.recent_inbox_events(platform, account, EVENTS_MAX);
+        let events = events.map_err(|error| error_chain(&error))?;
+        let last_event = events.first().map(|event| event.received_at.as_millisecond());
+        let mut newest: BTreeMap<String, ChannelMark> = BTreeMap::new();
+        for event in events {
+            let Some((channel, id)) = event.event_id.split_once(':') else { continue };
+            let Some(at) = id.parse::<i64>().ok().map(time_of).filter(|_| channel != "click")
+            else {
+                continue;
+            };
+            let chat = event.channel.split('/').nth(1).unwrap_or(channel).to_owned();
+            let mark = ChannelMark { chat, is_direct: event.is_direct, at };
+            let known = newest.entry(channel.to_owned()).or_insert(mark);
+            known.at = known.at.max(at);
+        }
+        Ok(DiscordMarks { newest, last_event })
+    }
+}
+
+/// Reads the messages of a gap.
+pub(super) struct DiscordCatchUp {
+    pub(super) worker: LinkWorker,
+    pub(super) bot: DiscordBot,
+    pub(super) account: String,
+    pub(super) directory: DiscordDirectory,
+}
+
+impl DiscordCatchUp {
+    pub(super) fn run(mut self, marks: &DiscordMarks) {
+        // Without any event there was no conversation that could have a gap.
+        let Some(last_event) = marks.last_event else { return };
+        let earliest = self.worker.now().as_millisecond() - AGE_MAX;
+        let listed = self.listed_chats();
+        let known = marks.newest.iter();
+        let known = known.filter(|(_, mark)| mark.is_direct || listed.contains(&mark.chat));
+        let mut channels: BTreeMap<String, (i64, bool)> = known
+            .map(|(channel, mark)| (channel.clone(), (mark.at.max(earliest), mark.is_direct)))
+            .collect();
+        for chat in listed {
+            channels.entry(chat).or_insert((last_event.max(earliest), false));
+        }
+        for (channel, (since, is_direct)) in channels.into_iter().take(CHANNELS_MAX) {
+            self.read_channel(&channel, since - OVERLAP, is_direct);
+        }
+    }
+
+    fn listed_chats(&self) -> BTreeSet<String> {
+        let setup = self.worker.setup();
+        let policies =
+            account_policies(&setup.loaded, &setup.env, ChatPlatform::Discord, &self.account);
+        policies.iter().flat_map(|policy| &policy.chats).map(|chat| chat.id.to_owned()).collect()
+    }
+
+    fn read_channel(&mut self, channel: &str, since: i64, is_direct: bool) {
+        let after = id_at(since).to_string();
+        while !self.worker.is_stopped() {
+            match self.bot.messages_after(channel, &after) {
+                Ok(messages) => {
+                    messages.into_iter().for_each(|it| self.pass_message(it, is_direct));
+                    return;
+                }
+                Err(error @ ChatApiError::Refused { .. }) => {
+                    let problem = format!("messages of {channel} may be missing: {error}");
+                    self.worker.note_limitation(problem);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "reading the messages of a channel again");
+                    let pause = self.worker.next_pause(&error);
+                    self.worker.rest_for(pause);
+                }
+            }
+        }
+    }
+
+    /// Passes a message until it is recorded.
+    fn pass_message(&mut self, mut message: Json, is_direct: bool) {
+        // A list of messages does not name the server, and any value tells that there is one.
+        message["guild_id"] = if is_direct { Json::Null } else { json!("listed") };
+        find_channel(&self.bot, &mut self.directory, &message);
+        let Some(event) = self.directory.message_event(&message) else { return };
+        while !self.worker.is_stopped() {
+            match wait_for_record(&self.worker.pass_event(event.clone())) {
+                Ok(_) => return,
+                Err(refused) => {
+                    let problem = format!("a message is not recorded yet: {}", refused.message);
+                    self.worker.note_limitation(problem);
+                    self.worker.rest();
+                }
+            }
+        }
+    }
+}
+
+/// Returns the time of an ID, in milliseconds since 1970.
+fn time_of(id: i64) -> i64 {
+    (id >> 22) + EPOCH
+}
+
+/// Returns the lowest ID of a time.
+fn id_at(at: i64) -> i64 {
+    (at - EPOCH).max(0) << 22
+}

@@ -1,0 +1,252 @@
+//! Commands in chats: words that the fleet answers itself.
+//!
+//! Start at [`DispatchTransaction::apply_chat_command`].
+
+use std::collections::HashSet;
+
+use heeler_connect::{BotCommand, ChatEvent, ChatPolicy};
+use heeler_model::{ApprovalId, ApprovalStatus, Job, JobId, JobRequest, TriggerType};
+use heeler_store::DatabaseError;
+
+use super::chat_events::{ChatOutcome, sender_name};
+use super::chat_posts::conversation_place;
+use super::chat_questions::{question_text, yes_or_no};
+use super::commands::retry_request;
+use super::transaction::DispatchTransaction;
+use crate::dispatch_failure::DispatchFailure;
+
+/// Most events of the bot in which jobs of a conversation are looked for.
+const HISTORY_EVENTS_MAX: usize = 1_000;
+
+/// Most jobs in a list.
+const JOBS_SHOWN: usize = 10;
+
+/// Commands in a chat.
+const HELP: &str = "Send a message to give me work. I answer here when it is done.\n\n\
+    - `/status`: what I am doing in this conversation\n\
+    - `/stop`: cancel it\n\
+    - `/new`: begin a new session, without the earlier messages\n\
+    - `/retry`: do the last message again\n\
+    - `/jobs`: the last jobs of this conversation\n\
+    - `/usage`: their cost\n\
+    - `/session`: the session of this conversation\n\
+    - `/agents`: the agents that answer here\n\
+    - `/approve ID`, `/deny ID`: answer a question that was asked here\n\
+    - `/help`: this list\n\n\
+    `!` works like `/`.";
+
+impl DispatchTransaction<'_, '_> {
+    pub(super) fn apply_chat_command(
+        &mut self,
+        event: &ChatEvent,
+        policies: &[ChatPolicy<'_>],
+        policy: &ChatPolicy<'_>,
+        command: &BotCommand,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let name = policy.agent.name.as_str();
+        let channel = event.place.channel(event.platform);
+        let text = match command {
+            BotCommand::Help => HELP.to_owned(),
+            BotCommand::Status => self.conversation_status(name, &channel),
+            BotCommand::Stop => self.stop_conversation(event, name, &channel)?,
+            BotCommand::New => {
+                let place = conversation_place(name, event.platform.as_str(), &event.place);
+                if let Some(known) = self.tx.chat_conversation(place)? {
+                    self.tx.end_conversation(&known.id, self.now)?;
+                }
+                "The next message begins a new session.".to_owned()
+            }
+            BotCommand::Jobs => job_list(&self.conversation_history(event, name)?),
+            BotCommand::Usage => usage_text(&self.conversation_history(event, name)?),
+            BotCommand::Session => match self.tx.session_of_channel(name, &channel)? {
+                Some(session) => format!("`{0}` (`heeler session show {0}`)", session.id),
+                None => "This conversation has no session yet.".to_owned(),
+            },
+            BotCommand::Agents => agent_list(event, policies),
+            BotCommand::Retry => return self.retry_last_job(event, policy),
+            BotCommand::Approve(id) => return self.answer_by_command(event, policy, id, true),
+            BotCommand::Deny(id) => return self.answer_by_command(event, policy, id, false),
+        };
+        self.answer_event(event, &text)?;
+        Ok(ChatOutcome::new("command"))
+    }
+
+    /// Lists the unfinished jobs of a conversation.
+    pub(super) fn conversation_jobs(&self, agent: &str, channel: &str) -> Vec<JobId> {
+        let jobs = self.state.fleet.jobs().filter(|job| {
+            job.request.agent.as_str() == agent && job.request.channel.as_deref() == Some(channel)
+        });
+        let mut jobs: Vec<JobId> = jobs.map(|job| job.entry.job.clone()).collect();
+        jobs.sort();
+        jobs
+    }
+
+    fn conversation_status(&self, agent: &str, channel: &str) -> String {
+        let jobs = self.conversation_jobs(agent, channel);
+        let (running, waiting): (Vec<&JobId>, Vec<&JobId>) =
+            jobs.iter().partition(|job| self.state.fleet.run_of_job(job).is_some());
+        match (&running[..], waiting.len()) {
+            ([], 0) => format!("{agent} has nothing to do in this conversation."),
+            ([], waiting) => format!("{agent} has not started yet. Messages that wait: {waiting}."),
+            ([job, ..], 0) => format!("{agent} is working (`{job}`)."),
+            ([job, ..], waiting) => {
+                format!("{agent} is working (`{job}`). Messages that wait: {waiting}.")
+            }
+        }
+    }
+
+    fn stop_conversation(
+        &mut self,
+        event: &ChatEvent,
+        agent: &str,
+        channel: &str,
+    ) -> Result<String, DispatchFailure> {
+        Ok(match self.cancel_conversation(event, agent, channel)? {
+            0 => "There is nothing to stop.".to_owned(),
+            1 => "Stopping.".to_owned(),
+            count => format!("Stopping {count} jobs."),
+        })
+    }
+
+    /// Cancels the unfinished jobs of a conversation; returns their number.
+    pub(super) fn cancel_conversation(
+        &mut self,
+        event: &ChatEvent,
+        agent: &str,
+        channel: &str,
+    ) -> Result<usize, DispatchFailure> {
+        let (jobs, by) = (self.conversation_jobs(agent, channel), sender_name(event));
+        for job in &jobs {
+            match self.cancel_job(job, false, &by) {
+                // A job may end in the same turn.
+                Ok(_) | Err(DispatchFailure::Refused(_)) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(jobs.len())
+    }
+
+    /// Returns the jobs of a conversation of an agent, newest first.
+    fn conversation_history(
+        &self,
+        event: &ChatEvent,
+        agent: &str,
+    ) -> Result<Vec<Job>, DatabaseError> {
+        let (platform, channel) = (event.platform.as_str(), event.place.channel(event.platform));
+        let events = self.tx.recent_inbox_events(platform, &event.account, HISTORY_EVENTS_MAX)?;
+        let mut seen = HashSet::new();
+        let mut jobs = Vec::new();
+        for received in events.into_iter().filter(|received| received.channel == channel) {
+            let Some(id) = received.job.filter(|id| seen.insert(id.clone())) else { continue };
+            let job = self.tx.job(&id)?;
+            jobs.extend(job.filter(|job| job.head.agent == agent));
+        }
+        Ok(jobs)
+    }
+
+    /// Queues the last job of a conversation again.
+    fn retry_last_job(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let refuse = |this: &mut Self, text: &str| {
+            this.answer_event(event, text)?;
+            Ok(ChatOutcome::refused(text))
+        };
+        let history = self.conversation_history(event, policy.agent.name.as_str())?;
+        let Some(last) = history.first() else {
+            return refuse(self, "There is nothing to retry.");
+        };
+        if !last.head.status.is_final() {
+            return refuse(self, "The last job has not ended yet.");
+        }
+        let wanted = JobRequest {
+            channel: Some(event.place.channel(event.platform)),
+            trigger: TriggerType::Chat,
+            attended: !policy.approvers.is_empty(),
+            ..retry_request(last)?
+        };
+        let queued = self.check_admissible(&wanted).and_then(|()| self.check_queue_space());
+        match queued {
+            Ok(()) => {
+                let job = self.tx.new_job_id(self.now)?;
+                self.enqueue_job(&job, policy.agent, &wanted)?;
+                Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") })
+            }
+            Err(refused) => refuse(self, &refused.message),
+        }
+    }
+
+    /// Answers a question that was posted to this conversation.
+    fn answer_by_command(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        id: &str,
+        approve: bool,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let channel = event.place.channel(event.platform);
+        let id = id.parse::<ApprovalId>().ok();
+        let posted = match &id {
+            Some(id) => self.tx.chat_question(id, &channel)?,
+            None => None,
+        };
+        let approval = match (&id, posted) {
+            (Some(id), Some(_)) => self.tx.approval(id)?,
+            _ => None,
+        };
+        let own = Some(policy.agent.name.as_str());
+        let Some(approval) = approval.filter(|it| it.requested_by.as_deref() == own) else {
+            self.answer_event(event, "No such question was asked in this conversation.")?;
+            return Ok(ChatOutcome::refused("its question was not asked here"));
+        };
+        let refusal = match approval.status {
+            _ if !policy.is_approver(&event.sender) => {
+                Some(format!("You may not answer. Your ID is {}.", event.sender.id))
+            }
+            ApprovalStatus::Pending if approve && !question_text(&approval).1 => Some(format!(
+                "The request is too long to be allowed here. Read it with `heeler approvals show {}`.",
+                approval.id
+            )),
+            _ if approval.kind.expects_text() && approve => {
+                Some("This question is answered with a text.".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(text) = refusal {
+            self.answer_event(event, &text)?;
+            return Ok(ChatOutcome::refused(text));
+        }
+        let outcome = self.answer_from_chat(event, &approval, yes_or_no(&approval, approve))?;
+        if outcome.word == "refused" {
+            self.answer_event(event, &outcome.notice)?;
+        }
+        Ok(outcome)
+    }
+}
+
+fn job_list(jobs: &[Job]) -> String {
+    if jobs.is_empty() {
+        return "This conversation has no jobs yet.".to_owned();
+    }
+    let line = |job: &Job| format!("- `{}` {}", job.head.id, job.head.status);
+    let lines: Vec<String> = jobs.iter().take(JOBS_SHOWN).map(line).collect();
+    lines.join("\n")
+}
+
+fn usage_text(jobs: &[Job]) -> String {
+    let costs: Vec<f64> = jobs.iter().filter_map(|job| job.head.cost_usd).collect();
+    let total: f64 = costs.iter().sum();
+    format!("{} jobs of this conversation cost ${total:.4}.", jobs.len())
+}
+
+fn agent_list(event: &ChatEvent, policies: &[ChatPolicy<'_>]) -> String {
+    let here = policies.iter().filter(|policy| policy.answers_in(&event.place));
+    let names: Vec<&str> = here.map(|policy| policy.agent.name.as_str()).collect();
+    format!(
+        "Agents that answer here: {}. Begin a message with a name to address one: `{}: …`",
+        names.join(", "),
+        names.first().unwrap_or(&"agent")
+    )
+}
