@@ -56,6 +56,7 @@ mod script_source;
 mod session;
 mod shape;
 mod spawn_check;
+mod store_url;
 mod telegram;
 pub mod templates;
 mod text;
@@ -137,6 +138,9 @@ pub use schedule::{
 pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
+pub use store_url::{
+    POSTGRES_PORT, StoreHost, StoreUrl, StoreUrlWithPassword, parse_with_password,
+};
 pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};

@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, the real claude, a real container engine.
+//! Telegram, the real claude, a real container engine, a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -9,6 +9,7 @@ mod disk_hook;
 mod fake_github;
 mod fake_telegram;
 mod messages_api;
+mod postgres;
 mod proof;
 mod test_engine;
 
@@ -21,6 +22,7 @@ pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
+pub use postgres::{PostgresCluster, create_database, drop_database, wait_for_transactions};
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 

@@ -70,7 +70,7 @@ const RUNNING: [&str; 39] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 51] = [
+const READING: [&str; 52] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -98,6 +98,7 @@ const READING: [&str; 51] = [
     "jobs show",
     "logs",
     "man",
+    "migrate store",
     "open",
     "password list",
     "reload",

@@ -53,6 +53,7 @@ mod live;
 mod network_grants;
 mod observing;
 mod play;
+mod postgres;
 mod processes;
 mod pty;
 mod quoting;
