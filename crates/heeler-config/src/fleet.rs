@@ -18,6 +18,7 @@ use crate::policy::{AgentRef, LogRotation, LogsKeys, QueueKeys, QueueLimits, Ret
 use crate::reader::{ConfigDialect, ConfigReader};
 use crate::render_json::restore_templates;
 use crate::shape::{ValueShape, read_default, section};
+use crate::store_url::StoreUrl;
 use crate::value::{
     ConfigValue, SecretText, SpannedValue, VarName, WebUrl, report_expected, word_value,
 };
@@ -79,6 +80,10 @@ section! {
         /// Time at which transcript rows are flushed to disk: `interval` (within one second) or
         /// `event` (before a row is acknowledged; slower).
         durability: LogDurability = "interval",
+        /// PostgreSQL database of the fleet's records, without a password; see `docs/hosts.md`. By
+        /// default they are in the file `heeler.db` of the state directory. Only the root fleet's
+        /// setting applies; `heeler migrate store` moves existing records.
+        store: Option<StoreUrl>,
         /// Location of the workflow files and settings of all workflows. Only the root fleet's
         /// setting applies.
         workflows: Option<WorkflowsKeys>,
@@ -340,6 +345,8 @@ pub struct FleetConfig {
     pub timezone: Option<ConfigTimeZone>,
     /// Only the root's value applies.
     pub durability: LogDurability,
+    /// Location of the records; `None` is the state directory. Only the root's value applies.
+    pub store: Option<StoreUrl>,
     /// Only the root's value applies.
     pub workflows: WorkflowSettings,
     /// Only the root's value applies.
@@ -391,6 +398,7 @@ impl FleetConfig {
             watch_config: keys.watch_config,
             timezone: keys.timezone,
             durability: keys.durability,
+            store: keys.store,
             web: keys.web.unwrap_or_default(),
             webhooks: keys.webhooks,
             github,

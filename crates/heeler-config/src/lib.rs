@@ -62,6 +62,7 @@ mod session;
 mod shape;
 mod slack;
 mod spawn_check;
+mod store_url;
 mod telegram;
 pub mod templates;
 mod text;
@@ -155,6 +156,9 @@ pub use schema::{agent_schema, cron_schema, fleet_schema, workflow_schema};
 pub use script_source::parse_script_file;
 pub use session::SessionRules;
 pub use slack::{SlackConfig, SlackOutput};
+pub use store_url::{
+    POSTGRES_PORT, StoreHost, StoreUrl, StoreUrlWithPassword, parse_with_password,
+};
 pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};

@@ -92,7 +92,7 @@ pub fn adopt(root: &Utf8Path, now: Timestamp) -> Result<Option<AdoptionReport>, 
     refuse_foreign_rebuild(&dir).map_err(|error| failed(error.into()))?;
     finish_rebuild(&dir).map_err(|error| failed(error.into()))?;
     // Another command adopted the directory while this one waited for the lock.
-    if dir.database().exists() {
+    if dir.has_database() {
         return Ok(None);
     }
     // Folders are created only now, so that a refused adoption changes nothing.

@@ -40,6 +40,12 @@ pub enum RebuildError {
     /// A newer release wrote the database.
     #[error("nothing was rebuilt")]
     Newer(#[source] DatabaseOpenError),
+    /// The records are on a server.
+    #[error(
+        "the records are on {0}, and a rebuild makes a file; restore a backup with `heeler restore`, or \
+         with the tools of PostgreSQL"
+    )]
+    OnServer(String),
     #[error("the database was not rebuilt")]
     Build(#[source] ImportError),
 }
@@ -50,6 +56,7 @@ impl From<RebuildBeginError> for RebuildError {
             RebuildBeginError::Layout(error) => RebuildError::Layout(error),
             RebuildBeginError::Locked(error) => RebuildError::Locked(error),
             RebuildBeginError::Newer(error) => RebuildError::Newer(error),
+            RebuildBeginError::OnServer(store) => RebuildError::OnServer(store),
             RebuildBeginError::Build(error) => RebuildError::Build(error.into()),
         }
     }

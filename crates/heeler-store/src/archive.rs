@@ -141,7 +141,7 @@ pub fn backup_to_file(
     // Beside the archive, so that a backup writes nothing into the state directory.
     let copy = TempFileGuard::for_target(&file.with_extension("db"));
     // Copied before the transcripts, so that everything the database refers to is in them.
-    snapshot(&dir.database(), &copy.0)?;
+    snapshot(dir, &copy.0)?;
     let db = StateDatabase::private(&copy.0)?;
     let manifest = ArchiveManifest {
         version: ARCHIVE_VERSION,

@@ -11,8 +11,10 @@ use heeler_transcript::{DiskBackend as _, OsDisk, create_folder, temp_name};
 use jiff::Timestamp;
 use thiserror::Error;
 
+use crate::db::connection::DatabaseConnection;
 use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
 use crate::layout::StateDir;
+use crate::table_copy;
 
 /// Number of backups that are kept.
 const BACKUPS_MAX: usize = 7;
@@ -98,7 +100,7 @@ pub(crate) fn take(
     let stamp = now.strftime("%Y-%m-%dT%H-%M-%SZ");
     // A temporary name: a backup that was interrupted must not count as one.
     let draft = temp_name(&folder.join("heeler.db"));
-    snapshot(&dir.database(), &draft)?;
+    snapshot(dir, &draft)?;
     let path = name_backup(&folder, &draft, &format!("heeler-{stamp}-{label}"))?;
     sync_folder(&folder)?;
     // An upgrade over many schemas must not remove the backup of its beginning.
@@ -137,8 +139,8 @@ fn name_backup(
 }
 
 /// Copies a database into one consistent file and syncs the copy.
-pub(crate) fn snapshot(from: &Utf8Path, to: &Utf8Path) -> Result<(), BackupError> {
-    save_copy(&StateDatabase::read_any(from)?, to)
+pub(crate) fn snapshot(from: &StateDir, to: &Utf8Path) -> Result<(), BackupError> {
+    save_copy(&StateDatabase::any_reader_of(from)?, to)
 }
 
 /// Copies an open database into one consistent file and syncs the copy.
@@ -167,9 +169,13 @@ pub(crate) fn copy_content(
     to: &mut StateDatabase,
 ) -> Result<(), DatabaseError> {
     use rusqlite::backup::{Backup, StepResult};
+    let (from, to) = match (&from.conn, &mut to.conn) {
+        (DatabaseConnection::Sqlite(from), DatabaseConnection::Sqlite(to)) => (from, to),
+        _ => return table_copy::replace_content(from, to).map(drop),
+    };
     let attempt = "copy the database";
     let deadline = std::time::Instant::now() + BUSY_MAX;
-    let backup = Backup::new(&from.conn, &mut to.conn).attempt(attempt)?;
+    let backup = Backup::new(from, to).attempt(attempt)?;
     loop {
         // All pages in one step: the copy is one transaction, and a reader sees none of it before.
         match backup.step(-1).attempt(attempt)? {

@@ -58,6 +58,11 @@ impl DatabaseFiles {
         DatabaseFiles { path: path.to_owned(), known }
     }
 
+    /// Identifies the files of a database on a server: none.
+    pub(crate) fn of_server() -> DatabaseFiles {
+        DatabaseFiles { path: Utf8PathBuf::new(), known: [None; 3] }
+    }
+
     /// Identifies the side files too, once. Without an entry in the log, `db` writes one.
     ///
     /// A reader creates an empty log in the place of a deleted one. So only a log with an entry
@@ -66,7 +71,7 @@ impl DatabaseFiles {
         &mut self,
         db: &StateDatabase,
     ) -> Result<bool, DatabaseError> {
-        if self.add_side_files() {
+        if db.conn.as_sqlite().is_none() || self.add_side_files() {
             return Ok(true);
         }
         // Another value than before: SQLite writes nothing for a row that stays the same.

@@ -16,7 +16,7 @@ use heeler_model::parse_iso;
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
 use rusqlite::types::FromSql;
-use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
 
 pub(crate) mod access;
@@ -24,8 +24,10 @@ pub(crate) mod agents;
 pub(crate) mod answered_requests;
 pub(crate) mod approvals;
 pub(crate) mod chat;
+pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod deleted_sessions;
+pub(crate) mod dialect;
 pub(crate) mod effects;
 pub(crate) mod imported_journal;
 pub(crate) mod job_list_text;
@@ -39,6 +41,7 @@ pub(crate) mod notices;
 pub(crate) mod open_steps;
 pub(crate) mod overrides;
 pub(crate) mod phase_history;
+pub(crate) mod postgres;
 pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod schedules;
@@ -48,6 +51,12 @@ pub(crate) mod views;
 pub(crate) mod workflow_parts;
 pub(crate) mod workflow_run_list;
 pub(crate) mod workflows;
+
+use connection::{DatabaseConnection, SqlParams, SqlRow};
+use postgres::{PostgresAccess, PostgresConnection, PostgresError};
+
+use crate::layout::StateDir;
+use crate::store_location::PostgresLocation;
 
 /// Longest wait for another connection's lock.
 // A backup or a restore holds SQLite's lock only for a moment.
@@ -83,6 +92,12 @@ pub enum DatabaseError {
         #[source]
         source: rusqlite::Error,
     },
+    #[error("cannot {attempt}: {source}")]
+    Postgres {
+        attempt: &'static str,
+        #[source]
+        source: Box<PostgresError>,
+    },
     /// A row holds a value that no version of Heeler writes.
     #[error("row `{row}` of table {table} is damaged: {reason}; run `heeler doctor`")]
     BadRow {
@@ -114,7 +129,11 @@ pub enum DatabaseError {
 impl DatabaseError {
     /// Returns true if the disk or the database file is full.
     pub fn is_full(&self) -> bool {
-        matches!(self, DatabaseError::Sqlite { source, .. } if is_full(source))
+        match self {
+            DatabaseError::Sqlite { source, .. } => is_full(source),
+            DatabaseError::Postgres { source, .. } => source.is_full(),
+            _ => false,
+        }
     }
 
     /// Returns true if the disk, the file or another process caused the failure, not the request
@@ -122,6 +141,9 @@ impl DatabaseError {
     pub fn is_storage_failure(&self) -> bool {
         if matches!(self, DatabaseError::FilesLost { .. }) {
             return true;
+        }
+        if let DatabaseError::Postgres { source, .. } = self {
+            return !source.is_refusal();
         }
         let DatabaseError::Sqlite { source, .. } = self else { return false };
         // These codes mean that the same statement would fail again on a healthy disk.
@@ -229,6 +251,19 @@ pub enum DatabaseOpenError {
         #[source]
         source: io::Error,
     },
+    /// The records were moved to a server.
+    #[error(
+        "the records in {path} were moved to {to}; `heeler migrate store` moves them back, and a copy of \
+         the state directory with `store.json` uses them there"
+    )]
+    Moved { path: Utf8PathBuf, to: String },
+    /// The server cannot be reached, or cannot hold a store.
+    #[error("cannot use {store}: {reason}")]
+    Postgres {
+        /// The URL.
+        store: String,
+        reason: String,
+    },
     #[error("cannot open {path}: {source}")]
     Sqlite {
         path: Utf8PathBuf,
@@ -240,10 +275,53 @@ pub enum DatabaseOpenError {
 /// An open database connection with all queries.
 #[derive(Debug)]
 pub struct StateDatabase {
-    pub(crate) conn: Connection,
+    pub(crate) conn: DatabaseConnection,
 }
 
 impl StateDatabase {
+    /// Opens the records of a state directory for reading; migrates and changes nothing.
+    pub(crate) fn reader_of(dir: &StateDir) -> Result<StateDatabase, DatabaseOpenError> {
+        let Some(location) = dir.postgres() else {
+            return StateDatabase::open_read_only(&dir.database());
+        };
+        let db = StateDatabase::connect(location, PostgresAccess::Read)?;
+        migrate::check_current(&db.conn, &store_name(dir))?;
+        Ok(db)
+    }
+
+    /// Opens the records of a state directory for reading, ignoring the schema version; used to copy
+    /// them.
+    pub(crate) fn any_reader_of(dir: &StateDir) -> Result<StateDatabase, DatabaseOpenError> {
+        match dir.postgres() {
+            None => StateDatabase::read_any(&dir.database()),
+            Some(location) => StateDatabase::connect(location, PostgresAccess::Read),
+        }
+    }
+
+    /// Opens the records of a state directory for writing, and creates a missing file. The caller
+    /// migrates them.
+    pub(crate) fn writer_of(dir: &StateDir) -> Result<StateDatabase, DatabaseOpenError> {
+        match dir.postgres() {
+            None => StateDatabase::open_read_write(&dir.database()),
+            Some(location) => StateDatabase::connect(location, PostgresAccess::Write),
+        }
+    }
+
+    /// Connects to a PostgreSQL server.
+    pub(crate) fn connect(
+        location: &PostgresLocation,
+        access: PostgresAccess,
+    ) -> Result<StateDatabase, DatabaseOpenError> {
+        let refused = |reason: String| DatabaseOpenError::Postgres {
+            store: location.url.to_string(),
+            reason,
+        };
+        let password = location.password().map_err(refused)?;
+        let conn = PostgresConnection::connect(&location.url, password.as_deref(), access)
+            .map_err(|error| refused(error.to_string()))?;
+        Ok(StateDatabase { conn: DatabaseConnection::Postgres(Box::new(conn)) })
+    }
+
     /// Opens for reading; migrates and changes nothing.
     pub(crate) fn open_read_only(path: &Utf8Path) -> Result<StateDatabase, DatabaseOpenError> {
         let db = StateDatabase::read_any(path)?;
@@ -268,7 +346,7 @@ impl StateDatabase {
         run_pragmas(&conn, pragmas)
             .and_then(|()| limit_cache(&conn, WRITER_CACHE_KIB))
             .map_err(|source| sqlite(path, source))?;
-        Ok(StateDatabase { conn })
+        Ok(StateDatabase { conn: DatabaseConnection::Sqlite(conn) })
     }
 
     /// Opens for writing like [`StateDatabase::open_read_write`], but creates nothing.
@@ -285,7 +363,7 @@ impl StateDatabase {
         if !path.exists() {
             return Err(DatabaseOpenError::Missing { path: path.to_owned() });
         }
-        Ok(StateDatabase { conn: read_connection(path)? })
+        Ok(StateDatabase { conn: DatabaseConnection::Sqlite(read_connection(path)?) })
     }
 
     /// Opens a database file that no other process uses, such as a snapshot or a copy.
@@ -294,12 +372,13 @@ impl StateDatabase {
         let conn = connect(path, path.as_str(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         // No write-ahead log: a snapshot must be one complete file.
         run_pragmas(&conn, "PRAGMA foreign_keys = ON;").map_err(|source| sqlite(path, source))?;
-        Ok(StateDatabase { conn })
+        Ok(StateDatabase { conn: DatabaseConnection::Sqlite(conn) })
     }
 
     /// Creates an empty in-memory database.
     pub(crate) fn in_memory(now: Timestamp) -> Result<StateDatabase, DatabaseError> {
         let conn = Connection::open_in_memory().attempt("make an empty database")?;
+        let conn = DatabaseConnection::Sqlite(conn);
         let mut version = 0;
         // The migrations create the schema here too, so there is only one definition of it.
         while version < migrate::SCHEMA_VERSION {
@@ -311,28 +390,33 @@ impl StateDatabase {
     /// Lets the close of this connection neither checkpoint nor delete side files: they may belong
     /// to another database by then.
     pub(crate) fn abandon_files(&self) -> Result<(), DatabaseError> {
-        let is_set = self.conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        let Some(conn) = self.conn.as_sqlite() else { return Ok(()) };
+        let is_set = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         is_set.map(drop).attempt("keep the side files")
     }
 
     /// Turns the write-ahead log off, so that the database is one complete file.
     pub(crate) fn disable_wal(&self) -> Result<(), DatabaseError> {
-        run_pragmas(&self.conn, "PRAGMA journal_mode = DELETE").attempt("leave WAL mode")
+        let Some(conn) = self.conn.as_sqlite() else { return Ok(()) };
+        run_pragmas(conn, "PRAGMA journal_mode = DELETE").attempt("leave WAL mode")
     }
 
-    /// Runs SQLite's integrity check; an empty result means that the file is sound.
+    /// Runs SQLite's integrity check; an empty result means that the file is sound. PostgreSQL has
+    /// tools of its own for that.
     pub fn integrity_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the database";
-        let mut statement = self.conn.prepare("PRAGMA integrity_check").attempt(attempt)?;
+        let Some(conn) = self.conn.as_sqlite() else { return Ok(Vec::new()) };
+        let mut statement = conn.prepare("PRAGMA integrity_check").attempt(attempt)?;
         let rows = statement.query_map([], |row| row.get::<_, String>(0)).attempt(attempt)?;
         let faults = rows.collect::<Result<Vec<_>, _>>().attempt(attempt)?;
         Ok(faults.into_iter().filter(|line| line != "ok").collect())
     }
 
-    /// Lists rows with a dangling foreign key, as `table: row id`.
+    /// Lists rows with a dangling foreign key, as `table: row id`. PostgreSQL never has any.
     pub fn foreign_key_faults(&self) -> Result<Vec<String>, DatabaseError> {
         let attempt = "check the foreign keys";
-        let mut statement = self.conn.prepare("PRAGMA foreign_key_check").attempt(attempt)?;
+        let Some(conn) = self.conn.as_sqlite() else { return Ok(Vec::new()) };
+        let mut statement = conn.prepare("PRAGMA foreign_key_check").attempt(attempt)?;
         let rows = statement
             .query_map([], |row| {
                 let rowid = row.get::<_, Option<i64>>(1)?.unwrap_or_default();
@@ -343,8 +427,18 @@ impl StateDatabase {
     }
 
     pub fn schema_version(&self) -> Result<i64, DatabaseError> {
-        migrate::version(&self.conn).attempt("read the schema version")
+        migrate::version(&self.conn)
     }
+
+    /// Returns true if the connection to a server is lost.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.conn.as_postgres().is_some_and(PostgresConnection::is_closed)
+    }
+}
+
+/// Returns the name of a state directory's records for messages.
+pub(crate) fn store_name(dir: &StateDir) -> Utf8PathBuf {
+    dir.postgres().map_or_else(|| dir.database(), |location| location.url.to_string().into())
 }
 
 /// Runs pragmas, including those that return a row.
@@ -381,7 +475,7 @@ fn read_connection(path: &Utf8Path) -> Result<Connection, DatabaseOpenError> {
         // SQLite reads the file only with the first query.
         run_pragmas(&conn, "PRAGMA query_only = ON")
             .and_then(|()| limit_cache(&conn, READER_CACHE_KIB))
-            .and_then(|()| migrate::version(&conn))
+            .and_then(|()| migrate::sqlite_version(&conn))
             .map_err(|source| sqlite(path, source))?;
         Ok(conn)
     };
@@ -464,12 +558,12 @@ pub(crate) use sql;
 /// Reads a row's columns from left to right, in the order of the SELECT.
 pub(crate) struct ColumnReader<'r, 'c> {
     table: &'static str,
-    row: &'r Row<'c>,
+    row: &'r SqlRow<'c>,
     index: usize,
 }
 
 impl<'r, 'c> ColumnReader<'r, 'c> {
-    pub(crate) fn new(table: &'static str, row: &'r Row<'c>) -> ColumnReader<'r, 'c> {
+    pub(crate) fn new(table: &'static str, row: &'r SqlRow<'c>) -> ColumnReader<'r, 'c> {
         ColumnReader { table, row, index: 0 }
     }
 
@@ -530,7 +624,7 @@ impl<'r, 'c> ColumnReader<'r, 'c> {
 
     pub(crate) fn bad(&self, reason: String) -> DatabaseError {
         // The first column names the row in the error, and damage may have changed its type.
-        let row = self.row.get::<_, String>(0).unwrap_or_else(|_| "?".to_owned());
+        let row = self.row.get::<String>(0).unwrap_or_else(|_| "?".to_owned());
         DatabaseError::BadRow { table: self.table, row, reason }
     }
 }
@@ -542,40 +636,41 @@ pub(crate) fn integer(count: u64) -> i64 {
 }
 
 pub(crate) fn query_all<T>(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     sql: &'static str,
-    params: impl rusqlite::Params,
+    params: impl SqlParams,
     attempt: &'static str,
-    mut read: impl FnMut(&Row<'_>) -> Result<T, DatabaseError>,
+    mut read: impl FnMut(&SqlRow<'_>) -> Result<T, DatabaseError>,
 ) -> Result<Vec<T>, DatabaseError> {
-    // Cached statements are planned once per connection, which was half of the time of a read.
-    let mut statement = conn.prepare_cached(sql).attempt(attempt)?;
-    let mut rows = statement.query(params).attempt(attempt)?;
     let mut found = Vec::new();
-    while let Some(row) = rows.next().attempt(attempt)? {
+    conn.visit(sql, params, attempt, |row| {
         found.push(read(row)?);
-    }
+        Ok::<_, DatabaseError>(true)
+    })?;
     Ok(found)
 }
 
 pub(crate) fn query_first<T>(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     sql: &'static str,
-    params: impl rusqlite::Params,
+    params: impl SqlParams,
     attempt: &'static str,
-    read: impl FnOnce(&Row<'_>) -> Result<T, DatabaseError>,
+    read: impl FnOnce(&SqlRow<'_>) -> Result<T, DatabaseError>,
 ) -> Result<Option<T>, DatabaseError> {
-    let mut statement = conn.prepare_cached(sql).attempt(attempt)?;
-    let mut rows = statement.query(params).attempt(attempt)?;
-    rows.next().attempt(attempt)?.map(read).transpose()
+    let (mut found, mut read) = (None, Some(read));
+    conn.visit(sql, params, attempt, |row| {
+        found = read.take().map(|read| read(row)).transpose()?;
+        Ok::<_, DatabaseError>(false)
+    })?;
+    Ok(found)
 }
 
 /// Runs a prepared change and returns the number of changed rows.
 pub(crate) fn execute(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     sql: &'static str,
-    params: impl rusqlite::Params,
+    params: impl SqlParams,
     attempt: &'static str,
 ) -> Result<usize, DatabaseError> {
-    conn.prepare_cached(sql).attempt(attempt)?.execute(params).attempt(attempt)
+    conn.execute(sql, params, attempt)
 }

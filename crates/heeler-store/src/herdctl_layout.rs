@@ -2,6 +2,8 @@
 
 use camino::Utf8Path;
 
+use crate::store_location::STORE_FILE;
+
 /// Entries of herdctl's state directory.
 pub const HERDCTL_ENTRIES: [&str; 11] = [
     "state.yaml",
@@ -28,5 +30,5 @@ pub fn is_adoptable(root: &Utf8Path) -> bool {
         let mut entries = root.join("jobs").read_dir_utf8().into_iter().flatten().flatten();
         entries.any(|entry| entry.file_name().ends_with(".yaml"))
     };
-    !has("heeler.db") && (has("state.yaml") || has("herdctl.pid") || has_jobs())
+    !has("heeler.db") && !has(STORE_FILE) && (has("state.yaml") || has("herdctl.pid") || has_jobs())
 }

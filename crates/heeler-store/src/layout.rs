@@ -10,6 +10,8 @@ use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, 
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
 
+use crate::store_location::{PostgresLocation, STORE_FILE};
+
 /// Subdirectories of a state directory, relative to its root.
 pub(crate) const FOLDERS: [&str; 7] =
     ["jobs", "sessions", "agent-sessions/projects", "runs", "logs", "backups", "trash"];
@@ -19,7 +21,7 @@ pub const WRITER_LOCK_FILE: &str = "heeler.lock";
 
 /// All other entries of Heeler, and the parents of [`FOLDERS`]. None of them may be a symbolic
 /// link.
-const STATE_ENTRIES: [&str; 18] = [
+const STATE_ENTRIES: [&str; 19] = [
     "heeler.db",
     "heeler.db-wal",
     "heeler.db-shm",
@@ -28,6 +30,7 @@ const STATE_ENTRIES: [&str; 18] = [
     WRITER_LOCK_FILE,
     "restore.lock",
     "rebuild.json",
+    STORE_FILE,
     "state.yaml",
     "api-token",
     "daemon.json",
@@ -94,6 +97,9 @@ pub enum StateDirError {
          link, or replace it with its target"
     )]
     Link { path: Utf8PathBuf },
+    /// The file that names the location of the records is unusable.
+    #[error("{path} does not name a PostgreSQL database: {reason}")]
+    Store { path: Utf8PathBuf, reason: String },
     #[error("cannot {attempt} {path}")]
     Io {
         attempt: &'static str,
@@ -107,6 +113,8 @@ pub enum StateDirError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDir {
     root: Utf8PathBuf,
+    /// Location of the records, if they are not in `heeler.db`.
+    postgres: Option<PostgresLocation>,
 }
 
 impl StateDir {
@@ -128,7 +136,8 @@ impl StateDir {
         // once.
         refuse_network(&root)?;
         refuse_links(&root)?;
-        Ok(StateDir { root })
+        let postgres = PostgresLocation::read(&root)?;
+        Ok(StateDir { root, postgres })
     }
 
     /// Opens the directory; creates it and its subdirectories if they are missing.
@@ -151,7 +160,12 @@ impl StateDir {
 
     /// Describes a directory that does not exist yet, for readers.
     pub fn absent(root: &Utf8Path) -> StateDir {
-        StateDir { root: root.to_owned() }
+        StateDir { root: root.to_owned(), postgres: None }
+    }
+
+    /// Returns the location of the records on PostgreSQL; `None` if they are in `heeler.db`.
+    pub fn postgres(&self) -> Option<&PostgresLocation> {
+        self.postgres.as_ref()
     }
 
     pub fn root(&self) -> &Utf8Path {
@@ -171,6 +185,11 @@ impl StateDir {
     /// Returns `heeler.db`.
     pub fn database(&self) -> Utf8PathBuf {
         self.root.join("heeler.db")
+    }
+
+    /// Returns true if the directory has records: a file, or a place on a server.
+    pub fn has_database(&self) -> bool {
+        self.postgres.is_some() || self.database().exists()
     }
 
     /// Returns the writer's lock file.

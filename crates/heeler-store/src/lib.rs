@@ -25,13 +25,17 @@ mod reader;
 mod reader_pool;
 mod restore;
 mod sent_files;
+mod server_store;
 mod session_expiry;
 mod session_holder;
 pub mod session_lineage;
 pub mod staging;
 mod state_file_keeper;
 mod store;
+mod store_location;
+mod store_move;
 mod store_writer;
+mod table_copy;
 mod transaction;
 mod view_publisher;
 pub mod view_records;
@@ -60,6 +64,7 @@ pub use db::network_grants::NetworkGrant;
 pub use db::notices::{NoticeEnd, NoticeRecord};
 pub use db::open_steps::StepEnd;
 pub use db::overrides::{CronOverride, WorkflowOverride};
+pub use db::postgres::PostgresError;
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{
     OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId, SkipRecord,
@@ -87,7 +92,10 @@ pub use session_expiry::expired_sessions;
 pub use session_holder::{SessionHolder, session_holder};
 pub use state_file_keeper::StateFileKeeper;
 pub use store::{OpenedStore, Store, StoreOpenError};
+pub use store_location::{PostgresLocation, StoreCredentials, set_store_credentials};
+pub use store_move::{MoveError, MoveReport, move_to_postgres, move_to_sqlite};
 pub use store_writer::StoreWriteError;
+pub use table_copy::TableSummary;
 pub use transaction::StoreTransaction;
 pub use view_publisher::ViewPublisher;
 pub use views::{

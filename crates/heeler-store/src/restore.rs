@@ -24,8 +24,12 @@ use crate::archive::{
 };
 use crate::backup::{self, BackupError, copy_content};
 use crate::daemon_file::remove_stale_file;
-use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, views, workflows};
+use crate::db::{
+    DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, postgres, store_name, views,
+    workflows,
+};
 use crate::layout::{StateDir, StateDirError, free_bytes};
+use crate::server_store;
 use crate::staging::{self, StagingError};
 use crate::writer_lock::acquire_writer_lock;
 use heeler_transcript::untrusted_file;
@@ -131,7 +135,7 @@ pub fn restore_from_file(
         ExistingDatabase::Fenced { backup, .. } => {
             // Through SQLite and not by a rename: open connections would go on writing to the old
             // file.
-            copy_content(&new, &mut StateDatabase::open_read_write(&dir.database())?)?;
+            copy_content(&new, &mut StateDatabase::writer_of(dir)?)?;
             // The file of a killed daemon would say that the log, which is gone by now, is lost.
             if matches!(LockFile::probe(&dir.lock()), Ok(None)) {
                 remove_stale_file(dir);
@@ -585,14 +589,14 @@ enum ExistingDatabase {
 fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, RestoreError> {
     let path = dir.database();
     // A restore into a fresh directory must not race with a first start that creates the database.
-    if !path.exists() {
+    if dir.postgres().is_none() && !path.exists() {
         let lock = lock_state(dir, now)?;
         // The previous holder of the lock may have created a database.
         if !path.exists() {
             return Ok(ExistingDatabase::Missing { lock });
         }
     }
-    match raise_epoch(&path) {
+    match raise_epoch(dir, now) {
         Ok(epoch) => {
             let backup = backup::take(dir, backup::BEFORE_RESTORE, now)?;
             Ok(ExistingDatabase::Fenced { epoch, backup })
@@ -605,15 +609,23 @@ fn secure_present(dir: &StateDir, now: Timestamp) -> Result<ExistingDatabase, Re
     }
 }
 
-fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
-    let db = StateDatabase::open_read_write(path)?;
-    let found = migrate::check_not_newer(&db.conn, path)?;
+fn raise_epoch(dir: &StateDir, now: Timestamp) -> Result<i64, RestoreError> {
+    let db = StateDatabase::writer_of(dir)?;
+    if let Some(location) = dir.postgres() {
+        // A restore may be the first use of a database.
+        server_store::prepare_server(&db, location, now)?;
+    }
+    let found = migrate::check_not_newer(&db.conn, &store_name(dir))?;
     if found == 0 {
         return Ok(0);
     }
-    // The write lock is taken at the start, so no writer commits between the read and the update.
-    let begin = db.conn.execute_batch("BEGIN IMMEDIATE");
-    crate::db::SqliteResultExt::attempt(begin, "begin a transaction")?;
+    // The write lock is taken at the start, so no writer commits between the read and the update. On
+    // PostgreSQL, the new term has the same effect.
+    db.conn.begin_write()?;
+    if let Some(conn) = db.conn.as_postgres() {
+        let fence = conn.fence_writer();
+        fence.map_err(|source| postgres::failed("stop the present writer", source))?;
+    }
     // No number of restores reaches this limit, so the row is damaged.
     let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DatabaseError::BadRow {
         table: "meta",
@@ -621,7 +633,7 @@ fn raise_epoch(path: &Utf8Path) -> Result<i64, RestoreError> {
         reason: "it cannot be incremented".to_owned(),
     })?;
     meta::set(&db.conn, meta::EPOCH, &epoch.to_string())?;
-    crate::db::SqliteResultExt::attempt(db.conn.execute_batch("COMMIT"), "commit")?;
+    db.conn.commit()?;
     Ok(epoch)
 }
 
@@ -662,7 +674,7 @@ fn keep_config_record(
             return Ok(());
         }
         ExistingDatabase::Fenced { .. } => {
-            meta::ConfigRecordRows::read(&StateDatabase::open_read_write(&dir.database())?)?
+            meta::ConfigRecordRows::read(&StateDatabase::writer_of(dir)?)?
         }
         ExistingDatabase::Damaged { .. } => meta::ConfigRecordRows::unreadable(),
     };

@@ -14,8 +14,10 @@ use crate::backup::{self, BackupError};
 use crate::daemon_file::remove_stale_file;
 use crate::database_files::{DatabaseFiles, LOG_LOST, is_log_lost};
 use crate::db::migrate::{self, SchemaMigration};
-use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::db::postgres::WriterIdentity;
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, store_name};
 use crate::layout::StateDir;
+use crate::server_store;
 use crate::staging::StagingError;
 use crate::staging::database_placement::finish_rebuild;
 use crate::store_writer::{OpenDatabase, StoreWriteError, StoreWriter};
@@ -94,23 +96,18 @@ impl Store {
         refuse_while_restoring(dir)?;
         // Before the database is opened: the rebuild replaces the file.
         finish_rebuild(dir).map_err(StoreOpenError::Rebuild)?;
-        if is_log_lost(dir) {
+        if dir.postgres().is_none() && is_log_lost(dir) {
             tracing::warn!("{} is gone: {LOG_LOST}", format!("{}-wal", dir.database()));
         }
         // No other writer is alive under the lock, so temporary files are leftovers.
         let removed = views::remove_temp_files(dir, now);
-        // Before the database is opened: a file that replaces it meanwhile is noticed.
-        let files = DatabaseFiles::of_database(&dir.database());
-        let db = StateDatabase::open_read_write(&dir.database())?;
-        // A newer schema is refused before anything is written to it.
-        migrate::check_not_newer(&db.conn, &dir.database())?;
-        let migrated_from = apply_migrations(dir, &db, migrate::MIGRATIONS, now)?;
-        let epoch = epoch_outside_restore(dir, &db)?;
-        let open = OpenDatabase { db, files };
+        let (open, writer) = open_database(dir)?;
+        let migrated_from = apply_migrations(dir, &open.db, migrate::MIGRATIONS, now)?;
+        let epoch = epoch_outside_restore(dir, &open.db)?;
         // Its log has been read, so the next loss of a log is another one.
         remove_stale_file(dir);
-        let writer =
-            StoreWriter::start(dir.clone(), lock, open, epoch).map_err(StoreOpenError::Thread)?;
+        let writer = StoreWriter::start(dir.clone(), lock, open, writer, epoch)
+            .map_err(StoreOpenError::Thread)?;
         let store = Store { writer, publishing: Mutex::default() };
 
         // Views are a convenience. An unreadable one must not keep the fleet from starting.
@@ -171,7 +168,7 @@ impl Store {
         let epoch = epoch_outside_restore(
             self.dir(),
             // A reader checks the schema too: the restored database may come from another release.
-            &StateDatabase::open_read_only(&self.dir().database())?,
+            &StateDatabase::reader_of(self.dir())?,
         )?;
         self.writer.set_epoch(epoch);
         Ok(epoch)
@@ -217,6 +214,25 @@ impl Store {
     pub(crate) fn due(&self) -> &Arc<DueSignal> {
         self.writer.due()
     }
+}
+
+/// Opens the database for writing. Refuses a newer schema, and a file whose records were moved to a
+/// server.
+fn open_database(dir: &StateDir) -> Result<(OpenDatabase, Option<WriterIdentity>), StoreOpenError> {
+    let Some(location) = dir.postgres() else {
+        // Before the database is opened: a file that replaces it meanwhile is noticed.
+        let files = DatabaseFiles::of_database(&dir.database());
+        let db = StateDatabase::open_read_write(&dir.database())?;
+        // A newer schema is refused before anything is written to it.
+        let found = migrate::check_not_newer(&db.conn, &dir.database())?;
+        if found > 0 {
+            server_store::refuse_moved(dir, &db)?;
+        }
+        return Ok((OpenDatabase { db, files }, None));
+    };
+    let (db, identity) = server_store::open_as_writer(dir, location)?;
+    migrate::check_not_newer(&db.conn, &store_name(dir))?;
+    Ok((OpenDatabase { db, files: DatabaseFiles::of_server() }, Some(identity)))
 }
 
 /// Returns the epoch to write under.

@@ -8,19 +8,23 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use camino::Utf8Path;
+use heeler_model::error_chain;
 use heeler_transcript::LockFile;
 use thiserror::Error;
 
 use crate::database_files::{self, DatabaseFiles};
-use crate::db::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase};
+use crate::db::postgres::{self, LEASE_RENEWAL, PostgresConnection, PostgresError, WriterIdentity};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::reader_pool::{PooledReader, ReaderPool};
+use crate::server_store;
 use crate::transaction::StoreTransaction;
 use crate::views::DueSignal;
 
@@ -61,6 +65,8 @@ pub(crate) struct StoreWriter {
     health: Arc<DatabaseHealth>,
     /// Readers of the views, which do not block the writer's thread.
     readers: ReaderPool,
+    /// Set when the store is closed: a thread that waits for a server gives up.
+    closing: Arc<AtomicBool>,
     /// Held until the thread has ended.
     lock: Arc<LockFile>,
 }
@@ -72,7 +78,7 @@ const VIEW_READERS_MAX: usize = 1;
 #[derive(Debug, Default)]
 struct DatabaseHealth {
     files: Mutex<Option<DatabaseFiles>>,
-    /// Reason that lost files could not be written back.
+    /// Reason that lost files could not be written back, or that the server cannot be reached.
     fault: Mutex<Option<String>>,
 }
 
@@ -89,8 +95,9 @@ impl DatabaseHealth {
         if *known == fault {
             return;
         }
-        if let Some(why) = &fault {
-            tracing::error!(why, "the database is lost; nothing is saved until it is written back");
+        match &fault {
+            Some(why) => tracing::error!(why, "the database cannot be used; nothing is saved"),
+            None => tracing::info!("the database can be used again"),
         }
         *known = fault;
     }
@@ -102,6 +109,7 @@ impl StoreWriter {
         dir: StateDir,
         lock: LockFile,
         db: OpenDatabase,
+        identity: Option<WriterIdentity>,
         epoch: i64,
     ) -> std::io::Result<StoreWriter> {
         let epoch = Arc::new(AtomicI64::new(epoch));
@@ -110,6 +118,7 @@ impl StoreWriter {
         // Shared with the thread, so that the lock outlives every write.
         let lock = Arc::new(lock);
         let health = Arc::<DatabaseHealth>::default();
+        let closing = Arc::<AtomicBool>::default();
         let writer = WriterThread {
             dir: dir.clone(),
             lock: Arc::clone(&lock),
@@ -117,13 +126,15 @@ impl StoreWriter {
             epoch: Arc::clone(&epoch),
             due: Arc::clone(&due),
             health: Arc::clone(&health),
+            identity,
+            closing: Arc::clone(&closing),
             commands,
         };
         let thread =
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
         let (queue, thread) = (Some(queue), Some(thread));
         let readers = ReaderPool::new(dir.clone(), VIEW_READERS_MAX);
-        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, lock })
+        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, closing, lock })
     }
 
     pub(crate) fn dir(&self) -> &StateDir {
@@ -182,6 +193,7 @@ impl Drop for StoreWriter {
         // Before the writer's connection: the last one that is closed empties the write-ahead log,
         // which a reader cannot do.
         self.readers.close_idle();
+        self.closing.store(true, Ordering::SeqCst);
         // The thread ends when the queue is closed; the lock is released after it.
         self.queue = None;
         if let Some(thread) = self.thread.take()
@@ -275,12 +287,15 @@ struct WriterThread {
     epoch: Arc<AtomicI64>,
     due: Arc<DueSignal>,
     health: Arc<DatabaseHealth>,
+    /// Set for a database on a server.
+    identity: Option<WriterIdentity>,
+    closing: Arc<AtomicBool>,
     commands: Receiver<Box<dyn WriteCommand>>,
 }
 
 impl WriterThread {
     fn run(mut self) {
-        while let Ok(first) = self.commands.recv() {
+        while let Some(first) = self.next_command() {
             let mut batch = Vec::new();
             let outcome = self.transact(first, &mut batch);
             self.note_outcome(&outcome);
@@ -289,12 +304,99 @@ impl WriterThread {
                 command.answer(&outcome);
             }
         }
+        if let Some(conn) = self.db.as_ref().and_then(|open| open.db.conn.as_postgres()) {
+            conn.release_claim();
+        }
         // The last chance: afterwards no process has the content of lost files. In a directory that
         // was moved, they are still there.
         if self.lock.is_intact()
             && let Err(error) = self.write_back_if_lost()
         {
             tracing::error!(%error, "the last changes are lost");
+        }
+    }
+
+    /// Waits for a command; `None` when the store is closed. Renews the lease of a server meanwhile.
+    fn next_command(&mut self) -> Option<Box<dyn WriteCommand>> {
+        if self.identity.is_none() {
+            return self.commands.recv().ok();
+        }
+        loop {
+            match self.commands.recv_timeout(LEASE_RENEWAL) {
+                Ok(command) => return Some(command),
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => self.renew_lease(),
+            }
+        }
+    }
+
+    /// Shows that this process is alive; reconnects to a server that was lost.
+    fn renew_lease(&mut self) {
+        let renewed = self.connect().and_then(|db| {
+            let conn = db.conn.as_postgres().expect("only a server has a lease");
+            conn.renew_lease().map_err(|source| postgres::failed("renew the lease", source))
+        });
+        match renewed {
+            Ok(true) => self.health.set_fault(None),
+            // The next commit finds out by whom.
+            Ok(false) => self.db = None,
+            Err(error) => {
+                self.db = None;
+                self.health.set_fault(Some(error_chain(&error)));
+            }
+        }
+    }
+
+    /// Returns the open database; reopens it if a failure closed it.
+    fn connect(&mut self) -> Result<&StateDatabase, DatabaseError> {
+        if self.db.as_ref().is_none_or(|open| open.db.is_closed()) {
+            self.db = None;
+            self.db = Some(self.reopen()?);
+        }
+        Ok(&self.db.as_ref().expect("it was reopened").db)
+    }
+
+    fn reopen(&self) -> Result<OpenDatabase, DatabaseError> {
+        match &self.identity {
+            None => reopen(&self.dir.database(), &self.lock),
+            Some(identity) => {
+                if !self.lock.is_intact() {
+                    return Err(cannot_open("reopen the database", DIRECTORY_LOST.to_owned()));
+                }
+                let db = server_store::reopen_as_writer(&self.dir, identity)?;
+                Ok(OpenDatabase { db, files: DatabaseFiles::of_server() })
+            }
+        }
+    }
+
+    /// Finds out if a commit with a lost reply has happened. Waits for the server: a wrong answer would
+    /// lose a change or repeat it.
+    fn resolve_commit(&mut self) -> Result<(), DatabaseError> {
+        let lost = self.db.take().map(|open| open.db);
+        let before = lost.as_ref().and_then(|db| db.conn.as_postgres()?.known_commits());
+        drop(lost);
+        let unknown = || postgres::failed("commit", PostgresError::OutcomeUnknown);
+        loop {
+            match self.connect() {
+                Ok(db) => {
+                    let now = db.conn.as_postgres().and_then(PostgresConnection::known_commits);
+                    let is_committed = before.zip(now).is_some_and(|(before, now)| now > before);
+                    tracing::warn!(
+                        is_committed,
+                        "the reply to a commit was lost; the database has it"
+                    );
+                    return if is_committed { Ok(()) } else { Err(not_committed()) };
+                }
+                Err(error) if is_fenced(&error) => return Err(error),
+                Err(error) => self.health.set_fault(Some(format!(
+                    "the outcome of the last change is not known until the server is back: {}",
+                    error_chain(&error)
+                ))),
+            }
+            if self.closing.load(Ordering::SeqCst) {
+                return Err(unknown());
+            }
+            std::thread::sleep(RECONNECT_PAUSE);
         }
     }
 
@@ -307,8 +409,8 @@ impl WriterThread {
         match &self.db {
             // Only this connection has the content, so it is kept.
             Some(open) if !open.files.is_intact() => {
-                if !open.db.conn.is_autocommit()
-                    && let Err(error) = open.db.conn.execute_batch("ROLLBACK")
+                if !open.db.conn.is_transaction_lost()
+                    && let Err(error) = open.db.conn.rollback()
                 {
                     tracing::error!(%error, "cannot undo a failed change");
                 }
@@ -317,7 +419,8 @@ impl WriterThread {
             _ => self.db = None,
         }
         if let BatchCommitOutcome::NotSaved(error) = outcome
-            && matches!(**error, DatabaseError::FilesLost { .. })
+            && (matches!(**error, DatabaseError::FilesLost { .. })
+                || (self.identity.is_some() && error.is_storage_failure()))
         {
             self.health.set_fault(Some(error.to_string()));
         }
@@ -363,7 +466,10 @@ impl WriterThread {
             // Commands that arrived meanwhile join the transaction, so many callers share one sync.
             next = if has_room { self.commands.try_recv().ok() } else { None };
         }
-        let committed = db.conn.execute_batch("COMMIT").attempt("commit");
+        let committed = match db.conn.commit() {
+            Err(error) if is_outcome_unknown(&error) => self.resolve_commit(),
+            committed => committed,
+        };
         // A change that is only in deleted files is not saved.
         match committed.and_then(|()| self.write_back_if_lost()) {
             Ok(()) => {
@@ -383,14 +489,10 @@ impl WriterThread {
     /// Begins a transaction; reopens the database if a failure closed it.
     fn begin(&mut self) -> Result<(), BatchCommitOutcome> {
         let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
-        if self.db.is_none() {
-            self.db = Some(reopen(&self.dir.database(), &self.lock).map_err(not_saved)?);
-        }
+        self.connect().map_err(not_saved)?;
         self.write_back_if_lost().map_err(not_saved)?;
         let OpenDatabase { db, files } = self.db.as_ref().expect("it was reopened");
-        // The write lock is taken at once. A later upgrade could fail after commands have run.
-        let begun = db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction");
-        begun.map_err(not_saved)?;
+        db.conn.begin_write().map_err(not_saved)?;
         // Read within the transaction, so a restore cannot raise the epoch between check and commit.
         let found = db.epoch().map_err(not_saved)?;
         self.health.set_files(files);
@@ -407,11 +509,15 @@ fn run_one(
     dir: &StateDir,
     command: &mut dyn WriteCommand,
 ) -> Result<bool, DatabaseError> {
-    db.conn.execute_batch("SAVEPOINT command").attempt("begin a change")?;
+    db.conn.run_batch("SAVEPOINT command", "begin a change")?;
     let mut tx = StoreTransaction::new(db, dir);
     let keep = command.run(&mut tx);
     let marked = tx.has_marked();
-    if db.conn.is_autocommit() {
+    if db.conn.is_transaction_lost() {
+        if db.conn.as_postgres().is_some() {
+            let lost = PostgresError::Unusable("the connection was lost".to_owned());
+            return Err(postgres::failed("change the database", lost));
+        }
         // SQLite rolls back the whole transaction when the disk is full or fails.
         let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
         let text = "the disk is full or failing, and the transaction was undone".to_owned();
@@ -422,9 +528,27 @@ fn run_one(
         SavepointAction::Release => "RELEASE command",
         SavepointAction::Rollback => "ROLLBACK TO command; RELEASE command",
     };
-    db.conn.execute_batch(end).attempt("end a change")?;
+    db.conn.run_batch(end, "end a change")?;
     // A command that was undone has marked no view.
     Ok(marked && keep == SavepointAction::Release)
+}
+
+/// Interval between attempts to reach a server.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(500);
+
+fn is_outcome_unknown(error: &DatabaseError) -> bool {
+    matches!(error, DatabaseError::Postgres { source, .. }
+        if matches!(**source, PostgresError::OutcomeUnknown))
+}
+
+fn is_fenced(error: &DatabaseError) -> bool {
+    matches!(error, DatabaseError::Postgres { source, .. }
+        if matches!(**source, PostgresError::Fenced(_)))
+}
+
+fn not_committed() -> DatabaseError {
+    let why = "the connection was lost before the change was saved".to_owned();
+    postgres::failed("commit", PostgresError::Unusable(why))
 }
 
 const DIRECTORY_LOST: &str = "the state directory was removed, moved or replaced";

@@ -9,6 +9,7 @@ mod lists;
 mod locks;
 mod lost_files;
 mod parts;
+mod postgres;
 mod races;
 mod view_requests;
 mod views;
@@ -21,20 +22,57 @@ use heeler_model::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::{DatabaseError, StateDir, Store, StoreReader, StoreTransaction};
+use crate::db::connection::SqlRow;
+use crate::db::{ColumnReader, query_first};
+use crate::{DatabaseError, PostgresLocation, StateDir, Store, StoreReader, StoreTransaction};
 
 /// A state directory of its own, gone with the test.
 struct TempStateDir {
     _temp: tempfile::TempDir,
     root: Utf8PathBuf,
     dir: StateDir,
+    /// Socket folder and name of its database on a server.
+    database: Option<(Utf8PathBuf, String)>,
+}
+
+/// Variable with the socket folder of the PostgreSQL server that tests use in place of SQLite.
+const SERVER_VARIABLE: &str = "HEELER_TEST_POSTGRES";
+
+/// Returns the socket folder of the server; `None` if the tests use SQLite.
+#[expect(clippy::disallowed_methods, reason = "one test runs all others on a server")]
+fn test_server() -> Option<Utf8PathBuf> {
+    std::env::var(SERVER_VARIABLE).ok().map(Utf8PathBuf::from)
 }
 
 fn place() -> TempStateDir {
     let temp = tempfile::tempdir().unwrap();
     let root = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap().join(".heeler");
     let dir = StateDir::create(&root).unwrap();
-    TempStateDir { _temp: temp, root, dir }
+    let Some(server) = test_server() else {
+        return TempStateDir { _temp: temp, root, dir, database: None };
+    };
+    let name = format!("test_{}", uuid::Uuid::new_v4().simple());
+    let url = heeler_testkit::create_database(&server, &name).parse().unwrap();
+    let dir = PostgresLocation::for_new_fleet(url).write(&dir).unwrap();
+    TempStateDir { _temp: temp, root, dir, database: Some((server, name)) }
+}
+
+impl Drop for TempStateDir {
+    fn drop(&mut self) {
+        if let Some((server, name)) = &self.database {
+            heeler_testkit::drop_database(server, name);
+        }
+    }
+}
+
+/// Returns true if a message names the reason, in the words of either engine.
+fn is_refused_by(message: &str, sqlite: &str, postgres: &str) -> bool {
+    message.contains(if test_server().is_none() { sqlite } else { postgres })
+}
+
+fn count_rows(reader: &StoreReader, sql: &'static str) -> i64 {
+    let read = |row: &SqlRow<'_>| ColumnReader::new("test", row).get();
+    query_first(&reader.conn, sql, [], "test", read).unwrap().unwrap()
 }
 
 impl TempStateDir {

@@ -24,6 +24,7 @@ use jiff::civil::Date;
 use crate::db::counters::CounterKind;
 use crate::db::effects::EffectRecord;
 use crate::db::jobs::LastLightExecution;
+use crate::db::postgres::{self, PostgresError};
 use crate::db::runs::RunRecord;
 use crate::db::{
     DatabaseError, SqliteResultExt as _, StateDatabase, agents, approvals, counters,
@@ -80,15 +81,20 @@ impl<'c> StoreTransaction<'c> {
     ) -> Result<T, E> {
         // Savepoints with the same name nest: each RELEASE or ROLLBACK applies to the innermost
         // one.
-        self.conn.execute_batch("SAVEPOINT attempt").attempt("begin a part of a change")?;
+        self.conn.run_batch("SAVEPOINT attempt", "begin a part of a change")?;
         // Read before the work, to restore it if the work is undone.
         let marked = self.marked.borrow().clone();
         let done = work(self);
-        if self.conn.is_autocommit() {
+        if self.conn.is_transaction_lost() {
+            let Some(conn) = self.conn.as_sqlite() else {
+                done?;
+                let lost = PostgresError::Unusable("the connection was lost".to_owned());
+                return Err(postgres::failed("change the database", lost).into());
+            };
             // A full disk makes SQLite roll back the whole transaction. Later writes of the caller
             // would then be committed one by one, so the connection refuses them until it is
             // reopened.
-            self.conn.pragma_update(None, "query_only", true).attempt("stop a change")?;
+            conn.pragma_update(None, "query_only", true).attempt("stop a change")?;
             let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
             let source = rusqlite::Error::SqliteFailure(full, None);
             done?;
@@ -98,7 +104,7 @@ impl<'c> StoreTransaction<'c> {
             Ok(_) => "RELEASE attempt",
             Err(_) => "ROLLBACK TO attempt; RELEASE attempt",
         };
-        self.conn.execute_batch(end).attempt("end a part of a change")?;
+        self.conn.run_batch(end, "end a part of a change")?;
         if done.is_err() {
             *self.marked.borrow_mut() = marked;
         }

@@ -1,6 +1,6 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
 //! Telegram, a fake Slack, a fake Discord, receivers of webhooks and of mail, a git server, the real
-//! claude, real container engines.
+//! claude, real container engines, a real PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -18,6 +18,7 @@ mod fake_webhook;
 mod git_server;
 mod messages_api;
 mod podman_engine;
+mod postgres;
 mod proof;
 mod test_engine;
 
@@ -36,6 +37,7 @@ pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use podman_engine::PodmanEngine;
+pub use postgres::{PostgresCluster, create_database, drop_database, wait_for_transactions};
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 

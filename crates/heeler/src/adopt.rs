@@ -46,7 +46,7 @@ fn wait_for_writer(context: &CommandContext) -> CommandResult {
     let (dir, deadline) = (context.dir()?, Instant::now() + WRITER_WAIT);
     // A lock that cannot be probed is reported by the adoption.
     let is_locked = || LockFile::probe(&dir.lock()).is_ok_and(|held| held.is_some());
-    while Instant::now() < deadline && !dir.database().exists() && is_locked() {
+    while Instant::now() < deadline && !dir.has_database() && is_locked() {
         std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())

@@ -66,6 +66,7 @@ impl CliArgs {
             CliCommand::Doctor(args) => commands::doctor::run(global, &args),
             CliCommand::Backup(args) => commands::backup::run(global, &args),
             CliCommand::Restore(args) => commands::backup::restore(global, &args),
+            CliCommand::Migrate { command } => commands::migrate::run(global, &command),
             CliCommand::Demo(args) => commands::demo::run(&args),
             CliCommand::Completions(args) => commands::completions::run(&args),
             CliCommand::Man(args) => commands::completions::man(&args),
@@ -208,6 +209,11 @@ pub(crate) enum CliCommand {
     Backup(commands::backup::BackupArgs),
     /// Restore an archive made by `backup`; newer data is kept
     Restore(commands::backup::RestoreArgs),
+    /// Move the fleet's records between SQLite and PostgreSQL
+    Migrate {
+        #[command(subcommand)]
+        command: commands::migrate::MigrateCommand,
+    },
     /// Try Heeler in a folder of its own
     #[command(after_help = commands::demo::ABOUT)]
     Demo(commands::demo::DemoArgs),

@@ -38,14 +38,12 @@ const RUNNING: [&str; 42] = [
     "approvals reply",
     "cancel",
     "chat",
-    // They send secrets to addresses of the config.
     "connect github",
     "connect telegram",
     "jobs cancel",
     "jobs fork",
     "jobs resume",
     "jobs retry",
-    // It sends secrets to addresses of the config.
     "notify test",
     "password remove",
     "password set",
@@ -75,7 +73,7 @@ const RUNNING: [&str; 42] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 52] = [
+const READING: [&str; 53] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -94,15 +92,16 @@ const READING: [&str; 52] = [
     "doctor",
     "image build",
     "import",
-    "init",
     "init agent",
     "init fleet",
+    "init",
     "job",
-    "jobs",
     "jobs logs",
     "jobs show",
+    "jobs",
     "logs",
     "man",
+    "migrate store",
     "notify list",
     "open",
     "password list",

@@ -17,6 +17,7 @@ pub(crate) mod init;
 mod job_text;
 pub(crate) mod jobs;
 pub(crate) mod logs;
+pub(crate) mod migrate;
 pub(crate) mod notify;
 pub(crate) mod open;
 pub(crate) mod password;

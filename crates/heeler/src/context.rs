@@ -13,6 +13,7 @@ use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
 use crate::output;
 use crate::process_env::{environment, home, working_directory};
+use crate::store_setting;
 use crate::text_file::parent_dir;
 
 /// Variable that processes in a sandbox have.
@@ -79,7 +80,7 @@ impl CommandContext {
         let is_named = global.state_dir.is_some();
         let shown = config.as_deref().map_or("none", Utf8Path::as_str);
         tracing::info!("config file: {shown}; state directory: {state_dir}");
-        Ok(CommandContext {
+        let context = CommandContext {
             config,
             state_dir,
             is_state_dir_named: is_named,
@@ -87,7 +88,10 @@ impl CommandContext {
             env,
             working_dir: here,
             quiet: global.quiet,
-        })
+        };
+        // Every command opens the store, many of them in several places.
+        heeler_store::set_store_credentials(store_setting::credentials(&context));
+        Ok(context)
     }
 
     /// Creates a context from a config file and an environment.

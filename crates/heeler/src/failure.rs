@@ -164,6 +164,9 @@ impl From<DatabaseOpenError> for CommandFailure {
             DatabaseOpenError::Newer { .. } | DatabaseOpenError::Older { .. } => {
                 CommandFailure::new(FailureCode::Refused, error)
             }
+            DatabaseOpenError::Moved { .. } => CommandFailure::new(FailureCode::Refused, error),
+            DatabaseOpenError::Postgres { .. } => CommandFailure::new(FailureCode::Failed, error)
+                .hint("running agents continue, and nothing new starts until the server is back"),
             other => CommandFailure::new(FailureCode::Failed, other).hint("heeler doctor"),
         }
     }

@@ -42,6 +42,7 @@ mod schema;
 mod shared_args;
 mod state_reader;
 mod state_store;
+mod store_setting;
 mod text_file;
 mod time_argument;
 mod trust;

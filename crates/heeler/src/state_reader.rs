@@ -78,9 +78,7 @@ impl CommandContext {
                 .hint("heeler doctor --rebuild"));
         }
         // `heeler init` has written the schemas, so such a directory is new and not a mistake.
-        match self.is_state_dir_named
-            && !dir.database().exists()
-            && !dir.root().join("schema").exists()
+        match self.is_state_dir_named && !dir.has_database() && !dir.root().join("schema").exists()
         {
             true => Err(self.unusable("it holds no Heeler state".to_owned())),
             false => Ok(()),

@@ -15,6 +15,7 @@ pub(crate) fn all() -> Result<()> {
         ("git", "git"),
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),
+        ("pg_lsclusters", "postgresql"),
     ])?;
     inside::build_static_program()?;
     claude::fetch()?;

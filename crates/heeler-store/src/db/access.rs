@@ -2,8 +2,9 @@
 
 use heeler_model::{AccessName, AccessToken, BrowserLogin, TokenId, UserAccount, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -99,14 +100,18 @@ impl StateDatabase {
     }
 }
 
-fn count(conn: &Connection, sql: &'static str, table: &'static str) -> Result<u64, DatabaseError> {
+fn count(
+    conn: &DatabaseConnection,
+    sql: &'static str,
+    table: &'static str,
+) -> Result<u64, DatabaseError> {
     let counted = query_first(conn, sql, [], "count access records", |row| {
         ColumnReader::new(table, row).count()
     })?;
     Ok(counted.unwrap_or(0))
 }
 
-fn read_token(row: &Row<'_>) -> Result<AccessToken, DatabaseError> {
+fn read_token(row: &SqlRow<'_>) -> Result<AccessToken, DatabaseError> {
     let mut columns = ColumnReader::new("access_tokens", row);
     Ok(AccessToken {
         id: columns.parsed()?,
@@ -130,7 +135,7 @@ fn read_user(columns: &mut ColumnReader<'_, '_>) -> Result<UserAccount, Database
 }
 
 pub(crate) fn insert_token(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     token: &AccessToken,
     hash: &str,
 ) -> Result<(), DatabaseError> {
@@ -148,7 +153,7 @@ pub(crate) fn insert_token(
 
 /// Returns true if the token was not revoked yet.
 pub(crate) fn revoke_token(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &TokenId,
     now: Timestamp,
 ) -> Result<bool, DatabaseError> {
@@ -157,7 +162,7 @@ pub(crate) fn revoke_token(
 }
 
 pub(crate) fn set_token_used(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &TokenId,
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
@@ -166,7 +171,7 @@ pub(crate) fn set_token_used(
 }
 
 pub(crate) fn put_user(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     person: &UserAccount,
     hash: &str,
 ) -> Result<(), DatabaseError> {
@@ -181,12 +186,15 @@ pub(crate) fn put_user(
 }
 
 /// Returns true if the user existed.
-pub(crate) fn remove_user(conn: &Connection, name: &AccessName) -> Result<bool, DatabaseError> {
+pub(crate) fn remove_user(
+    conn: &DatabaseConnection,
+    name: &AccessName,
+) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_PERSON, [name.as_str()], "remove a password")? == 1)
 }
 
 pub(crate) fn insert_login(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     login: &BrowserLogin,
     hash: &str,
 ) -> Result<(), DatabaseError> {
@@ -202,23 +210,23 @@ pub(crate) fn insert_login(
 }
 
 /// Returns true if the login existed.
-pub(crate) fn remove_login(conn: &Connection, hash: &str) -> Result<bool, DatabaseError> {
+pub(crate) fn remove_login(conn: &DatabaseConnection, hash: &str) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_LOGIN, [hash], "end a login")? == 1)
 }
 
-pub(crate) fn remove_logins(conn: &Connection) -> Result<usize, DatabaseError> {
+pub(crate) fn remove_logins(conn: &DatabaseConnection) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_LOGINS, [], "end all logins")
 }
 
 pub(crate) fn remove_logins_of(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     name: &AccessName,
 ) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_LOGINS_OF, [name.as_str()], "end a person's logins")
 }
 
 pub(crate) fn remove_expired_logins(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     now: Timestamp,
 ) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE_EXPIRED, [iso_millis(now)], "forget old logins")

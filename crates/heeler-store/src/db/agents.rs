@@ -3,8 +3,9 @@
 use heeler_model::{AgentState, AgentStatus, JobId, ScheduleState, Session, SessionId, iso_millis};
 use indexmap::IndexMap;
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! agent_columns {
@@ -25,7 +26,7 @@ sql! {
         FROM schedules WHERE agent = ?1 AND name = ?2 AND removed = 0";
     // `IS NOT` also compares NULL, and no row changes if the values are the same.
     SET_NEXT = "UPDATE agents SET next_schedule = ?2, next_trigger_at = ?3 WHERE name = ?1 \
-        AND (next_schedule IS NOT ?2 OR next_trigger_at IS NOT ?3)";
+        AND (next_schedule IS DISTINCT FROM ?2 OR next_trigger_at IS DISTINCT FROM ?3)";
     // Removed agents and schedules keep a row. Their keys in `state.yaml` would otherwise look like
     // unknown keys and stay forever.
     REMOVED_AGENTS = "SELECT name FROM agents WHERE removed = 1";
@@ -158,7 +159,7 @@ fn read_schedule(
 }
 
 pub(crate) fn put_agent(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     name: &str,
     agent: &AgentState,
 ) -> Result<(), DatabaseError> {
@@ -183,7 +184,7 @@ pub(crate) fn put_agent(
 
 /// Sets the schedule that starts an agent next; returns true if it changed.
 pub(crate) fn set_next_schedule(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     name: &str,
     schedule: Option<&str>,
     at: Option<Timestamp>,
@@ -193,7 +194,7 @@ pub(crate) fn set_next_schedule(
 }
 
 pub(crate) fn put_schedule(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     name: &str,
     schedule: &ScheduleState,
@@ -210,27 +211,29 @@ pub(crate) fn put_schedule(
     execute(conn, PUT_SCHEDULE, params, "write a schedule").map(|_| ())
 }
 
-pub(crate) fn remove_agent(conn: &Connection, name: &str) -> Result<(), DatabaseError> {
+pub(crate) fn remove_agent(conn: &DatabaseConnection, name: &str) -> Result<(), DatabaseError> {
     execute(conn, REMOVE_SCHEDULES, [name], "remove schedules")?;
     execute(conn, CLEAR_PROGRESS, [name], "remove schedules")?;
     execute(conn, REMOVE_AGENT, [name], "remove an agent").map(|_| ())
 }
 
 pub(crate) fn remove_schedule(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     name: &str,
 ) -> Result<(), DatabaseError> {
     execute(conn, REMOVE_SCHEDULE, [agent, name], "remove a schedule").map(|_| ())
 }
 
-pub(crate) fn removed_agents(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+pub(crate) fn removed_agents(conn: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     query_all(conn, REMOVED_AGENTS, [], "list removed agents", |row| {
         ColumnReader::new("agents", row).get()
     })
 }
 
-pub(crate) fn removed_schedules(conn: &Connection) -> Result<Vec<(String, String)>, DatabaseError> {
+pub(crate) fn removed_schedules(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, String)>, DatabaseError> {
     query_all(conn, REMOVED_SCHEDULES, [], "list removed schedules", |row| {
         let mut columns = ColumnReader::new("schedules", row);
         Ok((columns.get()?, columns.get()?))
@@ -238,7 +241,7 @@ pub(crate) fn removed_schedules(conn: &Connection) -> Result<Vec<(String, String
 }
 
 pub(crate) fn set_session(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     session: Option<&SessionId>,
 ) -> Result<(), DatabaseError> {
@@ -248,7 +251,7 @@ pub(crate) fn set_session(
 }
 
 pub(crate) fn set_enabled(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     enabled: bool,
 ) -> Result<(), DatabaseError> {
@@ -258,7 +261,9 @@ pub(crate) fn set_enabled(
 }
 
 /// Lists the agents that have a current session.
-pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>, DatabaseError> {
+pub(crate) fn with_session(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, SessionId)>, DatabaseError> {
     query_all(conn, AGENT_SESSIONS, [], "list agents' sessions", |row| {
         let mut columns = ColumnReader::new("agents", row);
         Ok((columns.get()?, columns.parsed()?))
@@ -266,7 +271,7 @@ pub(crate) fn with_session(conn: &Connection) -> Result<Vec<(String, SessionId)>
 }
 
 /// Creates an agent unless it exists.
-pub(crate) fn ensure_agent(conn: &Connection, agent: &str) -> Result<(), DatabaseError> {
+pub(crate) fn ensure_agent(conn: &DatabaseConnection, agent: &str) -> Result<(), DatabaseError> {
     // Nothing but the name is written, so an agent's state and its removal stay as they are.
     execute(conn, TOUCH_AGENT, [agent], "write an agent").map(|_| ())
 }

@@ -2,8 +2,9 @@
 
 use heeler_model::iso_millis;
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
 
 sql! {
@@ -12,8 +13,8 @@ sql! {
     ANSWER = "INSERT INTO requests (asker, name, print, answered_at, answer) \
         VALUES (?1, ?2, ?3, ?4, ?5)";
     // Webhook calls are kept longer.
-    FORGET = "DELETE FROM requests WHERE answered_at < ?1 AND asker NOT GLOB 'webhook:*'";
-    FORGET_CALLS = "DELETE FROM requests WHERE answered_at < ?1 AND asker GLOB 'webhook:*'";
+    FORGET = "DELETE FROM requests WHERE answered_at < ?1 AND substr(asker, 1, 8) <> 'webhook:'";
+    FORGET_CALLS = "DELETE FROM requests WHERE answered_at < ?1 AND substr(asker, 1, 8) = 'webhook:'";
 }
 
 /// Returns the name under which the calls of a webhook are recorded. No caller with a key of its
@@ -56,7 +57,7 @@ impl StateDatabase {
 }
 
 pub(crate) fn record_call(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     schedule: &str,
     mac: &str,
     call: &AnsweredRequestRecord,
@@ -65,12 +66,15 @@ pub(crate) fn record_call(
     answer(conn, &webhook_asker(schedule), mac, call, at)
 }
 
-pub(crate) fn forget_calls(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+pub(crate) fn forget_calls(
+    conn: &DatabaseConnection,
+    before: Timestamp,
+) -> Result<(), DatabaseError> {
     execute(conn, FORGET_CALLS, [iso_millis(before)], "forget webhook calls").map(|_| ())
 }
 
 pub(crate) fn answer(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     asker: &str,
     name: &str,
     request: &AnsweredRequestRecord,
@@ -80,6 +84,6 @@ pub(crate) fn answer(
     execute(conn, ANSWER, params, "record an answered request").map(|_| ())
 }
 
-pub(crate) fn forget(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+pub(crate) fn forget(conn: &DatabaseConnection, before: Timestamp) -> Result<(), DatabaseError> {
     execute(conn, FORGET, [iso_millis(before)], "forget answered requests").map(|_| ())
 }

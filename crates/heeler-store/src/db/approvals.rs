@@ -6,9 +6,10 @@ use heeler_model::{
     iso_millis,
 };
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, named_params, params};
+use rusqlite::{named_params, params};
 use serde_json::Value as Json;
 
+use super::connection::{DatabaseConnection, SqlParams, SqlRow};
 use super::{
     CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, StateDatabase,
     counters, execute, integer, query_all, query_first, sql,
@@ -72,7 +73,7 @@ sql! {
     // The first delivery counts. It may be reported again by the next daemon.
     DELIVERED = "UPDATE workflow_approvals SET delivered_at = ?2, version = version + 1 \
         WHERE id = ?1 AND delivered_at IS NULL";
-    COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status";
+    COUNTS = "SELECT kind, status, COUNT(*) FROM workflow_approvals GROUP BY kind, status ORDER BY kind, status";
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -238,7 +239,7 @@ impl StateDatabase {
     fn approval_ids(
         &self,
         sql: &'static str,
-        params: impl rusqlite::Params,
+        params: impl SqlParams,
     ) -> Result<Vec<ApprovalId>, DatabaseError> {
         query_all(&self.conn, sql, params, "look up approvals", |row| {
             ColumnReader::new("workflow_approvals", row).parsed()
@@ -275,7 +276,7 @@ fn read_listed(columns: &mut ColumnReader<'_, '_>) -> Result<Approval, DatabaseE
     })
 }
 
-fn read(row: &Row<'_>) -> Result<Approval, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<Approval, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_approvals", row);
     let listed = read_listed(&mut columns)?;
     let response = columns.get()?;
@@ -291,7 +292,7 @@ fn read(row: &Row<'_>) -> Result<Approval, DatabaseError> {
 
 /// Returns the fields that a change needs of the row it changes.
 pub(crate) fn kind_and_status(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
 ) -> Result<Option<(ApprovalKind, ApprovalStatus)>, DatabaseError> {
     query_first(conn, KEY, [id.as_str()], "read an approval", |row| {
@@ -301,7 +302,10 @@ pub(crate) fn kind_and_status(
 }
 
 /// Inserts; returns true if its id, its journal position and its question were new.
-pub(crate) fn insert(conn: &Connection, approval: &Approval) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(
+    conn: &DatabaseConnection,
+    approval: &Approval,
+) -> Result<bool, DatabaseError> {
     let summary = approval.summary.as_str();
     let params = named_params! {
         ":id": approval.id.as_str(),
@@ -343,7 +347,7 @@ fn detail_text(detail: &Json) -> String {
 
 /// Records the answer; returns true if the approval was pending.
 pub(crate) fn answer(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
     status: ApprovalStatus,
     response: Option<&str>,
@@ -355,7 +359,7 @@ pub(crate) fn answer(
 
 /// Replaces an answer.
 pub(crate) fn overrule(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
     status: ApprovalStatus,
     response: Option<&str>,
@@ -366,7 +370,7 @@ pub(crate) fn overrule(
 }
 
 pub(crate) fn set_detail(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
     detail: &str,
 ) -> Result<(), DatabaseError> {
@@ -374,7 +378,7 @@ pub(crate) fn set_detail(
 }
 
 pub(crate) fn set_delivered(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
     now: Timestamp,
 ) -> Result<bool, DatabaseError> {
@@ -383,7 +387,9 @@ pub(crate) fn set_delivered(
 }
 
 /// Counts approvals by kind and status from the rows, to check the counters.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+pub(crate) fn real_counts(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count approvals", |row| {
         let mut columns = ColumnReader::new("workflow_approvals", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))

@@ -2,8 +2,9 @@
 
 use heeler_model::{ApprovalId, JobId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -209,7 +210,7 @@ impl StateDatabase {
     }
 }
 
-fn read_event(row: &Row<'_>) -> Result<InboxRecord, DatabaseError> {
+fn read_event(row: &SqlRow<'_>) -> Result<InboxRecord, DatabaseError> {
     let mut columns = ColumnReader::new("inbox", row);
     Ok(InboxRecord {
         platform: columns.get()?,
@@ -226,7 +227,7 @@ fn read_event(row: &Row<'_>) -> Result<InboxRecord, DatabaseError> {
     })
 }
 
-fn read_question(row: &Row<'_>) -> Result<ChatQuestionRecord, DatabaseError> {
+fn read_question(row: &SqlRow<'_>) -> Result<ChatQuestionRecord, DatabaseError> {
     let mut columns = ColumnReader::new("chat_questions", row);
     Ok(ChatQuestionRecord {
         approval: columns.parsed()?,
@@ -240,7 +241,10 @@ fn read_question(row: &Row<'_>) -> Result<ChatQuestionRecord, DatabaseError> {
     })
 }
 
-pub(crate) fn add_event(conn: &Connection, event: &InboxRecord) -> Result<(), DatabaseError> {
+pub(crate) fn add_event(
+    conn: &DatabaseConnection,
+    event: &InboxRecord,
+) -> Result<(), DatabaseError> {
     let params = params![
         event.platform,
         event.account,
@@ -257,12 +261,15 @@ pub(crate) fn add_event(conn: &Connection, event: &InboxRecord) -> Result<(), Da
     execute(conn, ADD_EVENT, params, "record a received event").map(|_| ())
 }
 
-pub(crate) fn prune_events(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+pub(crate) fn prune_events(
+    conn: &DatabaseConnection,
+    before: Timestamp,
+) -> Result<(), DatabaseError> {
     execute(conn, PRUNE_EVENTS, [iso_millis(before)], "forget received events").map(|_| ())
 }
 
 pub(crate) fn add_conversation(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     place: ConversationPlace<'_>,
     now: Timestamp,
@@ -273,7 +280,7 @@ pub(crate) fn add_conversation(
 }
 
 pub(crate) fn end_conversation(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     now: Timestamp,
 ) -> Result<(), DatabaseError> {
@@ -281,7 +288,7 @@ pub(crate) fn end_conversation(
 }
 
 pub(crate) fn add_message(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     conversation: &str,
     message: &ChatMessageRecord,
     platform_id: Option<&str>,
@@ -296,7 +303,7 @@ pub(crate) fn add_message(
 
 /// Inserts; returns true if the question was not posted to the channel yet.
 pub(crate) fn add_question(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     question: &ChatQuestionRecord,
 ) -> Result<bool, DatabaseError> {
     let params = params![
@@ -311,7 +318,7 @@ pub(crate) fn add_question(
 }
 
 pub(crate) fn set_question_message(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     approval: &ApprovalId,
     channel: &str,
     message: &str,
@@ -322,7 +329,7 @@ pub(crate) fn set_question_message(
 
 /// Closes a question; returns true if it was open.
 pub(crate) fn close_question(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     approval: &ApprovalId,
     channel: &str,
     now: Timestamp,

@@ -2,15 +2,16 @@
 //!
 //! They are updated in code, not by triggers, because PostgreSQL's trigger syntax differs.
 
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, execute, query_all, query_first, sql};
 
 sql! {
     ADD = "INSERT INTO counters (kind, agent, status, total) VALUES (?1, ?2, ?3, ?4) \
         ON CONFLICT(kind, agent, status) DO UPDATE SET total = counters.total + excluded.total";
     // The casts give the parameters a type, which PostgreSQL needs to compare them with NULL.
-    TOTAL = "SELECT COALESCE(SUM(total), 0) FROM counters WHERE kind = ?1 \
+    TOTAL = "SELECT CAST(COALESCE(SUM(total), 0) AS BIGINT) FROM counters WHERE kind = ?1 \
         AND (CAST(?2 AS TEXT) IS NULL OR agent = ?2) AND (CAST(?3 AS TEXT) IS NULL OR status = ?3)";
     // A counter that fell to zero equals a missing row.
     BY_KIND = "SELECT agent, status, total FROM counters WHERE kind = ?1 AND total <> 0 \
@@ -41,7 +42,7 @@ impl CounterKind {
 }
 
 pub(crate) fn add(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     kind: CounterKind,
     agent: &str,
     status: &str,
@@ -51,7 +52,7 @@ pub(crate) fn add(
 }
 
 pub(crate) fn total(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     kind: CounterKind,
     agent: Option<&str>,
     status: Option<&str>,
@@ -64,7 +65,7 @@ pub(crate) fn total(
 }
 
 pub(crate) fn by_kind(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     kind: CounterKind,
 ) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, BY_KIND, [kind.as_str()], "read the totals", |row| {
@@ -75,7 +76,7 @@ pub(crate) fn by_kind(
 
 /// Replaces the totals of a kind with recounted ones.
 pub(crate) fn replace(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     kind: CounterKind,
     counts: &[(String, String, i64)],
 ) -> Result<(), DatabaseError> {

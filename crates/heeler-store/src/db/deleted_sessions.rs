@@ -5,8 +5,9 @@
 
 use heeler_model::{AgentSessionId, Session, SessionId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -56,7 +57,7 @@ impl StateDatabase {
     }
 }
 
-fn read(row: &Row<'_>) -> Result<DeletedSession, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<DeletedSession, DatabaseError> {
     let mut columns = ColumnReader::new("deleted_sessions", row);
     let (at, by, purged_at) = (columns.time()?, columns.get()?, columns.optional_time()?);
     let record: String = columns.get()?;
@@ -65,7 +66,7 @@ fn read(row: &Row<'_>) -> Result<DeletedSession, DatabaseError> {
 }
 
 pub(crate) fn insert_deleted(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     session: &Session,
     by: &str,
     now: Timestamp,
@@ -79,7 +80,7 @@ pub(crate) fn insert_deleted(
 
 /// Records that files are permanently removed; returns true if they were in the trash.
 pub(crate) fn purge(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &SessionId,
     now: Timestamp,
 ) -> Result<bool, DatabaseError> {
@@ -88,6 +89,9 @@ pub(crate) fn purge(
 }
 
 /// Removes the tombstone of a session; returns true if the session could be restored.
-pub(crate) fn remove_deleted(conn: &Connection, id: &SessionId) -> Result<bool, DatabaseError> {
+pub(crate) fn remove_deleted(
+    conn: &DatabaseConnection,
+    id: &SessionId,
+) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE, params![id.as_str()], "bring a session back")? == 1)
 }

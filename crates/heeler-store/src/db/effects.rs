@@ -3,8 +3,9 @@
 use heeler_model::hook::JOB_END_EFFECT_KIND;
 use heeler_model::{Job, JobId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -13,7 +14,7 @@ sql! {
     UNDONE_OF_KIND = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL AND kind = ?1 ORDER BY created_at, id LIMIT ?2";
     COUNT_OF_KIND = "SELECT COUNT(*) FROM (SELECT 1 FROM effects \
-        WHERE done_at IS NULL AND kind = ?1 LIMIT ?2)";
+        WHERE done_at IS NULL AND kind = ?1 LIMIT ?2) AS pending";
     // Effects without a due time come first. The expression must match the index word for word.
     DUE = "SELECT id, kind, key, payload, created_at, attempts, last_error FROM effects \
         WHERE done_at IS NULL AND COALESCE(due_at, '') <= ?1 \
@@ -141,7 +142,7 @@ impl StateDatabase {
     }
 }
 
-fn read(row: &Row<'_>) -> Result<EffectRecord, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<EffectRecord, DatabaseError> {
     read_next(&mut ColumnReader::new("effects", row))
 }
 
@@ -158,27 +159,34 @@ fn read_next(columns: &mut ColumnReader<'_, '_>) -> Result<EffectRecord, Databas
 }
 
 /// Inserts; returns true if the id was new.
-pub(crate) fn insert(conn: &Connection, effect: &EffectRecord) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(
+    conn: &DatabaseConnection,
+    effect: &EffectRecord,
+) -> Result<bool, DatabaseError> {
     let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     Ok(execute(conn, INSERT, params, "insert an effect")? == 1)
 }
 
 /// Inserts, or replaces the payload of an existing effect.
-pub(crate) fn put(conn: &Connection, effect: &EffectRecord) -> Result<(), DatabaseError> {
+pub(crate) fn put(conn: &DatabaseConnection, effect: &EffectRecord) -> Result<(), DatabaseError> {
     let EffectRecord { id, kind, key, payload, created_at, attempts, last_error } = effect;
     let params = params![id, kind, key, payload, iso_millis(*created_at), attempts, last_error];
     execute(conn, PUT, params, "write an effect").map(|_| ())
 }
 
 /// Marks an effect as done; returns true if it was pending.
-pub(crate) fn finish(conn: &Connection, id: &str, now: Timestamp) -> Result<bool, DatabaseError> {
+pub(crate) fn finish(
+    conn: &DatabaseConnection,
+    id: &str,
+    now: Timestamp,
+) -> Result<bool, DatabaseError> {
     Ok(execute(conn, FINISH, params![id, iso_millis(now)], "finish an effect")? == 1)
 }
 
 /// Marks an effect as given up, with the reason; returns true if it was pending.
 pub(crate) fn give_up(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     error: &str,
     now: Timestamp,
@@ -187,12 +195,12 @@ pub(crate) fn give_up(
     Ok(execute(conn, GIVE_UP, params, "give an effect up")? == 1)
 }
 
-pub(crate) fn fail(conn: &Connection, id: &str, error: &str) -> Result<(), DatabaseError> {
+pub(crate) fn fail(conn: &DatabaseConnection, id: &str, error: &str) -> Result<(), DatabaseError> {
     execute(conn, FAIL, params![id, error], "record a failed effect").map(|_| ())
 }
 
 pub(crate) fn postpone(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     error: &str,
     until: Timestamp,

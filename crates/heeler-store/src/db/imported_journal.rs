@@ -5,8 +5,9 @@
 use heeler_model::workflow::{PartDecision, PhasePart};
 use heeler_model::{ApprovalId, JobId, JobStatus, WorkflowRunId};
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, integer, query_all, sql};
 
 sql! {
@@ -94,7 +95,7 @@ impl StateDatabase {
 }
 
 pub(crate) fn place_execution(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &JobId,
     place: &JournalPlace,
 ) -> Result<(), DatabaseError> {
@@ -105,7 +106,7 @@ pub(crate) fn place_execution(
 }
 
 pub(crate) fn place_approval(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &ApprovalId,
     place: &JournalPlace,
 ) -> Result<(), DatabaseError> {
@@ -115,7 +116,7 @@ pub(crate) fn place_approval(
 }
 
 pub(crate) fn set_totals(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     run: &WorkflowRunId,
     seq: u64,
     micros: i64,
@@ -126,7 +127,7 @@ pub(crate) fn set_totals(
 
 /// Makes an imported run one of this fleet, with a definition. Returns false if it was not imported.
 pub(crate) fn adopt(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     run: &WorkflowRunId,
     definition: &str,
 ) -> Result<bool, DatabaseError> {

@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use heeler_model::{AgentSessionId, ExitReason, JobId, JobStatus};
-use rusqlite::Row;
 
+use super::connection::SqlRow;
 use super::jobs::{JobCursor, JobFilter, page_statement};
 use super::{ColumnReader, DatabaseError, StateDatabase};
 
@@ -47,7 +47,7 @@ impl StateDatabase {
 }
 
 /// Reads the columns of a page.
-fn read_line_text<'r>(row: &'r Row<'_>) -> Result<JobListText<'r>, DatabaseError> {
+fn read_line_text<'r>(row: &'r SqlRow<'_>) -> Result<JobListText<'r>, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let (id, agent, schedule) = (columns.parsed()?, columns.required_text()?, columns.text()?);
     let trigger_type = columns.required_text()?;

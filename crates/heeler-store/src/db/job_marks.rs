@@ -2,8 +2,9 @@
 //! table `job_marks`.
 
 use heeler_model::{Job, JobId, job_title};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
 
 sql! {
@@ -30,14 +31,14 @@ impl StateDatabase {
 }
 
 /// Stores the title of a new job.
-pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<(), DatabaseError> {
+pub(crate) fn insert(conn: &DatabaseConnection, job: &Job) -> Result<(), DatabaseError> {
     let Some(title) = job.prompt.as_deref().and_then(job_title) else { return Ok(()) };
     execute(conn, INSERT, params![job.head.id.as_str(), title], "title a job").map(|_| ())
 }
 
 /// Stores the tools that a job's agent was denied.
 pub(crate) fn set_denied(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     job: &JobId,
     denied: &str,
 ) -> Result<(), DatabaseError> {

@@ -8,8 +8,9 @@ use heeler_model::{
     UsageTotals, iso_millis,
 };
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, named_params, params};
+use rusqlite::{named_params, params};
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{
     CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, SqliteResultExt as _,
     StateDatabase, counters, execute, integer, query_all, query_first, sql,
@@ -117,7 +118,7 @@ sql! {
     SET_FOREIGN = "UPDATE executions SET owner = ?2, triggered_by = ?3, trigger_actor_type = ?4, \
         extension_status = ?5, skills_status = ?6 WHERE id = ?1";
     COUNTS = "SELECT agent, status, COUNT(*) FROM executions \
-        WHERE step IS NULL GROUP BY agent, status";
+        WHERE step IS NULL GROUP BY agent, status ORDER BY agent, status";
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -242,20 +243,15 @@ impl StateDatabase {
         (key, status): (Option<&str>, Option<&str>),
         before: Option<&JobCursor>,
         limit: usize,
-        mut visit: impl FnMut(&Row<'_>) -> Result<ControlFlow<()>, E>,
+        mut visit: impl FnMut(&SqlRow<'_>) -> Result<ControlFlow<()>, E>,
     ) -> Result<(), E> {
         let attempt = "list jobs";
         let at = before.map_or(SORTS_LAST.to_owned(), |cursor| iso_millis(cursor.started_at));
         let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let mut statement = self.conn.prepare_cached(sql).attempt(attempt)?;
-        let mut rows = statement.query(params![key, status, at, id, limit]).attempt(attempt)?;
-        while let Some(row) = rows.next().attempt(attempt)? {
-            if visit(row)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        self.conn.visit(sql, params![key, status, at, id, limit], attempt, |row| {
+            Ok(visit(row)?.is_continue())
+        })
     }
 
     /// Counts the jobs that match a filter: from counters, or over an index if `since` is set.
@@ -422,7 +418,7 @@ fn read_head(columns: &mut ColumnReader<'_, '_>) -> Result<JobHead, DatabaseErro
     })
 }
 
-fn read_line(row: &Row<'_>) -> Result<JobListRow, DatabaseError> {
+fn read_line(row: &SqlRow<'_>) -> Result<JobListRow, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let head = read_head(&mut columns)?;
     // Imported jobs have no separate time at which their run began.
@@ -432,7 +428,7 @@ fn read_line(row: &Row<'_>) -> Result<JobListRow, DatabaseError> {
     Ok(JobListRow { head, began_at, error, title, denied })
 }
 
-fn read_job(row: &Row<'_>) -> Result<Job, DatabaseError> {
+fn read_job(row: &SqlRow<'_>) -> Result<Job, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let head = read_head(&mut columns)?;
     let mut job = Job {
@@ -490,7 +486,7 @@ pub(crate) struct JobRowState {
 }
 
 pub(crate) fn load_row_state(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &JobId,
 ) -> Result<Option<JobRowState>, DatabaseError> {
     query_first(conn, KEY, [id.as_str()], "read a job", |row| {
@@ -505,17 +501,17 @@ pub(crate) fn load_row_state(
 }
 
 /// Inserts; returns true if the id was new.
-pub(crate) fn insert(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(conn: &DatabaseConnection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, INSERT, job, "insert a job")? == 1)
 }
 
 /// Updates; returns true if the version was current.
-pub(crate) fn update(conn: &Connection, job: &Job) -> Result<bool, DatabaseError> {
+pub(crate) fn update(conn: &DatabaseConnection, job: &Job) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, job, "update a job")? == 1)
 }
 
 pub(crate) fn set_lastlight_fields(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &JobId,
     extra: &LastLightExecution,
 ) -> Result<(), DatabaseError> {
@@ -538,7 +534,9 @@ pub(crate) fn set_lastlight_fields(
 }
 
 /// Counts jobs by agent and status from the rows, to check the counters.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+pub(crate) fn real_counts(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count jobs", |row| {
         let mut columns = ColumnReader::new("executions", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
@@ -546,7 +544,7 @@ pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)
 }
 
 fn bind(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     sql: &'static str,
     job: &Job,
     attempt: &'static str,

@@ -1,8 +1,9 @@
 //! The tables that Last Light has too. Its rows are inserted unchanged.
 
+use rusqlite::ToSql;
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
 
+use super::connection::DatabaseConnection;
 use super::counters::CounterKind;
 use super::{DatabaseError, StateDatabase, execute, query_all, sql};
 
@@ -103,10 +104,10 @@ impl StateDatabase {
 
 /// Inserts a row unchanged; returns true if it was new.
 pub(crate) fn insert(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     table: LastLightTable,
     values: &[Value],
 ) -> Result<bool, DatabaseError> {
-    let params = params_from_iter(values);
-    Ok(execute(conn, table.insert(), params, "import a row")? == 1)
+    let params: Vec<&dyn ToSql> = values.iter().map(|value| value as &dyn ToSql).collect();
+    Ok(execute(conn, table.insert(), params.as_slice(), "import a row")? == 1)
 }

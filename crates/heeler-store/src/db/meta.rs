@@ -1,7 +1,6 @@
 //! Named values of the fleet: the table `meta`.
 
-use rusqlite::Connection;
-
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_first, sql};
 
 sql! {
@@ -79,6 +78,6 @@ impl StateDatabase {
     }
 }
 
-pub(crate) fn set(conn: &Connection, key: &str, value: &str) -> Result<(), DatabaseError> {
+pub(crate) fn set(conn: &DatabaseConnection, key: &str, value: &str) -> Result<(), DatabaseError> {
     execute(conn, SET, [key, value], "write a fact").map(|_| ())
 }

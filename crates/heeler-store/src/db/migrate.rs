@@ -5,7 +5,8 @@ use heeler_model::iso_millis;
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
-use super::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, sqlite};
+use super::connection::DatabaseConnection;
+use super::{DatabaseError, DatabaseOpenError, SqliteResultExt as _, dialect, query_first};
 
 /// A migration: its name and its SQL.
 pub(crate) type SchemaMigration = (&'static str, &'static str);
@@ -24,7 +25,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("job_marks", include_str!("../../migrations/010_job_marks.sql")),
     ("chat", include_str!("../../migrations/011_chat.sql")),
     ("network_grants", include_str!("../../migrations/012_network_grants.sql")),
-    ("notices", include_str!("../../migrations/016_notices.sql")),
+    ("notices", include_str!("../../migrations/013_notices.sql")),
 ];
 
 /// The schema version of this build.
@@ -32,19 +33,52 @@ pub(crate) const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS schema_migration \
     (version BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at TEXT NOT NULL)";
+const IS_THERE_POSTGRES: &str =
+    "SELECT CASE WHEN to_regclass('schema_migration') IS NULL THEN 0 ELSE 1 END";
 const IS_THERE: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'schema_migration'";
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM schema_migration";
 const RECORD: &str = "INSERT INTO schema_migration (version, name, applied_at) VALUES (?1, ?2, ?3)";
 
+/// Migrations of existing rows in syntax that only SQLite reads, and their schema for PostgreSQL. A
+/// database there begins without rows.
+const ONLY_SQLITE: [SchemaMigration; 1] =
+    [("job_marks", include_str!("../../migrations/postgres/010_job_marks.sql"))];
+
 /// Returns the schema version; 0 for an empty database.
-pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
+pub(crate) fn version(conn: &DatabaseConnection) -> Result<i64, DatabaseError> {
+    let attempt = "read the schema version";
+    if let Some(conn) = conn.as_sqlite() {
+        return sqlite_version(conn).attempt(attempt);
+    }
+    let number =
+        |sql| query_first(conn, sql, [], attempt, |row| row.get::<i64>(0).attempt(attempt));
+    match number(IS_THERE_POSTGRES)? {
+        Some(1) => Ok(number(VERSION)?.unwrap_or(0)),
+        _ => Ok(0),
+    }
+}
+
+/// Returns the schema version of a file.
+pub(crate) fn sqlite_version(conn: &Connection) -> rusqlite::Result<i64> {
     // A database whose creator died has no tables at all.
     let there: i64 = conn.query_row(IS_THERE, [], |row| row.get(0))?;
     if there == 0 { Ok(0) } else { conn.query_row(VERSION, [], |row| row.get(0)) }
 }
 
+/// Returns the SQL of a migration for an engine.
+fn sql_for(conn: &DatabaseConnection, (name, sql): SchemaMigration) -> String {
+    if conn.as_sqlite().is_some() {
+        return sql.to_owned();
+    }
+    let own = ONLY_SQLITE.iter().find(|(known, _)| *known == name);
+    dialect::adapt(own.map_or(sql, |(_, own)| own))
+}
+
 /// Rejects a schema of any other version.
-pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), DatabaseOpenError> {
+pub(crate) fn check_current(
+    conn: &DatabaseConnection,
+    path: &Utf8Path,
+) -> Result<(), DatabaseOpenError> {
     let found = check_not_newer(conn, path)?;
     match found {
         SCHEMA_VERSION => Ok(()),
@@ -56,10 +90,13 @@ pub(crate) fn check_current(conn: &Connection, path: &Utf8Path) -> Result<(), Da
 
 /// Rejects a newer schema, and returns the version found.
 pub(crate) fn check_not_newer(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     path: &Utf8Path,
 ) -> Result<i64, DatabaseOpenError> {
-    let found = version(conn).map_err(|source| sqlite(path, source))?;
+    let found = version(conn).map_err(|error| match error {
+        DatabaseError::Sqlite { source, .. } => super::sqlite(path, source),
+        other => DatabaseOpenError::Postgres { store: path.to_string(), reason: other.to_string() },
+    })?;
     if found > SCHEMA_VERSION {
         return Err(DatabaseOpenError::Newer {
             path: path.to_owned(),
@@ -72,26 +109,34 @@ pub(crate) fn check_not_newer(
 
 /// Applies the migration after version `found` in its own transaction; returns the new version.
 pub(crate) fn apply_next(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     steps: &[SchemaMigration],
     found: i64,
     now: Timestamp,
 ) -> Result<i64, DatabaseError> {
     let place = usize::try_from(found).expect("a version is a count");
-    let (name, sql) = steps[place];
+    let (name, _) = steps[place];
     let next = found + 1;
-    // Exclusive, so that no reader sees half of a migration.
-    conn.execute_batch("BEGIN EXCLUSIVE").attempt("begin a migration")?;
+    let attempt = "bring the database up to date";
+    let begin = match conn {
+        // Exclusive, so that no reader sees half of a migration.
+        DatabaseConnection::Sqlite(_) => "BEGIN EXCLUSIVE",
+        DatabaseConnection::Postgres(_) => "BEGIN",
+    };
+    conn.run_batch(begin, "begin a migration")?;
     let applied = conn
-        .execute_batch(CREATE)
-        .and_then(|()| conn.execute_batch(sql))
-        .and_then(|()| conn.execute(RECORD, params![next, name, iso_millis(now)]))
+        .run_batch(CREATE, attempt)
+        .and_then(|()| conn.run_batch(&sql_for(conn, steps[place]), attempt))
+        .and_then(|()| conn.execute(RECORD, params![next, name, iso_millis(now)], attempt))
         // The version is recorded in the same transaction, so a crash repeats or skips nothing.
-        .and_then(|_| conn.execute_batch("COMMIT"));
-    if let Err(source) = applied {
+        .and_then(|_| conn.commit());
+    if let Err(error) = applied {
         // The rollback fails only if no transaction is open; then there is nothing to undo.
-        let _undone = conn.execute_batch("ROLLBACK");
-        return Err(DatabaseError::Sqlite { attempt: "bring the database up to date", source });
+        let _undone = conn.rollback();
+        return Err(match error {
+            DatabaseError::Sqlite { source, .. } => DatabaseError::Sqlite { attempt, source },
+            other => other,
+        });
     }
     Ok(next)
 }

@@ -2,8 +2,9 @@
 
 use heeler_model::{AgentSessionId, iso_millis, parse_iso};
 use jiff::Timestamp;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
+use super::connection::DatabaseConnection;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, sql};
 
 sql! {
@@ -47,7 +48,7 @@ impl StateDatabase {
     }
 }
 
-pub(crate) fn put(conn: &Connection, grant: &NetworkGrant) -> Result<(), DatabaseError> {
+pub(crate) fn put(conn: &DatabaseConnection, grant: &NetworkGrant) -> Result<(), DatabaseError> {
     let NetworkGrant { agent, session, host, at, by } = grant;
     let session = session.as_ref().map_or("", |session| session.as_str());
     let params = params![agent, session, host, iso_millis(*at), by];
@@ -55,6 +56,6 @@ pub(crate) fn put(conn: &Connection, grant: &NetworkGrant) -> Result<(), Databas
 }
 
 /// Removes all hosts of an agent, and returns their number.
-pub(crate) fn remove(conn: &Connection, agent: &str) -> Result<usize, DatabaseError> {
+pub(crate) fn remove(conn: &DatabaseConnection, agent: &str) -> Result<usize, DatabaseError> {
     execute(conn, REMOVE, params![agent], "forget allowed hosts")
 }

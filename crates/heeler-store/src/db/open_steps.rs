@@ -3,8 +3,9 @@
 use heeler_model::workflow::{PartOutcome, truncate_output};
 use heeler_model::{JobStatus, WorkflowRunId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Connection, named_params};
+use rusqlite::named_params;
 
+use super::connection::DatabaseConnection;
 use super::workflows::{InstantPart, bounded_error, status_and_exit_reason, step_id};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, integer, query_all, sql};
 
@@ -39,7 +40,7 @@ impl StateDatabase {
 
 /// Inserts a journal entry that is in progress without a process. Its outcome does not matter.
 pub(crate) fn insert_open_step(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     step: &InstantPart<'_>,
     at: Timestamp,
 ) -> Result<(), DatabaseError> {
@@ -58,7 +59,7 @@ pub(crate) fn insert_open_step(
 
 /// Ends such an entry; returns true if it was in progress.
 pub(crate) fn end_step(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     (run, seq): (&WorkflowRunId, u64),
     end: &StepEnd<'_>,
     at: Timestamp,

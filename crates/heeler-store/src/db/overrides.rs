@@ -3,8 +3,9 @@
 
 use heeler_model::{iso_millis, parse_iso};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -73,7 +74,7 @@ impl StateDatabase {
     }
 }
 
-fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DatabaseError> {
+fn read_workflow(row: &SqlRow<'_>) -> Result<WorkflowOverride, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_overrides", row);
     Ok(WorkflowOverride {
         name: columns.get()?,
@@ -84,25 +85,31 @@ fn read_workflow(row: &Row<'_>) -> Result<WorkflowOverride, DatabaseError> {
     })
 }
 
-pub(crate) fn put_cron(conn: &Connection, change: &CronOverride) -> Result<(), DatabaseError> {
+pub(crate) fn put_cron(
+    conn: &DatabaseConnection,
+    change: &CronOverride,
+) -> Result<(), DatabaseError> {
     let CronOverride { name, enabled, schedule, at, by } = change;
     let params = params![name, i64::from(*enabled), schedule, iso_millis(*at), by];
     execute(conn, PUT_CRON, params, "change a cron").map(|_| ())
 }
 
 /// Returns true if the override existed.
-pub(crate) fn remove_cron(conn: &Connection, name: &str) -> Result<bool, DatabaseError> {
+pub(crate) fn remove_cron(conn: &DatabaseConnection, name: &str) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_CRON, [name], "remove a cron's override")? == 1)
 }
 
 pub(crate) fn put_workflow(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     change: &WorkflowOverride,
 ) -> Result<(), DatabaseError> {
     let params = params![change.name, i64::from(change.enabled), iso_millis(change.at), change.by];
     execute(conn, PUT_WORKFLOW, params, "switch a workflow").map(|_| ())
 }
 
-pub(crate) fn remove_workflow(conn: &Connection, name: &str) -> Result<bool, DatabaseError> {
+pub(crate) fn remove_workflow(
+    conn: &DatabaseConnection,
+    name: &str,
+) -> Result<bool, DatabaseError> {
     Ok(execute(conn, REMOVE_WORKFLOW, [name], "reset a workflow")? > 0)
 }

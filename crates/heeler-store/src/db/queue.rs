@@ -2,8 +2,9 @@
 
 use heeler_model::fleet::{ParkedCredentialRecord, QueuedJobRecord};
 use heeler_model::{JobId, iso_millis};
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -62,7 +63,7 @@ impl StateDatabase {
     }
 }
 
-fn read_queued(row: &Row<'_>) -> Result<QueuedJobRecord, DatabaseError> {
+fn read_queued(row: &SqlRow<'_>) -> Result<QueuedJobRecord, DatabaseError> {
     let mut columns = ColumnReader::new("queue", row);
     Ok(QueuedJobRecord {
         job: columns.parsed()?,
@@ -75,7 +76,10 @@ fn read_queued(row: &Row<'_>) -> Result<QueuedJobRecord, DatabaseError> {
     })
 }
 
-pub(crate) fn enqueue(conn: &Connection, queued: &QueuedJobRecord) -> Result<(), DatabaseError> {
+pub(crate) fn enqueue(
+    conn: &DatabaseConnection,
+    queued: &QueuedJobRecord,
+) -> Result<(), DatabaseError> {
     let params = params![
         queued.job.as_str(),
         queued.priority,
@@ -89,26 +93,28 @@ pub(crate) fn enqueue(conn: &Connection, queued: &QueuedJobRecord) -> Result<(),
 }
 
 /// Returns true if the job was in the queue.
-pub(crate) fn dequeue(conn: &Connection, job: &JobId) -> Result<bool, DatabaseError> {
+pub(crate) fn dequeue(conn: &DatabaseConnection, job: &JobId) -> Result<bool, DatabaseError> {
     Ok(execute(conn, DEQUEUE, [job.as_str()], "take a job out of the queue")? == 1)
 }
 
 /// Lists queue entries of jobs that no longer wait.
-pub(crate) fn stale_queue_entries(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
+pub(crate) fn stale_queue_entries(conn: &DatabaseConnection) -> Result<Vec<JobId>, DatabaseError> {
     query_all(conn, NOT_PENDING, [], "compare the queue with the jobs", |row| {
         ColumnReader::new("queue", row).parsed()
     })
 }
 
 /// Lists pending jobs that would never start: not in the queue, and without an unfinished run.
-pub(crate) fn unqueued_pending_jobs(conn: &Connection) -> Result<Vec<JobId>, DatabaseError> {
+pub(crate) fn unqueued_pending_jobs(
+    conn: &DatabaseConnection,
+) -> Result<Vec<JobId>, DatabaseError> {
     query_all(conn, NOT_QUEUED, [], "compare the jobs with the queue", |row| {
         ColumnReader::new("executions", row).parsed()
     })
 }
 
 pub(crate) fn park(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     parked: &ParkedCredentialRecord,
 ) -> Result<(), DatabaseError> {
     let params = params![
@@ -121,6 +127,6 @@ pub(crate) fn park(
     execute(conn, PARK, params, "park a credential").map(|_| ())
 }
 
-pub(crate) fn unpark(conn: &Connection, credential: &str) -> Result<(), DatabaseError> {
+pub(crate) fn unpark(conn: &DatabaseConnection, credential: &str) -> Result<(), DatabaseError> {
     execute(conn, UNPARK, [credential], "unpark a credential").map(|_| ())
 }

@@ -5,11 +5,12 @@ use heeler_model::run::{ResultPublicKey, RunResult, TranscriptHashRecord, file};
 use heeler_model::{JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
 use jiff::civil::Date;
-use rusqlite::{Connection, Row, named_params, params};
+use rusqlite::{named_params, params};
 
 use crate::layout::StateDir;
 use heeler_transcript::LockFile;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! columns {
@@ -31,9 +32,9 @@ sql! {
         AND capability IS NOT NULL";
     SET_CAPABILITY = "UPDATE runs SET capability = ?2 WHERE id = ?1";
     SET_SPENT = "UPDATE runs SET spent = ?2, spent_by = ?3, spent_day = ?4 WHERE id = ?1";
-    SPENT_BY_DAY = "SELECT spent_by, spent_day, SUM(spent) FROM runs WHERE spent > 0 \
+    SPENT_BY_DAY = "SELECT spent_by, spent_day, CAST(SUM(spent) AS BIGINT) FROM runs WHERE spent > 0 \
         GROUP BY spent_day, spent_by";
-    SPENT_BY_JOB = "SELECT COALESCE(SUM(spent), 0) FROM runs WHERE job_id = ?1";
+    SPENT_BY_JOB = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT) FROM runs WHERE job_id = ?1";
     // For `heeler doctor`.
     TRANSCRIPT_PARTS = "SELECT job_id, json_extract(result, '$.transcript') FROM runs \
         WHERE committed = 1 AND status IN ('finished', 'interrupted') ORDER BY job_id, attempt";
@@ -179,7 +180,7 @@ pub fn is_run_alive(folder: &Utf8Path) -> bool {
     !matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(None))
 }
 
-fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<RunRecord, DatabaseError> {
     let mut columns = ColumnReader::new("runs", row);
     Ok(RunRecord {
         id: columns.parsed()?,
@@ -200,12 +201,12 @@ fn read(row: &Row<'_>) -> Result<RunRecord, DatabaseError> {
 /// Lists the parts of job transcripts that committed runs vouch for, those of each job by attempt.
 /// `None` for a run that vouches for nothing.
 pub(crate) fn transcript_parts(
-    conn: &Connection,
+    conn: &DatabaseConnection,
 ) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
     query_all(conn, TRANSCRIPT_PARTS, [], "list the transcripts of runs", read_part)
 }
 
-fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptHashRecord>), DatabaseError> {
+fn read_part(row: &SqlRow<'_>) -> Result<(JobId, Option<TranscriptHashRecord>), DatabaseError> {
     let mut columns = ColumnReader::new("runs", row);
     let (job, part) = (columns.parsed()?, columns.get::<Option<String>>()?);
     // A damaged part vouches for nothing; the result itself is checked elsewhere.
@@ -214,7 +215,7 @@ fn read_part(row: &Row<'_>) -> Result<(JobId, Option<TranscriptHashRecord>), Dat
 
 /// Lists those of one job.
 pub(crate) fn transcript_parts_of(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     job: &JobId,
 ) -> Result<Vec<(JobId, Option<TranscriptHashRecord>)>, DatabaseError> {
     query_all(conn, TRANSCRIPT_PARTS_OF_JOB, [job.as_str()], "list a job's runs", read_part)
@@ -223,9 +224,9 @@ pub(crate) fn transcript_parts_of(
 /// Lists the parts of session transcripts that committed runs vouch for, with the paths of the
 /// transcripts.
 pub(crate) fn session_parts(
-    conn: &Connection,
+    conn: &DatabaseConnection,
 ) -> Result<Vec<(String, TranscriptHashRecord)>, DatabaseError> {
-    let read = |row: &Row<'_>| {
+    let read = |row: &SqlRow<'_>| {
         let mut columns = ColumnReader::new("runs", row);
         let (log, part) = (columns.get()?, columns.get::<Option<String>>()?);
         Ok(part.and_then(|part| serde_json::from_str(&part).ok()).map(|part| (log, part)))
@@ -235,26 +236,28 @@ pub(crate) fn session_parts(
 }
 
 /// Lists runs with times or amounts that cannot be true.
-pub(crate) fn impossible_runs(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+pub(crate) fn impossible_runs(conn: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     list_ids(conn, IMPOSSIBLE_RUNS)
 }
 
 /// Lists jobs with times, amounts or counts that cannot be true.
-pub(crate) fn impossible_jobs(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+pub(crate) fn impossible_jobs(conn: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     list_ids(conn, IMPOSSIBLE_JOBS)
 }
 
 /// Lists completed jobs with a last run that did not succeed.
-pub(crate) fn unearned_successes(conn: &Connection) -> Result<Vec<String>, DatabaseError> {
+pub(crate) fn unearned_successes(conn: &DatabaseConnection) -> Result<Vec<String>, DatabaseError> {
     list_ids(conn, UNEARNED_SUCCESS)
 }
 
-fn list_ids(conn: &Connection, sql: &'static str) -> Result<Vec<String>, DatabaseError> {
+fn list_ids(conn: &DatabaseConnection, sql: &'static str) -> Result<Vec<String>, DatabaseError> {
     query_all(conn, sql, [], "check the records", |row| ColumnReader::new("runs", row).get())
 }
 
 /// Sums up what the runs spent, by day and agent.
-pub(crate) fn spent_by_day(conn: &Connection) -> Result<Vec<RunSpendRecord>, DatabaseError> {
+pub(crate) fn spent_by_day(
+    conn: &DatabaseConnection,
+) -> Result<Vec<RunSpendRecord>, DatabaseError> {
     query_all(conn, SPENT_BY_DAY, [], "sum up the spending of runs", |row| {
         let mut columns = ColumnReader::new("runs", row);
         // An agent's name is missing only if somebody removed it.
@@ -264,7 +267,7 @@ pub(crate) fn spent_by_day(conn: &Connection) -> Result<Vec<RunSpendRecord>, Dat
 }
 
 /// Inserts; returns true if the id was new.
-pub(crate) fn insert(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(conn: &DatabaseConnection, run: &RunRecord) -> Result<bool, DatabaseError> {
     let key = run.result_key.as_ref().map(ToString::to_string);
     let params = named_params! {
         ":id": run.id.to_string(),
@@ -284,7 +287,7 @@ pub(crate) fn insert(conn: &Connection, run: &RunRecord) -> Result<bool, Databas
 }
 
 /// Updates; returns true if the version was current.
-pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, DatabaseError> {
+pub(crate) fn update(conn: &DatabaseConnection, run: &RunRecord) -> Result<bool, DatabaseError> {
     let params = named_params! {
         ":id": run.id.to_string(),
         ":job_id": run.job_id.as_str(),
@@ -302,7 +305,7 @@ pub(crate) fn update(conn: &Connection, run: &RunRecord) -> Result<bool, Databas
 }
 
 pub(crate) fn set_spent(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: RunId,
     micros: i64,
     agent: &str,
@@ -313,7 +316,7 @@ pub(crate) fn set_spent(
 }
 
 pub(crate) fn set_capability(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: RunId,
     hash: &str,
 ) -> Result<(), DatabaseError> {
@@ -322,7 +325,7 @@ pub(crate) fn set_capability(
 }
 
 pub(crate) fn set_result(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: RunId,
     result: &RunResult,
 ) -> Result<(), DatabaseError> {

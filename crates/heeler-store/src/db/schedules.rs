@@ -9,8 +9,9 @@ use std::str::FromStr;
 use heeler_model::timetable::{DueTimeCursor, DueTimeSkip};
 use heeler_model::{IdParseError, JobId, WorkflowRunId, iso_millis, parse_iso};
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{
     ColumnReader, DatabaseError, SORTS_LAST, StateDatabase, agents, execute, query_all,
     query_first, sql,
@@ -233,7 +234,7 @@ fn bound(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn read_occurrence(row: &Row<'_>) -> Result<OccurrenceRecord, DatabaseError> {
+fn read_occurrence(row: &SqlRow<'_>) -> Result<OccurrenceRecord, DatabaseError> {
     let mut columns = ColumnReader::new("occurrences", row);
     Ok(OccurrenceRecord {
         agent: columns.get()?,
@@ -243,7 +244,7 @@ fn read_occurrence(row: &Row<'_>) -> Result<OccurrenceRecord, DatabaseError> {
     })
 }
 
-fn read_skip(row: &Row<'_>) -> Result<SkipRecord, DatabaseError> {
+fn read_skip(row: &SqlRow<'_>) -> Result<SkipRecord, DatabaseError> {
     let mut columns = ColumnReader::new("skips", row);
     let (agent, schedule) = (columns.get()?, columns.get()?);
     let (first, last) = (columns.time()?, columns.time()?);
@@ -255,7 +256,7 @@ fn read_skip(row: &Row<'_>) -> Result<SkipRecord, DatabaseError> {
 }
 
 /// Reads an override; `None` if it belongs to Last Light.
-fn read_override(row: &Row<'_>) -> Result<Option<ScheduleOverrideRecord>, DatabaseError> {
+fn read_override(row: &SqlRow<'_>) -> Result<Option<ScheduleOverrideRecord>, DatabaseError> {
     let mut columns = ColumnReader::new("cron_overrides", row);
     let name: String = columns.get()?;
     // An agent's name has no `/`; a schedule's name may have one.
@@ -277,7 +278,7 @@ fn override_name(agent: &str, schedule: &str) -> String {
 
 /// Sets a schedule's progress; returns true if that created the schedule.
 pub(crate) fn set_progress(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     record: &ScheduleProgressRecord,
 ) -> Result<bool, DatabaseError> {
     let ScheduleProgressRecord { agent, schedule, progress, trigger_text: rule } = record;
@@ -294,7 +295,7 @@ pub(crate) fn set_progress(
 
 /// Inserts; returns true if the due time was new.
 pub(crate) fn add_occurrence(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     schedule: &str,
     due: Timestamp,
@@ -309,7 +310,7 @@ pub(crate) fn add_occurrence(
 ///
 /// Spans overlap only after a clock was set back; those with the same reason are merged.
 pub(crate) fn add_skip(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     schedule: &str,
     skip: &DueTimeSkip,
@@ -346,7 +347,7 @@ pub(crate) fn add_skip(
 
 /// Returns the last span with the same reason that does not begin after the end of this one.
 fn last_skip_by(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     schedule: &str,
     skip: &DueTimeSkip,
@@ -358,7 +359,7 @@ fn last_skip_by(
 
 /// Returns true if an occurrence, or a skip with another reason, lies between two times.
 fn is_between(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     schedule: &str,
     after: Timestamp,
@@ -384,7 +385,7 @@ const PRUNED_ROWS_MAX: i64 = 500;
 /// handles the next few schedules after the given one; returns the last of them, or `None` if
 /// there were no more.
 pub(crate) fn prune(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     after: Option<(String, String)>,
     before: Timestamp,
 ) -> Result<Option<(String, String)>, DatabaseError> {
@@ -415,7 +416,7 @@ pub(crate) fn prune(
 }
 
 pub(crate) fn put_schedule_override(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     change: &ScheduleOverrideRecord,
 ) -> Result<(), DatabaseError> {
     let params = params![
@@ -430,7 +431,7 @@ pub(crate) fn put_schedule_override(
 
 /// Returns true if the override existed.
 pub(crate) fn remove_schedule_override(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     agent: &str,
     schedule: &str,
 ) -> Result<bool, DatabaseError> {

@@ -5,8 +5,9 @@ use heeler_model::{
     iso_millis,
 };
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, named_params, params};
+use rusqlite::{named_params, params};
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{
     CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SqliteResultExt as _,
     StateDatabase, counters, execute, query_all, query_first, sql,
@@ -95,7 +96,7 @@ sql! {
         own_last = :own_last, own_hash = :own_hash, log_path = :log_path, origin = :origin, \
         version = :version + 1 WHERE id = :id AND version = :version";
     REMOVE = "DELETE FROM sessions WHERE id = ?1 AND version = ?2";
-    COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status";
+    COUNTS = "SELECT agent, status, COUNT(*) FROM sessions GROUP BY agent, status ORDER BY agent, status";
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -198,7 +199,7 @@ impl StateDatabase {
         for agent in agents {
             let params = params![agent, channel];
             let threads = query_all(&self.conn, IDS_OF_THREADS, params, attempt, |row| {
-                row.get::<_, String>(0).attempt(attempt)
+                row.get::<String>(0).attempt(attempt)
             })?;
             let all = std::iter::once(channel.to_owned()).chain(threads);
             found.extend(all.map(|channel| (agent.clone(), channel)));
@@ -233,7 +234,7 @@ impl StateDatabase {
         let mut total = 0;
         for (agent, channel) in self.channels(filter.agent.as_deref(), channel)? {
             let params = params![agent, status, since, channel];
-            let read = |row: &Row<'_>| row.get::<_, i64>(0).attempt(attempt);
+            let read = |row: &SqlRow<'_>| row.get::<i64>(0).attempt(attempt);
             let count = query_first(&self.conn, COUNT_SINCE_OF_CHANNEL, params, attempt, read)?;
             total += count.unwrap_or(0);
         }
@@ -386,7 +387,7 @@ fn page_start(before: Option<&SessionCursor>) -> (String, &str) {
     }
 }
 
-fn read(row: &Row<'_>) -> Result<Session, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<Session, DatabaseError> {
     let mut columns = ColumnReader::new("sessions", row);
     Ok(Session {
         id: columns.parsed()?,
@@ -446,7 +447,7 @@ pub(crate) struct SessionRowState {
 }
 
 pub(crate) fn load_row_state(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &SessionId,
 ) -> Result<Option<SessionRowState>, DatabaseError> {
     query_first(conn, KEY, [id.as_str()], "read a session", |row| {
@@ -459,18 +460,18 @@ pub(crate) fn load_row_state(
     })
 }
 
-pub(crate) fn insert(conn: &Connection, session: &Session) -> Result<(), DatabaseError> {
+pub(crate) fn insert(conn: &DatabaseConnection, session: &Session) -> Result<(), DatabaseError> {
     bind(conn, INSERT, session, "insert a session").map(|_| ())
 }
 
 /// Updates; returns true if the version was current.
-pub(crate) fn update(conn: &Connection, session: &Session) -> Result<bool, DatabaseError> {
+pub(crate) fn update(conn: &DatabaseConnection, session: &Session) -> Result<bool, DatabaseError> {
     Ok(bind(conn, UPDATE, session, "update a session")? == 1)
 }
 
 /// Removes; returns true if the version was current.
 pub(crate) fn remove(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &SessionId,
     version: i64,
 ) -> Result<bool, DatabaseError> {
@@ -478,7 +479,9 @@ pub(crate) fn remove(
 }
 
 /// Counts sessions by agent and status from the rows, to check the counters.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+pub(crate) fn real_counts(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count sessions", |row| {
         let mut columns = ColumnReader::new("sessions", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
@@ -486,7 +489,7 @@ pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)
 }
 
 fn bind(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     sql: &'static str,
     session: &Session,
     attempt: &'static str,

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use heeler_model::RunId;
 use heeler_model::fleet::ReservationRecord;
 use jiff::civil::Date;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::runs;
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
@@ -25,9 +26,9 @@ sql! {
     // A run that is committed has reported its cost, so its reservation is void.
     UNUSED = "SELECT run_id FROM reservations LEFT JOIN runs ON runs.id = reservations.run_id \
         WHERE runs.id IS NULL OR runs.committed = 1 ORDER BY run_id";
-    SPENT_BY_AGENT = "SELECT agent, SUM(micros) FROM spending WHERE day = ?1 \
+    SPENT_BY_AGENT = "SELECT agent, CAST(SUM(micros) AS BIGINT) FROM spending WHERE day = ?1 \
         GROUP BY agent ORDER BY agent";
-    SPENT_IN_ALL = "SELECT agent, SUM(micros) FROM spending GROUP BY agent ORDER BY agent";
+    SPENT_IN_ALL = "SELECT agent, CAST(SUM(micros) AS BIGINT) FROM spending GROUP BY agent ORDER BY agent";
     SPENDING = "SELECT agent, day, model, micros FROM spending WHERE day >= ?1 \
         ORDER BY day, agent, model";
     // Added in the database, because several runs may report for the same day.
@@ -118,7 +119,7 @@ impl StateDatabase {
     }
 }
 
-fn read_reservation(row: &Row<'_>) -> Result<ReservationRecord, DatabaseError> {
+fn read_reservation(row: &SqlRow<'_>) -> Result<ReservationRecord, DatabaseError> {
     let mut columns = ColumnReader::new("reservations", row);
     Ok(ReservationRecord {
         run: columns.parsed()?,
@@ -128,13 +129,13 @@ fn read_reservation(row: &Row<'_>) -> Result<ReservationRecord, DatabaseError> {
     })
 }
 
-fn read_sum(row: &Row<'_>) -> Result<(String, i64), DatabaseError> {
+fn read_sum(row: &SqlRow<'_>) -> Result<(String, i64), DatabaseError> {
     let mut columns = ColumnReader::new("spending", row);
     Ok((columns.get()?, columns.get()?))
 }
 
 pub(crate) fn reserve(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     reservation: &ReservationRecord,
 ) -> Result<(), DatabaseError> {
     let ReservationRecord { run, agent, day, micros } = reservation;
@@ -144,7 +145,7 @@ pub(crate) fn reserve(
 
 /// Removes a reservation and returns it.
 pub(crate) fn release(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     run: RunId,
 ) -> Result<Option<ReservationRecord>, DatabaseError> {
     let id = run.to_string();
@@ -154,14 +155,14 @@ pub(crate) fn release(
 }
 
 /// Lists the runs that have ended or do not exist, and still have a reservation.
-pub(crate) fn stale_reservations(conn: &Connection) -> Result<Vec<RunId>, DatabaseError> {
+pub(crate) fn stale_reservations(conn: &DatabaseConnection) -> Result<Vec<RunId>, DatabaseError> {
     query_all(conn, UNUSED, [], "compare reservations with runs", |row| {
         ColumnReader::new("reservations", row).parsed()
     })
 }
 
 pub(crate) fn spend(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     day: Date,
     agent: &str,
     model: &str,

@@ -2,8 +2,9 @@
 
 use heeler_model::iso_millis;
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 macro_rules! columns {
@@ -97,7 +98,7 @@ impl StateDatabase {
     }
 }
 
-fn read(row: &Row<'_>) -> Result<ViewRow, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<ViewRow, DatabaseError> {
     let mut columns = ColumnReader::new("views", row);
     Ok(ViewRow {
         path: columns.get()?,
@@ -108,11 +109,11 @@ fn read(row: &Row<'_>) -> Result<ViewRow, DatabaseError> {
     })
 }
 
-pub(crate) fn mark_due(conn: &Connection, path: &str) -> Result<(), DatabaseError> {
+pub(crate) fn mark_due(conn: &DatabaseConnection, path: &str) -> Result<(), DatabaseError> {
     execute(conn, MARK, [path], "mark a view").map(|_| ())
 }
 
-pub(crate) fn mark_all_due(conn: &Connection) -> Result<(), DatabaseError> {
+pub(crate) fn mark_all_due(conn: &DatabaseConnection) -> Result<(), DatabaseError> {
     execute(conn, MARK_ALL, [], "mark all views").map(|_| ())
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn mark_all_due(conn: &Connection) -> Result<(), DatabaseError> {
 /// `present` is the hash of the existing file if Heeler wrote it. Its publication may have been
 /// announced and never recorded, so it must remain known until it is replaced.
 pub(crate) fn record_pending(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     path: &str,
     sha256: Option<&str>,
     present: Option<&str>,
@@ -131,13 +132,13 @@ pub(crate) fn record_pending(
 
 /// Forgets every published hash. A file that was never published does not count as edited by
 /// hand.
-pub(crate) fn clear_published(conn: &Connection) -> Result<(), DatabaseError> {
+pub(crate) fn clear_published(conn: &DatabaseConnection) -> Result<(), DatabaseError> {
     execute(conn, FORGET_ALL, [], "forget the published views").map(|_| ())
 }
 
 /// Records the published hash; the view stays due if it has changed since.
 pub(crate) fn record_published(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     row: &ViewRow,
     sha256: Option<&str>,
     subject: Option<&str>,
@@ -149,7 +150,7 @@ pub(crate) fn record_published(
 
 /// Records an existing file as published.
 pub(crate) fn record_existing(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     path: &str,
     sha256: &str,
     now: Timestamp,

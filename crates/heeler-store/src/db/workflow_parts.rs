@@ -5,8 +5,9 @@
 use heeler_model::workflow::{JournalEntry, PartDecision, PartOutcome, PhasePart};
 use heeler_model::{AgentSessionId, JobId, JobStatus, WorkflowRunId};
 use jiff::Timestamp;
-use rusqlite::{Row, params};
+use rusqlite::params;
 
+use super::connection::SqlRow;
 use super::{ColumnReader, DatabaseError, StateDatabase, integer, query_all, sql};
 
 sql! {
@@ -14,8 +15,8 @@ sql! {
     JOURNAL_OF_PARTS = "SELECT id, phase, part, seq, step, agent, status, exit_reason, \
         interrupted, decision, started_at, run_started_at, finished_at, duration_ms, session_id, \
         error, CASE WHEN part = 'items' THEN output_text END, \
-        COALESCE((SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id), \
-        CAST(ROUND(cost_usd * 1000000) AS INTEGER)) FROM executions \
+        COALESCE((SELECT CAST(SUM(spent) AS BIGINT) FROM runs WHERE runs.job_id = executions.id), \
+        CAST(ROUND(cost_usd * 1000000) AS BIGINT)) FROM executions \
         WHERE workflow_run_id = ?1 AND seq >= ?2 ORDER BY seq";
 }
 
@@ -81,7 +82,7 @@ impl StateDatabase {
     }
 }
 
-fn read(row: &Row<'_>) -> Result<WorkflowPartRow, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<WorkflowPartRow, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let id: JobId = columns.parsed()?;
     let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);

@@ -5,8 +5,9 @@
 use heeler_model::workflow::WorkflowRunStatus;
 use heeler_model::{WorkflowRunId, iso_millis};
 use jiff::Timestamp;
-use rusqlite::{Row, params};
+use rusqlite::params;
 
+use super::connection::SqlRow;
 use super::workflows::{WorkflowRunHead, head_columns, read_head};
 use super::{
     ColumnReader, DatabaseError, SORTS_LAST, SqliteResultExt as _, StateDatabase, counters,
@@ -31,16 +32,16 @@ sql! {
     PAGE_OF_STATUS = page_of!("status = ?2 AND ");
     PAGE_OF_NAME_STATUS = page_of!("workflow_name = ?1 AND status = ?2 AND ");
     // The other filters of these two are checked row by row: few runs are about one subject.
-    PAGE_OF_REPO = page_of!("owner = ?6 AND repo = ?7 AND (?1 IS NULL OR workflow_name = ?1) \
-        AND (?2 IS NULL OR status = ?2) AND ");
-    PAGE_OF_TRIGGER = page_of!("trigger_id = ?8 AND (?6 IS NULL OR (owner = ?6 AND repo = ?7)) \
-        AND (?1 IS NULL OR workflow_name = ?1) AND (?2 IS NULL OR status = ?2) AND ");
+    PAGE_OF_REPO = page_of!("owner = ?6 AND repo = ?7 AND (CAST(?1 AS TEXT) IS NULL OR workflow_name = ?1) \
+        AND (CAST(?2 AS TEXT) IS NULL OR status = ?2) AND ");
+    PAGE_OF_TRIGGER = page_of!("trigger_id = ?8 AND (CAST(?6 AS TEXT) IS NULL OR (owner = ?6 AND repo = ?7)) \
+        AND (CAST(?1 AS TEXT) IS NULL OR workflow_name = ?1) AND (CAST(?2 AS TEXT) IS NULL OR status = ?2) AND ");
     COUNT_SINCE_OF_REPO = "SELECT COUNT(*) FROM workflow_runs WHERE owner = ?4 AND repo = ?5 \
-        AND (?1 IS NULL OR workflow_name = ?1) AND (?2 IS NULL OR status = ?2) \
+        AND (CAST(?1 AS TEXT) IS NULL OR workflow_name = ?1) AND (CAST(?2 AS TEXT) IS NULL OR status = ?2) \
         AND started_at >= ?3";
     COUNT_SINCE_OF_TRIGGER = "SELECT COUNT(*) FROM workflow_runs WHERE trigger_id = ?6 \
-        AND (?4 IS NULL OR (owner = ?4 AND repo = ?5)) \
-        AND (?1 IS NULL OR workflow_name = ?1) AND (?2 IS NULL OR status = ?2) \
+        AND (CAST(?4 AS TEXT) IS NULL OR (owner = ?4 AND repo = ?5)) \
+        AND (CAST(?1 AS TEXT) IS NULL OR workflow_name = ?1) AND (CAST(?2 AS TEXT) IS NULL OR status = ?2) \
         AND started_at >= ?3";
     COUNT_SINCE = "SELECT COUNT(*) FROM workflow_runs WHERE started_at >= ?3";
     COUNT_SINCE_OF_NAME =
@@ -98,7 +99,7 @@ impl StateDatabase {
         let id = before.map_or(SORTS_LAST, |cursor| cursor.id.as_str());
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let (owner, repo) = filter.repo.as_ref().map(|(owner, repo)| (owner, repo)).unzip();
-        let read = |row: &Row<'_>| read_head(&mut ColumnReader::new("workflow_runs", row));
+        let read = |row: &SqlRow<'_>| read_head(&mut ColumnReader::new("workflow_runs", row));
         let what = "list workflow runs";
         let (name, trigger) = (&filter.workflow, &filter.trigger_id);
         // Each statement takes exactly the parameters that it names.
@@ -148,7 +149,7 @@ impl StateDatabase {
         let since = filter.since.map(iso_millis).unwrap_or_default();
         let (owner, repo) = filter.repo.as_ref().map(|(owner, repo)| (owner, repo)).unzip();
         let (name, attempt) = (&filter.workflow, "count workflow runs");
-        let read = |row: &Row<'_>| row.get(0).attempt(attempt);
+        let read = |row: &SqlRow<'_>| row.get(0).attempt(attempt);
         let count = match &filter.trigger_id {
             Some(trigger) => {
                 let params = params![name, status, since, owner, repo, trigger];

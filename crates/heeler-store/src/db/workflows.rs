@@ -12,9 +12,10 @@ use heeler_model::{
     iso_millis, parse_foreign_time,
 };
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, named_params, params};
+use rusqlite::{named_params, params};
 use serde_json::{Map, Value as Json};
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{
     CANDIDATES_MAX, ColumnReader, DatabaseError, IdLookupError, SORTS_LAST, StateDatabase,
     counters, execute, integer, query_all, query_first, sql,
@@ -74,12 +75,12 @@ sql! {
         WHERE status = 'pending' AND seq IS NOT NULL \
         AND workflow_run_id IN (SELECT id FROM workflow_runs WHERE origin IS NULL)";
     COUNTS = "SELECT workflow_name, status, COUNT(*) FROM workflow_runs \
-        GROUP BY workflow_name, status";
+        GROUP BY workflow_name, status ORDER BY workflow_name, status";
     // Rows without `seq` are no part of the journal: they come from imports and plain jobs.
     JOURNAL_OF_EXECUTIONS = "SELECT id, phase, part, seq, step, status, exit_reason, interrupted, \
         decision, output_text, error, \
-        COALESCE((SELECT SUM(spent) FROM runs WHERE runs.job_id = executions.id), \
-        CAST(ROUND(cost_usd * 1000000) AS INTEGER)) FROM executions \
+        COALESCE((SELECT CAST(SUM(spent) AS BIGINT) FROM runs WHERE runs.job_id = executions.id), \
+        CAST(ROUND(cost_usd * 1000000) AS BIGINT)) FROM executions \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
     JOURNAL_OF_GATES = "SELECT id, phase, part, seq, status, response FROM workflow_approvals \
         WHERE workflow_run_id = ?1 AND seq IS NOT NULL ORDER BY seq";
@@ -382,7 +383,7 @@ pub(super) fn read_head(
     Ok(head)
 }
 
-fn read_row(row: &Row<'_>) -> Result<WorkflowRunRow, DatabaseError> {
+fn read_row(row: &SqlRow<'_>) -> Result<WorkflowRunRow, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_runs", row);
     let head = read_head(&mut columns)?;
     let is_imported = head.origin.is_some();
@@ -411,7 +412,7 @@ fn read_json(columns: &mut ColumnReader<'_, '_>, is_imported: bool) -> Result<Js
     }
 }
 
-fn read_execution(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
+fn read_execution(row: &SqlRow<'_>) -> Result<JournalRow, DatabaseError> {
     let mut columns = ColumnReader::new("executions", row);
     let id: JobId = columns.parsed()?;
     let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
@@ -446,7 +447,7 @@ pub(super) fn status_and_exit_reason(outcome: PartOutcome) -> (JobStatus, ExitRe
     }
 }
 
-fn read_gate(row: &Row<'_>) -> Result<JournalRow, DatabaseError> {
+fn read_gate(row: &SqlRow<'_>) -> Result<JournalRow, DatabaseError> {
     let mut columns = ColumnReader::new("workflow_approvals", row);
     let id: ApprovalId = columns.parsed()?;
     let (phase, part, seq) = (columns.get()?, columns.parsed()?, columns.count()?);
@@ -479,7 +480,7 @@ pub(crate) struct WorkflowRunRowState {
 }
 
 pub(crate) fn load_row_state(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
 ) -> Result<Option<WorkflowRunRowState>, DatabaseError> {
     query_first(conn, KEY, [id], "read a workflow run", |row| {
@@ -493,7 +494,10 @@ pub(crate) fn load_row_state(
 }
 
 /// Inserts; returns true if neither its id nor its trigger was taken.
-pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(
+    conn: &DatabaseConnection,
+    run: &WorkflowRunRow,
+) -> Result<bool, DatabaseError> {
     // Both conflicts are ignored: the caller reports the existing run in place of the new one.
     let head = &run.head;
     let params = named_params! {
@@ -526,7 +530,10 @@ pub(crate) fn insert(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, Da
 }
 
 /// Updates; returns true if the version was current.
-pub(crate) fn update(conn: &Connection, run: &WorkflowRunRow) -> Result<bool, DatabaseError> {
+pub(crate) fn update(
+    conn: &DatabaseConnection,
+    run: &WorkflowRunRow,
+) -> Result<bool, DatabaseError> {
     let head = &run.head;
     let params = named_params! {
         ":id": head.id.as_str(),
@@ -559,7 +566,7 @@ pub(super) fn bounded_error(error: &str) -> &str {
 }
 
 /// Ends all active runs that were not imported, and withdraws their gates.
-pub(crate) fn end_active(conn: &Connection) -> Result<(), DatabaseError> {
+pub(crate) fn end_active(conn: &DatabaseConnection) -> Result<(), DatabaseError> {
     execute(conn, END_ACTIVE, [], "end workflow runs")?;
     execute(conn, WITHDRAW_GATES, [], "withdraw the gates of workflow runs")?;
     // The statements above change many rows at once, so the counters are computed from the rows.
@@ -568,7 +575,9 @@ pub(crate) fn end_active(conn: &Connection) -> Result<(), DatabaseError> {
 }
 
 /// Counts runs by workflow and status from the rows, to check the counters.
-pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)>, DatabaseError> {
+pub(crate) fn real_counts(
+    conn: &DatabaseConnection,
+) -> Result<Vec<(String, String, i64)>, DatabaseError> {
     query_all(conn, COUNTS, [], "count workflow runs", |row| {
         let mut columns = ColumnReader::new("workflow_runs", row);
         Ok((columns.get()?, columns.get()?, columns.get()?))
@@ -576,7 +585,7 @@ pub(crate) fn real_counts(conn: &Connection) -> Result<Vec<(String, String, i64)
 }
 
 pub(crate) fn insert_instant_part(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     step: &InstantPart<'_>,
     at: Timestamp,
 ) -> Result<(), DatabaseError> {
@@ -612,7 +621,7 @@ pub(super) fn step_id(run: &WorkflowRunId, seq: u64) -> String {
 }
 
 pub(crate) fn put_definition(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     hash: &str,
     name: &str,
     files: &str,
@@ -624,7 +633,7 @@ pub(crate) fn put_definition(
 }
 
 pub(crate) fn add_event(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     run: &WorkflowRunId,
     (kind, phase, text): (&str, Option<&str>, &str),
     now: Timestamp,

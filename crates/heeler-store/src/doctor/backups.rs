@@ -14,7 +14,7 @@ const BACKUP_REMEDY: &str = "`heeler backup FILE` takes one of everything";
 /// Reports a missing or old backup.
 pub(crate) fn examine(dir: &StateDir, now: Timestamp) -> Option<Finding> {
     // Without a database there is nothing to back up.
-    if !dir.database().exists() {
+    if !dir.has_database() {
         return None;
     }
     let subject = dir.backups();

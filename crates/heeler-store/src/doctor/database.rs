@@ -5,9 +5,7 @@ use super::{locks, queue_check, record_check};
 use crate::backup;
 use crate::database_files::{LOG_LOST, is_log_lost};
 use crate::db::counters::{self, CounterKind};
-use crate::db::{
-    DatabaseError, DatabaseOpenError, SqliteResultExt as _, StateDatabase, jobs, sessions,
-};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, jobs, sessions, store_name};
 use crate::herdctl_layout::is_adoptable;
 use crate::layout::StateDir;
 use crate::staging::has_unfinished_rebuild;
@@ -30,7 +28,7 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Sta
         return None;
     }
     // Before the database is opened: SQLite creates an empty log.
-    if !locks::has_writer(dir) && is_log_lost(dir) {
+    if dir.postgres().is_none() && !locks::has_writer(dir) && is_log_lost(dir) {
         let subject = format!("{}-wal", dir.database());
         let problem = format!("is missing or empty: {LOG_LOST}");
         let finding =
@@ -40,7 +38,7 @@ pub(crate) fn examine(dir: &StateDir, findings: &mut Vec<Finding>) -> Option<Sta
              and transcripts have",
         ));
     }
-    let db = match StateDatabase::open_read_only(&dir.database()) {
+    let db = match StateDatabase::reader_of(dir) {
         Ok(db) => db,
         Err(error) => {
             findings.push(cannot_open(dir, &error));
@@ -61,10 +59,10 @@ fn check_at_one_moment(
     db: &StateDatabase,
     findings: &mut Vec<Finding>,
 ) -> Result<(), DatabaseError> {
-    db.conn.execute_batch("BEGIN").attempt("begin to check the database")?;
+    db.conn.begin_snapshot()?;
     let checked = check(dir, db, findings);
     // A rollback, because nothing was written.
-    db.conn.execute_batch("ROLLBACK").attempt("end the check of the database")?;
+    db.conn.rollback()?;
     checked
 }
 
@@ -88,7 +86,7 @@ fn check(
         let problem =
             format!("{} rows point to rows that are gone, the first in {first}", dangling.len());
         let finding =
-            Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
+            Finding::new(FindingSeverity::Warning, FindingArea::Database, store_name(dir), problem);
         findings.push(finding.with_remedy(REBUILD_REMEDY));
     }
     let are_true = counters::by_kind(&db.conn, CounterKind::Job)? == jobs::real_counts(&db.conn)?
@@ -96,7 +94,7 @@ fn check(
     if !are_true {
         let problem = "its counters differ from its rows";
         let finding =
-            Finding::new(FindingSeverity::Warning, FindingArea::Database, dir.database(), problem);
+            Finding::new(FindingSeverity::Warning, FindingArea::Database, store_name(dir), problem);
         findings.push(finding.with_repair(RepairAction::Recount));
     }
     queue_check::examine(db, findings)?;
@@ -104,7 +102,7 @@ fn check(
 }
 
 fn broken(dir: &StateDir, problem: String) -> Finding {
-    Finding::new(FindingSeverity::Error, FindingArea::Database, dir.database(), problem)
+    Finding::new(FindingSeverity::Error, FindingArea::Database, store_name(dir), problem)
         .with_remedy(REBUILD_REMEDY)
 }
 
@@ -145,6 +143,14 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
         DatabaseOpenError::Create { .. } => {
             (FindingSeverity::Error, FindingArea::Database, "check the disk")
         }
+        DatabaseOpenError::Moved { .. } => {
+            (FindingSeverity::Error, FindingArea::Database, "put `store.json` back")
+        }
+        DatabaseOpenError::Postgres { .. } => (
+            FindingSeverity::Error,
+            FindingArea::Database,
+            "check the server, the password and docs/hosts.md; agents that are running continue",
+        ),
         DatabaseOpenError::Sqlite { .. } => {
             (FindingSeverity::Error, FindingArea::Database, REBUILD_REMEDY)
         }
@@ -155,7 +161,7 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
         }
         _ => error.to_string(),
     };
-    Finding::new(severity, area, dir.database(), problem).with_remedy(remedy)
+    Finding::new(severity, area, store_name(dir), problem).with_remedy(remedy)
 }
 
 fn old_sqlite(number: i32) -> Option<Finding> {

@@ -37,7 +37,7 @@ const NOT_EXAMINED: [&str; 4] = [".before-heeler", "trash", "workspaces", "workt
 /// home directory.
 pub(crate) fn walk_state(dir: &StateDir) -> Vec<(Utf8PathBuf, Metadata)> {
     let is_ours =
-        dir.database().exists() || backup::list_backups(dir).is_ok_and(|list| !list.is_empty());
+        dir.has_database() || backup::list_backups(dir).is_ok_and(|list| !list.is_empty());
     let is_known = |name: &str| {
         layout::is_state_entry(name) || HERDCTL_ENTRIES.contains(&name) || is_temp(name)
     };

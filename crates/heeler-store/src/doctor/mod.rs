@@ -71,6 +71,7 @@ fn unusable(root: &Utf8Path, error: &StateDirError) -> Finding {
         }
         StateDirError::Network { .. } => "move it to a local disk",
         StateDirError::Link { .. } => "remove the link, or replace it with its target",
+        StateDirError::Store { .. } => "put the file back from a backup of the state directory",
         StateDirError::Io { .. } => "check its permissions and the disk",
     };
     Finding::new(FindingSeverity::Error, FindingArea::Disk, root.as_str(), error.to_string())

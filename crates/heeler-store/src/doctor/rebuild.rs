@@ -60,6 +60,12 @@ pub enum RebuildBeginError {
     /// A newer release wrote the database: nothing is wrong with it.
     #[error(transparent)]
     Newer(#[from] DatabaseOpenError),
+    /// The records are on a server, which has backups of its own.
+    #[error(
+        "the records are on {0}, and a rebuild makes a file; restore a backup with `heeler restore`, or \
+         with the tools of PostgreSQL"
+    )]
+    OnServer(String),
     #[error("the database was not rebuilt")]
     Build(#[source] StagingError),
 }
@@ -89,6 +95,9 @@ impl DatabaseRebuild {
     /// Takes the locks and begins with the last sound backup, or with an empty database.
     pub fn begin(root: &Utf8Path, now: Timestamp) -> Result<DatabaseRebuild, RebuildBeginError> {
         let dir = StateDir::open(root)?;
+        if let Some(location) = dir.postgres() {
+            return Err(RebuildBeginError::OnServer(location.url.to_string()));
+        }
         let holder = LockHolder::this_process("doctor --rebuild", now);
         let hold = |path: &Utf8Path| {
             acquire_writer_lock(&dir, path, &holder, LOCK_WAIT).map_err(RebuildBeginError::Locked)
@@ -188,7 +197,7 @@ fn describe_losses(
 ) -> Vec<String> {
     let count = |db: &StateDatabase, table: &str| -> Option<i64> {
         let sql = format!("SELECT COUNT(*) FROM {table}");
-        db.conn.query_row(&sql, [], |row| row.get(0)).ok()
+        db.conn.as_sqlite()?.query_row(&sql, [], |row| row.get(0)).ok()
     };
     let since = match base.and_then(Utf8Path::file_name) {
         Some(name) => format!("since the backup {name}"),

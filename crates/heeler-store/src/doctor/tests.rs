@@ -90,7 +90,7 @@ impl DoctorTestFleet {
     /// Changes the database behind the store's back.
     fn sql(&self, sql: &str) {
         let db = StateDatabase::private(&self.dir.database()).unwrap();
-        db.conn.execute_batch(sql).unwrap();
+        db.conn.run_batch(sql, "test").unwrap();
     }
 
     fn examine(&self) -> Vec<Finding> {
@@ -460,7 +460,7 @@ fn a_rebuild_of_a_newer_database_is_refused() {
     let fleet = DoctorTestFleet::new();
     let db = StateDatabase::open_read_write(&fleet.dir.database()).unwrap();
     let newer = "INSERT INTO schema_migration (version, name, applied_at) VALUES (999, 'x', '')";
-    db.conn.execute(newer, []).unwrap();
+    db.conn.sqlite().execute(newer, []).unwrap();
     drop(db);
     let before = fs::read(fleet.dir.database()).unwrap();
     let error = DatabaseRebuild::begin(fleet.dir.root(), now()).err().unwrap();

@@ -14,7 +14,7 @@ use super::database_placement::{place_database, replace_database};
 use super::error::StagingError;
 use super::record_target::RecordTarget;
 use super::state_files;
-use crate::db::{DatabaseOpenError, SqliteResultExt as _, StateDatabase, migrate};
+use crate::db::{DatabaseOpenError, StateDatabase, migrate};
 use crate::layout::StateDir;
 
 /// A database under construction; dropping it deletes the file.
@@ -50,9 +50,10 @@ impl DraftDatabase {
         let db = draft.db();
         // Only this process uses the file until it is complete, so it needs no journal file and no
         // syncs.
-        db.conn
-            .execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;")
-            .attempt("prepare a new database")?;
+        db.conn.run_batch(
+            "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;",
+            "prepare a new database",
+        )?;
         let mut version = migrate::check_not_newer(&db.conn, &path).map_err(unusable)?;
         while version < migrate::SCHEMA_VERSION {
             version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;

@@ -7,7 +7,7 @@ use heeler_transcript::resolve_inside;
 
 use super::error::StagingError;
 use super::state_files;
-use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase};
+use crate::db::{DatabaseError, StateDatabase};
 use crate::layout::StateDir;
 use crate::store::Store;
 use crate::store_writer::StoreWriteError;
@@ -27,7 +27,7 @@ enum RecordSink<'a> {
 impl<'a> RecordTarget<'a> {
     /// Inserts into the state directory of a store.
     pub fn store(store: &'a Store) -> Result<RecordTarget<'a>, StagingError> {
-        let reader = StateDatabase::open_read_only(&store.dir().database())
+        let reader = StateDatabase::reader_of(store.dir())
             .map_err(|error| StagingError::Save { source: Box::new(error) })?;
         Ok(RecordTarget { dir: store.dir(), sink: RecordSink::Store { store, reader } })
     }
@@ -88,14 +88,14 @@ fn transaction<T>(
     db: &StateDatabase,
     work: impl FnOnce(&mut StoreTransaction<'_>) -> Result<T, DatabaseError>,
 ) -> Result<T, DatabaseError> {
-    db.conn.execute_batch("BEGIN IMMEDIATE").attempt("begin a transaction")?;
+    db.conn.begin_write()?;
     let done = work(&mut StoreTransaction::new(db, dir)).and_then(|value| {
-        db.conn.execute_batch("COMMIT").attempt("commit")?;
+        db.conn.commit()?;
         Ok(value)
     });
     if done.is_err() {
         // The rollback fails only if no transaction is open; then there is nothing to undo.
-        let _undone = db.conn.execute_batch("ROLLBACK");
+        let _undone = db.conn.rollback();
     }
     done
 }

@@ -235,6 +235,10 @@ fn proof_kill_9_of_a_restore_leaves_the_old_state_or_the_new() {
         child.kill().unwrap();
         let is_done = lines.any(|line| line == "restored");
         child.wait().unwrap();
+        if let Some((server, name)) = &place.database {
+            // A server completes a commit that was sent just before the kill.
+            heeler_testkit::wait_for_transactions(server, name);
+        }
         let opened = Store::open(&place.dir, "check", now()).unwrap();
         assert_eq!(opened.hand_edits, crate::HandEdits::default(), "{context}");
         let reader = place.reader();

@@ -346,7 +346,11 @@ fn the_queue_goes_by_priority_then_age_then_id_and_survives_the_writer() {
     assert_eq!(place.reader().queued_job(&job_id(4)).unwrap(), Some(changed));
     assert_eq!(place.reader().queued_job(&job_id(5)).unwrap(), None);
     let refused = store.write(|tx| tx.enqueue(&queued(99, 0, 0)));
-    assert!(refused.unwrap_err().to_string().contains("FOREIGN KEY"), "there is no such job");
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        is_refused_by(&refused, "FOREIGN KEY", "foreign key"),
+        "there is no such job: {refused}"
+    );
 }
 
 fn reservation(number: u8, micros: i64) -> ReservationRecord {
@@ -476,8 +480,7 @@ fn overrides_are_beside_last_lights_and_leave_those_alone() {
     });
     assert_eq!(place.reader().schedule_overrides().unwrap(), expected[..2]);
     let names = "SELECT COUNT(*) FROM cron_overrides WHERE name = 'triage' AND enabled = 0";
-    let kept: i64 = place.reader().conn.query_row(names, [], |row| row.get(0)).unwrap();
-    assert_eq!(kept, 1);
+    assert_eq!(count_rows(&place.reader(), names), 1);
 }
 
 #[test]
@@ -625,7 +628,7 @@ fn after_a_full_disk_in_an_attempt_nothing_more_is_written() {
     let error = store.write::<(), DatabaseError, _>(|tx| {
         let full = tx.with_savepoint(|tx| {
             // Simulates the rollback that SQLite performs on some failures.
-            tx.conn.execute_batch("ROLLBACK").unwrap();
+            tx.conn.sqlite().execute_batch("ROLLBACK").unwrap();
             Ok::<(), DatabaseError>(())
         });
         assert!(full.unwrap_err().is_full());
@@ -649,6 +652,7 @@ fn a_database_of_the_second_schema_keeps_what_is_in_it_and_starts_afresh_with_th
     }
     let at = iso_millis(now());
     db.conn
+        .sqlite()
         .execute_batch(&format!(
             "INSERT INTO agents (name, status) VALUES ('coder', 'error');
              INSERT INTO schedules (agent, name, last_run_at) VALUES ('coder', 'nightly', '{at}');

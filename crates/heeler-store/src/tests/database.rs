@@ -33,7 +33,7 @@ fn released_migrations_are_never_edited() {
     .assert_eq(&hashes.join("\n"));
 }
 
-fn all_sql() -> Vec<(&'static str, &'static str)> {
+pub(super) fn all_sql() -> Vec<(&'static str, &'static str)> {
     [
         db::access::ALL_SQL,
         db::agents::ALL_SQL,
@@ -48,8 +48,11 @@ fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::meta::ALL_SQL,
         db::spending::ALL_SQL,
         db::open_steps::ALL_SQL,
+        db::imported_journal::ALL_SQL,
         db::network_grants::ALL_SQL,
         db::notices::ALL_SQL,
+        db::phase_history::ALL_SQL,
+        db::workflow_parts::ALL_SQL,
         db::overrides::ALL_SQL,
         db::queue::ALL_SQL,
         db::answered_requests::ALL_SQL,
@@ -70,7 +73,7 @@ fn every_statement_fits_the_schema() {
     let reader = place.reader();
     let all = all_sql();
     for (name, sql) in &all {
-        reader.conn.prepare(sql).unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
+        reader.conn.sqlite().prepare(sql).unwrap_or_else(|error| panic!("{name}: {error}\n{sql}"));
     }
     let count = all.len();
     assert!(count > 60, "only {count} statements were found");
@@ -84,7 +87,7 @@ fn no_question_is_planned_again_for_what_it_is_asked_with() {
     drop(place.store());
     let reader = place.reader();
     for (name, sql) in all_sql() {
-        let mut statement = reader.conn.prepare(sql).unwrap();
+        let mut statement = reader.conn.sqlite().prepare(sql).unwrap();
         if !statement.readonly() {
             continue;
         }
@@ -102,6 +105,7 @@ fn no_question_is_planned_again_for_what_it_is_asked_with() {
 fn tables_and_columns(db: &StateDatabase) -> Vec<String> {
     let mut statement = db
         .conn
+        .sqlite()
         .prepare("SELECT m.name || '.' || c.name FROM sqlite_schema m, pragma_table_info(m.name) c WHERE m.type = 'table'")
         .unwrap();
     let rows = statement.query_map([], |row| row.get(0)).unwrap();
@@ -159,7 +163,7 @@ fn the_pragmas_are_what_the_promises_need() {
     let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     let pragma = |name: &str| -> String {
         let value: Value =
-            db.conn.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap();
+            db.conn.sqlite().query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).unwrap();
         format!("{value:?}")
     };
     assert_eq!(pragma("journal_mode"), r#"Text("wal")"#);
@@ -198,7 +202,11 @@ fn a_chat_without_a_thread_has_one_active_session_too() {
     });
     for thread in [None, Some("T1")] {
         let refused = store.write(move |tx| tx.import_row(table, &chat("d", thread, 1)));
-        assert!(refused.unwrap_err().to_string().contains("UNIQUE constraint"), "{thread:?}");
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            is_refused_by(&refused, "UNIQUE constraint", "unique constraint"),
+            "{thread:?}: {refused}"
+        );
     }
 }
 
@@ -217,7 +225,8 @@ fn a_message_without_its_session_is_refused_and_one_with_it_is_imported_once() {
     };
     let (orphan, known) = (message("nobody"), message("a"));
     let error = store.write(move |tx| tx.import_row(LastLightTable::MessagingMessages, &orphan));
-    assert!(error.unwrap_err().to_string().contains("FOREIGN KEY"));
+    let error = error.unwrap_err().to_string();
+    assert!(is_refused_by(&error, "FOREIGN KEY", "foreign key"), "{error}");
     commit(&store, move |tx| {
         tx.import_row(LastLightTable::MessagingSessions, &chat("a", None, 1))?;
         assert!(tx.import_row(LastLightTable::MessagingMessages, &known)?);
@@ -236,9 +245,9 @@ fn the_columns_of_an_import_are_those_of_its_insert() {
 }
 
 fn set_version(place: &TempStateDir, version: i64) {
-    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
-    db.conn.execute_batch("DELETE FROM schema_migration WHERE version <> (SELECT MIN(version) FROM schema_migration)").unwrap();
-    db.conn.execute("UPDATE schema_migration SET version = ?1", [version]).unwrap();
+    let db = StateDatabase::writer_of(&place.dir).unwrap();
+    db.conn.run_batch("DELETE FROM schema_migration WHERE version <> (SELECT MIN(version) FROM schema_migration)", "test").unwrap();
+    db.conn.execute("UPDATE schema_migration SET version = ?1", [version], "test").unwrap();
 }
 
 #[test]
@@ -262,6 +271,7 @@ fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
     let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
     migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap();
     db.conn
+        .sqlite()
         .execute_batch(
             "INSERT INTO agents (name) VALUES ('coder');
              INSERT INTO executions (id, agent, trigger_type, status, started_at, skill)
@@ -281,7 +291,7 @@ fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
 fn a_failed_migration_leaves_the_old_schema() {
     let place = place();
     let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
-    db.conn.execute_batch("CREATE TABLE views (in_the_way TEXT)").unwrap();
+    db.conn.run_batch("CREATE TABLE views (in_the_way TEXT)", "test").unwrap();
     migrate::apply_next(&db.conn, migrate::MIGRATIONS, 0, now()).unwrap_err();
     assert_eq!(migrate::version(&db.conn).unwrap(), 0);
     assert_eq!(tables_and_columns(&db), ["views.in_the_way"]);
@@ -311,7 +321,7 @@ fn a_reader_works_without_a_writer_and_changes_nothing() {
     insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
     let reader = place.reader();
     assert_eq!(reader.job(&job_id(1)).unwrap().unwrap().head.agent, "coder");
-    reader.conn.execute("DELETE FROM executions", []).unwrap_err();
+    reader.conn.execute("DELETE FROM executions", [], "test").unwrap_err();
 }
 
 /// Copies the database to where SQLite cannot make its shared memory, as on a read-only medium.
@@ -343,8 +353,8 @@ fn a_database_on_a_read_only_medium_is_read_unless_its_log_holds_changes() {
 fn a_damaged_row_is_named() {
     let place = place();
     insert_jobs(&place.store(), vec![job(1, "coder", JobStatus::Pending)]);
-    let db = StateDatabase::open_read_write(&place.dir.database()).unwrap();
-    db.conn.execute("UPDATE executions SET status = 'odd'", []).unwrap();
+    let db = StateDatabase::writer_of(&place.dir).unwrap();
+    db.conn.execute("UPDATE executions SET status = 'odd'", [], "test").unwrap();
     let error = place.reader().job(&job_id(1)).unwrap_err().to_string();
     assert!(error.contains(job_id(1).as_str()) && error.contains("`odd`"), "{error}");
 }

@@ -98,7 +98,7 @@ fn filters_and_totals_agree() {
 }
 
 fn plan_of(reader: &StoreReader, sql: &str) -> String {
-    let mut statement = reader.conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+    let mut statement = reader.conn.sqlite().prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     let count = statement.parameter_count();
     let none = rusqlite::params_from_iter(vec![rusqlite::types::Null; count]);
     let lines = statement.query_map(none, |row| row.get::<_, String>(3)).unwrap();

@@ -136,7 +136,7 @@ fn a_write_back_that_is_cut_off_is_repeated_or_completed_by_the_next_process() {
 fn the_memory_for_pages_of_every_connection_is_limited() {
     let place = place();
     let cache = |db: &StateDatabase| {
-        db.conn.query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0)).unwrap()
+        db.conn.sqlite().query_row("PRAGMA cache_size", [], |row| row.get::<_, i64>(0)).unwrap()
     };
     let writer = commit(&place.store(), move |tx| Ok(cache(tx)));
     // The pages of all jobs fit into neither.

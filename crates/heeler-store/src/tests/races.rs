@@ -50,7 +50,7 @@ fn a_file_announced_twice_and_never_recorded_is_still_ours() {
     commit(&store, move |tx| {
         let old =
             "UPDATE views SET sha256 = 'older', pending_sha256 = ?1 WHERE path = 'state.yaml'";
-        tx.conn.execute(old, [&present]).unwrap();
+        tx.conn.execute(old, [&present], "test").unwrap();
         crate::db::views::record_pending(&tx.conn, "state.yaml", Some("next"), Some(&present))
     });
     drop(store);

@@ -575,10 +575,8 @@ fn a_crash_between_the_file_and_its_record_is_not_taken_for_a_hand_edit() {
     // database moved on.
     let running = AgentState { status: AgentStatus::Running, ..AgentState::default() };
     commit(&store, |tx| {
-        tx.conn
-            .execute_batch("UPDATE views SET pending_sha256 = sha256, sha256 = 'older'")
-            .unwrap();
-        Ok(())
+        let older = "UPDATE views SET pending_sha256 = sha256, sha256 = 'older'";
+        tx.conn.run_batch(older, "test")
     });
     commit(&store, move |tx| tx.put_agent("coder", &running));
     drop(store);

@@ -348,7 +348,7 @@ fn no_list_reads_what_may_be_large() {
     for (statements, table) in lists {
         let columns: Vec<String> = {
             let sql = format!("SELECT name FROM pragma_table_info('{table}') ORDER BY cid");
-            let mut statement = reader.conn.prepare(&sql).unwrap();
+            let mut statement = reader.conn.sqlite().prepare(&sql).unwrap();
             let rows = statement.query_map([], |row| row.get(0)).unwrap();
             rows.map(Result::unwrap).collect()
         };
@@ -356,7 +356,7 @@ fn no_list_reads_what_may_be_large() {
         let bound = columns.iter().position(|name| name == first_large).unwrap();
         let pages = statements.iter().filter(|(name, _)| name.starts_with("PAGE"));
         for (name, sql) in pages {
-            let statement = reader.conn.prepare(sql).unwrap();
+            let statement = reader.conn.sqlite().prepare(sql).unwrap();
             // Columns of `job_marks`, which has only short ones.
             let is_mark = |column: &&str| ["title", "denied"].contains(column);
             for column in statement.column_names().filter(|it| !is_mark(it)) {

@@ -123,11 +123,9 @@ fn wrong_counters_are_found_and_put_right() {
     let place = place();
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
-    StateDatabase::open_read_write(&place.dir.database())
-        .unwrap()
-        .conn
-        .execute("UPDATE counters SET total = 7", [])
-        .unwrap();
+    let db = StateDatabase::writer_of(&place.dir).unwrap();
+    db.conn.execute("UPDATE counters SET total = 7", [], "test").unwrap();
+    drop(db);
     assert!(commit(&store, |tx| tx.recount()));
     assert_eq!(count(&place), 1);
 }
@@ -242,10 +240,11 @@ fn runs_and_effects_keep_their_versions_and_their_order() {
         Ok(())
     });
     assert!(place.reader().pending_effects(10).unwrap().is_empty());
-    let db = rusqlite::Connection::open(place.dir.database()).unwrap();
+    let reader = place.reader();
     let why = |id: &str| {
         let sql = "SELECT last_error FROM effects WHERE id = ?1";
-        db.query_row(sql, [id], |row| row.get::<_, Option<String>>(0)).unwrap()
+        let read = |row: &SqlRow<'_>| ColumnReader::new("effects", row).get::<Option<String>>();
+        query_first(&reader.conn, sql, [id], "test", read).unwrap().unwrap()
     };
     assert_eq!((why("e1"), why("e2").as_deref()), (None, Some("no such channel")));
 }
@@ -272,9 +271,10 @@ fn new_ids_are_taken_by_nobody() {
 /// Lets the database grow by a few pages only, as a full disk does.
 fn limit_pages(store: &Store, pages: i64) {
     commit(store, move |tx| {
-        let now: i64 = tx.conn.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+        let now: i64 =
+            tx.conn.sqlite().query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         let limit = format!("PRAGMA max_page_count = {}", now + pages);
-        tx.conn.query_row(&limit, [], |_| Ok(())).unwrap();
+        tx.conn.sqlite().query_row(&limit, [], |_| Ok(())).unwrap();
         Ok(())
     });
 }
@@ -306,7 +306,7 @@ fn a_command_that_hides_a_full_disk_is_not_told_that_it_was_saved() {
     let error = store.write::<(), DatabaseError, _>(|tx| {
         tx.insert_job(&job(1, "coder", JobStatus::Pending))?;
         // Simulates the rollback that SQLite performs on some failures.
-        tx.conn.execute_batch("ROLLBACK").unwrap();
+        tx.conn.sqlite().execute_batch("ROLLBACK").unwrap();
         Ok(())
     });
     assert!(matches!(error, Err(StoreWriteError::NotSaved(_))), "{error:?}");
@@ -321,8 +321,9 @@ fn a_failed_commit_fails_every_caller_of_its_transaction() {
     let store = place.store();
     let error = store.write::<(), DatabaseError, _>(|tx| {
         // A deferred violation is found by COMMIT only.
-        tx.conn.execute_batch("PRAGMA defer_foreign_keys = ON").unwrap();
+        tx.conn.run_batch("PRAGMA defer_foreign_keys = ON", "test").unwrap();
         tx.conn
+            .sqlite()
             .execute_batch("INSERT INTO schedules (agent, name) VALUES ('nobody', 's')")
             .unwrap();
         tx.insert_job(&job(1, "coder", JobStatus::Pending))

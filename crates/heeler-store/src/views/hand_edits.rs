@@ -42,7 +42,7 @@ pub(crate) fn apply_hand_edits(
     store: &StoreWriter,
     now: Timestamp,
 ) -> Result<HandEdits, PublishError> {
-    let db = StateDatabase::open_read_only(&store.dir().database())?;
+    let db = StateDatabase::reader_of(store.dir())?;
     let mut edits = HandEdits::default();
     apply_state_edits(store, &db, now, &mut edits)?;
     detach_deleted_sessions(store, &db, &mut edits)?;

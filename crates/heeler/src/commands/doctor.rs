@@ -320,7 +320,7 @@ fn rebuild(context: &CommandContext, args: &DoctorArgs) -> CommandResult {
     }
     progress.end();
     let rebuilt = rebuilt.map_err(|error| match error {
-        RebuildError::Locked(_) | RebuildError::Newer(_) => {
+        RebuildError::Locked(_) | RebuildError::Newer(_) | RebuildError::OnServer(_) => {
             CommandFailure::new(FailureCode::Refused, error)
         }
         other => CommandFailure::new(FailureCode::Failed, other),

@@ -46,6 +46,7 @@ use crate::logging;
 use crate::open_file_limit;
 use crate::output;
 use crate::process_env;
+use crate::store_setting;
 use crate::trust::{self, UnlistedFleet};
 use crate::web_config_editor::WebConfigEditor;
 
@@ -340,6 +341,9 @@ impl OpenDaemon {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
+        // Before anything is opened: a new state directory takes the setting.
+        let store = prepared.setup.loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
+        store_setting::settle_store_location(context, store)?;
         // A reader cannot open a database of an older release, and the daemon upgrades it anyway.
         context.migrate_database()?;
         // Adopts a herdctl state directory.

@@ -60,6 +60,7 @@ mod network_grants;
 mod notify;
 mod observing;
 mod play;
+mod postgres;
 mod processes;
 mod pty;
 mod quoting;

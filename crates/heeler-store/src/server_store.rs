@@ -1,0 +1,180 @@
+//! A store on a PostgreSQL server: its first use, its one writer, and the marks of records that were
+//! moved.
+//!
+//! The lock of the state directory excludes a second writer on this machine; the row of the writer
+//! excludes one on another. Start at [`open_as_writer`].
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::db::postgres::PostgresAccess;
+use crate::db::postgres::{ClaimRefusal, LEASE, PostgresError, WriterIdentity, failed};
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate};
+use crate::layout::StateDir;
+use crate::store_location::PostgresLocation;
+
+/// Key of the note that the records of a file were moved to a server.
+pub(crate) const MOVED_TO: &str = "moved_to";
+
+/// Longest wait for the lease of another process, which may have died.
+const CLAIM_WAIT: Duration = LEASE.saturating_add(Duration::from_secs(2));
+const CLAIM_PAUSE: Duration = Duration::from_millis(200);
+
+/// Number of the server's lock under which a database is used for the first time.
+const FIRST_USE_LOCK: i64 = 0x6865_656c_6572;
+
+fn refusal(location: &PostgresLocation, reason: String) -> DatabaseOpenError {
+    DatabaseOpenError::Postgres { store: location.url.to_string(), reason }
+}
+
+/// Returns the name of this machine.
+pub(crate) fn machine() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Returns the identity of this process as a writer.
+fn identity(dir: &StateDir, location: &PostgresLocation) -> WriterIdentity {
+    let machine = machine();
+    WriterIdentity {
+        fleet: location.fleet.clone(),
+        instance: uuid::Uuid::new_v4().to_string(),
+        holder: format!("{machine}:{}", dir.root()),
+    }
+}
+
+/// Connects as the writer. The caller has the lock of the state directory.
+pub(crate) fn open_as_writer(
+    dir: &StateDir,
+    location: &PostgresLocation,
+) -> Result<(StateDatabase, WriterIdentity), DatabaseOpenError> {
+    finish_move(dir, location);
+    let db = StateDatabase::connect(location, PostgresAccess::Write)?;
+    claim(dir, location, db)
+}
+
+/// Marks the file of a move that was interrupted just before its end.
+fn finish_move(dir: &StateDir, location: &PostgresLocation) {
+    if !dir.database().exists() {
+        return;
+    }
+    let marked = StateDatabase::open_existing(&dir.database()).map_err(|it| it.to_string());
+    let marked = marked.and_then(|db| {
+        match db.meta(MOVED_TO).map_err(|it| it.to_string())?.is_some_and(|to| !to.is_empty()) {
+            true => Ok(()),
+            false => mark_file_moved(&db, &location.url.to_string()).map_err(|it| it.to_string()),
+        }
+    });
+    if let Err(why) = marked {
+        // `store.json` decides; the mark is only for other releases.
+        tracing::warn!(why, "cannot mark {} as moved", dir.database());
+    }
+}
+
+/// Connects as the writer of a server whose records are about to be moved. Those of an earlier move of
+/// the same fleet may be replaced.
+pub(crate) fn open_for_move(
+    dir: &StateDir,
+    location: &PostgresLocation,
+    now: Timestamp,
+) -> Result<StateDatabase, DatabaseOpenError> {
+    let db = StateDatabase::connect(location, PostgresAccess::Write)?;
+    let fail = |error: DatabaseError| refusal(location, error.to_string());
+    prepare_server(&db, location, now).map_err(fail)?;
+    db.conn
+        .run_batch("UPDATE store_writer SET moved_to = NULL", "use the database")
+        .map_err(fail)?;
+    claim(dir, location, db).map(|(db, _)| db)
+}
+
+fn claim(
+    dir: &StateDir,
+    location: &PostgresLocation,
+    db: StateDatabase,
+) -> Result<(StateDatabase, WriterIdentity), DatabaseOpenError> {
+    let identity = identity(dir, location);
+    let fail = |error: PostgresError| refusal(location, error.to_string());
+    use_first(&db, location).map_err(|error| refusal(location, error.to_string()))?;
+    let conn = db.conn.as_postgres().expect("it was connected");
+    let deadline = Instant::now() + CLAIM_WAIT;
+    loop {
+        match conn.claim(&identity).map_err(fail)? {
+            Ok(()) => return Ok((db, identity)),
+            // The lease of a process that died expires.
+            Err(ClaimRefusal::Held { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(CLAIM_PAUSE);
+            }
+            Err(refused) => return Err(refusal(location, refused.to_string())),
+        }
+    }
+}
+
+/// Connects again as the same writer.
+pub(crate) fn reopen_as_writer(
+    dir: &StateDir,
+    identity: &WriterIdentity,
+) -> Result<StateDatabase, DatabaseError> {
+    let unusable = |reason: String| failed("reopen the database", PostgresError::Unusable(reason));
+    let location = dir.postgres().ok_or_else(|| unusable("it is no server".to_owned()))?;
+    let db = StateDatabase::connect(location, PostgresAccess::Write)
+        .map_err(|error| unusable(error.to_string()))?;
+    let conn = db.conn.as_postgres().expect("it was connected");
+    conn.reclaim(identity).map_err(|source| failed("reopen the database", source))?;
+    Ok(db)
+}
+
+/// Makes a database the one of a fleet, if it belongs to none yet.
+fn use_first(db: &StateDatabase, location: &PostgresLocation) -> Result<(), DatabaseError> {
+    let attempt = "prepare the database";
+    let fail = |source| failed(attempt, source);
+    let conn = db.conn.as_postgres().expect("only a server is prepared");
+    if conn.owner().map_err(fail)?.is_some() {
+        return Ok(());
+    }
+    // Two fleets may begin to use it at the same time. The lock ends with the transaction.
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({FIRST_USE_LOCK})");
+    conn.run_batch(&lock, attempt)?;
+    let done = conn.create_writer_row(&location.fleet).map_err(fail);
+    let done = done.and_then(|()| conn.run_batch("COMMIT", attempt));
+    if done.is_err() {
+        // The rollback fails only if the connection is lost; then the server undoes it.
+        let _undone = db.conn.rollback();
+    }
+    done
+}
+
+/// Makes a database ready for records: of this fleet, and with the present schema.
+pub(crate) fn prepare_server(
+    db: &StateDatabase,
+    location: &PostgresLocation,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
+    use_first(db, location)?;
+    let conn = db.conn.as_postgres().expect("only a server is prepared");
+    let owner = conn.owner().map_err(|source| failed("read the owner of the database", source))?;
+    if owner.as_ref() != Some(&location.fleet) {
+        let holder = "another state directory".to_owned();
+        let refused = ClaimRefusal::OtherFleet { fleet: owner.unwrap_or_default(), holder };
+        let refused = PostgresError::Unusable(refused.to_string());
+        return Err(failed("use the database", refused));
+    }
+    let mut version = db.schema_version()?;
+    while version < migrate::SCHEMA_VERSION {
+        version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
+    }
+    Ok(())
+}
+
+/// Refuses a file whose records were moved to a server.
+pub(crate) fn refuse_moved(dir: &StateDir, db: &StateDatabase) -> Result<(), DatabaseOpenError> {
+    let moved = db.meta(MOVED_TO).ok().flatten().filter(|to| !to.is_empty());
+    match moved {
+        None => Ok(()),
+        Some(to) => Err(DatabaseOpenError::Moved { path: dir.database(), to }),
+    }
+}
+
+/// Notes in a file that its records were moved.
+pub(crate) fn mark_file_moved(db: &StateDatabase, to: &str) -> Result<(), DatabaseError> {
+    meta::set(&db.conn, MOVED_TO, to)
+}

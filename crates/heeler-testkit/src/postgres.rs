@@ -1,0 +1,230 @@
+//! A real PostgreSQL server for tests: a private cluster in a temporary folder, on a unix socket only.
+//!
+//! `initdb` refuses root, so the server runs as the user `postgres` or `nobody` then. Start at
+//! [`PostgresCluster::start`].
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use tempfile::TempDir;
+
+use crate::WAIT_MAX;
+
+/// Name of the superuser of the cluster.
+const USER: &str = "heeler";
+
+/// Folders of Debian's packages, which are not in `PATH`.
+const PACKAGE_FOLDER: &str = "/usr/lib/postgresql";
+
+/// A server that ends with this value. Its socket is open to every user of the machine, like the
+/// folder that it is in: tests hold no secrets.
+#[derive(Debug)]
+pub struct PostgresCluster {
+    folder: TempDir,
+    server: Option<Child>,
+}
+
+impl PostgresCluster {
+    /// Creates a cluster and starts it.
+    pub fn start() -> PostgresCluster {
+        let folder = tempfile::Builder::new().prefix("heeler-pg-").tempdir().unwrap();
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), mode).unwrap();
+        let mut cluster = PostgresCluster { folder, server: None };
+        let data = cluster.data();
+        let made = program("initdb")
+            .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C"])
+            .args(["--username", USER, "--pgdata", data.as_str()])
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        cluster.start_server();
+        cluster
+    }
+
+    fn root(&self) -> &Utf8Path {
+        Utf8Path::from_path(self.folder.path()).unwrap()
+    }
+
+    fn data(&self) -> Utf8PathBuf {
+        self.root().join("data")
+    }
+
+    /// Returns the folder of the socket.
+    pub fn socket_folder(&self) -> &Utf8Path {
+        self.root()
+    }
+
+    /// Returns the path of the socket.
+    pub fn socket(&self) -> Utf8PathBuf {
+        self.root().join(".s.PGSQL.5432")
+    }
+
+    /// Returns the URL of a database.
+    pub fn url(&self, database: &str) -> String {
+        url_of(self.socket_folder(), database)
+    }
+
+    /// Starts the server again after [`PostgresCluster::kill`], and waits until it answers.
+    pub fn start_server(&mut self) {
+        let path = self.root().join("log");
+        let log = std::fs::File::options().create(true).append(true).open(path).unwrap();
+        let socket = format!("unix_socket_directories={}", self.root());
+        let server = program("postgres")
+            .args(["-D", self.data().as_str(), "-c", "listen_addresses=", "-c", &socket])
+            .args(["-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=16MB"])
+            // Many tests share the server; each needs a few connections.
+            .args(["-c", "unix_socket_permissions=0777"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.server = Some(server);
+        let deadline = Instant::now() + WAIT_MAX;
+        while !self.try_run("postgres", "SELECT 1") {
+            let log = std::fs::read_to_string(self.root().join("log")).unwrap();
+            assert!(Instant::now() < deadline, "the server does not answer:\n{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Kills the server and all its processes, as a crash of the machine would.
+    pub fn kill(&mut self) {
+        // The other processes of the server end when they notice; `initdb` made no others.
+        let Some(mut server) = self.server.take() else { return };
+        server.kill().unwrap();
+        server.wait().unwrap();
+        // They hold the data directory until they have ended, and a new server waits for that.
+        let deadline = Instant::now() + WAIT_MAX;
+        while self.has_processes() {
+            assert!(Instant::now() < deadline, "processes of the server do not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        drop(std::fs::remove_file(self.data().join("postmaster.pid")));
+    }
+
+    /// Returns true if a process works in the data directory.
+    fn has_processes(&self) -> bool {
+        let data = self.data();
+        let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+        processes.flatten().any(|process| {
+            let folder = std::fs::read_link(process.path().join("cwd"));
+            folder.is_ok_and(|folder| folder == data.as_std_path())
+        })
+    }
+
+    /// Creates an empty database.
+    pub fn create_database(&self, name: &str) {
+        create_database(self.socket_folder(), name);
+    }
+
+    fn try_run(&self, database: &str, sql: &str) -> bool {
+        try_run(self.socket_folder(), database, sql)
+    }
+
+    /// Runs a statement as the superuser, and returns the result as text.
+    pub fn query(&self, database: &str, sql: &str) -> String {
+        query(self.socket_folder(), database, sql)
+    }
+}
+
+impl Drop for PostgresCluster {
+    fn drop(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            // An immediate shutdown: nothing is needed any more.
+            let pid = rustix::process::Pid::from_child(&server);
+            // It may have ended by itself.
+            let _sent = rustix::process::kill_process(pid, rustix::process::Signal::QUIT);
+            drop(server.wait());
+        }
+    }
+}
+
+fn url_of(socket_folder: &Utf8Path, database: &str) -> String {
+    format!("postgres://{USER}@/{database}?host={socket_folder}")
+}
+
+/// Creates an empty database on the server with this socket folder; returns its URL.
+pub fn create_database(socket_folder: &Utf8Path, name: &str) -> String {
+    query(socket_folder, "postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+    url_of(socket_folder, name)
+}
+
+/// Removes a database, also while it is used.
+pub fn drop_database(socket_folder: &Utf8Path, name: &str) {
+    try_run(socket_folder, "postgres", &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+}
+
+/// Waits until no connection to a database has an open transaction: those of a killed process end on
+/// their own.
+pub fn wait_for_transactions(socket_folder: &Utf8Path, name: &str) {
+    let open = format!(
+        "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND xact_start IS NOT NULL"
+    );
+    let deadline = Instant::now() + WAIT_MAX;
+    while query(socket_folder, "postgres", &open) != "0" {
+        assert!(Instant::now() < deadline, "transactions do not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn psql(socket_folder: &Utf8Path, database: &str, sql: &str) -> std::process::Output {
+    program("psql")
+        .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"])
+        .args(["--host", socket_folder.as_str(), "--username", USER, "--dbname", database])
+        .args(["--command", sql])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn try_run(socket_folder: &Utf8Path, database: &str, sql: &str) -> bool {
+    psql(socket_folder, database, sql).status.success()
+}
+
+fn query(socket_folder: &Utf8Path, database: &str, sql: &str) -> String {
+    let output = psql(socket_folder, database, sql);
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Returns a command for a program of PostgreSQL, as a user that it accepts.
+#[expect(clippy::disallowed_methods, reason = "a server of a test, not of a fleet")]
+fn program(name: &str) -> Command {
+    let mut command = Command::new(find_program(name));
+    command.current_dir("/").env_remove("PGOPTIONS").env_remove("PGPASSFILE");
+    if rustix::process::geteuid().is_root() {
+        let (user, group) = unprivileged_user();
+        command.uid(user).gid(group);
+    }
+    command
+}
+
+fn find_program(name: &str) -> Utf8PathBuf {
+    let versions = Utf8Path::new(PACKAGE_FOLDER).read_dir_utf8().into_iter().flatten().flatten();
+    let mut found: Vec<Utf8PathBuf> = versions
+        .map(|version| version.path().join("bin").join(name))
+        .filter(|path| path.exists())
+        .collect();
+    found.sort();
+    // Elsewhere the programs are in `PATH`. A missing one fails the test: `cargo xtask setup`.
+    found.pop().unwrap_or_else(|| name.into())
+}
+
+/// Returns the user and group ID of `postgres`, or of `nobody`.
+fn unprivileged_user() -> (u32, u32) {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap();
+    let find = |name: &str| {
+        users.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split(':').collect();
+            let [user, _, id, group, ..] = fields[..] else { return None };
+            (user == name).then(|| (id.parse().unwrap(), group.parse().unwrap()))
+        })
+    };
+    find("postgres").or_else(|| find("nobody")).unwrap()
+}
