@@ -67,6 +67,12 @@ pub struct ChatPlace {
 }
 
 impl ChatPlace {
+    /// Returns a chat of Telegram without a thread. Groups have negative IDs.
+    pub fn of_telegram(chat: &str) -> ChatPlace {
+        let is_direct = !chat.starts_with('-');
+        ChatPlace { chat: chat.to_owned(), thread: None, is_direct, person: None, server: None }
+    }
+
     /// Returns the name of the conversation: `platform/chat[/thread]`.
     pub fn channel(&self, platform: ChatPlatform) -> String {
         match &self.thread {

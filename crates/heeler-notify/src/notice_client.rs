@@ -173,9 +173,7 @@ fn send_telegram(
     notice: &PersonNotice,
     earlier: Option<&str>,
 ) -> Result<Option<String>, NoticeSendError> {
-    // Groups have negative IDs.
-    let is_direct = !chat.starts_with('-');
-    let place = ChatPlace { chat: chat.to_owned(), thread: None, is_direct, person: None };
+    let place = ChatPlace::of_telegram(chat);
     let mut parts = vec![format!("**{}**", notice.title)];
     if !notice.text.is_empty() {
         parts.push(notice.text.clone());

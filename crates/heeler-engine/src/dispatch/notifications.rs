@@ -364,13 +364,7 @@ impl DispatchTransaction<'_, '_> {
             return Ok(false);
         };
         let Some(policy) = ChatPolicy::of_agent(agent, platform) else { return Ok(false) };
-        let place = ChatPlace {
-            chat: target.chat.clone(),
-            thread: None,
-            // Groups have negative IDs.
-            is_direct: !target.chat.starts_with('-'),
-            person: None,
-        };
+        let place = ChatPlace::of_telegram(&target.chat);
         let setup = Arc::clone(&self.state.setup);
         let account_of =
             |variable: &str| telegram_account(setup.env.get(variable)?.trim()).map(str::to_owned);

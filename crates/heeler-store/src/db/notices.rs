@@ -2,8 +2,9 @@
 
 use heeler_model::iso_millis;
 use jiff::Timestamp;
-use rusqlite::{Connection, Row, params};
+use rusqlite::params;
 
+use super::connection::{DatabaseConnection, SqlRow};
 use super::{ColumnReader, DatabaseError, StateDatabase, execute, query_all, query_first, sql};
 
 sql! {
@@ -19,9 +20,9 @@ sql! {
     LAST_WITH_OUTCOME = "SELECT id, channel, event, subject, agent, created_at, due_at, in_digest, \
         attempts, last_error, message_id, outcome, ended_at, closed_at, payload FROM notices \
         WHERE channel = ?1 AND outcome = ?2 ORDER BY ended_at DESC LIMIT 1";
-    COUNT_WAITING = "SELECT COUNT(*) FROM (SELECT 1 FROM notices WHERE ended_at IS NULL LIMIT ?1)";
+    COUNT_WAITING = "SELECT COUNT(*) FROM (SELECT 1 FROM notices WHERE ended_at IS NULL LIMIT ?1) AS waiting";
     COUNT_SINCE = "SELECT COUNT(*) FROM (SELECT 1 FROM notices \
-        WHERE channel = ?1 AND created_at >= ?2 LIMIT ?3)";
+        WHERE channel = ?1 AND created_at >= ?2 LIMIT ?3) AS found";
     INSERT = "INSERT INTO notices (id, channel, event, subject, agent, created_at, due_at, in_digest, \
         attempts, last_error, message_id, outcome, ended_at, closed_at, payload) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15) \
@@ -134,11 +135,11 @@ fn row_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-fn read_count(row: &Row<'_>) -> Result<i64, DatabaseError> {
+fn read_count(row: &SqlRow<'_>) -> Result<i64, DatabaseError> {
     ColumnReader::new("notices", row).get()
 }
 
-fn read(row: &Row<'_>) -> Result<NoticeRecord, DatabaseError> {
+fn read(row: &SqlRow<'_>) -> Result<NoticeRecord, DatabaseError> {
     let mut columns = ColumnReader::new("notices", row);
     Ok(NoticeRecord {
         id: columns.get()?,
@@ -160,7 +161,10 @@ fn read(row: &Row<'_>) -> Result<NoticeRecord, DatabaseError> {
 }
 
 /// Inserts; returns true if the ID was new.
-pub(crate) fn insert(conn: &Connection, notice: &NoticeRecord) -> Result<bool, DatabaseError> {
+pub(crate) fn insert(
+    conn: &DatabaseConnection,
+    notice: &NoticeRecord,
+) -> Result<bool, DatabaseError> {
     let params = params![
         notice.id,
         notice.channel,
@@ -183,7 +187,7 @@ pub(crate) fn insert(conn: &Connection, notice: &NoticeRecord) -> Result<bool, D
 
 /// Records the end of a notice; returns true if it waited.
 pub(crate) fn end(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     end: NoticeEnd<'_>,
     now: Timestamp,
@@ -194,7 +198,7 @@ pub(crate) fn end(
 }
 
 pub(crate) fn postpone(
-    conn: &Connection,
+    conn: &DatabaseConnection,
     id: &str,
     error: &str,
     until: Timestamp,
@@ -203,10 +207,14 @@ pub(crate) fn postpone(
     execute(conn, POSTPONE, params, "postpone a notice").map(|_| ())
 }
 
-pub(crate) fn close(conn: &Connection, id: &str, now: Timestamp) -> Result<(), DatabaseError> {
+pub(crate) fn close(
+    conn: &DatabaseConnection,
+    id: &str,
+    now: Timestamp,
+) -> Result<(), DatabaseError> {
     execute(conn, CLOSE, params![id, iso_millis(now)], "close a notice").map(|_| ())
 }
 
-pub(crate) fn prune(conn: &Connection, before: Timestamp) -> Result<(), DatabaseError> {
+pub(crate) fn prune(conn: &DatabaseConnection, before: Timestamp) -> Result<(), DatabaseError> {
     execute(conn, PRUNE, params![iso_millis(before)], "remove old notices").map(|_| ())
 }

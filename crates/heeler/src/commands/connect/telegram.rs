@@ -51,8 +51,7 @@ pub(super) fn run(context: &CommandContext, args: &ConnectTelegramArgs) -> Comma
         Some(chat) => chat.clone(),
         None => wait_for_message(&bot, &user, args.wait.get())?,
     };
-    let is_direct = !chat.starts_with('-');
-    let place = ChatPlace { chat: chat.clone(), thread: None, is_direct, person: None };
+    let place = ChatPlace::of_telegram(&chat);
     let text = format!("Heeler is connected. This chat has the ID {chat}.");
     let post = OutgoingPost { text, buttons: Vec::new(), reply_to: None };
     bot.send(&place, &post).map_err(check_failed)?;
