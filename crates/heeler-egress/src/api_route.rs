@@ -13,15 +13,14 @@ use hyper::header::{
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value as Json, json};
-use thiserror::Error;
 use url::Url;
 
 use crate::body::{ProxyBody, text_body};
 use crate::decision::DenialReason;
-use crate::forward::{pass_reply, rewrite, unavailable};
 use crate::gate::EgressGate;
 use crate::meter::ActivityMeter;
-use crate::upstream::{UpstreamConnection, UpstreamServer};
+use crate::passing::{pass_reply, rewrite, unavailable};
+use crate::upstream::{ApiRouteError, UpstreamConnection, UpstreamServer};
 use crate::usage::{CountedFormat, ReplyCounter, UsageLedger};
 
 /// Header of an API key.
@@ -43,17 +42,6 @@ impl fmt::Debug for ApiCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ApiCredentials(…)")
     }
-}
-
-/// Reason that calls of the API cannot be forwarded.
-#[derive(Debug, Error)]
-pub enum ApiRouteError {
-    #[error("the address `{0}` is not one of http or https with a host")]
-    Address(String),
-    #[error("the additional certificates are not valid PEM: {0}")]
-    Certificates(String),
-    #[error("TLS cannot be set up")]
-    Tls(#[source] tokio_rustls::rustls::Error),
 }
 
 /// Way to the API of the agent.

@@ -14,13 +14,12 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode};
 use url::Url;
 
-use crate::api_route::ApiRouteError;
 use crate::body::ProxyBody;
 use crate::decision::DenialReason;
-use crate::forward::{denied, pass_reply, rewrite, unavailable};
 use crate::gate::EgressGate;
 use crate::meter::ActivityMeter;
-use crate::upstream::UpstreamServer;
+use crate::passing::{denied, pass_reply, rewrite, unavailable};
+use crate::upstream::{ApiRouteError, UpstreamServer};
 
 /// Beginning of the paths that lead to git remotes. The host and path of the remote follow.
 pub const GIT_PATH: &str = "/.heeler-git/";

@@ -5,16 +5,27 @@ use std::sync::Arc;
 use heeler_config::RequestHost;
 use hyper::{Response, StatusCode, client};
 use hyper_util::rt::TokioIo;
+use thiserror::Error;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-use crate::api_route::ApiRouteError;
 use crate::body::ProxyBody;
-use crate::forward::{failed, unavailable};
 use crate::gate::EgressGate;
+use crate::passing::{failed, unavailable};
+
+/// Reason that calls of the API, or of git, cannot be forwarded.
+#[derive(Debug, Error)]
+pub enum ApiRouteError {
+    #[error("the address `{0}` is not one of http or https with a host")]
+    Address(String),
+    #[error("the additional certificates are not valid PEM: {0}")]
+    Certificates(String),
+    #[error("TLS cannot be set up")]
+    Tls(#[source] tokio_rustls::rustls::Error),
+}
 
 /// Server of a configured address.
 pub(crate) struct UpstreamServer {

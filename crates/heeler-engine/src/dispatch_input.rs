@@ -21,6 +21,9 @@ use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
 use crate::sessions::SessionChange;
 
+/// Metadata key of the time up to which webhook deliveries were fetched from GitHub.
+pub(crate) const DELIVERIES_FETCHED_UNTIL: &str = "github deliveries until";
+
 /// Input of the dispatcher.
 pub(crate) enum DispatchInput {
     /// A caller sent a command.

@@ -9,6 +9,7 @@ mod cancels;
 mod changed_settings;
 mod chat_lane;
 mod control_loop;
+mod delivery_fetch;
 mod github_lane;
 mod limits;
 mod messages;

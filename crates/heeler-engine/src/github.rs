@@ -21,9 +21,7 @@ pub(crate) use connection::GithubConnections;
 pub use connection::{GithubAccessReport, check_github_access};
 pub(crate) use execute::execute_task;
 pub(crate) use issue_address::IssueAddress;
-pub(crate) use missed_deliveries::{
-    DELIVERY_MARGIN, FETCHED_UNTIL, fetch_missed_calls, wants_missed_deliveries,
-};
+pub(crate) use missed_deliveries::{DELIVERY_MARGIN, fetch_missed_calls, wants_missed_deliveries};
 pub(crate) use search::GithubSearchResult;
 pub(crate) use task::{GithubLane, GithubTask, GithubTaskOutcome, GithubTaskResult, ReviewTask};
 pub(crate) use work::{ClaimLabels, FoundWork, WorkClaim, WorkIssue, WorkReport};

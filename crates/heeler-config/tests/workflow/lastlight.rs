@@ -2,6 +2,7 @@
 
 use camino::Utf8Path;
 use expect_test::expect;
+use heeler_config::RenderStyle;
 use heeler_config::workflow::{self, LoadedWorkflow, PhaseRepeat};
 
 use crate::{agents, load_with, render, settings};
@@ -78,7 +79,7 @@ fn what_last_lights_host_reads_from_files_is_refused_with_the_reason() {
     };
     for key in ["notes", "verifyScript", "phases"] {
         let faults = load_with(&[("fix.yaml", &file(key))], &settings()).unwrap_err();
-        let said = faults.to_string();
+        let said = faults.render(RenderStyle::Plain, Utf8Path::new(""));
         assert!(said.contains(&format!("does not fill `scratch.fixMarkers.{key}`")), "{said}");
     }
     for key in ["diagnosis.class", "fix.outcome"] {

@@ -27,8 +27,7 @@ use crate::command::{
 };
 use crate::commit;
 use crate::dispatch_failure::DispatchFailure;
-use crate::dispatch_input::PreparedJob;
-use crate::github::FETCHED_UNTIL;
+use crate::dispatch_input::{DELIVERIES_FETCHED_UNTIL, PreparedJob};
 use crate::logs;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, RunStartPlan};
@@ -69,7 +68,7 @@ impl DispatchTransaction<'_, '_> {
                 Ok(self.apply_github_result(*result).map(|()| None)?)
             }
             DispatchEvent::DeliveriesFetched { until } => {
-                Ok(self.tx.set_meta(FETCHED_UNTIL, &until.to_string()).map(|()| None)?)
+                Ok(self.tx.set_meta(DELIVERIES_FETCHED_UNTIL, &until.to_string()).map(|()| None)?)
             }
             DispatchEvent::ChatEvent(event) => self.apply_chat_event(&event),
             DispatchEvent::ChatPostAttempted(result) => {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use heeler_model::error_chain;
 use heeler_store::{EffectRecord, StoreReader};
 
-use super::missed_deliveries::DeliveryFetch;
+use super::delivery_fetch::DeliveryFetch;
 use super::{EffectExecutor, ExecutorContext};
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};

@@ -4,8 +4,7 @@
 //! dies before that is followed by one that fetches them again; each event is handled once, because
 //! deliveries are remembered. Start at [`EffectExecutor::fetch_missed_deliveries`].
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use heeler_model::error_chain;
 use heeler_store::StoreReader;
@@ -13,37 +12,11 @@ use jiff::Timestamp;
 
 use super::{EffectExecutor, ExecutorContext};
 use crate::command::{DaemonCommand, DaemonCommandErrorKind};
-use crate::dispatch_input::DispatchInput;
+use crate::dispatch_input::{DELIVERIES_FETCHED_UNTIL, DispatchInput};
 use crate::fault::{self, FaultPoint};
 use crate::github::{
-    DELIVERY_MARGIN, FETCHED_UNTIL, GithubConnections, fetch_missed_calls, wants_missed_deliveries,
+    DELIVERY_MARGIN, GithubConnections, fetch_missed_calls, wants_missed_deliveries,
 };
-
-/// Delay after a fetch that was not complete.
-const FETCH_RETRY_DELAY: Duration = Duration::from_secs(5 * 60);
-
-/// Time of the next fetch, if the last one was not complete.
-#[derive(Debug, Default)]
-pub(super) struct DeliveryFetch {
-    retry_at: Mutex<Option<Instant>>,
-}
-
-impl DeliveryFetch {
-    pub(super) fn retry_at(&self) -> Option<Instant> {
-        *self.retry_at.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns true if a fetch is due, and forgets it.
-    pub(super) fn take_due(&self, now: Instant) -> bool {
-        let mut retry_at = self.retry_at.lock().unwrap_or_else(PoisonError::into_inner);
-        retry_at.take_if(|at| *at <= now).is_some()
-    }
-
-    fn retry_later(&self) {
-        let at = Instant::now() + FETCH_RETRY_DELAY;
-        *self.retry_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
-    }
-}
 
 impl EffectExecutor {
     /// Fetches the deliveries that earlier daemons did not receive.
@@ -77,7 +50,7 @@ fn fetch_and_handle(
     now: Timestamp,
 ) -> Result<(), String> {
     let reader = StoreReader::open(&shared.fleet.dir).map_err(|error| error_chain(&error))?;
-    let since = reader.meta(FETCHED_UNTIL).map_err(|error| error_chain(&error))?;
+    let since = reader.meta(DELIVERIES_FETCHED_UNTIL).map_err(|error| error_chain(&error))?;
     drop(reader);
     // A fleet that never listened before has missed nothing.
     let Some(since) = since.and_then(|text| text.parse::<Timestamp>().ok()) else { return Ok(()) };

@@ -20,9 +20,6 @@ use crate::command::{WEBHOOK_BYTES_MAX, WebhookCall};
 use crate::dispatch::WebhookSecret;
 use crate::setup::DaemonSetup;
 
-/// Metadata key of the time up to which deliveries were fetched.
-pub(crate) const FETCHED_UNTIL: &str = "github deliveries until";
-
 /// Time before a fetch in which a delivery may not be listed as failed yet: GitHub waits ten seconds for
 /// a receiver.
 pub(crate) const DELIVERY_MARGIN: SignedDuration = SignedDuration::from_mins(5);
