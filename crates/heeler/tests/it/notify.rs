@@ -196,11 +196,12 @@ fn a_question_is_closed_where_it_was_told() {
             (&notice.body["closed"], &notice.body["subject"]),
             (&true.into(), &body["subject"])
         );
-        assert_eq!(notice.body["title"], "asker: allowed by ann");
+        let title = notice.body["title"].as_str().unwrap();
+        assert!(title.starts_with("asker: allowed by "), "{title}");
     }
     let edited = telegram
         .wait_for("the outcome", |posts| posts.first().filter(|post| post.is_edited).cloned());
-    assert!(edited.text.contains("allowed by ann"), "{edited:?}");
+    assert!(edited.text.contains("asker: allowed by "), "{edited:?}");
     assert_eq!(telegram.posts().len(), 1, "the message is changed, not repeated");
     wait_for("the end of all notices", || {
         let reader = herd.reader();
