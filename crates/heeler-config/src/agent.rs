@@ -367,7 +367,6 @@ impl AgentConfig {
         let allow_new_privileges = check_new_privileges(keys.allow_new_privileges.as_ref(), reader);
         let retry = RetryPolicy::check(&keys.retry, reader);
         let folder = origin.file.parent().unwrap_or(Utf8Path::new("")).to_owned();
-        let names_working_directory = keys.working_directory.is_some();
         let (working_directory, checkout) = match keys.working_directory.clone() {
             // Paths of a file are relative to it, and so is the directory of its agent.
             None => (folder, None),
@@ -382,7 +381,7 @@ impl AgentConfig {
             file: origin.file.to_owned(),
             runtime,
             working_directory,
-            has_explicit_working_directory: names_working_directory,
+            has_explicit_working_directory: keys.working_directory.is_some(),
             checkout,
             schedules,
             mcp_servers,

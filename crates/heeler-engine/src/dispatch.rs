@@ -343,6 +343,7 @@ impl Dispatcher {
             DispatchInput::ChatPostAttempted(result) => {
                 Some((DispatchEvent::ChatPostAttempted(result), None))
             }
+            DispatchInput::NoticePlanned => None,
             DispatchInput::NoticeAttempted(result) => {
                 Some((DispatchEvent::NoticeAttempted(result), None))
             }

@@ -76,6 +76,8 @@ pub(crate) enum DispatchInput {
     ChatPostAttempted(Box<ChatPostResult>),
     /// A notice to a person was attempted.
     NoticeAttempted(Box<NoticeResult>),
+    /// A notice is due later, at a time that the dispatcher did not know when it went to sleep.
+    NoticePlanned,
     /// A run asked a question, or received an answer.
     QuestionsChanged {
         run: RunId,

@@ -29,6 +29,7 @@ use heeler_model::run::{
 };
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
+use jiff::Timestamp;
 
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
@@ -163,7 +164,7 @@ impl EffectExecutor {
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let github = GithubLanes::new()?;
         let chat = ChatLanes::new()?;
-        let notices = NoticeLane::new()?;
+        let notices = NoticeLane::new(fleet.clone(), inbox.clone())?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
             readers: ReaderPool::new(fleet.dir.clone(), limits::IDLE_READERS_MAX),
@@ -197,6 +198,23 @@ impl EffectExecutor {
 
     pub(crate) fn dispatcher(&self) -> &DaemonHandle {
         &self.shared.dispatcher
+    }
+
+    /// Sends the recorded notices that are due.
+    pub(crate) fn run_notices(&self) {
+        self.notices.run(self.shared.setup());
+    }
+
+    /// Sends the notices that have become due.
+    pub(crate) fn run_due_notices(&self) {
+        if self.notices.take_due() {
+            self.run_notices();
+        }
+    }
+
+    /// Returns the time at which the next notice is due.
+    pub(crate) fn notices_due_at(&self) -> Option<Timestamp> {
+        self.notices.due_at()
     }
 
     /// Replaces the config.

@@ -6,12 +6,14 @@
 mod channel_check;
 mod channel_client;
 mod desktop;
+mod link_notice;
 mod notice_attempt;
 mod notice_plan;
 mod page_link;
 
 pub use channel_check::{ChannelReport, check_channels, send_test_notice};
 pub(crate) use channel_client::channel_problems;
+pub(crate) use link_notice::LinkNotice;
 pub(crate) use notice_attempt::{NoticeAttempt, NoticeOutcome, NoticeResult, attempt_notice};
 pub(crate) use notice_plan::{NoticePlan, plan_notices};
 pub(crate) use page_link::page_link;

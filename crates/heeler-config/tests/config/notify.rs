@@ -81,8 +81,8 @@ notify:
 
 #[test]
 fn an_agent_names_channels_that_exist() {
-    let agent = "agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [fone]}]";
-    assert_eq!(faults(agent), ["there is no channel `fone`"]);
+    let agent = "agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [phon]}]";
+    assert_eq!(faults(agent), ["there is no channel `phon`"]);
     let near = format!("notify: {{channels: {{phone: {{desktop: true}}}}}}\n{agent}");
     let said = render(&[("heeler.yaml", &near)], &[]);
     assert!(said.contains("did you mean `phone`?"), "{said}");

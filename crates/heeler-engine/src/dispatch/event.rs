@@ -11,13 +11,12 @@ use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalAnswer, ApprovalId, JobRequest, RunId};
 use jiff::Timestamp;
 
-use super::notifications::LinkNotice;
 use crate::chat::ChatPostResult;
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
-use crate::notices::NoticeResult;
+use crate::notices::{LinkNotice, NoticeResult};
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_questions::RunQuestionFiles;
 use crate::run_start::StartedRun;

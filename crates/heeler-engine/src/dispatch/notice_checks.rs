@@ -9,9 +9,9 @@ use jiff::SignedDuration;
 
 use super::dispatcher::Dispatcher;
 use super::event::DispatchEvent;
-use super::notifications::{ALIVE_SINCE, LinkNotice};
+use super::notifications::ALIVE_SINCE;
 use crate::command::DaemonMode;
-use crate::notices::channel_problems;
+use crate::notices::{LinkNotice, channel_problems};
 
 /// Time after which people are told that a chat platform cannot be reached.
 const LINK_DOWN_AFTER: SignedDuration = SignedDuration::from_secs(30);

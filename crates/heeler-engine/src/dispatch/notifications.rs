@@ -24,7 +24,9 @@ use super::chat_questions::question_text;
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
 use crate::chat::{ChatPost, ChatPostAction};
-use crate::notices::{NoticeOutcome, NoticePlan, NoticeResult, page_link, plan_notices};
+use crate::notices::{
+    LinkNotice, NoticeOutcome, NoticePlan, NoticeResult, page_link, plan_notices,
+};
 use crate::setup::DaemonSetup;
 
 /// Most notices that wait. Further events are not told; they stay on record.
@@ -65,16 +67,6 @@ struct NoticeDraft<'d> {
     is_open: bool,
     /// Question of an agent that can be answered where it is told.
     question: Option<&'d Approval>,
-}
-
-/// Chat platform that cannot be reached, or can be again.
-#[derive(Debug, Clone)]
-pub(crate) struct LinkNotice {
-    pub(crate) platform: String,
-    pub(crate) account: String,
-    /// Start of the failure; `None` if the link is connected.
-    pub(crate) down_since: Option<Timestamp>,
-    pub(crate) problem: String,
 }
 
 impl DispatchTransaction<'_, '_> {

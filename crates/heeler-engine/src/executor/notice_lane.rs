@@ -2,7 +2,7 @@
 //!
 //! The threads never write the database: results go to the dispatcher. The next notice of a channel is
 //! sent only after the result of the last one is recorded, so the notices of a channel stay in order and
-//! none is sent twice by one daemon. Start at [`EffectExecutor::run_notices`].
+//! none is sent twice by one daemon. Start at [`NoticeLane::run`].
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,10 +13,12 @@ use heeler_store::{NoticeRecord, StoreReader};
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 
-use super::{EffectExecutor, ExecutorContext};
+use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
+use crate::fleet::EngineContext;
 use crate::notices::{NoticeAttempt, attempt_notice};
+use crate::setup::DaemonSetup;
 use crate::thread_pool::{PoolQueue, PoolShutdown, ThreadPool};
 use crate::work_limits::WorkSlots;
 
@@ -38,6 +40,8 @@ pub(super) struct NoticeLane {
     /// Reads what waits, and never sends, so that no channel delays it.
     reader: ThreadPool,
     senders: ThreadPool,
+    fleet: EngineContext,
+    dispatcher: DaemonHandle,
     /// A pass reads the notices when it starts, so one that waits is enough.
     passes: WorkSlots,
     progress: Arc<Mutex<NoticeProgress>>,
@@ -55,45 +59,47 @@ struct NoticeProgress {
 }
 
 impl NoticeLane {
-    pub(super) fn new() -> io::Result<NoticeLane> {
+    pub(super) fn new(fleet: EngineContext, dispatcher: DaemonHandle) -> io::Result<NoticeLane> {
         // A call may take a minute. The next daemon repeats it.
         let abandon = PoolShutdown::Abandon;
         Ok(NoticeLane {
             reader: ThreadPool::new("heeler-notices", 1, abandon)?,
             senders: ThreadPool::new("heeler-notify", CHANNELS_AT_ONCE, abandon)?,
+            fleet,
+            dispatcher,
             passes: WorkSlots::new(1),
             progress: Arc::default(),
         })
     }
 }
 
-impl EffectExecutor {
+impl NoticeLane {
     /// Sends the recorded notices that are due.
-    pub(crate) fn run_notices(&self) {
-        let Some(claim) = self.notices.passes.claim() else { return };
+    pub(super) fn run(&self, setup: Arc<DaemonSetup>) {
+        let Some(claim) = self.passes.claim() else { return };
         let pass = NoticePass {
-            progress: Arc::clone(&self.notices.progress),
-            senders: self.notices.senders.queue(),
-            shared: Arc::clone(&self.shared),
+            progress: Arc::clone(&self.progress),
+            senders: self.senders.queue(),
+            fleet: self.fleet.clone(),
+            dispatcher: self.dispatcher.clone(),
+            setup,
         };
-        self.notices.reader.submit(move || {
+        self.reader.submit(move || {
             // A notice that is committed from here on needs a pass of its own.
             drop(claim);
             pass.run();
         });
     }
 
-    /// Sends the notices that have become due.
-    pub(crate) fn run_due_notices(&self) {
-        let now = (self.shared.fleet.now)();
-        if lock(&self.notices.progress).wake_at.take_if(|at| *at <= now).is_some() {
-            self.run_notices();
-        }
+    /// Returns true once if a notice has become due.
+    pub(super) fn take_due(&self) -> bool {
+        let now = (self.fleet.now)();
+        lock(&self.progress).wake_at.take_if(|at| *at <= now).is_some()
     }
 
     /// Returns the time at which the next notice is due.
-    pub(crate) fn notices_due_at(&self) -> Option<Timestamp> {
-        lock(&self.notices.progress).wake_at
+    pub(super) fn due_at(&self) -> Option<Timestamp> {
+        lock(&self.progress).wake_at
     }
 }
 
@@ -101,13 +107,24 @@ impl EffectExecutor {
 struct NoticePass {
     progress: Arc<Mutex<NoticeProgress>>,
     senders: PoolQueue,
-    shared: Arc<ExecutorContext>,
+    fleet: EngineContext,
+    dispatcher: DaemonHandle,
+    setup: Arc<DaemonSetup>,
 }
 
 impl NoticePass {
     fn run(&self) {
-        let now = (self.shared.fleet.now)();
-        let reader = StoreReader::open(&self.shared.fleet.dir).map_err(|error| error_chain(&error));
+        self.start_attempts();
+        // The dispatcher may sleep already, until a later time.
+        if lock(&self.progress).wake_at.is_some() {
+            send(&self.dispatcher, DispatchInput::NoticePlanned);
+        }
+    }
+
+    /// Starts an attempt for each channel with a notice that is due, and notes when the next one is due.
+    fn start_attempts(&self) {
+        let now = (self.fleet.now)();
+        let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error));
         let waiting = reader
             .and_then(|reader| reader.waiting_notices(PAGE).map_err(|error| error_chain(&error)));
         let mut progress = lock(&self.progress);
@@ -146,27 +163,30 @@ impl NoticePass {
     }
 
     fn submit(&self, attempt: NoticeAttempt) {
-        let (progress, shared) = (Arc::clone(&self.progress), Arc::clone(&self.shared));
+        let (progress, setup) = (Arc::clone(&self.progress), Arc::clone(&self.setup));
+        let (fleet, dispatcher) = (self.fleet.clone(), self.dispatcher.clone());
         self.senders.submit(move || {
             // A panic must not leave the channel occupied.
             let busy = BusyGuard { progress: &progress, channel: &attempt.channel };
-            let reader = match StoreReader::open(&shared.fleet.dir) {
+            let reader = match StoreReader::open(&fleet.dir) {
                 Ok(reader) => reader,
                 Err(error) => {
                     tracing::warn!(reason = error_chain(&error), "cannot read the notices");
-                    let again = (shared.fleet.now)().checked_add(READ_RETRY_DELAY);
+                    let again = (fleet.now)().checked_add(READ_RETRY_DELAY);
                     let mut progress = lock(&progress);
                     // Nothing was sent, so the attempt does not count.
                     progress.attempted.remove(&attempt.channel);
                     progress.wake_at = Some(again.unwrap_or(Timestamp::MAX));
+                    drop(progress);
+                    send(&dispatcher, DispatchInput::NoticePlanned);
                     return;
                 }
             };
-            let result = attempt_notice(&shared.setup(), &reader, &attempt, shared.fleet.now);
+            let result = attempt_notice(&setup, &reader, &attempt, fleet.now);
             fault::reach(FaultPoint::NoticeSent);
             // Before the result is passed on: its commit looks for the next notice of the channel.
             drop(busy);
-            shared.send_input(DispatchInput::NoticeAttempted(Box::new(result)));
+            send(&dispatcher, DispatchInput::NoticeAttempted(Box::new(result)));
         });
     }
 }
@@ -212,6 +232,11 @@ impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         lock(self.progress).busy.remove(self.channel);
     }
+}
+
+/// Sends an input. If the dispatcher has stopped, the next daemon sends the notice again.
+fn send(dispatcher: &DaemonHandle, input: DispatchInput) {
+    let _stopped = dispatcher.send_input(input);
 }
 
 fn lock(progress: &Mutex<NoticeProgress>) -> MutexGuard<'_, NoticeProgress> {

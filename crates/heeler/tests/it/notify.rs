@@ -196,11 +196,12 @@ fn a_question_is_closed_where_it_was_told() {
             (&notice.body["closed"], &notice.body["subject"]),
             (&true.into(), &body["subject"])
         );
-        assert_eq!(notice.body["title"], "asker: allowed by ann");
+        let title = notice.body["title"].as_str().unwrap();
+        assert!(title.starts_with("asker: allowed by "), "{title}");
     }
     let edited = telegram
         .wait_for("the outcome", |posts| posts.first().filter(|post| post.is_edited).cloned());
-    assert!(edited.text.contains("allowed by ann"), "{edited:?}");
+    assert!(edited.text.contains("asker: allowed by "), "{edited:?}");
     assert_eq!(telegram.posts().len(), 1, "the message is changed, not repeated");
     wait_for("the end of all notices", || {
         let reader = herd.reader();
@@ -359,6 +360,9 @@ fn a_link_that_is_down_is_told() {
     assert!(!format!("{told:?}").contains("secret-token"), "{told:?}");
 }
 
+/// Daemons that die, for each point.
+const LIVES: usize = 4;
+
 #[test]
 fn a_notice_is_told_wherever_the_daemon_dies() {
     for point in ["run-ended", "before-commit", "after-commit", "before-hooks", "notice-sent"] {
@@ -372,7 +376,7 @@ fn a_notice_is_told_wherever_the_daemon_dies() {
         herd.begin(&[]).0.kill();
         let mut triggered = 0;
         // The first pass through a point may be the start of the daemon, so later ones are tried too.
-        for nth in 1..=4 {
+        for nth in 1..=LIVES {
             let mut life = herd.start(&["--fault", &format!("{point}:{nth}")]);
             if let Some(mut client) = herd.connect(&mut life) {
                 trigger(&mut client, "broken");
@@ -401,8 +405,8 @@ fn a_notice_is_told_wherever_the_daemon_dies() {
         told.dedup();
         ids.sort();
         assert_eq!(told, ids, "{point}: each notice arrives");
-        // Only a notice that was sent before the kill may arrive twice, with the same ID.
-        let most = if point == "notice-sent" { told.len() * 2 } else { told.len() };
+        // Only the notice that was on its way at a kill may arrive twice, with the same ID.
+        let most = told.len() + LIVES;
         assert!(sent <= most, "{point}: {sent} messages for {} notices", told.len());
     }
 }
