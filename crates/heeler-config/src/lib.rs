@@ -17,6 +17,7 @@ mod amount;
 mod capabilities;
 mod changes;
 mod chat;
+mod chat_config;
 mod chat_token;
 mod cron;
 mod discord;
@@ -83,10 +84,11 @@ pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
 pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
-    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
-    ChatMode, CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig,
-    ResultLength, SkillConfig, VoiceConfig, WhileBusy,
+    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
+    CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig, ResultLength,
+    SkillConfig, VoiceConfig, WhileBusy,
 };
+pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};
 pub use cron::{ConfigTimeZone, CronExpr};
 pub use discord::{DiscordConfig, DiscordOutput};
