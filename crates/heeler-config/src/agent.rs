@@ -12,7 +12,7 @@ use serde_json::{Value as Json, json};
 use crate::agent_program::ProgramSetting;
 use crate::amount::UsdAmount;
 use crate::capabilities::RuntimeSettings;
-use crate::chat::ChatConfig;
+use crate::chat_config::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::docker_check::check_docker;

@@ -1,16 +1,13 @@
 //! Settings that chat platforms share, and those of Discord's servers and files.
 //!
-//! [`ChatConfig`] declares the platforms.
+//! Start at [`ChannelConfig`] and [`DirectMessages`].
 
 use std::num::NonZeroU32;
 
 use serde_json::{Value as Json, json};
 
-use crate::discord::DiscordConfig;
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
-use crate::slack::SlackConfig;
-use crate::telegram::TelegramConfig;
 use crate::value::{ConfigValue, VarName, read_word, word_value};
 use crate::words::words;
 use crate::yaml::YamlNode;
@@ -100,30 +97,6 @@ words! {
 }
 
 word_value!(WhileBusy, ChatLogLevel, AssistantMessages, ActivityType, CommandScope);
-
-section! {
-    /// Chats in which the agent answers.
-    pub struct ChatConfig ("chat") {
-        /// The agent's Discord bot.
-        discord: Option<DiscordConfig>,
-        /// Slack, through an app in socket mode.
-        slack: Option<SlackConfig>,
-        /// The agent's Telegram bot.
-        telegram: Option<TelegramConfig>,
-    }
-}
-
-impl ChatConfig {
-    /// Returns the variables that hold tokens.
-    pub(crate) fn token_variables(&self) -> Vec<&VarName> {
-        let discord = self.discord.iter().map(|discord| discord.bot_token_env.name());
-        let slack = self.slack.iter();
-        let slack =
-            slack.flat_map(|slack| [slack.bot_token_env.name(), slack.app_token_env.name()]);
-        let telegram = self.telegram.iter().map(|telegram| telegram.bot_token_env.name());
-        discord.chain(slack).chain(telegram).collect()
-    }
-}
 
 section! {
     /// Settings of one channel.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::agent::AgentConfig;
-use crate::chat::ChatConfig;
+use crate::chat_config::ChatConfig;
 use crate::fleet::FleetConfig;
 use crate::fleet_secrets::FleetSecrets;
 use crate::render_json::AgentConfigJson;

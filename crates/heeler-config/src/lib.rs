@@ -17,6 +17,7 @@ mod amount;
 mod capabilities;
 mod changes;
 mod chat;
+mod chat_config;
 mod chat_token;
 mod claude_files;
 mod cron;
@@ -88,10 +89,11 @@ pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
 pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
-    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatConfig, ChatLogLevel,
-    ChatMode, CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig,
-    ResultLength, SkillConfig, VoiceConfig, WhileBusy,
+    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
+    CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig, ResultLength,
+    SkillConfig, VoiceConfig, WhileBusy,
 };
+pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};
 pub use claude_files::{CLAUDE_FOLDER_ENTRIES, CLAUDE_STATE_FILE};
 pub use cron::{ConfigTimeZone, CronExpr};

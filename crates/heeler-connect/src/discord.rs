@@ -37,7 +37,7 @@ const PAGES_MAX: u32 = 10;
 /// Most buttons in a row.
 const ROW_MAX: usize = 5;
 
-/// Most routes whose limits are remembered.
+/// Most routes with a remembered limit.
 const ROUTES_MAX: usize = 10_000;
 
 /// Flag of messages in which addresses are not fetched.

@@ -9,9 +9,11 @@ mod credential;
 mod discord_catch_up;
 mod discord_link;
 mod link;
+mod link_worker;
 mod post;
 mod slack_catch_up;
 mod slack_link;
+mod speaker_names;
 mod telegram_link;
 
 pub use access_check::{ChatAccessReport, check_chat_access};

@@ -61,7 +61,7 @@ enum Chore {
     },
     /// Fuzz a parser (needs a nightly toolchain)
     Fuzz {
-        /// Target: transcript, config or agent_protocols
+        /// Target: transcript, config, agent_protocols or chat_frames
         target: String,
         /// Duration in seconds
         #[arg(long, default_value_t = 60)]

@@ -23,7 +23,10 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 15] = [
+const ROW_KEY_READERS: [(&str, &str); 18] = [
+    ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
+    ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
+    ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
     ("crates/heeler-egress/src/usage.rs", "events of the model's API"),
     ("crates/heeler-config/src/webhook.rs", "reads the payload of a webhook"),
     ("crates/heeler-model/src", "defines the rows, and Claude's messages that become rows"),

@@ -10,8 +10,7 @@ use heeler_store::StoreReader;
 use serde_json::{Value as Json, json};
 
 use super::credential::account_policies;
-use super::discord_link::find_channel;
-use super::link::{LinkWorker, wait_for_record};
+use super::link_worker::{LinkWorker, wait_for_record};
 
 /// Most recorded events that are looked at.
 const EVENTS_MAX: usize = 5_000;
@@ -142,6 +141,20 @@ impl DiscordCatchUp {
                 }
             }
         }
+    }
+}
+
+/// Looks up the channel of a message, which may be a thread that the gateway has not told about.
+pub(super) fn find_channel(bot: &DiscordBot, directory: &mut DiscordDirectory, message: &Json) {
+    let Some(channel) = message["channel_id"].as_str() else { return };
+    if message["guild_id"].is_null() || directory.knows_channel(channel) {
+        return;
+    }
+    match bot.channel(channel) {
+        Ok(found) => directory.set_channel(channel, found.thread_of),
+        Err(ChatApiError::Refused { .. }) => directory.set_channel(channel, None),
+        // The next message asks again.
+        Err(error) => tracing::debug!(%error, "a channel is not known"),
     }
 }
 

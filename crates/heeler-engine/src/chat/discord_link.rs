@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use heeler_config::{ActivityType, PresenceConfig};
 use heeler_connect::{
-    ChatApiError, ChatContent, ChatPlatform, ChatSocket, DiscordBot, DiscordDirectory,
-    DiscordDispatch, DiscordFrame, DiscordUser, SocketInput,
+    ChatContent, ChatPlatform, ChatSocket, DiscordBot, DiscordDirectory, DiscordDispatch,
+    DiscordFrame, DiscordUser, SocketInput,
 };
 use serde_json::{Value as Json, json};
 
 use super::credential::{ChatCredential, account_policies};
-use super::discord_catch_up::{DiscordCatchUp, DiscordMarks};
-use super::link::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, done_message, wait_for_record};
+use super::discord_catch_up::{DiscordCatchUp, DiscordMarks, find_channel};
+use super::link_worker::{
+    EventReply, LinkTasks, LinkWorker, PAUSE_MAX, done_message, wait_for_record,
+};
 use crate::command::{CommandReply, DaemonCommandError};
 use crate::fault::{self, FaultPoint};
 
@@ -463,20 +465,6 @@ fn greeting(socket: &mut ChatSocket) -> Result<Duration, ConnectionEnd> {
         }
     }
     Err(ConnectionEnd::Resume("Discord does not greet".to_owned()))
-}
-
-/// Looks up the channel of a message, which may be a thread that the gateway has not told about.
-pub(super) fn find_channel(bot: &DiscordBot, directory: &mut DiscordDirectory, message: &Json) {
-    let Some(channel) = message["channel_id"].as_str() else { return };
-    if message["guild_id"].is_null() || directory.knows_channel(channel) {
-        return;
-    }
-    match bot.channel(channel) {
-        Ok(found) => directory.set_channel(channel, found.thread_of),
-        Err(ChatApiError::Refused { .. }) => directory.set_channel(channel, None),
-        // The next message asks again.
-        Err(error) => tracing::debug!(%error, "a channel is not known"),
-    }
 }
 
 fn presence_data(presence: &PresenceConfig) -> Option<Json> {

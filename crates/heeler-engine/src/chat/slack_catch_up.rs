@@ -13,8 +13,8 @@ use heeler_store::StoreReader;
 use serde_json::{Value as Json, json};
 
 use super::credential::account_policies;
-use super::link::{LinkWorker, wait_for_record};
-use super::slack_link::SpeakerNames;
+use super::link_worker::{LinkWorker, wait_for_record};
+use super::speaker_names::SpeakerNames;
 
 /// Most recorded events that are looked at.
 const EVENTS_MAX: usize = 5_000;

@@ -5,18 +5,17 @@
 //! the first is served until it is closed. After a time without any socket, the messages of that time
 //! are read from the channels. Start at [`run_slack`].
 
-use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use heeler_connect::{
-    ChatApiError, ChatContent, ChatEvent, ChatPlace, ChatSocket, SlackBot, SlackFrame, SlackUser,
-    SocketInput,
+    ChatApiError, ChatContent, ChatPlace, ChatSocket, SlackBot, SlackFrame, SlackUser, SocketInput,
 };
 
 use super::credential::ChatCredential;
-use super::link::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
+use super::link_worker::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
 use super::slack_catch_up::{CatchUpMarks, SlackCatchUp};
+use super::speaker_names::SpeakerNames;
 use crate::fault::{self, FaultPoint};
 
 /// Wait for a frame on the only socket while nothing else is to do.
@@ -36,9 +35,6 @@ const LEAVING_MAX: Duration = Duration::from_secs(60);
 
 /// Most envelopes of a socket that wait for their commit. Slack keeps the others.
 const PENDING_MAX: usize = 256;
-
-/// Most names that are remembered.
-const NAMES_MAX: usize = 1_000;
 
 /// Most gaps that wait to be read. Further ones are dropped, because those that wait are read later.
 const GAPS_MAX: usize = 4;
@@ -94,7 +90,7 @@ struct SlackLink {
     own: SlackUser,
     account: String,
     names: SpeakerNames,
-    /// Gaps whose messages are to be read.
+    /// Gaps that are to be read.
     gaps: SyncSender<CatchUpMarks>,
     tasks: LinkTasks,
     sockets: Vec<SlackSocket>,
@@ -118,7 +114,7 @@ struct SlackSocket {
     end: Option<String>,
 }
 
-/// An envelope whose event was passed to the dispatcher.
+/// An envelope with an event that was passed to the dispatcher.
 struct PendingEnvelope {
     id: String,
     reply: EventReply,
@@ -287,7 +283,7 @@ impl SlackLink {
         self.open_at = Instant::now() + PAUSE_MAX;
     }
 
-    /// Acknowledges the envelopes whose events are recorded.
+    /// Acknowledges the envelopes with recorded events.
     fn settle(&mut self, place: usize) {
         let pending = std::mem::take(&mut self.sockets[place].pending);
         let mut is_recorded = false;
@@ -297,7 +293,7 @@ impl SlackLink {
                     self.sockets[place].pending.push(envelope);
                     continue;
                 }
-                Ok(answer) => answer.map(super::link::done_message),
+                Ok(answer) => answer.map(super::link_worker::done_message),
                 Err(TryRecvError::Disconnected) => wait_for_record(&envelope.reply),
             };
             if !is_recorded {
@@ -357,47 +353,6 @@ impl SlackLink {
         let Some(reason) = ended.into_iter().next_back() else { return };
         if !self.sockets.iter().any(|it| it.is_ready) {
             self.worker.note_problem(reason);
-        }
-    }
-}
-
-/// Names of the people who speak in channels. Slack's events have only their IDs.
-pub(super) struct SpeakerNames {
-    bot: SlackBot,
-    names: HashMap<String, String>,
-    /// False if the app may not ask.
-    may_ask: bool,
-}
-
-impl SpeakerNames {
-    pub(super) fn new(bot: SlackBot) -> SpeakerNames {
-        SpeakerNames { bot, names: HashMap::new(), may_ask: true }
-    }
-
-    /// Sets the name of the sender of a message in a channel.
-    pub(super) fn name_sender(&mut self, event: &mut ChatEvent) {
-        let is_message = matches!(event.content, ChatContent::Message { .. });
-        // In a direct conversation, no name is needed.
-        if !is_message || event.place.is_direct || event.sender.is_bot {
-            return;
-        }
-        let id = &event.sender.id;
-        if !self.names.contains_key(id) && self.may_ask {
-            if self.names.len() >= NAMES_MAX {
-                self.names.clear();
-            }
-            match self.bot.user_name(id) {
-                Ok(name) => drop(self.names.insert(id.clone(), name)),
-                Err(ChatApiError::Refused { said, .. }) => {
-                    tracing::info!(said, "people on Slack are named by their IDs");
-                    self.may_ask = false;
-                }
-                // The next message asks again.
-                Err(_) => {}
-            }
-        }
-        if let Some(name) = self.names.get(id) {
-            event.sender.name.clone_from(name);
         }
     }
 }

@@ -8,7 +8,7 @@ use heeler_connect::{ChatContent, TelegramBot, TelegramUser, parse_update};
 use serde_json::Value as Json;
 
 use super::credential::ChatCredential;
-use super::link::{EventReply, LinkWorker, wait_for_record};
+use super::link_worker::{EventReply, LinkWorker, wait_for_record};
 use crate::fault::{self, FaultPoint};
 
 /// Time for which a platform may hold a request for events.
