@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::db::postgres::failed;
+use crate::db::database_error::failed;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta};
 use crate::layout::{StateDir, StateDirError};
 use crate::server_store;
