@@ -169,9 +169,10 @@ pub(crate) fn copy_content(
     to: &mut StateDatabase,
 ) -> Result<(), DatabaseError> {
     use rusqlite::backup::{Backup, StepResult};
-    let (from, to) = match (&from.conn, &mut to.conn) {
-        (DatabaseConnection::Sqlite(from), DatabaseConnection::Sqlite(to)) => (from, to),
-        _ => return table_copy::replace_content(from, to).map(drop),
+    let (DatabaseConnection::Sqlite(from), DatabaseConnection::Sqlite(to)) =
+        (&from.conn, &mut to.conn)
+    else {
+        return table_copy::replace_content(from, to).map(drop);
     };
     let attempt = "copy the database";
     let deadline = std::time::Instant::now() + BUSY_MAX;

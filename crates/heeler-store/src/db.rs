@@ -26,6 +26,7 @@ pub(crate) mod approvals;
 pub(crate) mod chat;
 pub(crate) mod connection;
 pub(crate) mod counters;
+pub(crate) mod database_error;
 pub(crate) mod deleted_sessions;
 pub(crate) mod dialect;
 pub(crate) mod effects;
@@ -42,6 +43,7 @@ pub(crate) mod open_steps;
 pub(crate) mod overrides;
 pub(crate) mod phase_history;
 pub(crate) mod postgres;
+pub(crate) mod postgres_error;
 pub(crate) mod queue;
 pub(crate) mod runs;
 pub(crate) mod schedules;
@@ -53,7 +55,9 @@ pub(crate) mod workflow_run_list;
 pub(crate) mod workflows;
 
 use connection::{DatabaseConnection, SqlParams, SqlRow};
-use postgres::{PostgresAccess, PostgresConnection, PostgresError};
+pub use database_error::DatabaseError;
+pub(crate) use database_error::SqliteResultExt;
+use postgres::{PostgresAccess, PostgresConnection};
 
 use crate::layout::StateDir;
 use crate::store_location::PostgresLocation;
@@ -82,96 +86,6 @@ const TEXT_MISSING: &str = "a required text is missing";
 /// Sorts after every time and every id; the start of a list that is ordered newest first.
 // `~` is the last printable ASCII character, and times and ids consist of ASCII.
 const SORTS_LAST: &str = "~";
-
-/// A failed query or change.
-#[derive(Debug, Error)]
-pub enum DatabaseError {
-    #[error("cannot {attempt}: {source}")]
-    Sqlite {
-        attempt: &'static str,
-        #[source]
-        source: rusqlite::Error,
-    },
-    #[error("cannot {attempt}: {source}")]
-    Postgres {
-        attempt: &'static str,
-        #[source]
-        source: Box<PostgresError>,
-    },
-    /// A row holds a value that no version of Heeler writes.
-    #[error("row `{row}` of table {table} is damaged: {reason}; run `heeler doctor`")]
-    BadRow {
-        table: &'static str,
-        /// The row's first column.
-        row: String,
-        reason: String,
-    },
-    /// The record changed since it was read.
-    #[error("{what} {id} has changed since version {version}; read it again")]
-    Stale {
-        what: &'static str,
-        id: String,
-        /// The version that the change was based on.
-        version: i64,
-    },
-    /// Files of the open database were deleted or replaced.
-    #[error(
-        "{path} was deleted or replaced while it was in use, and cannot be written back: {reason}; \
-         remove the cause and leave the process running: it tries again, and only it has the content"
-    )]
-    FilesLost { path: Utf8PathBuf, reason: String },
-    #[error("there is no {what} {id}")]
-    Missing { what: &'static str, id: String },
-    #[error("there already is a {what} {id}")]
-    Exists { what: &'static str, id: String },
-}
-
-impl DatabaseError {
-    /// Returns true if the disk or the database file is full.
-    pub fn is_full(&self) -> bool {
-        match self {
-            DatabaseError::Sqlite { source, .. } => is_full(source),
-            DatabaseError::Postgres { source, .. } => source.is_full(),
-            _ => false,
-        }
-    }
-
-    /// Returns true if the disk, the file or another process caused the failure, not the request
-    /// itself.
-    pub fn is_storage_failure(&self) -> bool {
-        if matches!(self, DatabaseError::FilesLost { .. }) {
-            return true;
-        }
-        if let DatabaseError::Postgres { source, .. } = self {
-            return !source.is_refusal();
-        }
-        let DatabaseError::Sqlite { source, .. } = self else { return false };
-        // These codes mean that the same statement would fail again on a healthy disk.
-        match source.sqlite_error_code() {
-            Some(code) => !matches!(
-                code,
-                ErrorCode::ConstraintViolation | ErrorCode::TypeMismatch | ErrorCode::TooBig
-            ),
-            // The error comes from a value that does not fit its column or parameter.
-            None => false,
-        }
-    }
-}
-
-pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
-}
-
-/// Adds the attempted action to an SQLite error.
-pub(crate) trait SqliteResultExt<T> {
-    fn attempt(self, attempt: &'static str) -> Result<T, DatabaseError>;
-}
-
-impl<T> SqliteResultExt<T> for rusqlite::Result<T> {
-    fn attempt(self, attempt: &'static str) -> Result<T, DatabaseError> {
-        self.map_err(|source| DatabaseError::Sqlite { attempt, source })
-    }
-}
 
 /// Failure to find a record by a shortened id.
 #[derive(Debug, Error)]

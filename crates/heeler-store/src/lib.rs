@@ -64,7 +64,7 @@ pub use db::network_grants::NetworkGrant;
 pub use db::notices::{NoticeEnd, NoticeRecord};
 pub use db::open_steps::StepEnd;
 pub use db::overrides::{CronOverride, WorkflowOverride};
-pub use db::postgres::PostgresError;
+pub use db::postgres_error::PostgresError;
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{
     OccurrenceRecord, ScheduleOverrideRecord, ScheduleProgressRecord, ScheduledWorkId, SkipRecord,
@@ -88,6 +88,7 @@ pub use reader::StoreReader;
 pub use reader_pool::{PooledReader, ReaderPool};
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use sent_files::{SentFile, is_sent_file};
+pub use server_store::holds_fleet;
 pub use session_expiry::expired_sessions;
 pub use session_holder::{SessionHolder, session_holder};
 pub use state_file_keeper::StateFileKeeper;

@@ -24,9 +24,9 @@ use crate::archive::{
 };
 use crate::backup::{self, BackupError, copy_content};
 use crate::daemon_file::remove_stale_file;
+use crate::db::database_error::failed;
 use crate::db::{
-    DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, postgres, store_name, views,
-    workflows,
+    DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate, store_name, views, workflows,
 };
 use crate::layout::{StateDir, StateDirError, free_bytes};
 use crate::server_store;
@@ -624,7 +624,7 @@ fn raise_epoch(dir: &StateDir, now: Timestamp) -> Result<i64, RestoreError> {
     db.conn.begin_write()?;
     if let Some(conn) = db.conn.as_postgres() {
         let fence = conn.fence_writer();
-        fence.map_err(|source| postgres::failed("stop the present writer", source))?;
+        fence.map_err(|source| failed("stop the present writer", source))?;
     }
     // No number of restores reaches this limit, so the row is damaged.
     let epoch = db.epoch()?.checked_add(1).ok_or_else(|| DatabaseError::BadRow {

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::db::postgres::PostgresAccess;
-use crate::db::postgres::{ClaimRefusal, LEASE, PostgresError, WriterIdentity, failed};
+use crate::db::database_error::failed;
+use crate::db::postgres::{ClaimRefusal, LEASE, PostgresAccess, WriterIdentity};
+use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate};
 use crate::layout::StateDir;
 use crate::store_location::PostgresLocation;
@@ -163,6 +164,14 @@ pub(crate) fn prepare_server(
         version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
     }
     Ok(())
+}
+
+/// Returns true if the database at a location belongs to the fleet.
+pub fn holds_fleet(location: &PostgresLocation) -> Result<bool, DatabaseOpenError> {
+    let db = StateDatabase::connect(location, PostgresAccess::Read)?;
+    let conn = db.conn.as_postgres().expect("it was connected");
+    let owner = conn.owner().map_err(|error| refusal(location, error.to_string()))?;
+    Ok(owner.as_ref() == Some(&location.fleet))
 }
 
 /// Refuses a file whose records were moved to a server.

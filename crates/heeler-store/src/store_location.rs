@@ -13,8 +13,6 @@ use heeler_config::{StoreHost, StoreUrl, parse_with_password};
 use heeler_transcript::{DiskBackend as _, OsDisk, replace_file, untrusted_file};
 use serde::{Deserialize, Serialize};
 
-use crate::db::postgres::{PostgresAccess, PostgresConnection, PostgresError};
-use crate::db::{DatabaseOpenError, StateDatabase};
 use crate::layout::{StateDir, StateDirError};
 
 /// Name of the file.
@@ -97,17 +95,6 @@ impl PostgresLocation {
         }
         OsDisk.sync_folder(dir.root()).map_err(failed("sync", dir.root()))?;
         StateDir::open(dir.root())
-    }
-
-    /// Returns true if the database belongs to the fleet.
-    pub fn holds_fleet(&self) -> Result<bool, DatabaseOpenError> {
-        let db = StateDatabase::connect(self, PostgresAccess::Read)?;
-        let owner = db.conn.as_postgres().map(PostgresConnection::owner).transpose();
-        let refused = |error: PostgresError| DatabaseOpenError::Postgres {
-            store: self.url.to_string(),
-            reason: error.to_string(),
-        };
-        Ok(owner.map_err(refused)?.flatten().as_ref() == Some(&self.fleet))
     }
 
     /// Returns the password for the server; `None` if the user has given none.

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use thiserror::Error;
 
 use crate::backup::{self, BackupError};
-use crate::db::postgres::failed;
+use crate::db::database_error::failed;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta};
 use crate::layout::{StateDir, StateDirError};
 use crate::server_store;
@@ -118,6 +118,8 @@ pub fn move_to_sqlite(dir: &StateDir, now: Timestamp) -> Result<MoveReport, Move
     let draft = temp_name(&dir.database());
     backup::save_copy(&source, &draft)?;
     let copy = StateDatabase::private(&draft)?;
+    // A later move recognizes the server by it.
+    meta::set(&copy.conn, FLEET_ID, &location.fleet)?;
     // The copy was verified when it was made; this reads what is on disk.
     let tables = table_copy::summarize(&copy)?;
     drop(copy);

@@ -20,7 +20,9 @@ use heeler_transcript::LockFile;
 use thiserror::Error;
 
 use crate::database_files::{self, DatabaseFiles};
-use crate::db::postgres::{self, LEASE_RENEWAL, PostgresConnection, PostgresError, WriterIdentity};
+use crate::db::database_error::failed;
+use crate::db::postgres::{LEASE_RENEWAL, PostgresConnection, WriterIdentity};
+use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::reader_pool::{PooledReader, ReaderPool};
@@ -334,7 +336,7 @@ impl WriterThread {
     fn renew_lease(&mut self) {
         let renewed = self.connect().and_then(|db| {
             let conn = db.conn.as_postgres().expect("only a server has a lease");
-            conn.renew_lease().map_err(|source| postgres::failed("renew the lease", source))
+            conn.renew_lease().map_err(|source| failed("renew the lease", source))
         });
         match renewed {
             Ok(true) => self.health.set_fault(None),
@@ -375,7 +377,7 @@ impl WriterThread {
         let lost = self.db.take().map(|open| open.db);
         let before = lost.as_ref().and_then(|db| db.conn.as_postgres()?.known_commits());
         drop(lost);
-        let unknown = || postgres::failed("commit", PostgresError::OutcomeUnknown);
+        let unknown = || failed("commit", PostgresError::OutcomeUnknown);
         loop {
             match self.connect() {
                 Ok(db) => {
@@ -516,7 +518,7 @@ fn run_one(
     if db.conn.is_transaction_lost() {
         if db.conn.as_postgres().is_some() {
             let lost = PostgresError::Unusable("the connection was lost".to_owned());
-            return Err(postgres::failed("change the database", lost));
+            return Err(failed("change the database", lost));
         }
         // SQLite rolls back the whole transaction when the disk is full or fails.
         let full = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_FULL);
@@ -548,7 +550,7 @@ fn is_fenced(error: &DatabaseError) -> bool {
 
 fn not_committed() -> DatabaseError {
     let why = "the connection was lost before the change was saved".to_owned();
-    postgres::failed("commit", PostgresError::Unusable(why))
+    failed("commit", PostgresError::Unusable(why))
 }
 
 const DIRECTORY_LOST: &str = "the state directory was removed, moved or replaced";

@@ -10,7 +10,9 @@ use rusqlite::{Connection, ToSql};
 use sha2::{Digest as _, Sha256};
 
 use crate::db::connection::{DatabaseConnection, SqlRow};
-use crate::db::postgres::{self, PostgresConnection, PostgresError, without_nul};
+use crate::db::database_error::failed;
+use crate::db::postgres::{PostgresConnection, without_nul};
+use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, SqliteResultExt as _, StateDatabase, migrate};
 
 /// Bytes of rows that are sent at once.
@@ -140,7 +142,7 @@ fn copy_all(from: &StateDatabase, to: &StateDatabase) -> Result<Vec<TableSummary
 }
 
 fn refused(reason: String) -> DatabaseError {
-    postgres::failed(ATTEMPT, PostgresError::Unusable(reason))
+    failed(ATTEMPT, PostgresError::Unusable(reason))
 }
 
 fn copy_tables(

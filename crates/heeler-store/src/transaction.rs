@@ -22,9 +22,10 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use crate::db::counters::CounterKind;
+use crate::db::database_error::failed;
 use crate::db::effects::EffectRecord;
 use crate::db::jobs::LastLightExecution;
-use crate::db::postgres::{self, PostgresError};
+use crate::db::postgres_error::PostgresError;
 use crate::db::runs::RunRecord;
 use crate::db::{
     DatabaseError, SqliteResultExt as _, StateDatabase, agents, approvals, counters,
@@ -89,7 +90,7 @@ impl<'c> StoreTransaction<'c> {
             let Some(conn) = self.conn.as_sqlite() else {
                 done?;
                 let lost = PostgresError::Unusable("the connection was lost".to_owned());
-                return Err(postgres::failed("change the database", lost).into());
+                return Err(failed("change the database", lost).into());
             };
             // A full disk makes SQLite roll back the whole transaction. Later writes of the caller
             // would then be committed one by one, so the connection refuses them until it is

@@ -2,7 +2,7 @@
 //! every page. Start at [`add_examples`].
 
 /// Examples by command.
-const EXAMPLES: [(&str, &[&str]); 33] = [
+const EXAMPLES: [(&str, &[&str]); 34] = [
     ("heeler", &["heeler init", "heeler trigger greeter", "heeler status"]),
     ("heeler start", &["heeler start", "heeler start -d && heeler open"]),
     ("heeler stop", &["heeler stop", "heeler stop --timeout 10m", "heeler stop --keep-jobs"]),
@@ -48,6 +48,7 @@ const EXAMPLES: [(&str, &[&str]); 33] = [
     ("heeler image", &["heeler image build"]),
     ("heeler backup", &["heeler backup fleet.tar.gz"]),
     ("heeler restore", &["heeler restore fleet.tar.gz"]),
+    ("heeler migrate", &["heeler migrate store --to sqlite"]),
     ("heeler demo", &["heeler demo", "heeler demo --serve"]),
     ("heeler man", &["heeler man ~/.local/share/man/man1"]),
     ("heeler version", &["heeler version", "heeler version --json"]),

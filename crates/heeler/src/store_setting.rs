@@ -2,7 +2,7 @@
 //! [`settle_store_location`].
 
 use heeler_config::StoreUrl;
-use heeler_store::{PostgresLocation, StateDir, StoreCredentials, is_adoptable};
+use heeler_store::{PostgresLocation, StateDir, StoreCredentials, holds_fleet, is_adoptable};
 
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -40,7 +40,7 @@ pub(crate) fn settle_store_location(
         (Some(present), Some(wanted)) => {
             // The server may have another address. The database knows which fleet it belongs to.
             let there = PostgresLocation { url: wanted.clone(), fleet: present.fleet.clone() };
-            if there.holds_fleet()? {
+            if holds_fleet(&there)? {
                 there.write(&dir)?;
                 return Ok(());
             }

@@ -7,8 +7,9 @@
 use rusqlite::types::{FromSql, ToSqlOutput, Type, Value, ValueRef};
 use rusqlite::{Connection, ToSql};
 
+use super::database_error::{DatabaseError, SqliteResultExt as _};
+use super::dialect::NamedValue;
 use super::postgres::{ColumnValue, PostgresConnection};
-use super::{DatabaseError, SqliteResultExt as _};
 
 /// An open connection.
 #[derive(Debug)]
@@ -171,9 +172,6 @@ impl<'c> SqlRow<'c> {
 fn conversion_failure(at: usize, found: Type, reason: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(at, found, reason.into())
 }
-
-/// A parameter with its name, if it has one.
-pub(crate) type NamedValue<'p> = (Option<&'p str>, Value);
 
 /// Parameters of a statement. rusqlite binds them itself; PostgreSQL gets their values.
 pub(crate) trait SqlParams: rusqlite::Params {

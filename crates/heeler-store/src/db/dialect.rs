@@ -3,6 +3,11 @@
 //! The statements of this crate use syntax that both engines accept. The few differences that remain
 //! are in one list, which applies to statements and migrations alike. Start at [`translate`].
 
+use rusqlite::types::Value;
+
+/// A parameter with its name, if it has one.
+pub(crate) type NamedValue<'p> = (Option<&'p str>, Value);
+
 /// Text of SQLite, and the text of PostgreSQL in its place.
 const DIFFERENCES: [(&str, &str); 3] = [
     // A negative position counts from the end in SQLite only.

@@ -21,13 +21,11 @@ use bytes::Bytes;
 use futures_util::{SinkExt as _, StreamExt as _};
 use heeler_config::{StoreHost, StoreUrl};
 use rusqlite::types::Value;
-use thiserror::Error;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, CopyInSink, NoTls, SimpleQueryMessage, Statement};
 
-use super::DatabaseError;
-use super::connection::NamedValue;
-use super::dialect::{StatementParameter, translate};
+use super::database_error::{DatabaseError, failed};
+use super::dialect::{NamedValue, StatementParameter, translate};
+use super::postgres_error::{PostgresError, REPLY_TIMEOUT};
 use runtime::{spawn, wait_for};
 use server_check::check_server;
 use values::BoundValue;
@@ -36,10 +34,6 @@ pub(crate) use writer_claim::{ClaimRefusal, LEASE, LEASE_RENEWAL, WriterClaim, W
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Longest wait for the reply to one statement. A server that does not answer for so long counts as
-/// lost.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Time after which unacknowledged data closes a TCP connection.
 const TCP_SILENCE_MAX: Duration = Duration::from_secs(15);
@@ -51,68 +45,6 @@ const IDLE_TRANSACTION_MAX: Duration = Duration::from_secs(10);
 /// Setting that each connection makes at its start and reads back. A connection pool that gives
 /// the statements of one client to several sessions drops it.
 const SESSION_SETTING: &str = "heeler.session";
-
-/// Failure of a statement on PostgreSQL.
-#[derive(Debug, Error)]
-pub enum PostgresError {
-    /// The server refused the statement, or the connection is lost.
-    #[error("{}", describe(.0))]
-    Client(#[from] tokio_postgres::Error),
-    #[error("PostgreSQL did not answer for {} seconds", REPLY_TIMEOUT.as_secs())]
-    NoReply,
-    /// The connection was lost while a commit was under way.
-    #[error("the connection to PostgreSQL was lost during a commit; its outcome is not known yet")]
-    OutcomeUnknown,
-    /// Another writer has taken over, or the state was restored.
-    #[error("another process has become the writer of this database; {0}")]
-    Fenced(String),
-    #[error("{0}")]
-    Unusable(String),
-}
-
-impl PostgresError {
-    fn state(&self) -> Option<&SqlState> {
-        match self {
-            PostgresError::Client(error) => error.code(),
-            _ => None,
-        }
-    }
-
-    /// Returns true if the server's disk is full.
-    pub(crate) fn is_full(&self) -> bool {
-        self.state() == Some(&SqlState::DISK_FULL)
-    }
-
-    /// Returns true if the content of the statement caused the failure: it would fail again.
-    pub(crate) fn is_refusal(&self) -> bool {
-        // 22: a value does not fit; 23: a constraint; 25P02: an earlier statement of the same change
-        // was refused; 54: a limit of the server, such as the size of an index entry.
-        self.state().is_some_and(|state| {
-            let code = state.code();
-            ["22", "23", "54"].iter().any(|class| code.starts_with(class))
-                || *state == SqlState::IN_FAILED_SQL_TRANSACTION
-        })
-    }
-}
-
-/// Describes a failure with the server's own message.
-fn describe(error: &tokio_postgres::Error) -> String {
-    match error.as_db_error() {
-        Some(error) => {
-            let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-            format!("PostgreSQL: {}{detail} ({})", error.message(), error.code().code())
-        }
-        None => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                text.push_str(&format!(": {cause}"));
-                source = cause.source();
-            }
-            format!("PostgreSQL: {text}")
-        }
-    }
-}
 
 /// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -311,11 +243,6 @@ impl RowCopy<'_> {
         let done = self.conn.wait(self.sink.as_mut().finish());
         done.map(drop).map_err(|it| failed(RowCopy::ATTEMPT, it))
     }
-}
-
-/// Names the attempted action of a failure.
-pub(crate) fn failed(attempt: &'static str, source: PostgresError) -> DatabaseError {
-    DatabaseError::Postgres { attempt, source: Box::new(source) }
 }
 
 fn client_config(

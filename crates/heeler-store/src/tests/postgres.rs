@@ -88,10 +88,7 @@ fn proof_every_other_test_of_the_store_passes_on_postgresql() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                while let Some(name) = {
-                    let next = rest.lock().unwrap().pop();
-                    next
-                } {
+                while let Some(name) = next_of(&rest) {
                     if let Err(failure) = run_test(&name, cluster.socket_folder()) {
                         failures.lock().unwrap().push(failure);
                     }
@@ -101,6 +98,11 @@ fn proof_every_other_test_of_the_store_passes_on_postgresql() {
     });
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+// A function, so that the lock is not held while the test runs.
+fn next_of(rest: &Mutex<Vec<String>>) -> Option<String> {
+    rest.lock().unwrap().pop()
 }
 
 /// A state directory on a server of its own.

@@ -180,7 +180,6 @@ fn how_a_run_ended_is_kept_whole() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "no reader lists what is over")]
 fn runs_and_effects_keep_their_versions_and_their_order() {
     let place = place();
     let store = place.store();

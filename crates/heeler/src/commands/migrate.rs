@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use heeler_config::StoreUrl;
-use heeler_store::{MoveError, MoveReport, move_to_postgres, move_to_sqlite};
+use heeler_store::{MoveError, MoveReport, StoreOpenError, move_to_postgres, move_to_sqlite};
 use serde_json::json;
 
 use crate::context::CommandContext;
@@ -68,7 +68,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &MigrateCommand) -> CommandResul
     };
     progress.end();
     let report = moved.map_err(|error| match error {
-        MoveError::Locked(_) => {
+        MoveError::Locked(_) | MoveError::Store(StoreOpenError::Lock { .. }) => {
             CommandFailure::new(FailureCode::Refused, error).hint("heeler stop")
         }
         MoveError::Refused(_) | MoveError::Open(_) | MoveError::Store(_) => {

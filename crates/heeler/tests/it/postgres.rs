@@ -19,7 +19,7 @@ const AGENTS: &str = "agents:
 
 fn herd(store: &str) -> Herd {
     let herd = Herd::of(&format!("store: {store}\n{AGENTS}"));
-    let gate = json!({"name": "flow", "phases": [
+    let gate = json!({"name": "flow", "agent": "short", "phases": [
         {"name": "first", "type": "bash", "command": "true", "approval_gate": "go_on"},
         {"name": "second", "type": "bash", "command": "echo done >> flowed"},
     ]});
@@ -108,8 +108,9 @@ fn a_fleet_on_postgresql_outlives_its_daemon_and_its_server() {
         (shown["run"]["status"] == "succeeded").then_some(())
     });
     assert_eq!(herd.fleet.read("flowed"), "done\n");
-    let found = json_of(&herd, &["search", "needle"]);
-    assert!(found.to_string().contains(short.as_str()), "{found}");
+    let found = herd.command("search").arg("needle").output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains(short.as_str()), "{found}");
     let listed = json_of(&herd, &["jobs"]);
     assert!(listed.to_string().contains(job.as_str()), "{listed}");
     json_of(&herd, &["doctor"]);
@@ -127,7 +128,7 @@ fn records_are_moved_to_postgresql_and_back_and_the_source_is_not_used_any_more(
     let job = ask(&mut client, wanted("short"));
     assert_eq!(herd.ends(&job).head.status, JobStatus::Completed);
     let refused = refusal_of(&herd, &["migrate", "store", "--to", &url]);
-    assert!(refused.contains("stop the daemon"), "{refused}");
+    assert!(refused.contains("is held by") && refused.contains("heeler stop"), "{refused}");
     stop(&mut client, life);
 
     let moved = json_of(&herd, &["migrate", "store", "--to", &url]);

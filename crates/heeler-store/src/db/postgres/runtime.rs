@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::PostgresError;
+use crate::db::postgres_error::PostgresError;
 
 /// Runs a task on the thread, which is started with the first one.
 pub(super) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Result<(), PostgresError> {

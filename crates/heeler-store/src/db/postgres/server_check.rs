@@ -1,6 +1,7 @@
 //! Checks that a server and a database can hold a store. Start at [`check_server`].
 
-use super::{PostgresConnection, PostgresError, SESSION_SETTING};
+use super::{PostgresConnection, SESSION_SETTING};
+use crate::db::postgres_error::PostgresError;
 
 /// Oldest version of PostgreSQL that Heeler works with: the oldest one that it is tested with.
 pub(crate) const SERVER_VERSION_MIN: i64 = 15;

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-use super::PostgresError;
+use crate::db::postgres_error::PostgresError;
 
 /// Makes the TLS side of a connection.
 #[derive(Clone)]

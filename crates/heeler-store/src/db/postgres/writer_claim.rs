@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-use super::{PostgresConnection, PostgresError, failed};
-use crate::db::DatabaseError;
+use super::PostgresConnection;
+use crate::db::database_error::{DatabaseError, failed};
+use crate::db::postgres_error::PostgresError;
 
 /// Time for which a writer keeps its right without a sign of life.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
