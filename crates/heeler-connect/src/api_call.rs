@@ -25,8 +25,42 @@ pub(crate) struct PlatformRequest<'a> {
     /// Value of the header `authorization`.
     pub(crate) authorization: Option<String>,
     pub(crate) user_agent: &'static str,
-    pub(crate) body: Option<&'a Json>,
+    pub(crate) body: Option<RequestBody<'a>>,
     pub(crate) timeout: Duration,
+}
+
+/// Body of a call.
+#[derive(Clone, Copy)]
+pub(crate) enum RequestBody<'a> {
+    Json(&'a Json),
+    /// Members of an object as the fields of a form. Lists and objects are sent as JSON.
+    Form(&'a Json),
+}
+
+impl RequestBody<'_> {
+    fn content_type(self) -> &'static str {
+        match self {
+            RequestBody::Json(_) => "application/json; charset=utf-8",
+            RequestBody::Form(_) => "application/x-www-form-urlencoded; charset=utf-8",
+        }
+    }
+
+    fn encode(self) -> String {
+        match self {
+            RequestBody::Json(body) => body.to_string(),
+            RequestBody::Form(body) => {
+                let mut form = url::form_urlencoded::Serializer::new(String::new());
+                for (key, value) in body.as_object().into_iter().flatten() {
+                    match value {
+                        Json::Null => {}
+                        Json::String(text) => drop(form.append_pair(key, text)),
+                        other => drop(form.append_pair(key, &other.to_string())),
+                    }
+                }
+                form.finish()
+            }
+        }
+    }
 }
 
 /// Response of a platform.
@@ -41,11 +75,11 @@ pub(crate) struct PlatformAnswer {
     pub(crate) body: Json,
 }
 
-/// Posts JSON; returns the reason if no response with JSON arrived.
-pub(crate) fn post_json(
+/// Posts a body; returns the reason if no response with JSON arrived.
+pub(crate) fn post_body(
     url: &str,
     bearer: Option<&str>,
-    body: &Json,
+    body: RequestBody<'_>,
     timeout: Duration,
 ) -> Result<PlatformAnswer, String> {
     let authorization = bearer.map(|token| format!("Bearer {token}"));
@@ -81,8 +115,8 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
     let invalid = |_| format!("the address of {host} is invalid");
     let sent = match body {
         Some(body) => {
-            let request = request.header(CONTENT_TYPE, "application/json; charset=utf-8");
-            agent.run(request.body(body.to_string()).map_err(invalid)?)
+            let request = request.header(CONTENT_TYPE, body.content_type());
+            agent.run(request.body(body.encode()).map_err(invalid)?)
         }
         None => agent.run(request.body(()).map_err(invalid)?),
     };
@@ -128,5 +162,20 @@ fn describe(error: &ureq::Error, host: &str) -> String {
         ureq::Error::Tls(error) => format!("cannot trust {host}: {error}"),
         ureq::Error::BodyExceedsLimit(_) => format!("{host} answered with too many bytes"),
         _ => format!("{host} sent an invalid HTTP response"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_form_has_text_as_it_is_and_lists_as_json() {
+        let body = json!({"text": "a & b", "limit": 5, "all": true, "none": null, "list": ["x"]});
+        let form = RequestBody::Form(&body).encode();
+        let mut fields: Vec<&str> = form.split('&').collect();
+        fields.sort_unstable();
+        assert_eq!(fields, ["all=true", "limit=5", "list=%5B%22x%22%5D", "text=a+%26+b"]);
     }
 }

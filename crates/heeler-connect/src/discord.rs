@@ -13,7 +13,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use ring::digest;
 use serde_json::{Value as Json, json};
 
-use crate::api_call::{PlatformAnswer, PlatformRequest, call_api, safe_text};
+use crate::api_call::{PlatformAnswer, PlatformRequest, RequestBody, call_api, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark};
@@ -290,7 +290,7 @@ impl DiscordBot {
             url: &url,
             authorization: Some(authorization),
             user_agent: USER_AGENT,
-            body,
+            body: body.map(RequestBody::Json),
             timeout,
         });
         let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;

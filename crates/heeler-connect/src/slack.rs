@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::api_call::{post_json, safe_text};
+use crate::api_call::{RequestBody, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark};
@@ -301,7 +301,8 @@ impl SlackBot {
         body: &Json,
     ) -> Result<Json, ChatApiError> {
         let url = format!("{}/{method}", self.api_url);
-        let answer = post_json(&url, Some(token), body, timeout);
+        // All methods read forms, but several of those that only read ignore JSON.
+        let answer = post_body(&url, Some(token), RequestBody::Form(body), timeout);
         let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
         if answer.body["ok"] == true {
             return Ok(answer.body);

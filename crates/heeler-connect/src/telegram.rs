@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::api_call::{post_json, safe_text};
+use crate::api_call::{RequestBody, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
 use crate::outgoing_post::{ChatButton, OutgoingPost};
@@ -200,7 +200,7 @@ impl TelegramBot {
         wait: Duration,
     ) -> Result<Json, ChatApiError> {
         let url = format!("{}/bot{}/{method}", self.api_url, self.token);
-        let answer = post_json(&url, None, body, CALL_TIMEOUT + wait);
+        let answer = post_body(&url, None, RequestBody::Json(body), CALL_TIMEOUT + wait);
         let mut answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
         if answer.body["ok"] == true {
             return Ok(answer.body["result"].take());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{AUTHORIZATION, RETRY_AFTER};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
@@ -24,10 +24,11 @@ pub(super) async fn handle(
 ) -> Response {
     let (head, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
-    let body: Json = serde_json::from_slice(&bytes).unwrap_or_default();
     let Some(method) = head.uri.path().strip_prefix("/api/").map(str::to_owned) else {
         return StatusCode::NOT_FOUND.into_response();
     };
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let body = arguments(&method, kind.unwrap_or_default(), &bytes);
     let bearer = head.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
     let bearer = bearer.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
     let (mut response, retry_after) = {
@@ -62,6 +63,26 @@ pub(super) async fn handle(
     response
 }
 
+/// Returns the arguments of a call. Slack ignores JSON in the calls that read.
+fn arguments(method: &str, content_type: &str, bytes: &[u8]) -> Json {
+    if !content_type.starts_with("application/x-www-form-urlencoded") {
+        let is_write = method.starts_with("chat.") || method.starts_with("apps.");
+        return match is_write {
+            true => serde_json::from_slice(bytes).unwrap_or_default(),
+            false => json!({}),
+        };
+    }
+    let mut arguments = json!({});
+    for (key, value) in url::form_urlencoded::parse(bytes) {
+        let structured = matches!(&*key, "blocks" | "metadata");
+        arguments[&*key] = match structured {
+            true => serde_json::from_str(&value).unwrap_or_default(),
+            false => json!(value),
+        };
+    }
+    arguments
+}
+
 impl SlackState {
     fn execute(&mut self, method: &str, bearer: &str, body: &Json) -> Result<Json, &'static str> {
         let is_app_call = method == "apps.connections.open";
@@ -82,6 +103,9 @@ impl SlackState {
             }
             "users.info" => {
                 let id = text("user");
+                if id.is_empty() {
+                    return Err("user_not_found");
+                }
                 let profile = json!({"display_name": format!("Name of {id}")});
                 Ok(json!({"user": {"id": id, "profile": profile}}))
             }
@@ -90,6 +114,9 @@ impl SlackState {
             "chat.postEphemeral" => {
                 self.whispers.push((text("user"), text("text")));
                 Ok(json!({}))
+            }
+            "conversations.history" | "conversations.replies" if text("channel").is_empty() => {
+                Err("invalid_arguments")
             }
             "conversations.history" => Ok(self.list(body, false)),
             "conversations.replies" => Ok(self.list(body, true)),
@@ -135,7 +162,7 @@ impl SlackState {
     fn list(&self, body: &Json, is_thread: bool) -> Json {
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         let (channel, root, oldest) = (text("channel"), text("ts"), text("oldest"));
-        let limit = usize::try_from(body["limit"].as_u64().unwrap_or(100)).unwrap();
+        let limit: usize = text("limit").parse().unwrap_or(100);
         let skip: usize = text("cursor").parse().unwrap_or(0);
         let belongs = |message: &&Json| {
             let (ts, thread) = (message["ts"].as_str().unwrap(), message["thread_ts"].as_str());
