@@ -19,8 +19,8 @@ mod ui_messages;
 
 pub use command::{COMMANDS, LOOP_INTERVAL_MAX, LOOP_INTERVAL_MIN, help};
 pub use conversation::{
-    AgentSlashCommand, CLIPBOARD_BYTES_MAX, Conversation, ConversationOptions, EXIT_WAIT,
-    INSIGHTS_TIMEOUT, PAGE_ENTRIES, TURN_LOOKUP_WINDOW, WorkerExitPolicy,
+    AgentSlashCommand, Conversation, ConversationOptions, EXIT_WAIT, INSIGHTS_TIMEOUT,
+    PAGE_ENTRIES, TURN_LOOKUP_WINDOW, WorkerExitPolicy,
 };
 pub use conversation_state::{ConversationState, ConversationTurn, RosterWorker};
 pub use entry::{ConversationEntry, EntryRole, EntrySource};
@@ -36,5 +36,6 @@ pub use session_file::{
 };
 pub use tasks::{ConversationLoop, ConversationTask};
 pub use ui_messages::{
-    ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus, ConversationStatus, UserAction,
+    CLIPBOARD_BYTES_MAX, ChatOutput, ChatQuestion, ChatSpeaker, ChatWorkerStatus,
+    ConversationStatus, UserAction,
 };

@@ -6,6 +6,9 @@ use heeler_model::run::{AgentQuestion, QuestionAnswer};
 use crate::command::{self, ChatCommand};
 use crate::{ChatJobState, ConversationEntry};
 
+/// Most bytes for the clipboard: terminals drop longer sequences.
+pub const CLIPBOARD_BYTES_MAX: usize = 74_000;
+
 /// Owner of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ChatSpeaker {

@@ -448,11 +448,7 @@ impl CodeLexer<'_> {
         let is_sql = language.names[0] == "sql";
         let is_keyword =
             |known: &&str| *known == word || (is_sql && known.eq_ignore_ascii_case(word));
-        language
-            .keywords
-            .iter()
-            .any(|known| is_keyword(known))
-            .then_some((word.len(), self.theme.keyword))
+        language.keywords.iter().any(is_keyword).then_some((word.len(), self.theme.keyword))
     }
 }
 

@@ -55,7 +55,7 @@ impl MarkdownTable {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
         let natural = |at: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(at));
-            cells.map(|cell| width_of(cell)).max().unwrap_or_default()
+            cells.map(String::as_str).map(width_of).max().unwrap_or_default()
         };
         let mut widths: Vec<usize> = (0..columns).map(natural).collect();
         let room = room.checked_sub(width_of(SEPARATOR) * columns.saturating_sub(1))?;

@@ -1,10 +1,8 @@
 //! `/copy`: the agent's last answer, or one of its code blocks, for the clipboard.
 
-use super::{Conversation, PAGE_ENTRIES};
-use crate::{ChatOutput, EntryRole};
-
-/// Most bytes for the clipboard: terminals drop longer sequences.
-pub const CLIPBOARD_BYTES_MAX: usize = 74_000;
+use super::Conversation;
+use super::display::PAGE_ENTRIES;
+use crate::{CLIPBOARD_BYTES_MAX, ChatOutput, EntryRole};
 
 impl Conversation {
     pub(super) fn copy_answer(&mut self, block: Option<usize>) {

@@ -5,51 +5,8 @@
 //! text, so that the transcript shows exactly what the agent received.
 
 use super::Conversation;
+use super::shell_commands::{ATTACHED_BYTES_MAX, ShellOutputUse};
 use crate::ShellCommandOutput;
-
-/// Most bytes of output that wait for the next message.
-pub(super) const ATTACHED_BYTES_MAX: usize = 256 << 10;
-
-/// Use of a command's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ShellOutputUse {
-    /// The next message to the agent contains it.
-    Attach,
-    /// It is only shown.
-    Show,
-}
-
-/// Command in progress, and output that waits for the next message.
-#[derive(Default)]
-pub(super) struct ShellCommands {
-    running: Option<ShellOutputUse>,
-    attached: Vec<String>,
-}
-
-impl ShellCommands {
-    pub(super) fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-
-    pub(super) fn attached(&self) -> usize {
-        self.attached.len()
-    }
-
-    fn attached_bytes(&self) -> usize {
-        self.attached.iter().map(String::len).sum()
-    }
-}
-
-/// Parses a line that begins with `!`; `None` if it is no command.
-pub(super) fn parse_shell_line(line: &str) -> Option<(ShellOutputUse, &str)> {
-    let rest = line.trim_start().strip_prefix('!')?;
-    let (output_use, command) = match rest.strip_prefix('!') {
-        Some(command) => (ShellOutputUse::Show, command),
-        None => (ShellOutputUse::Attach, rest),
-    };
-    let command = command.trim();
-    (!command.is_empty()).then_some((output_use, command))
-}
 
 impl Conversation {
     pub(super) fn run_shell_command(&mut self, output_use: ShellOutputUse, command: &str) {
@@ -108,15 +65,6 @@ fn attachment(ended: &ShellCommandOutput) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_mark_attaches_and_two_only_show() {
-        assert_eq!(parse_shell_line("!ls -l"), Some((ShellOutputUse::Attach, "ls -l")));
-        assert_eq!(parse_shell_line("  !! ls "), Some((ShellOutputUse::Show, "ls")));
-        for line in ["!", "!!", "! ", "a !b", ""] {
-            assert_eq!(parse_shell_line(line), None, "{line}");
-        }
-    }
 
     #[test]
     fn no_output_ends_its_block() {

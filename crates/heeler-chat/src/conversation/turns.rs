@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Conversation;
 use super::phase::ConversationPhaseEvent;
-use super::shell::parse_shell_line;
+use super::shell_commands::parse_shell_line;
 use super::turn_phase::{
     MessageRoute, PendingTurn, RunningTurn, TurnEffect, TurnEvent, TurnInitiator, TurnPhase,
 };

@@ -88,7 +88,7 @@ fn svg(buffer: &Buffer, title: &str) -> String {
 
 #[test]
 fn the_picture_of_a_conversation_is_up_to_date() {
-    let mut rig = ScreenFixture::with_theme(88, 27, TerminalTheme::dark());
+    let mut rig = ScreenFixture::with_theme(88, 34, TerminalTheme::dark());
     rig.say(EntryRole::User, "make the total of an empty cart 0, and test it");
     rig.call(
         "1",

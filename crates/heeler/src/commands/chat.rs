@@ -121,16 +121,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
             (opened.session_file, opened.warnings, context)
         }
         None => {
-            let context = CommandContext::find(global)?;
-            let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref(), None)?;
-            // Fail before a session is created if the fleet's state cannot be opened.
-            drop(context.open_reader()?);
-            // With both paths, a later `--resume` from anywhere finds this fleet.
-            let mut about = ConversationState::default();
-            about.agent = Some(agent);
-            about.state_dir = Some(context.state_dir.clone());
-            about.folder = Some(here.clone());
-            (sessions.create(about, process_env::now()).map_err(not_opened)?, Vec::new(), context)
+            let (session_file, context) = create_session(global, args, &sessions, &here)?;
+            (session_file, Vec::new(), context)
         }
     };
     let about = AgentAbout::of(&context, session_file.state().agent(), &env);
@@ -174,6 +166,25 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         }
         false => chat::run_plain(conversation, inputs),
     }
+}
+
+/// Creates a session with the fleet of the current directory.
+fn create_session(
+    global: &GlobalArgs,
+    args: &ChatArgs,
+    sessions: &SessionDirectory,
+    here: &Utf8Path,
+) -> CommandResult<(SessionFile, CommandContext)> {
+    let context = CommandContext::find(global)?;
+    let agent = choose_agent(&fleet_config::load(&context)?, args.agent.as_deref(), None)?;
+    // Fail before a session is created if the fleet's state cannot be opened.
+    drop(context.open_reader()?);
+    // With both paths, a later `--resume` from anywhere finds this fleet.
+    let mut about = ConversationState::default();
+    about.agent = Some(agent);
+    about.state_dir = Some(context.state_dir.clone());
+    about.folder = Some(here.to_owned());
+    Ok((sessions.create(about, process_env::now()).map_err(not_opened)?, context))
 }
 
 /// Facts about an agent that the screen shows from the start.

@@ -381,9 +381,8 @@ impl OpenDaemon {
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
         // Only the holder of the lock may rotate the log file.
-        if let Some(limits) = logs {
-            logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
-        }
+        logs.into_iter()
+            .for_each(|limits| logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits));
         let (web, reach) = match web {
             Some(WebListener { listener, reach }) => {
                 prepare_token_file(&daemon)

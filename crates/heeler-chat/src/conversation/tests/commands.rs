@@ -81,7 +81,7 @@ fn output_beyond_the_limit_is_only_shown() {
     let mut rig = ConversationFixture::new();
     let now = rig.now;
     rig.say("!cat big");
-    let big = "x".repeat(super::shell::ATTACHED_BYTES_MAX);
+    let big = "x".repeat(super::shell_commands::ATTACHED_BYTES_MAX);
     rig.conversation().handle_fleet_event(ended("cat big", &big), now);
     assert!(
         rig.shown()[0]
