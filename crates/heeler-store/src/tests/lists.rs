@@ -252,7 +252,7 @@ fn the_daemon_sorts_nothing_and_reads_whole_only_what_stays_small() {
         SPENDING: SEARCH spending USING INDEX sqlite_autoindex_spending_1 (day>?)
         UNDONE: SCAN effects USING INDEX idx_effects_undone
         UNDONE_OF_KIND: SCAN effects USING INDEX idx_effects_undone
-        COUNT_OF_KIND: CO-ROUTINE (subquery-1); SCAN effects USING INDEX idx_effects_due; SCAN (subquery-1)
+        COUNT_OF_KIND: CO-ROUTINE pending; SCAN effects USING INDEX idx_effects_due; SCAN pending
         DUE: SEARCH effects USING INDEX idx_effects_due (<expr><?)
         NEXT: SCAN effects USING INDEX idx_effects_due
         FAILED: SEARCH effects USING INDEX sqlite_autoindex_effects_1 (id>? AND id<?)
