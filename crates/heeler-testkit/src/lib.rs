@@ -1,5 +1,5 @@
 //! Shared test tools: simulated disks, proof settings, a fake Messages API, a fake GitHub, a fake
-//! Telegram, a git server, the real claude, real container engines.
+//! Telegram, a git server, the real claude, a real container engine.
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
 mod claude;
@@ -10,7 +10,6 @@ mod fake_github;
 mod fake_telegram;
 mod git_server;
 mod messages_api;
-mod podman_engine;
 mod proof;
 mod test_engine;
 
@@ -24,7 +23,6 @@ pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
-pub use podman_engine::PodmanEngine;
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 
