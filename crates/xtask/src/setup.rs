@@ -11,7 +11,6 @@ pub(crate) fn all() -> Result<()> {
     install_debian_packages(&[
         ("bwrap", "bubblewrap"),
         ("dockerd", "docker.io"),
-        ("podman", "podman"),
         ("git", "git"),
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use heeler_testkit::{PodmanEngine, TEST_IMAGE, TEST_VOLUME, TestEngine};
+use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
@@ -236,36 +236,4 @@ fn an_agent_goes_on_while_the_engine_is_dead_and_its_end_by_the_engine_is_told()
     assert!(said(&shown).contains("was ended from outside"), "{}", said(&shown));
     wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
     fleet.run(&["stop", "--force", "-q"]);
-}
-
-#[test]
-fn podman_runs_an_agent_by_the_same_client() {
-    let engine = PodmanEngine::start();
-    let fleet = Fleet::empty();
-    fleet.write(
-        "heeler.yaml",
-        &format!(
-            "agents:\n  - name: boxed\n    runtime: command\n    command: exec sh work.sh\n    \
-             secrets: [DEPLOY_TOKEN]\n    \
-             docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}\n"
-        ),
-    );
-    let look = "echo \"first: $(cat /proc/1/comm)\"\n\
-        echo \"interfaces: $(grep -c : /proc/net/dev)\"\n\
-        echo \"privileges: $(grep -c 'CapBnd.*0000000000000000' /proc/self/status)\"\n\
-        echo \"secret: $(printf %s \"$DEPLOY_TOKEN\" | wc -c)\"\necho made > made\nexit 3\n";
-    fleet.write("work.sh", look);
-    fleet.write(".env", &engine.dotenv());
-    std::fs::create_dir_all(fleet.file("home")).unwrap();
-    let doctor = fleet.run(&["doctor", "docker"]);
-    assert!(said(&doctor).contains("Podman"), "{}", said(&doctor));
-    let mut trigger = fleet.command(&["trigger", "boxed", "-p", "x"]);
-    let ran = Ran::from(trigger.env("DEPLOY_TOKEN", SECRET).output().unwrap());
-    let text = said(&ran);
-    for line in ["first: .heeler-inside", "interfaces: 1", "privileges: 1", "exited with code 3"] {
-        assert!(text.contains(line), "{line}: {text}");
-    }
-    assert!(text.contains(&format!("secret: {}", SECRET.len())), "{text}");
-    assert_eq!(fleet.read("made"), "made\n");
-    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
 }
