@@ -9,9 +9,12 @@ use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
 use crate::output;
+use crate::trust::{self, UnlistedFleet};
 
-/// Runs `doctor chat`.
+/// Runs `doctor chat`. It sends tokens to addresses of the config, so a person must have agreed to the
+/// config.
 pub(super) fn run(context: &CommandContext, is_json: bool) -> CommandResult {
+    trust::require(context, UnlistedFleet::Ask)?;
     let loaded = fleet_config::load_without_workflows(context)?;
     let env = fleet_config::environment(context, context.config_file()?)?;
     let Some(report) = check_chat_access(&loaded, &env) else {

@@ -11,9 +11,12 @@ use crate::fleet_config;
 use crate::output;
 use crate::process_env;
 use crate::text_file::read_text;
+use crate::trust::{self, UnlistedFleet};
 
-/// Runs `doctor github`.
+/// Runs `doctor github`. It sends a token to an address of the config, so a person must have agreed to
+/// the config.
 pub(super) fn run(context: &CommandContext, is_json: bool) -> CommandResult {
+    trust::require(context, UnlistedFleet::Ask)?;
     let loaded = fleet_config::load_without_workflows(context)?;
     let env = fleet_config::environment(context, context.config_file()?)?;
     let Some(report) = check_github_access(&loaded, &env, process_env::now) else {
@@ -36,6 +39,11 @@ pub(super) fn check(context: &CommandContext) -> Option<GithubAccessReport> {
     let file = context.config.as_deref()?;
     let loaded = fleet_config::try_load(context, file, &read_text).ok()?.ok()?;
     let env = fleet_config::environment(context, file).ok()?;
+    let is_used = loaded.fleets.first().is_some_and(|fleet| fleet.github.is_some());
+    if is_used && trust::check(context, &loaded).is_err() {
+        let summary = "not checked, because you have not agreed to this config: heeler trust";
+        return Some(GithubAccessReport { summary: summary.to_owned(), problems: Vec::new() });
+    }
     check_github_access(&loaded, &env, process_env::now)
 }
 
