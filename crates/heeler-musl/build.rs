@@ -1,5 +1,7 @@
 //! Compiles the memory functions for targets with musl.
 
+#![expect(clippy::disallowed_methods, reason = "Cargo tells the target by the environment")]
+
 fn main() {
     println!("cargo::rerun-if-changed=src/memory.c");
     if std::env::var("CARGO_CFG_TARGET_ENV").as_deref() != Ok("musl") {

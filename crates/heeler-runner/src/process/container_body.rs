@@ -86,7 +86,10 @@ impl ContainerBody {
         spec: &ContainerSpec,
         inputs: &ContainerInputs<'_>,
     ) -> io::Result<ContainerBody> {
-        let mounts = ContainerMounts::build(spec, inputs)?;
+        let mut mounts = ContainerMounts::build(spec, inputs)?;
+        if matches!(inputs.facts.kind, EngineKind::Podman) {
+            mounts.keep_tmpfs_empty();
+        }
         let (user, user_namespace) = container_user(spec, inputs.facts, inputs.ids);
         let mut host = json!({
             // Also removes it if no process of Heeler is left to do so.
@@ -229,6 +232,16 @@ impl ContainerMounts {
             }
         }
         Ok(())
+    }
+
+    /// Keeps Podman from copying the files below a directory in memory into it. The agent could read
+    /// what the directory hides.
+    fn keep_tmpfs_empty(&mut self) {
+        for options in self.tmpfs.values_mut() {
+            if let Json::String(text) = options {
+                text.push_str(",notmpcopyup");
+            }
+        }
     }
 
     fn add_tmpfs(&mut self, path: &str, options: &str) {
