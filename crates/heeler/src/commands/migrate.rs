@@ -95,12 +95,9 @@ fn print(args: &MigrateStoreArgs, report: &MoveReport) -> CommandResult {
         report.to
     ))?;
     output::print_line(format!("{} is kept, and no daemon starts on it", report.from))?;
-    Ok(match &args.to {
-        MoveTarget::Postgres(url) => {
-            output::print_line(format!("next: set `store: {url}` in the config"))?
-        }
-        MoveTarget::Sqlite => {
-            output::print_line("next: remove `store:` from the config".to_owned())?
-        }
-    })
+    output::print_line(match &args.to {
+        MoveTarget::Postgres(url) => format!("next: set `store: {url}` in the config"),
+        MoveTarget::Sqlite => "next: remove `store:` from the config".to_owned(),
+    })?;
+    Ok(())
 }

@@ -327,6 +327,14 @@ fn load_setup(context: &CommandContext) -> CommandResult<Result<DaemonSetup, Con
     Ok(Ok(fleet_config::daemon_setup(context, loaded, content, env)?))
 }
 
+fn connection_counter(mode: DaemonMode) -> ConnectionCounter {
+    match mode {
+        DaemonMode::Permanent => ConnectionCounter::default(),
+        // Otherwise it could end before the command that started it has connected.
+        DaemonMode::UntilIdle => ConnectionCounter::with_expected_connection(),
+    }
+}
+
 /// A daemon that accepts connections and is about to start work.
 struct OpenDaemon {
     daemon: Daemon,
@@ -341,14 +349,14 @@ impl OpenDaemon {
         args: &StartArgs,
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
+        let root = prepared.setup.loaded.fleets.first();
         // Before anything is opened: a new state directory takes the setting.
-        let store = prepared.setup.loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
+        let store = root.and_then(|fleet| fleet.store.as_ref());
         store_setting::settle_store_location(context, store)?;
         // A reader cannot open a database of an older release, and the daemon upgrades it anyway.
         context.migrate_database()?;
         // Adopts a herdctl state directory.
         let reader = context.open_reader()?;
-        let root = prepared.setup.loaded.fleets.first();
         let logs = root.map(|fleet| fleet.logs);
         // Bind the port first: if it is taken, nothing has been changed yet.
         let web = match (args.mode(), root) {
@@ -364,11 +372,7 @@ impl OpenDaemon {
         // Before the first runner starts: it must learn the original limit.
         open_file_limit::raise_limit(&mut fleet.env);
         let dir = fleet.dir.clone();
-        let connections = match args.mode() {
-            DaemonMode::Permanent => ConnectionCounter::default(),
-            // Otherwise it could end before the command that started it has connected.
-            DaemonMode::UntilIdle => ConnectionCounter::with_expected_connection(),
-        };
+        let connections = connection_counter(args.mode());
         let settings = DaemonOptions {
             fleet,
             load: prepared.loader(),
@@ -381,8 +385,9 @@ impl OpenDaemon {
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
         // Only the holder of the lock may rotate the log file.
-        logs.into_iter()
-            .for_each(|limits| logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits));
+        if let Some(limits) = logs {
+            logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
+        }
         let (web, reach) = match web {
             Some(WebListener { listener, reach }) => {
                 prepare_token_file(&daemon)
@@ -397,8 +402,8 @@ impl OpenDaemon {
         // The next command compares it with its own to decide whether this daemon is outdated.
         file.surroundings = Some(surroundings);
         file.url = reach.as_ref().map(WebEndpoint::url);
-        let outlook = daemon.snapshot();
-        let (known, metrics) = (outlook.clone(), Arc::<ServerMetrics>::default());
+        let (outlook, metrics) = (daemon.snapshot(), Arc::<ServerMetrics>::default());
+        let known = outlook.clone();
         let records =
             FleetReader::new(dir.clone(), move || heeler_server::query_context(&known.setup()));
         heeler_server::start_telemetry(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;

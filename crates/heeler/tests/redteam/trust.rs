@@ -441,10 +441,10 @@ agents:
     };
     for args in [["doctor", "github"].as_slice(), &["doctor", "chat"], &["connect", "github"]] {
         let ran = run(args);
-        assert_eq!(ran.code, Some(UNTRUSTED), "{args:?}: {ran:?}");
+        assert_eq!(ran.code, Some(UNTRUSTED), "{args:?}: {}{}", ran.stdout, ran.stderr);
     }
     let ran = run(&["doctor"]);
-    assert!(ran.stdout.contains("GitHub: not checked"), "{ran:?}");
+    assert!(ran.stdout.contains("GitHub: not checked"), "{}{}", ran.stdout, ran.stderr);
     assert_eq!(server.calls(), Vec::<String>::new());
     // The attack would work otherwise.
     let trusted = clone.command(&["doctor", "github"]).env("HARVEST", "stolen").output().unwrap();
