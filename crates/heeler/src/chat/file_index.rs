@@ -68,7 +68,8 @@ impl FileIndex {
         self.refresh();
         let paths = Arc::clone(&self.lock().paths);
         let is_in_next_folder = |path: &&String| {
-            path.strip_prefix(typed).is_some_and(|rest| !rest.trim_end_matches('/').contains('/'))
+            let rest = path.strip_prefix(typed).map(|rest| rest.trim_end_matches('/'));
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
         };
         let mut found: Vec<String> = paths.iter().filter(is_in_next_folder).cloned().collect();
         found.sort();
@@ -199,7 +200,7 @@ mod tests {
         let found = index.complete("cart");
         assert_eq!(found[0], "repo/src/cart.ts", "{found:?}");
         assert!(!found.contains(&"cart.log".to_owned()), "{found:?}");
-        assert_eq!(index.complete("cart.l"), ["cart.log"], "nothing else matches");
+        assert_eq!(index.complete("cart.lo"), ["cart.log"], "nothing else matches");
         assert!(found.contains(&".github/workflows/cart.yml".to_owned()), "{found:?}");
         assert!(!found.iter().any(|path| path.contains("target") || path.contains(".git/")));
         assert_eq!(index.complete("rsct")[0], "repo/src/cart.ts");
