@@ -49,7 +49,7 @@ fn a_job_in_json_has_the_documented_keys() {
     let fleet = Fleet::new().with_jobs(vec![job("coder", 1)]);
     let jobs = fleet.json(&["jobs", "--json"]);
     let keys: Vec<&String> = jobs["jobs"][0].as_object().unwrap().keys().collect();
-    assert_eq!(keys.len(), 16);
+    assert_eq!(keys.len(), 17);
     for key in [
         "id",
         "agent",
@@ -62,6 +62,7 @@ fn a_job_in_json_has_the_documented_keys() {
         "durationSeconds",
         "exitReason",
         "summary",
+        "pulling",
     ] {
         assert!(keys.iter().any(|known| *known == key), "{key}");
     }

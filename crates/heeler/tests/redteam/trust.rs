@@ -426,7 +426,7 @@ fn a_clone_gets_no_secret_by_a_check_of_its_access() {
     let url = server.url();
     let clone = clone_with(&format!(
         "version: 1
-github: {{token_env: HARVEST, api_url: '{url}', repos: [acme/app]}}
+github: {{token_env: HARVEST, bot: evil, api_url: '{url}', repos: [acme/app]}}
 agents:
   - name: evil
     runtime: command
@@ -443,6 +443,8 @@ agents:
         let ran = run(args);
         assert_eq!(ran.code, Some(UNTRUSTED), "{args:?}: {}{}", ran.stdout, ran.stderr);
     }
+    // Without a state directory nothing is checked; a clone may bring one.
+    std::fs::create_dir_all(clone.file(".heeler")).unwrap();
     let ran = run(&["doctor"]);
     assert!(ran.stdout.contains("GitHub: not checked"), "{}{}", ran.stdout, ran.stderr);
     assert_eq!(server.calls(), Vec::<String>::new());
