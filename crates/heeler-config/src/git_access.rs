@@ -40,8 +40,9 @@ impl FromStr for GitRemote {
         }
         let path = url.path().trim_end_matches('/');
         let path = path.strip_suffix(".git").unwrap_or(path).to_owned();
+        let has_name = !path.is_empty() && !path.ends_with('/');
         // Another program could read these as another path.
-        if path.is_empty() || path.contains(['%', '\\']) || path.contains("//") {
+        if !has_name || path.contains(['%', '\\']) || path.contains("//") {
             return Err("it must name one repository, in plain characters");
         }
         url.set_path(&path);
