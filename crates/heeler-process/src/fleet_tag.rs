@@ -4,7 +4,9 @@
 //! The tag is a pair of hard resource limits that the kernel no longer enforces (file locks and resident
 //! memory). A process can lower its hard limits but not raise them, unless it is root. The sum of the pair
 //! is the same for all fleets, so of two fleets each has one limit that is higher. A process with a limit
-//! above that of a fleet is therefore no agent of this fleet. Start at [`FleetTag`].
+//! above that of a fleet is therefore no agent of this fleet. Processes of a fleet within an agent of
+//! another have the lower limits of both, so they may count for a third fleet too. Start at
+//! [`FleetTag`].
 
 use camino::Utf8Path;
 
@@ -102,11 +104,14 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[expect(clippy::disallowed_methods, reason = "the test needs a process with a tag")]
     fn a_process_with_the_tag_of_another_fleet_is_ruled_out() {
-        let tag = FleetTag::new(Utf8Path::new("/a/.heeler"));
-        let other = FleetTag::new(Utf8Path::new("/b/.heeler"));
-        let nested = FleetTag::new(Utf8Path::new("/b/work/.heeler"));
+        let of = |dir: &str| FleetTag::new(Utf8Path::new(dir));
+        let (other, nested) = (of("/b/.heeler"), of("/b/work/.heeler"));
         // As after `other.apply()` and `nested.apply()`.
         let (locks, memory) = (other.locks.min(nested.locks), other.memory.min(nested.memory));
+        // A fleet with a number between those of the two is not ruled out.
+        let is_between = |tag: &FleetTag| tag.locks >= locks && tag.memory >= memory;
+        let tags = ["/a/.heeler", "/c/.heeler", "/d/.heeler", "/e/.heeler"].map(of);
+        let tag = tags.into_iter().find(|tag| !is_between(tag)).unwrap();
         let mut command = std::process::Command::new("prlimit");
         command.args([format!("--locks={locks}:{locks}"), format!("--rss={memory}:{memory}")]);
         let mut process = command.args(["sleep", "60"]).spawn().unwrap();
