@@ -110,8 +110,8 @@ mod tests {
         let (locks, memory) = (other.locks.min(nested.locks), other.memory.min(nested.memory));
         // A fleet with a number between those of the two is not ruled out.
         let is_between = |tag: &FleetTag| tag.locks >= locks && tag.memory >= memory;
-        let tags = ["/a/.heeler", "/c/.heeler", "/d/.heeler", "/e/.heeler"].map(of);
-        let tag = tags.into_iter().find(|tag| !is_between(tag)).unwrap();
+        let mut tags = (0..100).map(|number| of(&format!("/{number}/.heeler")));
+        let tag = tags.find(|tag| !is_between(tag)).unwrap();
         let mut command = std::process::Command::new("prlimit");
         command.args([format!("--locks={locks}:{locks}"), format!("--rss={memory}:{memory}")]);
         let mut process = command.args(["sleep", "60"]).spawn().unwrap();
