@@ -25,7 +25,7 @@ use crate::words::words;
 pub const NOTIFY_CHANNELS_MAX: usize = 32;
 
 words! {
-    /// Event of which people are told.
+    /// Event about which people are notified.
     pub enum NotifyEvent ("event") {
         /// An agent or a gate of a workflow waits for an answer.
         Question = "question",
@@ -64,7 +64,7 @@ section! {
         /// Address of the dashboard for the links in notices, such as `https://heeler.example.com`. Defaults to the
         /// first of `web.origins`, then to the address on this machine if `web.port` is a number.
         link_base: Option<WebOrigin>,
-        /// Share of a budget, in percent, at which `budget` is told for the first time.
+        /// Share of a budget, in percent, at which the first `budget` notice is sent.
         budget_percent: BoundedInt<1, 100> = "80",
         /// Mail server of the channels with `email`.
         smtp: Option<SpannedValue<SmtpKeys>>,
@@ -106,13 +106,13 @@ section! {
         email: Option<NotifyEmail>,
         /// Messages on the desktop of the machine on which the daemon runs, by `notify-send`.
         desktop: Option<bool>,
-        /// Events that are told.
+        /// Events that the channel receives.
         events: Vec<NotifyEvent> = "[question, failed, denied, budget, parked, takeover, link_down]",
-        /// Hours in which nothing is told. What happens then is told afterwards, in one message.
+        /// Hours without notices. The events of these hours are sent afterwards, in one message.
         quiet_hours: Option<SpannedValue<QuietHours>>,
-        /// Collect events for this long and tell them in one message. Questions are told at once.
+        /// Collect events for this long and send them in one message. Questions are sent at once.
         digest: Option<ConfigDuration>,
-        /// Channel that is told if a question is still open after some time.
+        /// Channel that receives a question that is still open after some time.
         escalate: Option<SpannedValue<NotifyEscalation>>,
     }
 }
@@ -167,7 +167,7 @@ section! {
 }
 
 section! {
-    /// Hours in which nothing is told.
+    /// Hours without notices.
     pub struct QuietHours ("quiet_hours") {
         /// First minute, such as `22:00`.
         from: ClockTime,
@@ -175,15 +175,15 @@ section! {
         to: ClockTime,
         /// Time zone. Defaults to that of the fleet.
         timezone: Option<ConfigTimeZone>,
-        /// Events that are told nevertheless.
+        /// Events that are sent nevertheless.
         except: Vec<NotifyEvent>,
     }
 }
 
 section! {
-    /// Channel that is told if a question is still open after some time.
+    /// Channel that receives a question that is still open after some time.
     pub struct NotifyEscalation ("escalate") {
-        /// Time after the question was told.
+        /// Time after the question was sent.
         after: ConfigDuration,
         /// Name of the channel.
         to: String,
@@ -226,7 +226,7 @@ text_value! {
 pub struct NotifyConfig {
     /// Address of the dashboard, for links.
     pub link_base: Option<WebOrigin>,
-    /// Share of a budget at which people are told for the first time.
+    /// Share of a budget at which the first notice is sent.
     pub budget_percent: u8,
     pub smtp: Option<SmtpConfig>,
     pub channels: Vec<NotifyChannel>,

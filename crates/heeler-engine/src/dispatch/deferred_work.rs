@@ -40,7 +40,7 @@ pub(crate) struct DeferredWork {
     pub(super) held_change: Option<HeldChangeCache>,
     /// Connections to chat platforms.
     pub(super) chat_links: ChatLinks,
-    /// Whether each chat platform was last told to be down, by platform and account.
+    /// Whether the last notice about a chat platform says that it is down, by platform and account.
     pub(super) links_down: HashMap<(String, String), bool>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.

@@ -13,7 +13,7 @@ use super::notifications::ALIVE_SINCE;
 use crate::command::DaemonMode;
 use crate::notices::{LinkNotice, channel_problems};
 
-/// Time after which people are told that a chat platform cannot be reached.
+/// Time after which a notice says that a chat platform cannot be reached.
 const LINK_DOWN_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Retention of notices that have ended.
@@ -35,7 +35,7 @@ impl Dispatcher {
             let down_since = match (link.state, known) {
                 (ChatLinkState::Failed, None | Some(false)) if is_long => Some(link.since),
                 (ChatLinkState::Connected, Some(true)) => None,
-                // An earlier daemon may have told that it is down.
+                // An earlier daemon may have sent a notice that it is down.
                 (ChatLinkState::Connected, None) if has_open_notices => None,
                 _ => continue,
             };

@@ -1,7 +1,7 @@
-//! Notifications: people are told when they are needed.
+//! Notifications: people get a notice when they are needed.
 //!
 //! A notice is recorded in the commit of its event, under an ID that follows from the event and the
-//! channel. So an event that is applied again is not told again. A notice may quote an agent, which may
+//! channel. So an event that is applied again causes no second notice. A notice may quote an agent, which may
 //! be hostile; everything else in it is text of Heeler. Start at
 //! [`DispatchTransaction::record_notices`].
 
@@ -29,7 +29,7 @@ use crate::notices::{
 };
 use crate::setup::DaemonSetup;
 
-/// Most notices that wait. Further events are not told; they stay on record.
+/// Most notices that wait. Further events cause no notice; they stay on record.
 const WAITING_MAX: usize = 1_000;
 
 /// Most notices of a channel within an hour that are sent one by one. Further ones are collected, so that
@@ -42,13 +42,13 @@ const FLOOD_DIGEST: SignedDuration = SignedDuration::from_mins(15);
 /// Most open notices that are looked at in one turn.
 const OPEN_MAX: usize = 512;
 
-/// Time for which a question of a job that a person follows is not told elsewhere.
+/// Time for which a question of a job that a person follows causes no notice.
 const ATTENDED_WAIT: SignedDuration = SignedDuration::from_secs(30);
 
 /// Time at which the daemon started that runs; empty if it ended in order.
 pub(super) const ALIVE_SINCE: &str = "daemon_alive_since";
 
-/// An event of which people are told.
+/// An event that causes notices.
 struct NoticeDraft<'d> {
     event: NotifyEvent,
     /// Identifies the event among those of its kind.
@@ -65,7 +65,7 @@ struct NoticeDraft<'d> {
     wait: SignedDuration,
     /// True if the subject is closed by a later notice.
     is_open: bool,
-    /// Question of an agent that can be answered where it is told.
+    /// Question of an agent that can be answered in the channel itself.
     question: Option<&'d Approval>,
 }
 
@@ -122,9 +122,9 @@ impl DispatchTransaction<'_, '_> {
         }
         let (agent, id) = (job.head.agent.as_str(), &job.head.id);
         // The job that started it receives the result, and a person in a conversation sees it.
-        let is_told_otherwise =
+        let is_known_otherwise =
             matches!(job.head.trigger_type, TriggerType::Spawned | TriggerType::Chat);
-        if job.head.status == JobStatus::Failed && !is_told_otherwise {
+        if job.head.status == JobStatus::Failed && !is_known_otherwise {
             let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
             self.record_notices(NoticeDraft {
                 event: NotifyEvent::Failed,
@@ -305,7 +305,7 @@ impl DispatchTransaction<'_, '_> {
         (!config.channels.is_empty()).then_some(config)
     }
 
-    /// Records the notices of an event, one for each channel that is told.
+    /// Records the notices of an event, one for each channel that receives it.
     fn record_notices(&mut self, draft: NoticeDraft<'_>) -> Result<(), DatabaseError> {
         let setup = Arc::clone(&self.state.setup);
         let Some(root) = setup.root() else { return Ok(()) };
@@ -509,7 +509,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(())
     }
 
-    /// Closes a notice. If it was sent, its channel is told.
+    /// Closes a notice. If it was sent, its channel receives the outcome.
     fn close_record(&mut self, record: &NoticeRecord, title: String) -> Result<(), DatabaseError> {
         if record.ended_at.is_none() {
             // One that is due may be on its way. It ends first, by being sent or dropped.
@@ -545,7 +545,7 @@ impl DispatchTransaction<'_, '_> {
     }
 }
 
-/// Returns the time at which a channel is told that a notice is closed; `None` if the config has no such
+/// Returns the time at which a channel receives the outcome of a notice; `None` if the config has no such
 /// channel any more.
 fn closing_plan(
     config: &NotifyConfig,
@@ -558,7 +558,7 @@ fn closing_plan(
         channels: config.channels.iter().filter(|it| it.name == record.channel).cloned().collect(),
         ..config.clone()
     };
-    // A channel that was told by escalation may not list the event.
+    // A channel that received it by escalation may not list the event.
     let now_plan = NoticePlan { channel: record.channel.clone(), due_at: now, in_digest: false };
     only.channels.first()?;
     let plans = plan_notices(&only, None, event, (now, &setup.zone));

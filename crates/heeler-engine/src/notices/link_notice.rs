@@ -1,4 +1,4 @@
-//! State of a chat platform, as people are told of it.
+//! State of a chat platform in the last notice about it.
 
 use jiff::Timestamp;
 

@@ -137,7 +137,7 @@ fn send(
     client.send(id, &notice, earlier).map(SendOutcome::Sent)
 }
 
-/// Returns false for a question that was answered before it was told.
+/// Returns false for a question that was answered before its notice was sent.
 fn is_needed(db: &StateDatabase, notice: &PersonNotice) -> Result<bool, NoticeSendError> {
     if notice.event != NotifyEvent::Question || notice.is_closing {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! Decides which channels are told of an event, and when.
+//! Decides which channels receive an event, and when.
 //!
 //! Start at [`plan_notices`].
 
@@ -6,18 +6,18 @@ use heeler_config::{AgentConfig, NotifyChannel, NotifyConfig, NotifyEvent, Quiet
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan as _};
 
-/// A channel that is told of an event.
+/// A channel that receives an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NoticePlan {
     pub(crate) channel: String,
-    /// Not told before this time.
+    /// Not sent before this time.
     pub(crate) due_at: Timestamp,
-    /// May be told together with other events.
+    /// May be sent together with other events.
     pub(crate) in_digest: bool,
 }
 
-/// Returns the channels that are told of an event of an agent, or of the fleet. The channels of the
-/// agent come first, then those that are told if a question stays open.
+/// Returns the channels that receive an event of an agent, or of the fleet. The channels of the
+/// agent come first, then those that receive a question that stays open.
 pub(crate) fn plan_notices(
     config: &NotifyConfig,
     agent: Option<&AgentConfig>,
@@ -25,11 +25,11 @@ pub(crate) fn plan_notices(
     (now, zone): (Timestamp, &TimeZone),
 ) -> Vec<NoticePlan> {
     let named = agent.and_then(|agent| agent.notify.as_ref());
-    let is_told = |channel: &&NotifyChannel| {
+    let is_receiver = |channel: &&NotifyChannel| {
         let is_named = named.is_none_or(|names| names.contains(&channel.name));
         is_named && channel.events.contains(&event)
     };
-    let direct: Vec<&NotifyChannel> = config.channels.iter().filter(is_told).collect();
+    let direct: Vec<&NotifyChannel> = config.channels.iter().filter(is_receiver).collect();
     let mut plans: Vec<NoticePlan> = direct.iter().map(|it| plan(it, event, now, zone)).collect();
     if event != NotifyEvent::Question {
         return plans;
@@ -41,7 +41,7 @@ pub(crate) fn plan_notices(
         while let Some(escalation) = next {
             at = at.checked_add(escalation.after.get()).unwrap_or(Timestamp::MAX);
             let Some(further) = config.channel(&escalation.to) else { break };
-            // A channel that is told earlier is not told again.
+            // A channel that receives it earlier does not receive it again.
             if !plans.iter().any(|plan| plan.channel == further.name) {
                 plans.push(plan(further, event, at, zone));
             }
@@ -163,7 +163,7 @@ agents:
                 told("last", "2026-01-05T13:00:00Z", true),
             ]
         );
-        // An agent that names its channels is told by those alone.
+        // Events of an agent that names its channels go to those alone.
         let budget = plans(Some("b"), NotifyEvent::Budget, "2026-01-05T12:00:00Z");
         assert_eq!(budget, [told("boss", "2026-01-05T12:00:00Z", false)]);
     }
