@@ -44,6 +44,17 @@ if (window.acted) found.push('a script of an agent was run');
 return found;
 "#;
 
+/// Finds controls that are too small for a finger. Links in a sentence are as high as its line.
+const SMALL_CONTROLS: &str = r#"
+const found = [];
+for (const element of document.querySelectorAll('button, .button, select, input, textarea, summary, nav a')) {
+  const box = (element.closest('label') ?? element).getBoundingClientRect();
+  const shown = element.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && box.width > 1;
+  if (shown && box.height < 43.5) found.push(`${box.height} px: ${element.outerHTML.slice(0, 200)}`);
+}
+return found;
+"#;
+
 /// A fleet whose daemon serves the dashboard.
 pub(crate) struct Site {
     pub(crate) fleet: Fleet,
@@ -119,6 +130,7 @@ pub(crate) struct Look {
 impl Look {
     pub(crate) const DESKTOP: Look = Look { dark: false, width: 1440, height: 900 };
     pub(crate) const PHONE: Look = Look { dark: false, width: 360, height: 800 };
+    pub(crate) const TABLET: Look = Look { dark: false, width: 768, height: 1024 };
     pub(crate) const WALL: Look = Look { dark: false, width: 3840, height: 2160 };
 
     pub(crate) fn dark(self) -> Look {
@@ -309,8 +321,8 @@ impl Browser {
         }
     }
 
-    /// Checks a page on a desk, a phone and a wall, in the light and in the dark. It is loaded once
-    /// for a desk and once for a phone; what does not hang on colours is checked once for each.
+    /// Checks a page on a desk, a phone, a tablet and a wall. For a desk and a phone it is loaded and
+    /// checked completely, its colours also in the dark; the other two check its width.
     pub(crate) async fn check_everywhere(&self, path: &str, name: &str) {
         for look in [Look::DESKTOP, Look::PHONE] {
             self.look(look).await;
@@ -322,6 +334,9 @@ impl Browser {
             self.finds_no_fault(name, &json!({ "type": "rule", "values": ["color-contrast"] }))
                 .await;
         }
+        self.look(Look::TABLET).await;
+        self.fits(name).await;
+        self.keep(name).await;
         // A picture of this size takes a second: the overview has to do.
         self.look(Look::WALL).await;
         self.fits(name).await;
@@ -330,11 +345,11 @@ impl Browser {
         }
     }
 
-    /// Checks that a page fits on a desk, a wall and a phone; the phone's picture is kept.
+    /// Checks that a page fits on each screen; the phone's picture is kept.
     pub(crate) async fn fits_everywhere(&self, path: &str, name: &str) {
         self.visit(path).await;
         self.wait_for("h1", "").await;
-        for look in [Look::DESKTOP, Look::WALL, Look::PHONE] {
+        for look in [Look::DESKTOP, Look::WALL, Look::TABLET, Look::PHONE] {
             self.look(look).await;
             self.fits(name).await;
         }
@@ -346,6 +361,7 @@ impl Browser {
         self.keep(name).await;
         self.is_inert(name).await;
         self.fits(name).await;
+        self.suits_fingers(name).await;
         self.finds_no_fault(name, &json!(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"])).await;
         self.is_quiet(name).await;
     }
@@ -356,6 +372,14 @@ impl Browser {
         let look = self.look.get();
         let width = self.script("return document.documentElement.scrollWidth").await;
         assert!(width.as_u64().unwrap() <= u64::from(look.width), "{name}, {look:?}: {width} wide");
+    }
+
+    /// Checks that all controls of a phone are at least 44 pixels high.
+    async fn suits_fingers(&self, name: &str) {
+        let look = self.look.get();
+        if look.width <= Look::TABLET.width {
+            assert_eq!(self.script(SMALL_CONTROLS).await, json!([]), "{name}, {look:?}");
+        }
     }
 
     /// Checks that nothing in the page can act but files of ours.

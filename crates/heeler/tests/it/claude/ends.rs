@@ -268,6 +268,8 @@ fn a_cancel_in_the_middle_of_a_tool_ends_the_tool() {
         plan.claude().permission_mode = "bypassPermissions".to_owned();
         let mut live = rig.start(plan);
         let [tool, claude] = rig.pids();
+        // The tool starts before claude has written down its call.
+        live.until_row("tool_use");
         live.cancel();
         let end = live.finish();
         failed(&end, ErrorClass::Cancelled, Cancelled);
@@ -289,8 +291,9 @@ fn an_agent_that_is_killed_takes_its_tools_with_it() {
         let mut plan =
             rig.script(runtime, &ModelScript::new().step(ModelScriptStep::tools([rig.endless()])));
         plan.claude().permission_mode = "bypassPermissions".to_owned();
-        let live = rig.start(plan);
+        let mut live = rig.start(plan);
         let [tool, claude] = rig.pids();
+        live.until_row("tool_use");
         kill_process(claude, signal).unwrap();
         let end = live.finish();
         failed(&end, ErrorClass::AgentDied, Error);
