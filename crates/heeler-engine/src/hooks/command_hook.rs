@@ -256,6 +256,7 @@ impl ShellHookRun<'_> {
             authority: RunAuthority {
                 daemon_lock: Some(self.fleet.dir.lock()),
                 allow_new_privileges: hook.allow_new_privileges,
+                file_limits: None,
             },
             may_start_jobs: false,
             sandbox: None,
