@@ -451,14 +451,35 @@ fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> Runtim
 
 /// Refuses what a sandbox cannot give.
 fn check_sandbox(keys: &AgentKeys, reader: &mut ConfigReader) {
-    let Some(sandbox) = keys.sandbox.as_ref().filter(|it| it.value.settings().is_some()) else {
-        return;
+    let is_on = |it: &&SpannedValue<SandboxConfig>| {
+        it.value.settings().is_some() || it.value.file_limits().is_some()
     };
+    let Some(sandbox) = keys.sandbox.as_ref().filter(is_on) else { return };
+    check_landlock(keys, sandbox, reader);
     if keys.allow_new_privileges.as_ref().is_some_and(|allowed| allowed.value) {
         let message =
             "no process gains privileges in a sandbox, so `allow_new_privileges` cannot be honoured"
                 .to_owned();
         reader.error(sandbox.at, message).expected("remove one of both keys");
+    }
+}
+
+/// Refuses what Landlock cannot give.
+fn check_landlock(
+    keys: &AgentKeys,
+    sandbox: &SpannedValue<SandboxConfig>,
+    reader: &mut ConfigReader,
+) {
+    let Some(settings) = sandbox.value.file_limits() else { return };
+    for key in settings.keys_beyond_landlock() {
+        let message = format!("`level: landlock` limits only files, so it cannot honour `{key}`");
+        reader
+            .error(sandbox.at, message)
+            .expected(format!("remove `{key}`, or `level: landlock`").as_str());
+    }
+    if keys.docker.as_ref().is_some_and(|docker| docker.value.enabled) {
+        let message = "an agent in a container cannot have `level: landlock`".to_owned();
+        reader.error(sandbox.at, message).expected("remove `level`, or `docker`");
     }
 }
 

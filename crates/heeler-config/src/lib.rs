@@ -149,7 +149,7 @@ pub use reference::{reference_markdown, workflow_reference_markdown};
 pub use repo::{RepoConfig, RepoCredentials};
 pub use rights::{RightDifference, compare_rights, describe_differences};
 pub use runtime::{PermissionMode, ProgramPath, RuntimeConfig, RuntimeType, SettingSource};
-pub use sandbox::{SandboxConfig, SandboxSettings, UnixSocketAccess};
+pub use sandbox::{SandboxConfig, SandboxLevel, SandboxSettings, UnixSocketAccess};
 pub use schedule::{
     INTERVAL_MIN, MISSED_RUNS_MAX, MissedRunPolicy, OverlapPolicy, ScheduleConfig, ScheduleTrigger,
     ScheduleType, ScheduledWorkflow,

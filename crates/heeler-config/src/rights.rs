@@ -455,6 +455,13 @@ fn compare_limits(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<Ri
 /// Compares the isolation keys. Only equal settings count as equal isolation, except that the target
 /// may reach fewer hosts.
 fn compare_isolation(caller: &AgentConfig, target: &AgentConfig, found: &mut Vec<RightDifference>) {
+    // Rules for files say nothing about other directories or a sandbox, so only the same count.
+    if caller.file_limits().is_some()
+        && (caller.file_limits() != target.file_limits()
+            || caller.working_directory != target.working_directory)
+    {
+        found.push(RightDifference::Isolation { key: "sandbox" });
+    }
     let Some(own) = caller.isolation_settings() else { return };
     // A container may have mounts and a network that a sandbox has not.
     if caller.container() != target.container() {

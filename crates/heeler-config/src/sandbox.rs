@@ -29,11 +29,26 @@ words! {
 
 word_value!(UnixSocketAccess);
 
+words! {
+    /// Strength of a sandbox.
+    pub enum SandboxLevel ("level of a sandbox") {
+        /// Namespaces, mounts, a filter of system calls and a proxy.
+        Bubblewrap = "bubblewrap",
+        /// Limits of files and signals only. In all other respects, the agent has no sandbox.
+        Landlock = "landlock",
+    }
+}
+
+word_value!(SandboxLevel);
+
 section! {
     /// Sandbox in which the agent runs; described in `docs/isolation.md`.
     pub struct SandboxSettings ("sandbox") {
         /// Run the agent in the sandbox.
         enabled: bool = "true",
+        /// Strength of the sandbox: `bubblewrap`, or `landlock`, which limits the files and signals of
+        /// the agent but not its network, and needs no namespaces.
+        level: SandboxLevel = "bubblewrap",
         /// Further files and directories that the agent may write, relative to this file. They must
         /// exist.
         write: Vec<Utf8PathBuf>,
@@ -66,9 +81,14 @@ section! {
 pub struct SandboxConfig(SandboxSettings);
 
 impl SandboxConfig {
-    /// Returns the settings, unless the sandbox is off.
+    /// Returns the settings, unless the sandbox is off, or only Landlock limits the agent.
     pub fn settings(&self) -> Option<&SandboxSettings> {
-        Some(&self.0).filter(|settings| settings.enabled)
+        Some(&self.0).filter(|it| it.enabled && it.level == SandboxLevel::Bubblewrap)
+    }
+
+    /// Returns the settings if Landlock limits the files of the agent, which has no sandbox then.
+    pub fn file_limits(&self) -> Option<&SandboxSettings> {
+        Some(&self.0).filter(|it| it.enabled && it.level == SandboxLevel::Landlock)
     }
 
     /// Returns the settings of a sandbox for which the config has none.
@@ -79,6 +99,7 @@ impl SandboxConfig {
     fn switched(enabled: bool) -> SandboxConfig {
         SandboxConfig(SandboxSettings {
             enabled,
+            level: SandboxLevel::Bubblewrap,
             write: Vec::new(),
             read_only: Vec::new(),
             deny_read: Vec::new(),
@@ -88,6 +109,22 @@ impl SandboxConfig {
             git: Vec::new(),
             forward: LoopbackForwards::default(),
         })
+    }
+}
+
+impl SandboxSettings {
+    /// Returns the keys that are set and that Landlock cannot honour.
+    pub(crate) fn keys_beyond_landlock(&self) -> Vec<&'static str> {
+        let usual = SandboxConfig::default_settings();
+        let keys = [
+            ("read_only", self.read_only != usual.read_only),
+            ("unix_sockets", self.unix_sockets != usual.unix_sockets),
+            ("network", self.network != usual.network),
+            ("credentials", self.credentials != usual.credentials),
+            ("git", self.git != usual.git),
+            ("forward", self.forward != usual.forward),
+        ];
+        keys.into_iter().filter(|(_, is_set)| *is_set).map(|(key, _)| key).collect()
     }
 }
 
@@ -120,6 +157,11 @@ impl AgentConfig {
     /// Returns the settings of the agent's container, if it runs in one.
     pub fn container(&self) -> Option<&DockerConfig> {
         self.docker.as_ref().filter(|docker| docker.enabled)
+    }
+
+    /// Returns the settings by which Landlock limits the agent's files, if it does.
+    pub fn file_limits(&self) -> Option<&SandboxSettings> {
+        self.sandbox.as_ref().and_then(SandboxConfig::file_limits)
     }
 
     /// Returns the settings of the agent's isolation, if it has any. A container has those of a

@@ -10,4 +10,4 @@ pub use control_client::{
     ControlClient, ControlError, EventStreamCloser, LINE_BYTES_MAX, REPLY_WAIT, RunEventStream,
     connect_to_socket, parse_reply, read_started_file, request_line,
 };
-pub use run_file::{RunFileReadError, read_run_file};
+pub use run_file::{RunFileReadError, read_run_file, read_run_spec};

@@ -26,7 +26,7 @@ use crate::dispatch_input::DispatchInput;
 use crate::executor::EffectExecutor;
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;
-use crate::hooks::HookWorker;
+use crate::hooks::{HookResultKey, HookWorker};
 use crate::recovery::{self, RecoveryError, RunFolderCheck};
 use crate::setup::DaemonSetup;
 use crate::watchdog::RunnerWatchdog;
@@ -112,8 +112,11 @@ impl Daemon {
         // The records are completed before the state is loaded, which trusts them.
         recovery::complete_records(&fleet, &store, RunFolderCheck::WhenDue)?;
         let since = (fleet.now)();
+        let hook_key = HookResultKey::new();
+        let recorded_key = hook_key.clone();
         let started = store.write(move |tx| {
             tx.set_meta(STARTED_AT, &iso_millis(since))?;
+            recorded_key.record(tx)?;
             match mode {
                 // Starting the fleet ends an earlier stop. A daemon for one command does not count
                 // as a start.
@@ -139,7 +142,7 @@ impl Daemon {
             // it.
             let _stopped = inbox.send_input(DispatchInput::HookOutcome(outcome));
         };
-        let hooks = HookWorker::start(fleet.clone(), setup.hook_config(), Box::new(done));
+        let hooks = HookWorker::start(fleet.clone(), setup.hook_config(), hook_key, Box::new(done));
         let hooks = hooks.map_err(DaemonOpenError::Thread)?;
         let outlook = FleetMonitor::new(Arc::clone(&setup));
         start_container_sweep(&fleet, &setup).map_err(DaemonOpenError::Thread)?;

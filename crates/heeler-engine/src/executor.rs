@@ -22,11 +22,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use camino::{Utf8Path, Utf8PathBuf};
+use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{
-    ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunSpec, file,
-};
+use heeler_model::run::{ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, file};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
@@ -409,6 +407,20 @@ impl ExecutorContext {
         self.watcher.get().expect("it is set before anything is handed over")
     }
 
+    /// Returns true if a person may have to answer questions of the run.
+    fn is_attended(&self, run: RunId) -> bool {
+        // Questions have signatures of their own, so in doubt they are looked for.
+        let record = self.readers.reader().ok().and_then(|reader| reader.run(run).ok().flatten());
+        let Some(record) = record else { return true };
+        match heeler_control::read_run_spec(&self.fleet.dir.run(run), record.result_key.as_ref()) {
+            Ok(spec) => spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody),
+            Err(error) => {
+                tracing::warn!(%run, reason = error_chain(&error), "the spec of a run is not used");
+                true
+            }
+        }
+    }
+
     /// Starts to watch a run; returns true if it is alive.
     fn try_watch_run(self: &Arc<Self>, run: RunId) -> bool {
         let folder = self.fleet.dir.run(run);
@@ -417,7 +429,7 @@ impl ExecutorContext {
             tracing::error!(%run, %error, "cannot watch a runner");
             false
         });
-        if is_watched && is_attended(&folder) {
+        if is_watched && self.is_attended(run) {
             self.watch_questions(run);
             // An earlier daemon may have died between recording an answer and delivering it.
             self.redeliver_answers(run);
@@ -549,12 +561,6 @@ impl ExecutorContext {
 struct FailedLaunch {
     why: String,
     class: ErrorClass,
-}
-
-/// Returns true if a person can answer the questions of the run.
-fn is_attended(folder: &Utf8Path) -> bool {
-    let spec = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)).ok().flatten();
-    spec.is_some_and(|spec| spec.attendance != QuestionPolicy::Nobody)
 }
 
 fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {

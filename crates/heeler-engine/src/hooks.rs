@@ -10,6 +10,7 @@ mod command_hook;
 mod effects;
 mod http_hook;
 mod program_paths;
+mod result_keys;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use thiserror::Error;
 use crate::fleet::EngineContext;
 
 pub use effects::{JobEnd, METADATA_BYTES_MAX, hook_effects, read_metadata};
+pub use result_keys::{HOOK_KEYS_MAX, HookResultKey};
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
 /// Config of the hook worker; replaced when the config is reloaded.
@@ -75,6 +77,8 @@ pub(crate) struct HookExecutionContext<'a> {
     pub(crate) config: &'a HookWorkerConfig,
     /// Agent that the hook belongs to.
     pub(crate) agent: &'a AgentConfig,
+    /// Proves the result of a command.
+    pub(crate) key: &'a HookResultKey,
     /// Set when the worker must end.
     pub(crate) stop: &'a AtomicBool,
 }

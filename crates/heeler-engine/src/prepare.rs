@@ -224,8 +224,9 @@ pub fn prepare_request(
         .map_err(|source| PrepareError::Container { agent: agent.name.to_string(), source })?;
     let sandbox = sandbox::run_sandbox(agent, around, &env, &working_directory, container);
     // The daemon adds its lock when it starts the run.
-    let authority =
-        RunAuthority { allow_new_privileges: agent.allow_new_privileges, daemon_lock: None };
+    let file_limits = sandbox::run_file_limits(agent, around, &env, &working_directory);
+    let allow_new_privileges = agent.allow_new_privileges;
+    let authority = RunAuthority { allow_new_privileges, daemon_lock: None, file_limits };
     Ok(ResolvedJobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),

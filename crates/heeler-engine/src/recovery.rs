@@ -14,7 +14,7 @@ use camino::Utf8Path;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
     ErrorClass, PROTOCOL, ResultPublicKey, RunCost, RunEnd, RunError, RunRecovery, RunResult,
-    RunSpec, SettleInput, file,
+    SettleInput, file,
 };
 use heeler_model::{JobId, RunId, error_chain};
 use heeler_store::{
@@ -262,7 +262,7 @@ fn inspect_run(
         return Ok(None);
     }
     // Without a spec no runner was started: directory and spec come first.
-    let Some(spec) = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC))? else {
+    let Some(spec) = heeler_control::read_run_spec(folder, run.result_key.as_ref())? else {
         let why = "it was interrupted before it was started";
         // Its agent may have removed the spec, so the reservation counts like that of a dead run.
         let settled = Some(RunRecovery::default());

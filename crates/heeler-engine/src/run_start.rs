@@ -233,7 +233,7 @@ pub(crate) fn launch_run(
     create_subfolder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::FolderMade);
     let skills = place_skills(&folder, &request.skill_files).map_err(RunStartError::Disk)?;
-    let spec = serde_json::to_vec_pretty(&begun.spec).expect("a spec is JSON");
+    let spec = encode_spec(&begun.spec, begun.result_key.as_ref());
     // A runner is started only with a durable spec, so no spec proves that no runner was started.
     replace_file(&OsDisk, &folder.join(file::SPEC), &spec).map_err(RunStartError::Disk)?;
     fault::reach(FaultPoint::SpecWritten);
@@ -250,6 +250,14 @@ pub(crate) fn launch_run(
     let (spec, result_key) = (Some(begun.spec.clone()), begun.result_key.clone());
     let input = RunnerInput { brief, spec, result_key };
     Ok(launch::start_runner(fleet, &folder, &input)?)
+}
+
+/// Returns the content of `spec.json`. The key of the run signs it: agents can write the file, and
+/// the next daemon relies on it.
+fn encode_spec(spec: &RunSpec, key: Option<&ResultSigningKey>) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(spec).expect("a spec is JSON");
+    bytes.push(b'\n');
+    key.map_or_else(|| bytes.clone(), |key| key.sign_spec(&bytes))
 }
 
 /// Refuses a session that another run uses. The runner takes the lock itself; this check only

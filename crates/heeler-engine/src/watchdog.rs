@@ -15,9 +15,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
-use heeler_model::run::{ControlOperation, RunSpec, file};
+use heeler_model::run::ControlOperation;
 use heeler_model::{RunId, error_chain};
 use heeler_process::process_activity;
+use heeler_store::ReaderPool;
 use heeler_transcript::untrusted_file;
 
 use crate::cancel::{self, RunnerKillError};
@@ -30,9 +31,12 @@ pub const RUNNER_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// File in the directory of a run whose runner the daemon killed.
 pub(crate) const KILLED_NOTE: &str = "killed-by-daemon";
 
-/// Time beyond its own limit after which a run is killed. A run ends itself at its limit,
-/// gracefully first.
-const OVERTIME: Duration = Duration::from_secs(120);
+/// A run is killed this many times the allowed silence after its own limit: two minutes. A run ends
+/// itself at its limit, gracefully first.
+const OVERTIME_FACTOR: u32 = 4;
+
+/// Number of readers of the database that are kept open.
+const IDLE_READERS_MAX: usize = 1;
 
 /// Time limit for one reply.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
@@ -69,14 +73,14 @@ struct RunnerHealth {
 }
 
 impl RunnerHealth {
-    fn new(now: Instant, limit: Option<Duration>) -> RunnerHealth {
+    fn new(now: Instant, deadline: Option<Instant>) -> RunnerHealth {
         RunnerHealth {
             since: now,
             answered_at: now,
             misses: 0,
             activity: None,
             active_at: now,
-            deadline: limit.map(|limit| now + limit + OVERTIME),
+            deadline,
         }
     }
 
@@ -116,12 +120,13 @@ impl RunnerWatchdog {
         let ending = Arc::clone(&is_ending);
         let thread =
             std::thread::Builder::new().name("heeler-pulse".to_owned()).spawn(move || {
+                let readers = ReaderPool::new(fleet.dir.clone(), IDLE_READERS_MAX);
                 let mut known = HashMap::new();
                 // A dropped sender ends the thread at once, without waiting for the interval.
                 while stopped.recv_timeout(unheard_max / CHECKS_PER_SILENCE)
                     == Err(RecvTimeoutError::Timeout)
                 {
-                    check_runners(&fleet, unheard_max, &live(), &mut known, &ending);
+                    check_runners(&fleet, &readers, unheard_max, &live(), &mut known, &ending);
                 }
             })?;
         Ok(RunnerWatchdog { stop: Some(stop), is_ending, thread: Some(thread) })
@@ -143,6 +148,7 @@ impl Drop for RunnerWatchdog {
 
 fn check_runners(
     fleet: &EngineContext,
+    readers: &ReaderPool,
     unheard_max: Duration,
     live: &[RunId],
     known: &mut HashMap<RunId, RunnerHealth>,
@@ -160,7 +166,10 @@ fn check_runners(
         }
         let now = Instant::now();
         // The time is counted from here, because a runner of an earlier daemon was not observed.
-        let known = known.entry(run).or_insert_with(|| RunnerHealth::new(now, time_limit(&folder)));
+        let known = known.entry(run).or_insert_with(|| {
+            let limit = time_limit(readers, run, &folder);
+            RunnerHealth::new(now, limit.map(|limit| now + limit + unheard_max * OVERTIME_FACTOR))
+        });
         let why = match ping_runner(&folder) {
             Ok(()) => {
                 known.record_reply(Instant::now());
@@ -197,9 +206,17 @@ fn ping_runner(folder: &Utf8Path) -> Result<(), ControlError> {
     }
 }
 
-fn time_limit(folder: &Utf8Path) -> Option<Duration> {
-    let spec = heeler_control::read_run_file::<RunSpec>(&folder.join(file::SPEC)).ok().flatten()?;
-    spec.limits.timeout_ms.map(Duration::from_millis)
+/// Returns the time limit of a run. Without one that its daemon wrote, only the runner ends the run
+/// at its limit.
+fn time_limit(readers: &ReaderPool, run: RunId, folder: &Utf8Path) -> Option<Duration> {
+    let record = readers.reader().ok()?.run(run).ok().flatten()?;
+    match heeler_control::read_run_spec(folder, record.result_key.as_ref()) {
+        Ok(spec) => spec?.limits.timeout_ms.map(Duration::from_millis),
+        Err(error) => {
+            tracing::warn!(%run, reason = error_chain(&error), "the spec of a run is not used");
+            None
+        }
+    }
 }
 
 fn kill_mute_runner(run: RunId, folder: &Utf8Path, why: &str) {

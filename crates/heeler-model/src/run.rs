@@ -20,8 +20,8 @@ pub use control::{
 };
 pub use launch_spec::{
     AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec, ContainerVolume,
-    GitAccessSpec, McpServerSpec, ProgramLaunchSpec, RunAuthority, RunnerInput, RuntimeLaunchSpec,
-    SandboxSpec, SettleInput,
+    FileLimitSpec, GitAccessSpec, McpServerSpec, ProgramLaunchSpec, RunAuthority, RunnerInput,
+    RuntimeLaunchSpec, SandboxSpec, SettleInput,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,

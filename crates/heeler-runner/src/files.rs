@@ -51,6 +51,9 @@ pub enum RunFileError {
     /// The file belongs to another run.
     #[error("{path} belongs to another run than its directory; do not copy run directories")]
     OtherRun { path: Utf8PathBuf },
+    /// Another process than the daemon wrote the spec.
+    #[error("{path} is not the file that the daemon wrote")]
+    ForeignSpec { path: Utf8PathBuf },
     /// The file names a path outside the state directory.
     #[error("{path} names {named}, which is outside of the state directory")]
     OutsideStateDirectory {
@@ -65,7 +68,7 @@ pub enum RunFileError {
 
 /// Reads `spec.json` and checks that it belongs to this directory and stays in its state directory.
 pub(crate) fn read_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
-    let spec = read_own_spec(dir)?;
+    let spec = read_own_spec(dir, None)?;
     check_logs(dir, &spec)?;
     Ok(spec)
 }
@@ -79,8 +82,12 @@ pub(crate) fn check_spec(dir: &Utf8Path, spec: RunSpec) -> Result<RunSpec, RunFi
 
 /// Reads `spec.json` of a dead run. Its state directory may have been moved or be mounted
 /// elsewhere, so transcript paths are derived from `dir`, not from the paths that the file names.
-pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
-    let mut spec = read_own_spec(dir)?;
+/// With a key, the spec must be the one that the daemon wrote.
+pub(crate) fn read_spec_of_dead_run(
+    dir: &Utf8Path,
+    key: Option<&ResultPublicKey>,
+) -> Result<RunSpec, RunFileError> {
+    let mut spec = read_own_spec(dir, key)?;
     let state = state_directory_of(dir)?;
     spec.job_log = state.join(format!("jobs/{}.jsonl", spec.job));
     spec.projects = state.join("agent-sessions/projects");
@@ -90,8 +97,11 @@ pub(crate) fn read_spec_of_dead_run(dir: &Utf8Path) -> Result<RunSpec, RunFileEr
 
 /// Returns the directory in which a run was started, according to its spec, if it is not `dir`: the
 /// state directory was moved or copied since.
-pub(crate) fn original_folder(dir: &Utf8Path) -> Result<Option<Utf8PathBuf>, RunFileError> {
-    let spec = read_own_spec(dir)?;
+pub(crate) fn original_folder(
+    dir: &Utf8Path,
+    key: Option<&ResultPublicKey>,
+) -> Result<Option<Utf8PathBuf>, RunFileError> {
+    let spec = read_own_spec(dir, key)?;
     let state = spec.job_log.parent().and_then(Utf8Path::parent);
     let first = state.map(|state| state.join("runs").join(spec.run.to_string()));
     let here = dir.canonicalize_utf8().map_err(disk_error("resolve", dir))?;
@@ -113,13 +123,17 @@ pub(crate) fn live_job(dir: &Utf8Path, top: &Utf8Path) -> Option<JobId> {
     (is_here && is_live()).then_some(spec.job)
 }
 
-fn read_own_spec(dir: &Utf8Path) -> Result<RunSpec, RunFileError> {
+fn read_own_spec(dir: &Utf8Path, key: Option<&ResultPublicKey>) -> Result<RunSpec, RunFileError> {
     let path = dir.join(file::SPEC);
-    let spec: RunSpec = read(&path)?.ok_or_else(|| DiskError {
+    let bytes = read_bytes(&path)?.ok_or_else(|| DiskError {
         action: "read",
         path: path.clone(),
         source: io::ErrorKind::NotFound.into(),
     })?;
+    if key.is_some_and(|key| !key.accepts_spec(&bytes)) {
+        return Err(RunFileError::ForeignSpec { path });
+    }
+    let spec: RunSpec = parse(&path, &bytes)?;
     check_run(dir, &spec)?;
     Ok(spec)
 }
@@ -271,12 +285,19 @@ fn encode(content: &impl Serialize) -> Vec<u8> {
 }
 
 fn read<T: DeserializeOwned>(path: &Utf8Path) -> Result<Option<T>, RunFileError> {
-    let bytes = match untrusted_file::read(path, file::BYTES_MAX) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        result => result.map_err(disk_error("read", path))?,
-    };
-    let content = file::parse_run_file(&bytes).map(Some);
-    content.map_err(|source| RunFileError::Form { path: path.to_owned(), source })
+    read_bytes(path)?.map(|bytes| parse(path, &bytes)).transpose()
+}
+
+fn read_bytes(path: &Utf8Path) -> Result<Option<Vec<u8>>, RunFileError> {
+    match untrusted_file::read(path, file::BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => Ok(Some(result.map_err(disk_error("read", path))?)),
+    }
+}
+
+fn parse<T: DeserializeOwned>(path: &Utf8Path, bytes: &[u8]) -> Result<T, RunFileError> {
+    file::parse_run_file(bytes)
+        .map_err(|source| RunFileError::Form { path: path.to_owned(), source })
 }
 
 /// Returns the state directory, given `dir` = `<state>/runs/<run>`.

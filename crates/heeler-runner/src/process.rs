@@ -25,6 +25,8 @@ mod container_body;
 #[cfg(target_os = "linux")]
 mod container_settle;
 #[cfg(target_os = "linux")]
+mod file_limits;
+#[cfg(target_os = "linux")]
 mod first_process_path;
 #[cfg(target_os = "linux")]
 mod git_folder;
@@ -52,6 +54,8 @@ mod scanner;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -60,6 +64,8 @@ use std::sync::{Mutex, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::RunId;
+#[cfg(target_os = "linux")]
+use heeler_model::error_chain;
 use heeler_model::redact::SecretRedactor;
 use indexmap::IndexMap;
 use rustix::fs::{Mode, OFlags};
@@ -75,8 +81,12 @@ use non_linux as os;
 
 #[cfg(target_os = "linux")]
 use confinement::AgentConfinement;
+#[cfg(target_os = "linux")]
+use landlock::RulesetCreated as FileRules;
 #[cfg(not(target_os = "linux"))]
 use non_linux::AgentConfinement;
+#[cfg(not(target_os = "linux"))]
+use non_linux::FileRules;
 #[cfg(target_os = "linux")]
 use running_container::RunningContainer;
 
@@ -87,6 +97,10 @@ pub(crate) use cgroup::RunCgroup;
 pub use cgroup::control_group_unavailable_reason;
 #[cfg(target_os = "linux")]
 pub(crate) use container_settle::settle_containers;
+#[cfg(target_os = "linux")]
+pub(crate) use file_limits::AgentFileLimits;
+#[cfg(target_os = "linux")]
+pub use file_limits::landlock_unavailable_reason;
 #[cfg(target_os = "linux")]
 pub use first_process_path::find_first_process;
 #[cfg(target_os = "linux")]
@@ -234,6 +248,9 @@ pub(crate) struct ProcessTree {
     /// Sandbox of the agent; `None` if it runs as any other process of its user.
     #[cfg(target_os = "linux")]
     sandbox: Option<AgentSandbox>,
+    /// Files that the agent may use, if Landlock limits them.
+    #[cfg(target_os = "linux")]
+    file_limits: Option<AgentFileLimits>,
     /// Container of the agent that runs now.
     #[cfg(target_os = "linux")]
     running_container: Mutex<Option<RunningContainer>>,
@@ -265,6 +282,8 @@ impl ProcessTree {
             #[cfg(target_os = "linux")]
             sandbox: None,
             #[cfg(target_os = "linux")]
+            file_limits: None,
+            #[cfg(target_os = "linux")]
             running_container: Mutex::new(None),
             #[cfg(target_os = "linux")]
             container_notes: Mutex::default(),
@@ -275,6 +294,12 @@ impl ProcessTree {
     #[cfg(target_os = "linux")]
     pub(crate) fn set_sandbox(&mut self, sandbox: Option<AgentSandbox>) {
         self.sandbox = sandbox;
+    }
+
+    /// Limits the files of the agents that are started from now on.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn set_file_limits(&mut self, limits: Option<AgentFileLimits>) {
+        self.file_limits = limits;
     }
 
     /// Sets whether the agent may execute programs that gain privileges, such as `sudo`.
@@ -331,7 +356,7 @@ impl ProcessTree {
         context: &SpawnContext<'_>,
     ) -> Result<AgentProcess, AgentSpawnError> {
         refuse_secret_argument(launch, context.secrets)?;
-        self.spawn_here(launch, context)
+        self.spawn_here(launch, context, None)
     }
 
     /// Starts an agent. Must be called from a thread that lives as long as the runner: when that
@@ -351,13 +376,44 @@ impl ProcessTree {
             }
             return self.spawn_sandboxed(sandbox, launch, context);
         }
-        self.spawn_here(launch, context)
+        #[cfg(target_os = "linux")]
+        if let Some(limits) = &self.file_limits {
+            return self.spawn_limited(limits, launch, context);
+        }
+        self.spawn_here(launch, context, None)
+    }
+
+    /// Starts an agent whose files Landlock limits.
+    #[cfg(target_os = "linux")]
+    fn spawn_limited(
+        &self,
+        limits: &AgentFileLimits,
+        launch: &LaunchSpec,
+        context: &SpawnContext<'_>,
+    ) -> Result<AgentProcess, AgentSpawnError> {
+        let refused =
+            |reason: String| AgentSpawnError::Sandbox { program: launch.program.clone(), reason };
+        let failed = |error: io::Error| refused(error_chain(&error));
+        let mut folder = std::fs::DirBuilder::new();
+        folder.mode(0o700).recursive(true);
+        for needed in limits.claude_config.iter().chain([&limits.temporary]) {
+            folder.create(needed).map_err(failed)?;
+        }
+        let rules = limits.build().map_err(|error| refused(error_chain(&error)))?;
+        let mut launch = launch.clone();
+        launch.env.push(("TMPDIR".to_owned(), limits.temporary.to_string()));
+        if let Some(config) = &limits.claude_config {
+            // Otherwise Claude replaces a file in the home directory, which it may not write.
+            launch.env.push(("CLAUDE_CONFIG_DIR".to_owned(), config.to_string()));
+        }
+        self.spawn_here(&launch, context, Some(rules))
     }
 
     fn spawn_here(
         &self,
         launch: &LaunchSpec,
         context: &SpawnContext<'_>,
+        files: Option<FileRules>,
     ) -> Result<AgentProcess, AgentSpawnError> {
         let failed = |attempt| {
             let program = launch.program.clone();
@@ -371,7 +427,7 @@ impl ProcessTree {
         }
         let mut command = build_command(launch, context, self.run, args);
         let reported_pid =
-            self.prepare_child(&mut command, inherited).map_err(failed("prepare"))?;
+            self.prepare_child(&mut command, inherited, files).map_err(failed("prepare"))?;
         let started = AgentProcess::start(&mut command, reported_pid, &self.children);
         if let Ok(agent) = &started {
             // The agent itself cannot do this before exec: the files of `/proc` belong to root for a
@@ -384,7 +440,12 @@ impl ProcessTree {
 
     /// Makes a command start within the tree, with inherited descriptors. Returns the pipe from which
     /// the PID of its process is read.
-    fn prepare_child(&self, command: &mut Command, inherited: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+    fn prepare_child(
+        &self,
+        command: &mut Command,
+        inherited: Vec<OwnedFd>,
+        files: Option<FileRules>,
+    ) -> io::Result<OwnedFd> {
         let group = self.cgroup.as_ref().map(RunCgroup::open_entry).transpose()?;
         // It is read after the agent has executed its program or ended, so nothing is waited for.
         let (reported_pid, pid_report) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
@@ -395,7 +456,9 @@ impl ProcessTree {
             pid_report,
             oom_score: oom_score(),
             inherited,
-            confinement: (!self.allows_new_privileges).then(AgentConfinement::prepare),
+            // Rules for files need the mark, too: the kernel accepts none without it.
+            confinement: (!self.allows_new_privileges || files.is_some())
+                .then(|| AgentConfinement::prepare(files)),
         };
         prepared.attach(command);
         Ok(reported_pid)

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileTypeExt as _;
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_model::RunId;
 use heeler_model::run::{
     PROTOCOL, RunRecovery, RunResult, RunSpec, RunStartRecord, SessionEnd, SessionStart,
     SettleInput, file, socket_name,
@@ -112,7 +113,7 @@ pub fn settle_run(
     home: &Utf8Path,
     now: fn() -> Timestamp,
 ) -> Result<RunResult, RunSettleError> {
-    DeadRunClaim::acquire(dir, home, now)?.settle(now, None, None)
+    DeadRunClaim::acquire(dir, home, now, None)?.settle(now, None, None)
 }
 
 /// Settles a run like [`settle_run`] and signs its result. An existing result stays only if the
@@ -123,7 +124,7 @@ pub fn settle_run_signed(
     now: fn() -> Timestamp,
     keys: Option<&SettleInput>,
 ) -> Result<RunResult, RunSettleError> {
-    DeadRunClaim::acquire(dir, home, now)?.settle(now, None, keys)
+    DeadRunClaim::acquire(dir, home, now, keys)?.settle(now, None, keys)
 }
 
 /// Settles several runs like [`settle_run_signed`]. The scan of all processes is done once, after all of
@@ -135,7 +136,8 @@ pub fn settle_runs(
     keys: Option<&SettleInput>,
 ) -> Vec<Result<RunResult, RunSettleError>> {
     // The scan counts only for runs whose lock is held by then, so all are claimed first.
-    let claims: Vec<_> = dirs.iter().map(|dir| DeadRunClaim::acquire(dir, home, now)).collect();
+    let claims: Vec<_> =
+        dirs.iter().map(|dir| DeadRunClaim::acquire(dir, home, now, keys)).collect();
     let census = LiveRunSet::scan();
     claims.into_iter().map(|claim| claim?.settle(now, Some(&census), keys)).collect()
 }
@@ -153,15 +155,19 @@ impl<'d> DeadRunClaim<'d> {
         dir: &'d Utf8Path,
         home: &Utf8Path,
         now: fn() -> Timestamp,
+        keys: Option<&SettleInput>,
     ) -> Result<DeadRunClaim<'d>, RunSettleError> {
-        let spec = files::read_spec_of_dead_run(dir)?;
+        // The spec must name the same run as the directory.
+        let run: Option<RunId> = dir.file_name().and_then(|name| name.parse().ok());
+        let key = keys.zip(run).and_then(|(keys, run)| keys.runner_keys.get(&run));
+        let spec = files::read_spec_of_dead_run(dir, key)?;
         // A directory from elsewhere must not decide where locks are created.
         if spec.home != home {
             let (dir, named, home) = (dir.to_owned(), spec.home, home.to_owned());
             return Err(RunSettleError::OtherHome { dir, named, home });
         }
         // A copied run directory has a lock of its own: the run may be alive in the original one.
-        if let Some(first) = files::original_folder(dir)?
+        if let Some(first) = files::original_folder(dir, key)?
             && let Ok(Some(LockState { holder })) = LockFile::probe(&first.join(file::LOCK))
         {
             return Err(RunSettleError::Running { dir: first, holder });

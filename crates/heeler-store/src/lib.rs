@@ -58,7 +58,7 @@ pub use db::job_list_text::JobListText;
 pub use db::jobs::{JobCursor, JobFilter, JobListRow, LastLightExecution};
 pub use db::lastlight_tables::LastLightTable;
 pub use db::meta::{
-    CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, STARTED_AT, STOPPED_AT,
+    CONFIG_BASELINE, CONFIG_EXPOSED_BY, CONFIG_EXPOSED_SINCE, HOOK_KEYS, STARTED_AT, STOPPED_AT,
 };
 pub use db::network_grants::NetworkGrant;
 pub use db::notices::{NoticeEnd, NoticeRecord};

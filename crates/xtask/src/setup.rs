@@ -11,6 +11,7 @@ pub(crate) fn all() -> Result<()> {
     install_debian_packages(&[
         ("bwrap", "bubblewrap"),
         ("dockerd", "docker.io"),
+        ("podman", "podman"),
         ("git", "git"),
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),

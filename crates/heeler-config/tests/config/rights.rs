@@ -55,6 +55,7 @@ fn an_agent_gains_nothing_from_an_equal_or_weaker_one() {
             "sandbox: {write: [/srv], deny_read: [/]}; working_directory: /srv/a",
         ),
         ("working_directory: /w", "sandbox: true; working_directory: /v"),
+        ("sandbox: {level: landlock}", "sandbox: {level: landlock}"),
     ] {
         assert_eq!(gains(caller, target), "", "{caller} -> {target}");
     }
@@ -106,6 +107,9 @@ const GAINS: &[(&str, &str)] = &[
     ("docker: {enabled: true}", "docker: {enabled: true, memory: 4g}"),
     ("docker: {enabled: true}", "docker: {enabled: true}; sandbox: {network: {presets: [github]}}"),
     ("sandbox: {enabled: true}", "sandbox: false"),
+    ("sandbox: {level: landlock}", "sandbox: off"),
+    ("sandbox: {level: landlock}", "sandbox: {level: landlock, write: [/srv]}"),
+    ("sandbox: true", "sandbox: {level: landlock}"),
     ("sandbox: {network: none}", "sandbox: true"),
     ("sandbox: true", "sandbox: {network: none, write: [/srv]}"),
     ("sandbox: true; working_directory: /w/a", "sandbox: true; working_directory: /w/ab"),
@@ -194,6 +198,12 @@ fn every_right_that_an_agent_would_gain_is_told() {
         docker: {enabled: true} -> docker: {enabled: true}; sandbox: {network: {presets: [github]}}
             not the same `sandbox`
         sandbox: {enabled: true} -> sandbox: false
+            not the same `sandbox`
+        sandbox: {level: landlock} -> sandbox: off
+            not the same `sandbox`
+        sandbox: {level: landlock} -> sandbox: {level: landlock, write: [/srv]}
+            not the same `sandbox`
+        sandbox: true -> sandbox: {level: landlock}
             not the same `sandbox`
         sandbox: {network: none} -> sandbox: true
             not the same `sandbox`

@@ -511,6 +511,38 @@ fn what_would_have_an_agent_refused_is_told_as_that() {
 }
 
 #[test]
+fn landlock_is_refused_with_keys_that_it_cannot_honour() {
+    check_agent(
+        "sandbox: {level: landlock, write: [x], deny_read: [y]}",
+        expect![[r#"
+            ok
+        "#]],
+    );
+    check_agent(
+        "sandbox: {level: landlock, network: none}",
+        expect![[r#"
+            error: `level: landlock` limits only files, so it cannot honour `network`
+             --> a.yaml:2:10
+              |
+            2 | sandbox: {level: landlock, network: none}
+              |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ remove `network`, or `level: landlock`
+        "#]],
+    );
+    let agent = |keys: &str| {
+        render(&[("heeler.yaml", "agents: [a.yaml]"), ("a.yaml", &format!("name: a\n{keys}"))], &[])
+    };
+    let forward = "forward: ['127.0.0.1:5432']";
+    for key in ["unix_sockets: deny", "credentials: agent", "read_only: [x]", forward] {
+        let told = agent(&format!("sandbox: {{level: landlock, {key}}}"));
+        assert!(told.contains("limits only files"), "{told}");
+    }
+    for other in ["allow_new_privileges: true", "docker: {enabled: true}"] {
+        let told = agent(&format!("sandbox: {{level: landlock}}\n{other}"));
+        assert!(told.contains("cannot"), "{told}");
+    }
+}
+
+#[test]
 fn a_sandbox_is_a_word_or_settings_and_nothing_unknown() {
     for keys in ["sandbox: true", "sandbox: off", "sandbox: {write: [x], unix_sockets: deny}"] {
         check_agent(

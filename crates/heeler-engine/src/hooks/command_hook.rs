@@ -16,15 +16,18 @@ use heeler_model::config_change::ConfigFileKind;
 use heeler_model::hook::HookContext;
 use heeler_model::run::{
     AgentLaunchSpec, ErrorClass, PROTOCOL, QuestionPolicy, RunAuthority, RunEnd, RunLimits,
-    RunResult, RunSpec, RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, file,
+    RunResult, RunSpec, RunnerInput, RuntimeLaunchSpec, SessionPlan, SessionStart, SettleInput,
+    file,
 };
 use heeler_model::{ExitReason, RunId, TriggerType, error_chain};
 use heeler_store::StoreReader;
 use heeler_transcript::{
     LockFile, OsDisk, create_folder, replace_file, untrusted_file, validate_id,
 };
+use indexmap::IndexMap;
 
 use super::program_paths::{CONFIG_FOLDER_VARIABLE, resolve_programs};
+use super::result_keys::ResultProof;
 use super::{HookExecutionContext, HookExecutionError};
 use crate::access::AccessSecret;
 use crate::cancel::kill_runner;
@@ -77,7 +80,9 @@ pub(super) fn run_command_hook(
     })?;
     let place = around.fleet.dir.hook(event);
     let fleet = with_event_home(around.fleet, &place);
-    let shell = ShellHookRun { fleet: &fleet, event_folder: &place, timeout, execution: around };
+    let proof = ResultProof::load(event, around.key, around.fleet)?;
+    let shell =
+        ShellHookRun { fleet: &fleet, event_folder: &place, timeout, execution: around, proof };
     // A hook that finished is not repeated, even if its outcome was not recorded.
     if let Some((folder, result)) = shell.find_earlier_result()? {
         return check_result(&folder, &result, timeout);
@@ -90,7 +95,8 @@ pub(super) fn run_command_hook(
     // It ends with this function: a hook that outlives its daemon has no permissions.
     let _granted = shell.grant(run, hook.permissions, context, &mut brief)?;
     let (folder, spec) = shell.prepare(run, context)?;
-    let input = RunnerInput { brief, spec: Some(spec), result_key: None };
+    let result_key = Some(shell.proof.key().clone());
+    let input = RunnerInput { brief, spec: Some(spec), result_key };
     let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
@@ -144,7 +150,7 @@ pub(super) fn remove_event_folder(
         if !folder.join(file::RESULT).exists() {
             // Processes of an interrupted run must end before the folder that identifies them is
             // removed.
-            settle(&fleet, &folder)?;
+            settle(&fleet, &folder, None)?;
         }
     }
     remove_folder(place)?;
@@ -167,6 +173,7 @@ struct ShellHookRun<'s> {
     event_folder: &'s Utf8Path,
     timeout: ConfigDuration,
     execution: &'s HookExecutionContext<'s>,
+    proof: ResultProof<'s>,
 }
 
 impl ShellHookRun<'_> {
@@ -249,6 +256,7 @@ impl ShellHookRun<'_> {
             authority: RunAuthority {
                 daemon_lock: Some(self.fleet.dir.lock()),
                 allow_new_privileges: hook.allow_new_privileges,
+                file_limits: None,
             },
             may_start_jobs: false,
             sandbox: None,
@@ -333,16 +341,21 @@ impl ShellHookRun<'_> {
     /// Returns `None` if its directory cannot be used: its processes have ended, and nothing else
     /// is known.
     fn settled_result(&self, folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
-        if let Some(result) = read_result(folder)? {
+        if let Some(result) = self.proof.read_result(folder)? {
             // The runner may have died before it wrote a result, and its processes may be alive.
             return Ok(Some(result));
         }
-        settle(self.fleet, folder)?;
-        read_result(folder)
+        let input = SettleInput {
+            protocol: PROTOCOL,
+            result_key: self.proof.key().clone(),
+            runner_keys: IndexMap::new(),
+        };
+        settle(self.fleet, folder, Some(&input))?;
+        self.proof.read_result(folder)
     }
 }
 
-fn transient_error(error: impl std::error::Error) -> HookExecutionError {
+pub(super) fn transient_error(error: impl std::error::Error) -> HookExecutionError {
     HookExecutionError::transient(error_chain(&error))
 }
 
@@ -359,17 +372,17 @@ fn is_locked(folder: &Utf8Path) -> bool {
     matches!(LockFile::probe(&folder.join(file::LOCK)), Ok(Some(_)))
 }
 
-fn read_result(folder: &Utf8Path) -> Result<Option<RunResult>, HookExecutionError> {
-    heeler_control::read_run_file(&folder.join(file::RESULT)).map_err(transient_error)
-}
-
 /// Ends the processes of a dead run and writes its result, if its directory can be used.
-fn settle(fleet: &EngineContext, folder: &Utf8Path) -> Result<(), HookExecutionError> {
+fn settle(
+    fleet: &EngineContext,
+    folder: &Utf8Path,
+    input: Option<&SettleInput>,
+) -> Result<(), HookExecutionError> {
     // Without a spec a daemon died before it started the runner.
     if !folder.join(file::SPEC).exists() {
         return Ok(());
     }
-    match launch::settle_run(fleet, folder, None) {
+    match launch::settle_run(fleet, folder, input) {
         Err(error) if error.is_permanent() => {
             // Without a usable folder nothing is known, but no process may be left.
             launch::end_leftover_processes(fleet, folder).map_err(transient_error)

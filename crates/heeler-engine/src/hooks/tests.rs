@@ -62,7 +62,8 @@ impl HookFixture {
         let mut context = HookContext::for_job(&job(), "Coder", None).unwrap();
         context.event_id = "job-2026-11-15-abc123.7.0000".to_owned();
         let (fleet, config, stop) = (&self.place.fleet, &self.config, &AtomicBool::new(false));
-        let around = HookExecutionContext { fleet, config, agent: self.agent(), stop };
+        let key = &HookResultKey::new();
+        let around = HookExecutionContext { fleet, config, agent: self.agent(), key, stop };
         let done = execute_hook(&self.agent().hooks.after_run[0], &context, &around);
         if let Err(error) = &done {
             let told = format!("{error} {error:?}");
@@ -87,7 +88,8 @@ impl HookFixture {
     fn work(&self) -> (HookWorker, Receiver<HookOutcome>) {
         let (tell, told) = channel();
         let done = Box::new(move |outcome| tell.send(outcome).unwrap());
-        let worker = HookWorker::start(self.place.fleet.clone(), self.config.clone(), done);
+        let (fleet, key) = (self.place.fleet.clone(), HookResultKey::new());
+        let worker = HookWorker::start(fleet, self.config.clone(), key, done);
         (worker.unwrap(), told)
     }
 }

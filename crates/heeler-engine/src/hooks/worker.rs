@@ -24,7 +24,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::effects::job_end_id;
 use super::{
-    HookExecutionContext, HookExecutionError, HookWorkerConfig, command_hook, execute_hook,
+    HookExecutionContext, HookExecutionError, HookResultKey, HookWorkerConfig, command_hook,
+    execute_hook,
 };
 use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
@@ -103,17 +104,18 @@ pub struct HookWorker {
 }
 
 impl HookWorker {
-    /// Starts the worker. `done` is called with each outcome on the worker's thread, which waits
-    /// for it.
+    /// Starts the worker. `key` must be on record. `done` is called with each outcome on the worker's
+    /// thread, which waits for it.
     pub fn start(
         fleet: EngineContext,
         config: HookWorkerConfig,
+        key: HookResultKey,
         done: Box<dyn Fn(HookOutcome) + Send>,
     ) -> std::io::Result<HookWorker> {
         let (tell, told) = sync_channel(CHANNEL_CAPACITY);
         let config = Mutex::new(Arc::new(config));
         // The flag also reaches hooks that are being executed.
-        let shared = Arc::new(HookWorkerState { fleet, config, stop: AtomicBool::new(false) });
+        let shared = Arc::new(HookWorkerState { fleet, config, key, stop: AtomicBool::new(false) });
         let desk = HookScheduler {
             shared: shared.clone(),
             sender: tell.clone(),
@@ -166,6 +168,7 @@ impl HookWorker {
 struct HookWorkerState {
     fleet: EngineContext,
     config: Mutex<Arc<HookWorkerConfig>>,
+    key: HookResultKey,
     stop: AtomicBool,
 }
 
@@ -460,8 +463,8 @@ impl HookThread {
             // The hook no longer exists, so its `continue_on_error` is unknown.
             Err(error) => return HookAttemptOutcome::Failed { error, skips_rest: false },
         };
-        let HookWorkerState { fleet, stop, .. } = &*self.shared;
-        let around = HookExecutionContext { fleet, config: &config, agent, stop };
+        let HookWorkerState { fleet, key, stop, .. } = &*self.shared;
+        let around = HookExecutionContext { fleet, config: &config, agent, key, stop };
         // A panic must not end the thread before the outcome is reported.
         let done = catch_unwind(AssertUnwindSafe(|| execute_hook(hook, &order.context, &around)));
         fault::reach(FaultPoint::HookDone);

@@ -4,7 +4,7 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, GitAccessConfig, UnixSocketAccess};
-use heeler_model::run::{ContainerSpec, GitAccessSpec, SandboxSpec};
+use heeler_model::run::{ContainerSpec, FileLimitSpec, GitAccessSpec, SandboxSpec};
 use indexmap::IndexMap;
 
 use super::protection::{RunProtection, protect_run};
@@ -90,19 +90,8 @@ pub(super) fn run_sandbox(
     container: Option<ContainerSpec>,
 ) -> Option<SandboxSpec> {
     let settings = agent.isolation_settings()?;
-    let RunProtection { protected, unreadable, .. } =
-        protect_run(around.protected, agent, around.agents, working_directory);
-    let mut hidden = unreadable;
-    hidden.extend(around.protected.state_dirs.iter().cloned());
-    hidden.extend(around.protected.other_states.into_iter().flat_map(|find| find(around.env)));
-    // Locks and sessions of all fleets of this user, and sockets of all their runs.
-    hidden.extend([around.home.to_owned(), around.sockets.to_owned()]);
-    hidden.extend(other_folders(agent, around.agents, working_directory));
-    hidden.extend(homes(env, around.env).flat_map(|home| HOME_SECRETS.map(|it| home.join(it))));
-    hidden.extend(ROOT_SECRETS.map(Utf8PathBuf::from));
-    hidden.extend(settings.deny_read.iter().cloned());
-    hidden.sort();
-    hidden.dedup();
+    let (protected, hidden) =
+        limited_paths(agent, around, env, working_directory, &settings.deny_read);
     let mut readable = settings.read_only.clone();
     if container.is_some() {
         // A container shows nothing by itself.
@@ -122,6 +111,42 @@ pub(super) fn run_sandbox(
     })
 }
 
+/// Returns the files that a run's agent may use, if Landlock limits them.
+pub(super) fn run_file_limits(
+    agent: &AgentConfig,
+    around: &PrepareContext<'_>,
+    env: &IndexMap<String, String>,
+    working_directory: &Utf8Path,
+) -> Option<FileLimitSpec> {
+    let settings = agent.file_limits()?;
+    let (_, hidden) = limited_paths(agent, around, env, working_directory, &settings.deny_read);
+    Some(FileLimitSpec { writable: settings.write.clone(), hidden })
+}
+
+/// Returns the paths that an agent must not write, and those that it must not see.
+fn limited_paths(
+    agent: &AgentConfig,
+    around: &PrepareContext<'_>,
+    env: &IndexMap<String, String>,
+    working_directory: &Utf8Path,
+    deny_read: &[Utf8PathBuf],
+) -> (Vec<Utf8PathBuf>, Vec<Utf8PathBuf>) {
+    let RunProtection { protected, unreadable, .. } =
+        protect_run(around.protected, agent, around.agents, working_directory);
+    let mut hidden = unreadable;
+    hidden.extend(around.protected.state_dirs.iter().cloned());
+    hidden.extend(around.protected.other_states.into_iter().flat_map(|find| find(around.env)));
+    // Locks and sessions of all fleets of this user, and sockets of all their runs.
+    hidden.extend([around.home.to_owned(), around.sockets.to_owned()]);
+    hidden.extend(other_folders(agent, around.agents, working_directory));
+    hidden.extend(homes(env, around.env).flat_map(|home| HOME_SECRETS.map(|it| home.join(it))));
+    hidden.extend(ROOT_SECRETS.map(Utf8PathBuf::from));
+    hidden.extend(deny_read.iter().cloned());
+    hidden.sort();
+    hidden.dedup();
+    (protected, hidden)
+}
+
 fn git_access(access: &GitAccessConfig) -> GitAccessSpec {
     GitAccessSpec {
         url: access.remote.url().to_string(),
@@ -138,7 +163,7 @@ pub(super) fn refuse_foreign_link(
     directory: &Utf8Path,
     real: &Utf8Path,
 ) -> Result<(), PrepareError> {
-    if agent.isolation_settings().is_none() {
+    if agent.isolation_settings().is_none() && agent.file_limits().is_none() {
         return Ok(());
     }
     let passed: Vec<Utf8PathBuf> =

@@ -193,7 +193,10 @@ impl UnrecordedRun {
     fn result_key(&self) -> Option<ResultPublicKey> {
         match self.cause {
             MissingRowCause::Restored => None,
-            MissingRowCause::Unknown => Some(run_start::random_result_key().public_key()),
+            // The key of the spec is lost too.
+            MissingRowCause::Unknown => {
+                Some(run_start::random_result_key().public_key().without_spec())
+            }
         }
     }
 

@@ -161,6 +161,19 @@ pub struct RunAuthority {
     pub daemon_lock: Option<Utf8PathBuf>,
     /// True if processes of the agent may gain privileges. They then lack the mark of agents.
     pub allow_new_privileges: bool,
+    /// Files that processes of the agent may use, if Landlock limits them. There is no sandbox then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_limits: Option<FileLimitSpec>,
+}
+
+/// Files that an agent may use under Landlock, besides its working directory. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileLimitSpec {
+    /// Files and directories that the config lets the agent write. They must exist.
+    pub writable: Vec<Utf8PathBuf>,
+    /// Files and directories that the agent must not read. They need not exist.
+    pub hidden: Vec<Utf8PathBuf>,
 }
 
 /// Environment variable that holds the capability of a run or a hook: the secret with which its

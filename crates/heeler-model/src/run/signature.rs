@@ -3,7 +3,8 @@
 //! The daemon makes a key for each start of a runner. The runner gets the private key through its
 //! standard input; the database has only the public key, which agents may read. The signature is
 //! the last field of the file and covers every byte before it, so nothing has to be put into a
-//! canonical form. Start at [`ResultSigningKey`].
+//! canonical form. With the same key the daemon signs `spec.json`, so that the next daemon can rely
+//! on it. Start at [`ResultSigningKey`].
 
 mod question_proof;
 
@@ -22,6 +23,18 @@ const SIGNATURE_BYTES: usize = 64;
 /// Precedes the signed bytes, so that a signature of something else is never one of a result.
 const PURPOSE: &[u8] = b"heeler run result 1\0";
 
+/// Precedes the signed bytes of a spec.
+const SPEC_PURPOSE: &[u8] = b"heeler run spec 1\0";
+
+/// Precedes the signed bytes of a hook's result, before the ID of the hook's event.
+const HOOK_PURPOSE: &[u8] = b"heeler hook result 1\0";
+
+/// Separates a key and the event of a hook in the text of a key.
+const EVENT_SEPARATOR: char = ' ';
+
+/// Follows the text of a public key that also signed the spec of its run.
+const SPEC_SUFFIX: &str = "+spec";
+
 /// End of a result before the signature is added.
 const DOCUMENT_END: &[u8] = b"\n}\n";
 const FIELD_START: &[u8] = b",\n  \"signature\": \"";
@@ -35,23 +48,37 @@ pub struct ResultKeyParseError;
 /// Private key of one runner. It is in memory and in pipes, never in a file or an argument.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct ResultSigningKey([u8; SEED_BYTES]);
+pub struct ResultSigningKey {
+    seed: [u8; SEED_BYTES],
+    /// Event of the hook whose results the key signs. `None` for the key of a run.
+    event: Option<String>,
+}
 
 impl ResultSigningKey {
     /// Creates the key from random bytes.
     pub fn from_seed(seed: [u8; SEED_BYTES]) -> ResultSigningKey {
-        ResultSigningKey(seed)
+        ResultSigningKey { seed, event: None }
+    }
+
+    /// Returns the same key for the results of one event of a hook. They count for no other event.
+    pub fn for_event(&self, event: &str) -> ResultSigningKey {
+        ResultSigningKey { event: Some(event.to_owned()), ..self.clone() }
     }
 
     pub fn public_key(&self) -> ResultPublicKey {
         let mut key = [0; SEED_BYTES];
         key.copy_from_slice(self.pair().public_key().as_ref());
-        ResultPublicKey(key)
+        ResultPublicKey { key, signs_spec: self.event.is_none() }
     }
 
     /// Adds the signature to a result in pretty JSON.
     pub fn sign_document(&self, document: &[u8]) -> Vec<u8> {
-        self.sign_with(document, signed_bytes)
+        self.sign_with(document, |body| signed_bytes(self.event.as_deref(), body))
+    }
+
+    /// Adds the signature to the spec of a run in pretty JSON.
+    pub fn sign_spec(&self, document: &[u8]) -> Vec<u8> {
+        self.sign_with(document, |body| [SPEC_PURPOSE, body].concat())
     }
 
     /// Adds the signature of the bytes that `signed` makes of the document's content.
@@ -63,7 +90,7 @@ impl ResultSigningKey {
     }
 
     fn pair(&self) -> Ed25519KeyPair {
-        Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed has 32 bytes")
+        Ed25519KeyPair::from_seed_unchecked(&self.seed).expect("a seed has 32 bytes")
     }
 }
 
@@ -81,30 +108,63 @@ impl TryFrom<String> for ResultSigningKey {
     type Error = ResultKeyParseError;
 
     fn try_from(text: String) -> Result<ResultSigningKey, ResultKeyParseError> {
-        decode_hex(text.as_bytes()).map(ResultSigningKey).ok_or(ResultKeyParseError)
+        let (seed, event) = match text.split_once(EVENT_SEPARATOR) {
+            Some((seed, event)) => (seed, Some(event.to_owned())),
+            None => (text.as_str(), None),
+        };
+        let seed = decode_hex(seed.as_bytes()).ok_or(ResultKeyParseError)?;
+        Ok(ResultSigningKey { seed, event })
     }
 }
 
 impl From<ResultSigningKey> for String {
     fn from(key: ResultSigningKey) -> String {
-        encode_hex(&key.0)
+        let seed = encode_hex(&key.seed);
+        match key.event {
+            Some(event) => format!("{seed}{EVENT_SEPARATOR}{event}"),
+            None => seed,
+        }
     }
 }
 
 /// Public key that belongs to a [`ResultSigningKey`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct ResultPublicKey([u8; SEED_BYTES]);
+pub struct ResultPublicKey {
+    key: [u8; SEED_BYTES],
+    /// True if the spec of the run is signed too. Earlier releases did not sign it.
+    signs_spec: bool,
+}
 
 impl ResultPublicKey {
-    /// Returns true if the holder of the private key wrote this file.
+    /// Returns the key of a run whose spec is not signed.
+    pub fn without_spec(self) -> ResultPublicKey {
+        ResultPublicKey { signs_spec: false, ..self }
+    }
+
+    /// Returns true if the holder of the private key wrote this result.
     pub fn has_signed(&self, file: &[u8]) -> bool {
+        self.has_signed_as(file, |body| signed_bytes(None, body))
+    }
+
+    /// Returns true if the holder of the private key wrote this result for this event of a hook.
+    pub fn has_signed_for(&self, event: &str, file: &[u8]) -> bool {
+        self.has_signed_as(file, |body| signed_bytes(Some(event), body))
+    }
+
+    /// Returns true if this spec may be used: its run has a signed spec, and this is it, or the run
+    /// is of an earlier release, which did not sign specs.
+    pub fn accepts_spec(&self, file: &[u8]) -> bool {
+        !self.signs_spec || self.has_signed_as(file, |body| [SPEC_PURPOSE, body].concat())
+    }
+
+    fn has_signed_as(&self, file: &[u8], signed: impl FnOnce(&[u8]) -> Vec<u8>) -> bool {
         let Some((body, signature)) = split_signature(file) else { return false };
-        self.verifies(&signed_bytes(body), &signature)
+        self.verifies(&signed(body), &signature)
     }
 
     fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        UnparsedPublicKey::new(&ED25519, self.0).verify(message, signature).is_ok()
+        UnparsedPublicKey::new(&ED25519, self.key).verify(message, signature).is_ok()
     }
 }
 
@@ -117,7 +177,8 @@ fn split_signature(file: &[u8]) -> Option<(&[u8], [u8; SIGNATURE_BYTES])> {
 
 impl fmt::Display for ResultPublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&encode_hex(&self.0))
+        f.write_str(&encode_hex(&self.key))?;
+        f.write_str(if self.signs_spec { SPEC_SUFFIX } else { "" })
     }
 }
 
@@ -125,7 +186,12 @@ impl FromStr for ResultPublicKey {
     type Err = ResultKeyParseError;
 
     fn from_str(text: &str) -> Result<ResultPublicKey, ResultKeyParseError> {
-        decode_hex(text.as_bytes()).map(ResultPublicKey).ok_or(ResultKeyParseError)
+        let (digits, signs_spec) = match text.strip_suffix(SPEC_SUFFIX) {
+            Some(digits) => (digits, true),
+            None => (text, false),
+        };
+        let key = decode_hex(digits.as_bytes()).ok_or(ResultKeyParseError)?;
+        Ok(ResultPublicKey { key, signs_spec })
     }
 }
 
@@ -143,8 +209,16 @@ impl From<ResultPublicKey> for String {
     }
 }
 
-fn signed_bytes(body: &[u8]) -> Vec<u8> {
-    [PURPOSE, body].concat()
+/// Returns the bytes of a result that are signed: of a run, or of the hook of an event.
+fn signed_bytes(event: Option<&str>, body: &[u8]) -> Vec<u8> {
+    match event {
+        None => [PURPOSE, body].concat(),
+        // The length ends the event, whatever bytes it has.
+        Some(event) => {
+            let length = (event.len() as u64).to_be_bytes();
+            [HOOK_PURPOSE, &length, event.as_bytes(), body].concat()
+        }
+    }
 }
 
 fn encode_hex(bytes: &[u8]) -> String {
@@ -203,6 +277,45 @@ mod tests {
         }
         assert!(!public.has_signed(DOCUMENT));
         assert!(!public.has_signed(&[&signed[..], b" "].concat()));
+    }
+
+    #[test]
+    fn a_spec_counts_only_with_the_signature_of_its_run_and_as_a_spec() {
+        let signed = key(1).sign_spec(DOCUMENT);
+        let public = key(1).public_key();
+        assert!(public.accepts_spec(&signed));
+        assert!(!key(2).public_key().accepts_spec(&signed));
+        assert!(!public.accepts_spec(DOCUMENT), "the signature was removed");
+        assert!(!public.accepts_spec(&key(1).sign_document(DOCUMENT)), "it is a result");
+        assert!(!public.has_signed(&signed), "it is a spec");
+        for at in 0..signed.len() {
+            let mut other = signed.clone();
+            other[at] ^= 1;
+            assert!(!public.accepts_spec(&other), "byte {at} changed");
+        }
+        // A run of an earlier release has a key, but no signed spec.
+        assert!(public.clone().without_spec().accepts_spec(DOCUMENT));
+        let text = public.to_string();
+        assert_eq!(text.parse(), Ok(public.clone()));
+        assert_eq!(text.strip_suffix("+spec").unwrap().parse(), Ok(public.without_spec()));
+    }
+
+    #[test]
+    fn the_result_of_a_hook_counts_for_its_event_only() {
+        let (own, public) = (key(1).for_event("job-1.5.0"), key(1).public_key());
+        let signed = own.sign_document(DOCUMENT);
+        assert!(public.has_signed_for("job-1.5.0", &signed));
+        assert!(!public.has_signed_for("job-1.5.1", &signed));
+        assert!(
+            !public.has_signed_for(
+                "job-1.5.0",
+                &key(2).for_event("job-1.5.0").sign_document(DOCUMENT)
+            )
+        );
+        assert!(!public.has_signed(&signed), "it is no result of a run");
+        assert!(!public.has_signed_for("job-1.5.0", &key(1).sign_document(DOCUMENT)));
+        let text = serde_json::to_string(&own).unwrap();
+        assert_eq!(serde_json::from_str::<ResultSigningKey>(&text).unwrap(), own);
     }
 
     #[test]

@@ -72,6 +72,13 @@ impl RunFolderFixture {
         std::fs::write(self.dir.join("spec.json"), serde_json::to_vec(spec).unwrap()).unwrap();
     }
 
+    /// Writes the spec as a daemon does.
+    pub(crate) fn sign_spec(&self, spec: &RunSpec, key: &ResultSigningKey) {
+        let mut text = serde_json::to_vec_pretty(spec).unwrap();
+        text.push(b'\n');
+        std::fs::write(self.dir.join("spec.json"), key.sign_spec(&text)).unwrap();
+    }
+
     pub(crate) fn started(&self) -> RunStartRecord {
         RunStartRecord {
             protocol: PROTOCOL,
@@ -276,7 +283,7 @@ fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
     let mut spec = folder.spec.clone();
     (spec.job_log, spec.projects) = ("/elsewhere/job.jsonl".into(), "/elsewhere".into());
     folder.write_spec(&spec);
-    let spec = read_spec_of_dead_run(&folder.dir).unwrap();
+    let spec = read_spec_of_dead_run(&folder.dir, None).unwrap();
     assert_eq!(spec, folder.spec);
     let started = RunStartRecord { session_log: "/etc/hosts".into(), ..folder.started() };
     write_started(&folder.dir, &started).unwrap();
@@ -288,7 +295,7 @@ fn a_dead_runs_logs_are_where_its_folder_is_whatever_it_names() {
     let error = read_started(&folder.dir, &spec).unwrap_err();
     assert!(matches!(error, RunFileError::OutsideStateDirectory { .. }), "{error}");
     std::os::unix::fs::symlink("/etc/hosts", &spec.job_log).unwrap();
-    let error = read_spec_of_dead_run(&folder.dir).unwrap_err();
+    let error = read_spec_of_dead_run(&folder.dir, None).unwrap_err();
     assert!(matches!(error, RunFileError::OutsideStateDirectory { .. }), "{error}");
 }
 

@@ -63,11 +63,14 @@ pub(super) fn end_group(agent: Pid) {
     let _ended = rustix::process::kill_process_group(agent, Signal::KILL);
 }
 
+/// Rules for the files of an agent. This system has none.
+pub(super) enum FileRules {}
+
 /// Limits of an agent's processes. This system offers none.
 pub(super) struct AgentConfinement;
 
 impl AgentConfinement {
-    pub(super) fn prepare() -> AgentConfinement {
+    pub(super) fn prepare(_files: Option<FileRules>) -> AgentConfinement {
         AgentConfinement
     }
 

@@ -285,7 +285,7 @@ impl ProcessTree {
         command.args(args).arg("--").arg(program).arg("inside").current_dir("/");
         command.env_clear().env(MARKER, self.run.to_string());
         command.stdin(OwnedFd::from(first_process)).stdout(Stdio::null()).stderr(Stdio::piped());
-        let reported_pid = self.prepare_child(&mut command, copied).map_err(failed)?;
+        let reported_pid = self.prepare_child(&mut command, copied, None).map_err(failed)?;
         let (mut process, errors) =
             AgentProcess::start_sandbox(&mut command, reported_pid, &self.children, pipes)
                 .map_err(failed)?;

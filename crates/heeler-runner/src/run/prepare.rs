@@ -213,9 +213,10 @@ fn start_network(
 /// Refuses a sandbox, which exists on Linux only.
 #[cfg(not(target_os = "linux"))]
 fn open_sockets(executor: &RunExecutor<'_>) -> Result<Option<RunSocketFolder>, RunPrepareError> {
-    match executor.host.brief.sandbox {
-        None => Ok(None),
-        Some(_) => Err(RunPrepareError::Refused(
+    let brief = &executor.host.brief;
+    match brief.sandbox.is_some() || brief.authority.file_limits.is_some() {
+        false => Ok(None),
+        true => Err(RunPrepareError::Refused(
             "sandboxes exist on Linux only: set `sandbox: off` for this agent if it may run without one"
                 .to_owned(),
         )),
@@ -231,6 +232,8 @@ fn claim_tree(
     tree.set_new_privileges(executor.host.brief.authority.allow_new_privileges);
     #[cfg(target_os = "linux")]
     tree.set_sandbox(sandbox::agent_sandbox(executor, sockets, network));
+    #[cfg(target_os = "linux")]
+    tree.set_file_limits(sandbox::agent_file_limits(executor));
     #[cfg(not(target_os = "linux"))]
     let _ = (sockets, network);
     tree

@@ -24,7 +24,7 @@ use crate::event_loop::ActiveRun;
 use crate::files;
 use crate::process::ProcessTree;
 #[cfg(target_os = "linux")]
-use crate::process::{AgentSandbox, KeptContainerPlan};
+use crate::process::{AgentFileLimits, AgentSandbox, KeptContainerPlan};
 #[cfg(target_os = "linux")]
 use crate::session::runner_command;
 
@@ -56,6 +56,10 @@ const KEPT_NAME_BYTES: usize = 6;
 /// Directory of a run with files for its agent to read.
 #[cfg(target_os = "linux")]
 const SKILLS_FOLDER: &str = "skills";
+
+/// Directory of a run for temporary files of an agent whose files Landlock limits.
+#[cfg(target_os = "linux")]
+const TEMPORARY_FOLDER: &str = "tmp";
 
 /// Directory of the sockets of one run that its sandbox contains. It is removed when this is dropped.
 #[derive(Debug)]
@@ -164,6 +168,24 @@ pub(super) fn agent_sandbox(
         run_dir: dir.to_owned(),
         agent: spec.agent.to_string(),
         kept: kept_container(executor),
+    })
+}
+
+/// Returns the files that the run's agents may use, if Landlock limits them.
+#[cfg(target_os = "linux")]
+pub(super) fn agent_file_limits(executor: &RunExecutor<'_>) -> Option<AgentFileLimits> {
+    let RunExecutor { dir, spec, host, .. } = *executor;
+    let is_claude = matches!(spec.runtime, RuntimeType::Sdk | RuntimeType::Cli);
+    let sessions = executor.native_sessions_folder().filter(|_| is_claude);
+    Some(AgentFileLimits {
+        spec: host.brief.authority.file_limits.clone()?,
+        working_directory: spec.working_directory.clone(),
+        temporary: dir.join(TEMPORARY_FOLDER),
+        claude_config: sessions.and_then(|sessions| sessions.parent().map(Utf8Path::to_owned)),
+        readable: Some(dir.join(SKILLS_FOLDER))
+            .filter(|folder| folder.is_dir())
+            .into_iter()
+            .collect(),
     })
 }
 

@@ -351,6 +351,7 @@ fn a_settled_result_is_signed_and_replaces_one_that_the_runner_did_not_sign() {
     let rows = dead.prompt();
     dead.both(&rows);
     let (folder, keys) = (&dead.folder, keys(&dead.folder));
+    folder.sign_spec(&folder.spec, &runner);
     let settle = || settle_run_signed(&folder.dir, &folder.spec.home, now, Some(&keys)).unwrap();
     let read = || std::fs::read(folder.dir.join(file::RESULT)).unwrap();
     std::fs::write(folder.dir.join(file::RESULT), "forged").unwrap();
@@ -367,6 +368,45 @@ fn a_settled_result_is_signed_and_replaces_one_that_the_runner_did_not_sign() {
     ReservedResultFile::create(&folder.dir, Some(&runner)).unwrap().write(&again).unwrap();
     let before = read();
     assert_eq!((settle(), read()), (again, before));
+}
+
+#[test]
+fn a_run_is_settled_by_the_spec_that_its_daemon_wrote_and_by_no_other() {
+    let runner = ResultSigningKey::from_seed([1; 32]);
+    let mut dead = DeadRunFixture::new();
+    let rows = dead.prompt();
+    dead.both(&rows);
+    let folder = &dead.folder;
+    let settle = |key: ResultPublicKey| {
+        let keys = SettleInput {
+            protocol: PROTOCOL,
+            result_key: ResultSigningKey::from_seed([2; 32]),
+            runner_keys: [(folder.spec.run, key)].into(),
+        };
+        settle_run_signed(&folder.dir, &folder.spec.home, now, Some(&keys))
+    };
+    let refused = || {
+        let error = settle(runner.public_key()).unwrap_err();
+        assert!(matches!(error, RunSettleError::File(RunFileError::ForeignSpec { .. })), "{error}");
+        assert!(error.is_permanent());
+        assert!(!folder.dir.join(file::RESULT).exists());
+    };
+    // Without a signature, with that of another key, and with a changed folder.
+    refused();
+    folder.sign_spec(&folder.spec, &ResultSigningKey::from_seed([3; 32]));
+    refused();
+    folder.sign_spec(&folder.spec, &runner);
+    let text = std::fs::read_to_string(folder.dir.join("spec.json")).unwrap();
+    let directory = folder.spec.working_directory.as_str();
+    std::fs::write(folder.dir.join("spec.json"), text.replace(directory, "/")).unwrap();
+    refused();
+    folder.sign_spec(&folder.spec, &runner);
+    assert_eq!(settle(runner.public_key()).unwrap().end, RunEnd::Interrupted);
+    // An earlier release did not sign it.
+    std::fs::remove_file(folder.dir.join(file::RESULT)).unwrap();
+    folder.write_spec(&folder.spec);
+    let settled = settle(runner.public_key().without_spec()).unwrap();
+    assert_eq!(settled.end, RunEnd::Interrupted);
 }
 
 #[test]

@@ -25,6 +25,9 @@ pub const CONFIG_BASELINE: &str = "config_baseline";
 /// Jobs whose runs may have changed the config files since; empty if no run could.
 pub const CONFIG_EXPOSED_BY: &str = "config_exposed_by";
 
+/// Public keys of the results of command hooks, of the last daemons, separated by spaces.
+pub const HOOK_KEYS: &str = "hook_keys";
+
 /// Start of the first run since the config became exposed.
 pub const CONFIG_EXPOSED_SINCE: &str = "config_exposed_since";
 

@@ -1,5 +1,5 @@
-//! The cost of isolation: a sandboxed agent beside one without a sandbox, and the egress proxy beside
-//! a direct connection to the same server.
+//! The cost of isolation: a sandboxed agent beside one without a sandbox, an agent in a container
+//! beside `docker run`, and the egress proxy beside a direct connection to the same server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,6 +23,7 @@ const ECHO: u8 = b'e';
 
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let mut figures = runs::sandbox_figures(bench);
+    figures.extend(runs::container_figures(bench));
     figures.extend(proxy_figures());
     figures
 }

@@ -6,12 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::RuntimeType;
+use heeler_config::{MountMode, RuntimeType};
 use heeler_model::run::{
-    AgentLaunchSpec, ClaudeLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RunSpec,
-    RuntimeLaunchSpec, SandboxSpec, SessionPlan, SessionStart,
+    AgentLaunchSpec, ClaudeLaunchSpec, ContainerSpec, ContainerVolume, PROTOCOL, QuestionPolicy,
+    RunAuthority, RunLimits, RunSpec, RuntimeLaunchSpec, SandboxSpec, SessionPlan, SessionStart,
 };
 use heeler_model::{JobId, RunId, TriggerType};
+use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 use heeler_transcript::{FollowStart, FollowUpdate, TranscriptFollower, TranscriptRecord};
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -21,6 +22,7 @@ use crate::agent::{self, moment};
 use crate::{Amount, Bench, Figure, Goal, memory};
 
 const STARTS: usize = 40;
+const CONTAINER_STARTS: usize = 10;
 const SPOKEN: u32 = 3_000;
 const PAUSE: Duration = Duration::from_millis(1);
 const FLOOD: u64 = 200_000;
@@ -268,6 +270,84 @@ pub(crate) fn sandbox_figures(bench: &Bench) -> Vec<Figure> {
             alternative: None,
         },
     ]
+}
+
+/// The start of an agent in a container, beside the engine's own client with the same image, files
+/// and program.
+pub(crate) fn container_figures(bench: &Bench) -> Vec<Figure> {
+    let place = Place::new(bench);
+    let engine = TestEngine::start();
+    let work = place.root.join("work").canonicalize_utf8().expect("the folder is there");
+    let file = work.join("started");
+    let script = agent::that_starts(&file);
+    let run = place.clock(&script);
+    let RuntimeLaunchSpec::Claude(claude) = &run.brief.work else { unreachable!("it is a clock") };
+    let program = claude.program.clone();
+    let folder = program.parent().expect("the program is in a folder").to_owned();
+    let started = |before: Duration| {
+        let text = std::fs::read_to_string(&file).expect("the agent started");
+        std::fs::remove_file(&file).expect("it was there");
+        Duration::from_nanos(text.parse().expect("the agent wrote it")) - before
+    };
+    let volume = |path: &str| ContainerVolume {
+        source: path.to_owned(),
+        is_named: false,
+        target: path.to_owned(),
+        mode: MountMode::ReadOnly,
+    };
+    let mut container = ContainerSpec::new(engine.socket(), TEST_IMAGE.to_owned());
+    container.volumes = vec![volume("/usr"), volume(folder.as_str())];
+    let ours = || {
+        let mut run = place.clock(&script);
+        let container = Some(container.clone());
+        run.brief.sandbox = Some(SandboxSpec { container, ..SandboxSpec::default() });
+        let before = moment();
+        wait(run.start());
+        started(before)
+    };
+    let (programs, files) = (format!("{folder}:{folder}:ro"), format!("{work}:{work}"));
+    let variable = format!("{}={script}", agent::VARIABLE);
+    let theirs = || {
+        let before = moment();
+        engine.docker(&[
+            "run",
+            "--rm",
+            "--network",
+            "none",
+            "--memory",
+            "2g",
+            "--cap-drop",
+            "ALL",
+            "--volume",
+            TEST_VOLUME,
+            "--volume",
+            &programs,
+            "--volume",
+            &files,
+            "--workdir",
+            work.as_str(),
+            "--env",
+            &variable,
+            TEST_IMAGE,
+            program.as_str(),
+        ]);
+        started(before)
+    };
+    // In turn, so that a change of the machine's load affects both.
+    let (mut own, mut client) = (Vec::new(), Vec::new());
+    for _ in 0..CONTAINER_STARTS {
+        own.push(ours());
+        client.push(theirs());
+    }
+    own.sort_unstable();
+    client.sort_unstable();
+    let middle = CONTAINER_STARTS / 2;
+    vec![Figure {
+        what: "runner start to start of an agent in a container".to_owned(),
+        ours: own[middle].into(),
+        goal: Goal::TimesFaster(1.0 / 1.1),
+        alternative: Some(("docker run".to_owned(), client[middle].into())),
+    }]
 }
 
 /// Returns the most memory that the processes around a sandboxed agent have together.

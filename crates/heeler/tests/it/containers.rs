@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
+use heeler_testkit::{PodmanEngine, TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
@@ -12,6 +12,11 @@ const SECRET: &str = "canary-5512-of-the-agent";
 
 /// A fleet with one agent in a container, whose command is a file of the fleet.
 fn fleet(engine: &TestEngine, script: &str, docker: &str, more: &str) -> Fleet {
+    fleet_of(&engine.dotenv(), script, docker, more)
+}
+
+/// Like [`fleet`], with the engine that this `.env` names.
+fn fleet_of(dotenv: &str, script: &str, docker: &str, more: &str) -> Fleet {
     let image =
         if docker.contains("image:") { String::new() } else { format!("image: '{TEST_IMAGE}', ") };
     let fleet = Fleet::empty();
@@ -23,7 +28,7 @@ fn fleet(engine: &TestEngine, script: &str, docker: &str, more: &str) -> Fleet {
         ),
     );
     fleet.write("work.sh", script);
-    fleet.write(".env", &engine.dotenv());
+    fleet.write(".env", dotenv);
     std::fs::create_dir_all(fleet.file("home")).unwrap();
     fleet
 }
@@ -236,4 +241,78 @@ fn an_agent_goes_on_while_the_engine_is_dead_and_its_end_by_the_engine_is_told()
     assert!(said(&shown).contains("was ended from outside"), "{}", said(&shown));
     wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
     fleet.run(&["stop", "--force", "-q"]);
+}
+
+#[test]
+fn an_agent_works_in_a_container_of_podman_which_learns_no_secret() {
+    let engine = PodmanEngine::start();
+    let more = "    secrets: [DEPLOY_TOKEN]\n    env: {ENGINE: '/nowhere/s'}\n";
+    let fleet = fleet_of(&engine.dotenv(), LOOK, "memory: 64m", more);
+    let doctor = said(&fleet.run(&["doctor", "docker"]));
+    assert!(doctor.contains("Podman"), "{doctor}");
+    let mut trigger = fleet.command(&["trigger", "boxed", "-p", "x"]);
+    trigger.env("DEPLOY_TOKEN", SECRET);
+    trigger.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let trigger = trigger.spawn().unwrap();
+    wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+    let containers = engine.containers();
+    assert_eq!(containers.len(), 1, "{containers:?}");
+    let inspected = engine.podman(&["inspect", &containers[0]]);
+    assert!(inspected.contains("\"heeler.state\"") && !inspected.contains(SECRET), "{inspected}");
+    // Not the merged file systems of containers, which have the files of this machine.
+    let mut grep = Command::new("grep");
+    grep.args(["-r", "-l", "-a", "--include=*.json", "--include=*.db", SECRET]).arg(engine.data());
+    let found = grep.output().unwrap();
+    assert!(found.stdout.is_empty(), "{}", String::from_utf8_lossy(&found.stdout));
+    fleet.write("go", "");
+    let said = said(&Ran::from(trigger.wait_with_output().unwrap()));
+    let root = fleet.path().canonicalize().unwrap();
+    for line in [
+        "first: .heeler-inside".to_owned(),
+        "user: 0:0".to_owned(),
+        "interfaces: 1".to_owned(),
+        "privileges: NoNewPrivs:1 CapBnd:0000000000000000".to_owned(),
+        format!("here: {}", root.display()),
+        "state: 0".to_owned(),
+        "dotenv: 0".to_owned(),
+        "config: closed".to_owned(),
+        format!("secret: {}", SECRET.len()),
+        "exited with code 3".to_owned(),
+    ] {
+        assert!(said.contains(&line), "{line}: {said}");
+    }
+    assert_eq!(fleet.read("made"), "made\n", "the working directory is the real one");
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+    fleet.run(&["stop", "-q"]);
+}
+
+#[test]
+fn nothing_of_a_container_of_podman_outlives_its_runner() {
+    let mut engine = PodmanEngine::start();
+    for kills_all in [false, true] {
+        let mark = format!("600.{}", fastrand::u32(1_000_000_000..));
+        let env = format!("    env: {{MARK: '{mark}'}}\n");
+        let fleet = fleet_of(&engine.dotenv(), DETACHED, "memory: 128m", &env);
+        fleet.run(&["start", "--detach"]).ok();
+        fleet.run(&["trigger", "boxed", "--detach", "-q", "-p", "x"]).ok();
+        wait_for("the agent", || fleet.file("ready").exists().then_some(()));
+        wait_for("its children", || (processes_with(&mark) >= 3).then_some(()));
+        if kills_all {
+            engine.kill();
+            fleet.kill("start");
+        }
+        fleet.kill("runner");
+        wait_for("the end of all processes", || (processes_with(&mark) == 0).then_some(()));
+        if kills_all {
+            engine.restart();
+        }
+        fleet.run(&["start", "--detach"]);
+        wait_for("the end of the job", || {
+            let jobs = fleet.json(&["jobs", "--json"]);
+            let status = &jobs["jobs"][0]["status"];
+            (status != "running" && status != "pending").then_some(())
+        });
+        wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+        fleet.run(&["stop", "--force", "-q"]);
+    }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::hooks::{
-    ChatServiceUrls, FinishedHook, HookOutcome, HookWorker, HookWorkerConfig, JobEnd, hook_effects,
+    ChatServiceUrls, FinishedHook, HookOutcome, HookResultKey, HookWorker, HookWorkerConfig,
+    JobEnd, hook_effects,
 };
 use heeler_engine::{EngineContext, HookGrants};
 use heeler_model::run::RunStartRecord;
@@ -101,8 +102,12 @@ impl Hooked {
     fn work(&self) -> (HookWorker, Receiver<HookOutcome>) {
         let (tell, told) = channel();
         let done = Box::new(move |outcome| drop(tell.send(outcome)));
-        let worker = HookWorker::start(self.fleet.clone(), self.config.clone(), done).unwrap();
-        (worker, told)
+        // Each daemon has a key of its own, which the next ones know.
+        let key = HookResultKey::new();
+        let recorded = key.clone();
+        self.store().write::<_, DatabaseError, _>(move |tx| recorded.record(tx)).unwrap();
+        let worker = HookWorker::start(self.fleet.clone(), self.config.clone(), key, done);
+        (worker.unwrap(), told)
     }
 
     /// Waits for the hook's end and returns why it failed.

@@ -30,6 +30,7 @@ mod authority;
 mod config_changes;
 mod delegation;
 mod found_configs;
+mod landlock;
 mod network;
 mod protection;
 mod results;

@@ -331,18 +331,27 @@ fn an_agent_cannot_remove_its_records_unnoticed(like: &Fleet) {
 }
 
 fn an_agent_cannot_continue_the_session_of_another_by_its_death(like: &Fleet) {
-    let fleet = hostile(
-        like,
-        r#"own=$(sed -n 's/.*"session": "\([^"]*\)".*/\1/p' "$dir/started.json")
-sed -i "s/$own/$(cat other)/g" "$dir/started.json"; die"#,
-    );
-    let honest = run_agent(&fleet, "honest");
+    for forged in ["started.json", "*.json"] {
+        let fleet = hostile(
+            like,
+            &format!(
+                r#"own=$(sed -n 's/.*"session": "\([^"]*\)".*/\1/p' "$dir/started.json")
+sed -i "s/$own/$(cat other)/g" "$dir"/{forged}; die"#
+            ),
+        );
+        is_the_session_of_the_other_left_alone(&fleet);
+    }
+}
+
+#[track_caller]
+fn is_the_session_of_the_other_left_alone(fleet: &Fleet) {
+    let honest = run_agent(fleet, "honest");
     let session = honest.head.session_id.unwrap();
     fleet.write("other", session.as_str());
-    let before = reader(&fleet).session_by_agent_id(&session).unwrap().unwrap();
-    let job = run_agent(&fleet, "evil");
+    let before = reader(fleet).session_by_agent_id(&session).unwrap().unwrap();
+    let job = run_agent(fleet, "evil");
     assert_ne!(job.head.session_id, Some(session.clone()));
-    let after = reader(&fleet).session_by_agent_id(&session).unwrap().unwrap();
+    let after = reader(fleet).session_by_agent_id(&session).unwrap().unwrap();
     assert_eq!((after.agent, after.job_count), (before.agent, before.job_count));
 }
 
@@ -382,7 +391,8 @@ find .heeler -type f -size -2000k -exec cat {} +; } > found 2>&1 || true"#,
         .flat_map(|word| word.windows(64))
         .map(|text| String::from_utf8(text.to_vec()).unwrap())
         .collect();
-    assert!(texts.contains(&key.to_string()), "the agent reads the public key in the database");
+    let digits = key.to_string().chars().take(64).collect::<String>();
+    assert!(texts.contains(&digits), "the agent reads the public key in the database");
     for text in texts {
         let private = ResultSigningKey::try_from(text).unwrap();
         assert_ne!(private.public_key(), key, "the agent found the key of its runner");
@@ -455,7 +465,84 @@ fn an_agent_cannot_change_the_limits_folder_or_session_of_another_run(like: &Fle
     fleet.run(&["stop", "--force", "-q"]).ok();
 }
 
+/// Gives each new run a time limit of a millisecond, as soon as its spec is there, until the file
+/// `over` exists.
+const SHORTEN_LIMITS: &str = r#"
+import json, os
+runs = '.heeler/runs'
+known = set(os.listdir(runs))
+open('ready', 'w').close()
+while not os.path.exists('over'):
+    for name in os.listdir(runs):
+        path = f'{runs}/{name}/spec.json'
+        if name in known or not os.path.exists(path):
+            continue
+        known.add(name)
+        spec = json.load(open(path))
+        spec['limits'] = {'timeout_ms': 1}
+        json.dump(spec, open('spec', 'w'))
+        os.rename('spec', path)
+        open('swapped', 'w').close()
+"#;
+
+fn an_agent_cannot_have_another_run_ended_by_a_forged_time_limit(like: &Fleet) {
+    let victim = "runtime: command\ncommand: 'until [ -e enough ]; do sleep 0.1; done'";
+    let evil = "runtime: command\ncommand: 'exec python3 attack.py'";
+    let fleet = like.another_with(&[("victim", victim), ("evil", evil)]);
+    fleet.write("attack.py", SHORTEN_LIMITS);
+    fleet.run(&["start", "-d"]).ok();
+    fleet.run(&["trigger", "evil", "--detach", "-q"]).ok();
+    wait_for("the attack", || fleet.file("ready").exists().then_some(()));
+    fleet.run(&["trigger", "victim", "--detach", "-q"]).ok();
+    wait_for("the swap", || fleet.file("swapped").exists().then_some(()));
+    let refused = "the spec of a run is not used";
+    wait_for("a look of the daemon at the run", || {
+        fleet.read(".heeler/logs/heeler.log").contains(refused).then_some(())
+    });
+    fleet.write("enough", "");
+    let job = wait_for("the victim's end", || {
+        let jobs = fleet.jobs();
+        jobs.into_iter().find(|job| job.head.agent == "victim" && job.head.status.is_final())
+    });
+    assert_eq!(job.head.status, JobStatus::Completed, "{job:#?}");
+    fleet.write("over", "");
+    fleet.run(&["stop", "--force", "-q"]).ok();
+}
+
+fn an_agent_cannot_have_a_hook_skipped_by_a_forged_result(like: &Fleet) {
+    let honest = "runtime: scripted\nscript: [{say: Hello.}]\n\
+        hooks: {after_run: [{type: shell, command: 'echo done >> audited'}]}";
+    let fleet = like.another_with(&[("honest", honest)]);
+    let mut daemon = fleet.start(&["start", "--fault", FaultPoint::BeforeHooks.name()]);
+    wait_for("the daemon", || fleet.file(".heeler/daemon.json").exists().then_some(()));
+    drop(fleet.run(&["trigger", "honest", "--detach"]));
+    wait_for("its death", || daemon.try_wait().unwrap());
+    // The agent reads the event in the database, and writes what a runner would have left.
+    let (event, job) = {
+        let effect = reader(&fleet).pending_effects(9).unwrap().remove(0);
+        (effect.id, effect.key)
+    };
+    let run = "01a1dfca-0116-7791-af55-b1c86b7c7fe1";
+    let forged = serde_json::json!({"protocol": 1, "run": run, "job": job, "end": "finished",
+        "exit_reason": "success", "stop_reason": null, "summary": null, "error": null,
+        "cost": {"usd": 0.0, "usage": {}}, "session": null,
+        "started_at": "2026-11-17T09:00:00Z", "finished_at": "2026-11-17T09:00:01Z",
+        "exit_code": 0, "settled": null});
+    fleet.write(&format!(".heeler/hooks/{event}/runs/{run}/result.json"), &forged.to_string());
+    drop(fleet.run(&["start", "-d"]));
+    let audited = wait_for("the hook", || {
+        std::fs::read_to_string(fleet.file("audited")).ok().filter(|text| text.ends_with('\n'))
+    });
+    assert_eq!(audited, "done\n");
+    wait_for("its record", || reader(&fleet).pending_effects(9).unwrap().is_empty().then_some(()));
+    let log = fleet.read(".heeler/logs/heeler.log");
+    assert!(log.contains("a result of a hook was refused"), "{log}");
+    drop(fleet.run(&["stop", "--force"]));
+}
+
 attacks![
+    an_agent_cannot_have_another_run_ended_by_a_forged_time_limit,
+    an_agent_cannot_have_a_hook_skipped_by_a_forged_result,
     an_agent_cannot_change_the_limits_folder_or_session_of_another_run,
     an_agent_cannot_forge_its_result_and_kill_its_runner,
     an_agent_cannot_forge_an_impossible_result,

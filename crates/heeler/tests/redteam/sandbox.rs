@@ -11,7 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heeler_testkit::{TEST_IMAGE, TEST_VOLUME, TestEngine};
+use heeler_testkit::{PodmanEngine, TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 use crate::fleet::{Fleet, Ran};
 use crate::trigger::wait_for;
@@ -219,6 +219,13 @@ impl EscapePlace {
     fn sandbox() -> EscapePlace {
         EscapePlace { keys: "sandbox: true".to_owned(), dotenv: String::new(), first: "heeler" }
     }
+
+    /// A container of the engine that this `.env` names.
+    fn container(dotenv: String) -> EscapePlace {
+        let keys =
+            format!("docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}");
+        EscapePlace { keys, dotenv, first: ".heeler-inside" }
+    }
 }
 
 /// A fleet with a sandboxed agent that works in the fleet's own directory, and with another agent.
@@ -259,14 +266,14 @@ fn nothing_leaves_a_sandbox(like: &Fleet) {
 #[test]
 fn nothing_leaves_a_container() {
     let engine = TestEngine::start();
-    let place = EscapePlace {
-        keys: format!(
-            "docker: {{enabled: true, image: '{TEST_IMAGE}', volumes: ['{TEST_VOLUME}']}}"
-        ),
-        dotenv: engine.dotenv(),
-        first: ".heeler-inside",
-    };
-    attack_from(&place, &Fleet::new());
+    attack_from(&EscapePlace::container(engine.dotenv()), &Fleet::new());
+    wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
+}
+
+#[test]
+fn nothing_leaves_a_container_of_podman() {
+    let engine = PodmanEngine::start();
+    attack_from(&EscapePlace::container(engine.dotenv()), &Fleet::new());
     wait_for("the removal of the container", || engine.containers().is_empty().then_some(()));
 }
 

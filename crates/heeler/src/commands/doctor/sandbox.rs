@@ -17,23 +17,44 @@ const NAMED_AGENTS_MAX: usize = 5;
 pub(super) fn run(json: bool) -> CommandResult {
     let found = probe();
     if json {
-        let document = match &found {
+        let mut document = match &found {
             Ok(program) => json!({"sandbox": "bubblewrap", "program": program}),
             Err(reason) => json!({"sandbox": null, "reason": reason}),
         };
+        document["landlock"] = landlock_problem().is_none().into();
         output::print_json(&document)?;
     }
     match found {
         Ok(_) if json => Ok(()),
-        Ok(program) => Ok(output::print_line(format!(
-            "agents can run in a sandbox: {program} works, and attacks from inside failed"
-        ))?),
+        Ok(program) => {
+            output::print_line(format!(
+                "agents can run in a sandbox: {program} works, and attacks from inside failed"
+            ))?;
+            Ok(output::print_line(match landlock_problem() {
+                None => "the weaker level works too (`sandbox: {level: landlock}`)".to_owned(),
+                Some(reason) => format!("the weaker level does not work: {reason}"),
+            })?)
+        }
         Err(_) if json => Err(CommandFailure::silent(FailureCode::Failed)),
         Err(reason) => Err(CommandFailure::message(
             FailureCode::Failed,
-            format!("agents cannot run in a sandbox on this machine: {reason}"),
+            match landlock_problem() {
+                Some(_) => format!("agents cannot run in a sandbox on this machine: {reason}"),
+                None => format!(
+                    "agents cannot run in a sandbox on this machine: {reason}\nthe weaker level works \
+                     (`sandbox: {{level: landlock}}`, docs/isolation.md)"
+                ),
+            },
         )),
     }
+}
+
+/// Returns the reason that Landlock cannot limit the files of an agent, if it cannot.
+fn landlock_problem() -> Option<String> {
+    #[cfg(target_os = "linux")]
+    return heeler_runner::landlock_unavailable_reason();
+    #[cfg(not(target_os = "linux"))]
+    Some("Landlock exists on Linux only".to_owned())
 }
 
 /// Returns the program that makes sandboxes, or the reason that there can be none.
