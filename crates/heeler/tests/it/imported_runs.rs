@@ -107,6 +107,9 @@ fn an_imported_run_shows_its_phases_costs_events_and_logs() {
     let logs = fleet.run(&["workflow", "logs", "run-plan"]).ok();
     assert!(logs.contains("Use a form."), "{logs}");
     assert!(logs.contains("the sandbox ran out of memory"), "{logs}");
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let history = fleet.run(&["session", "show", session.as_str().unwrap(), "--history"]).ok();
+    assert!(history.contains("error: the sandbox ran out of memory"), "{history}");
     // A second import makes no second journal.
     fleet.run(&["import", "lastlight", "state"]).ok();
     assert_eq!(show(&fleet, "run-plan"), run);
