@@ -39,7 +39,8 @@ fn a_build_with_architect_executor_and_reviewer_loads() {
     expect![[r#"
         8: no text of a person starts the workflow `build`
         21: the agent `coder` has no reasoning effort, because it has `runtime: command`
-    "#]].assert_eq(&warnings(&loaded));
+    "#]]
+    .assert_eq(&warnings(&loaded));
 }
 
 #[test]
@@ -56,8 +57,7 @@ fn a_socratic_loop_loads() {
 fn a_fix_with_its_own_check_loads() {
     let loaded = load("pr-fix.yaml");
     assert_eq!(loaded.workflow.phases[1].skip_if.len(), 3);
-    expect![""]
-    .assert_eq(&warnings(&loaded));
+    expect![""].assert_eq(&warnings(&loaded));
 }
 
 #[test]
