@@ -17,6 +17,7 @@ use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::docker_check::check_docker;
 use crate::duration::ConfigDuration;
+use crate::effort::ReasoningEffort;
 use crate::fleet_secrets::FleetSecrets;
 use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
@@ -106,12 +107,16 @@ section! {
         mcp_servers: IndexMap<String, SpannedValue<McpKeys>>,
         /// Plugin directories, relative to this file.
         plugins: Vec<PluginEntry>,
+        /// Reasoning effort of the model: `low`, `medium`, `high`, `xhigh` or `max`. Defaults to the model's
+        /// own.
+        effort: Option<ReasoningEffort>,
         /// Maximum number of turns in one job.
         max_turns: Option<NonZeroU32>,
         /// Time limit of one job.
         timeout: Option<ConfigDuration>,
         /// A job that produces no output for this long is stopped. While a tool, a sub-agent or a
-        /// background task is running, or a question is open, only `timeout` applies.
+        /// background task is running, or a question is open, only `timeout` applies. Defaults to `1h`; with
+        /// `runtime: scripted` or `command`, there is no limit.
         stall_timeout: Option<ConfigDuration>,
         /// The most money that the agent may spend.
         budget: Option<Budget>,
@@ -279,6 +284,8 @@ pub struct AgentConfig {
     pub system_prompt: Option<String>,
     pub default_prompt: Option<String>,
     pub model: Option<String>,
+    /// Reasoning effort of the model.
+    pub effort: Option<ReasoningEffort>,
     pub schedules: Vec<ScheduleConfig>,
     /// Session rules of jobs that no schedule started.
     pub session: SessionRules,
@@ -395,6 +402,7 @@ impl AgentConfig {
             session: keys.session.to_rules(mode),
             timeout: keys.timeout.or(keys.session.job_timeout(mode)),
             model: keys.model.or(keys.session.model),
+            effort: keys.effort,
             max_turns: keys.max_turns.or(keys.session.max_turns),
             max_concurrent: keys.instances.max_concurrent,
             plugins: keys.plugins.into_iter().map(|PluginEntry(plugin)| plugin).collect(),

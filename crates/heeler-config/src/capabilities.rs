@@ -45,6 +45,8 @@ words! {
         ClaudeSettings = "claude settings",
         /// Limits of the API are known before they are reached.
         RateLimits = "rate limits",
+        /// The reasoning effort of the model can be chosen.
+        Effort = "effort",
     }
 }
 
@@ -87,7 +89,8 @@ impl RuntimeCapability {
                 | RuntimeCapability::MaxTurns
                 | RuntimeCapability::Review
                 | RuntimeCapability::ClaudeSettings
-                | RuntimeCapability::RateLimits => Missing("a script executes all of its steps"),
+                | RuntimeCapability::RateLimits
+                | RuntimeCapability::Effort => Missing("a script executes all of its steps"),
                 _ => Offered,
             },
             RuntimeType::Command => Missing("a command is a program, not a conversation"),
@@ -125,6 +128,9 @@ impl RuntimeCapability {
             RuntimeCapability::McpServers => Limited("servers by HTTP if the agent accepts them"),
             RuntimeCapability::ClaudeSettings => Missing("this key is about Claude Code"),
             RuntimeCapability::RateLimits => Missing("ACP reports no limits of the API"),
+            RuntimeCapability::Effort => {
+                Missing("ACP has no reasoning effort: use the settings of the agent")
+            }
         }
     }
 
@@ -138,7 +144,8 @@ impl RuntimeCapability {
             | RuntimeCapability::Steering
             | RuntimeCapability::Resume
             | RuntimeCapability::SystemPrompt
-            | RuntimeCapability::RateLimits => Offered,
+            | RuntimeCapability::RateLimits
+            | RuntimeCapability::Effort => Offered,
             RuntimeCapability::ChangedInput => {
                 Missing("Codex cannot change the input of an action: allow or deny it")
             }
@@ -163,7 +170,7 @@ impl RuntimeCapability {
 }
 
 /// Keys of an agent that need a capability, as paths.
-const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 13] = [
+const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 14] = [
     ("tools", RuntimeCapability::ToolLists),
     ("allowed_tools", RuntimeCapability::ToolLists),
     ("denied_tools", RuntimeCapability::ToolLists),
@@ -177,6 +184,7 @@ const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 13] = [
     ("setting_sources", RuntimeCapability::ClaudeSettings),
     ("plugins", RuntimeCapability::ClaudeSettings),
     ("claude_path", RuntimeCapability::ClaudeSettings),
+    ("effort", RuntimeCapability::Effort),
 ];
 
 /// Settings of an agent that depend on the capabilities of its runtime.

@@ -27,6 +27,7 @@ mod docker;
 mod docker_check;
 mod dotenv;
 mod duration;
+mod effort;
 mod egress;
 mod fault;
 mod fleet;
@@ -105,6 +106,7 @@ pub use docker::{
 };
 pub use dotenv::{DotenvFault, parse_dotenv};
 pub use duration::{CONFIG_DURATION_MAX, ConfigDuration};
+pub use effort::ReasoningEffort;
 pub use egress::{
     AddressClass, CredentialMode, EgressConfig, EgressPreset, EgressRules, HostName, HostNameError,
     HostPattern, HostVerdict, LocalAddress, RequestHost, classify_address,

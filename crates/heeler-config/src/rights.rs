@@ -217,6 +217,7 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         system_prompt: _,
         default_prompt: _,
         model: _,
+        effort: _,
         schedules: _,
         session: _,
         stall_timeout: _,

@@ -78,6 +78,20 @@ pub enum RuntimeConfig {
     Codex(AgentProgram),
 }
 
+impl RuntimeConfig {
+    /// Returns the type of the runtime.
+    pub fn kind(&self) -> RuntimeType {
+        match self {
+            RuntimeConfig::Sdk => RuntimeType::Sdk,
+            RuntimeConfig::Cli => RuntimeType::Cli,
+            RuntimeConfig::Scripted(_) => RuntimeType::Scripted,
+            RuntimeConfig::Command(_) => RuntimeType::Command,
+            RuntimeConfig::Acp(_) => RuntimeType::Acp,
+            RuntimeConfig::Codex(_) => RuntimeType::Codex,
+        }
+    }
+}
+
 /// Program to execute: a path, or a name to look up on `PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramPath(Utf8PathBuf);

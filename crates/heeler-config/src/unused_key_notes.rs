@@ -7,7 +7,6 @@ use crate::fleet::FleetKeys;
 use crate::shape::ValueShape;
 use crate::unused_keys::{UNUSED_AGENT_KEYS, UNUSED_FLEET_KEYS};
 use crate::value::ConfigValue as _;
-use crate::workflow::keys::{self as workflow_keys, CronKeys, WorkflowKeys};
 
 /// Returns the remark of the schema and the reference page about a listed key.
 pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> {
@@ -19,21 +18,6 @@ pub(crate) fn unused_key_note(section: &str, key: &str) -> Option<&'static str> 
             .chain(UNUSED_AGENT_KEYS.iter().flat_map(|path| resolve_key_path(&agent, path)))
             .collect()
     });
-    static UNUSED_WORKFLOW_KEYS: LazyLock<Vec<(&'static str, &'static str)>> =
-        LazyLock::new(|| {
-            let (workflow, cron) = (WorkflowKeys::shape(), CronKeys::shape());
-            let workflow = workflow_keys::IGNORED_WORKFLOW_KEYS
-                .iter()
-                .flat_map(|path| resolve_key_path(&workflow, path));
-            let cron = workflow_keys::IGNORED_CRON_KEYS
-                .iter()
-                .flat_map(|path| resolve_key_path(&cron, path));
-            workflow.chain(cron).collect()
-        });
-    // Sections of workflows have names of their own, so they cannot be confused with an agent's.
-    if UNUSED_WORKFLOW_KEYS.contains(&(section, key)) {
-        return Some("No effect.");
-    }
     // Defaults and overrides repeat the keys of an agent.
     let section = match section {
         "defaults" | "agent overrides" => "agent",
@@ -73,12 +57,8 @@ mod tests {
 
     #[test]
     fn every_path_of_the_list_leads_to_a_key() {
-        let lists = [
-            (FleetKeys::shape(), UNUSED_FLEET_KEYS),
-            (AgentKeys::shape(), UNUSED_AGENT_KEYS),
-            (WorkflowKeys::shape(), workflow_keys::IGNORED_WORKFLOW_KEYS),
-            (CronKeys::shape(), workflow_keys::IGNORED_CRON_KEYS),
-        ];
+        let lists =
+            [(FleetKeys::shape(), UNUSED_FLEET_KEYS), (AgentKeys::shape(), UNUSED_AGENT_KEYS)];
         for (shape, paths) in lists {
             for path in paths {
                 assert!(!resolve_key_path(&shape, path).is_empty(), "{path} leads nowhere");

@@ -60,23 +60,13 @@ pub(crate) fn warn_fleet(tree: &YamlNode, reader: &mut ConfigReader) {
     for agent in &members {
         UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(agent, path, path, &mut found));
     }
-    warn_unused(found, " yet", reader);
+    warn_unused(found, reader);
 }
 
 pub(crate) fn warn_agent(tree: &YamlNode, reader: &mut ConfigReader) {
     let mut found = Vec::new();
     UNUSED_AGENT_KEYS.iter().for_each(|path| find_unused(tree, path, path, &mut found));
-    warn_unused(found, " yet", reader);
-}
-
-pub(crate) fn warn_workflow(tree: &YamlNode, paths: &[&str], reader: &mut ConfigReader) {
-    let mut found = Vec::new();
-    paths.iter().for_each(|path| find_unused(tree, path, path, &mut found));
-    // `kind: agent` is the default of a workflow, so it needs no warning.
-    found.retain(|(path, _)| {
-        *path != "kind" || !tree.get("kind").is_some_and(|it| is_scalar(it, "agent"))
-    });
-    warn_unused(found, "", reader);
+    warn_unused(found, reader);
 }
 
 /// Warns about Claude's permission keys in an agent, including its defaults, that does not run
@@ -131,7 +121,7 @@ fn is_scalar(node: &YamlNode, text: &str) -> bool {
     matches!(&node.kind, YamlKind::Scalar(word) if word.text == text)
 }
 
-fn warn_unused(mut found: Vec<(&str, SourceSpan)>, yet: &str, reader: &mut ConfigReader) {
+fn warn_unused(mut found: Vec<(&str, SourceSpan)>, reader: &mut ConfigReader) {
     // In the order of the file, so that the first one is where a reader begins.
     found.sort_by_key(|(_, at)| at.start);
     let Some((_, first)) = found.first().copied() else { return };
@@ -144,8 +134,8 @@ fn warn_unused(mut found: Vec<(&str, SourceSpan)>, yet: &str, reader: &mut Confi
         }
     }
     let message = match names.len() {
-        1 => format!("{} has no effect{yet}", names[0]),
-        _ => format!("these keys have no effect{yet}: {}", names.join(", ")),
+        1 => format!("{} has no effect yet", names[0]),
+        _ => format!("these keys have no effect yet: {}", names.join(", ")),
     };
     reader.warn(first, message).expected("accepted, not used");
 }

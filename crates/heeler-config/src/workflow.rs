@@ -13,6 +13,7 @@ pub(crate) mod keys;
 mod last_light;
 mod parse;
 mod pattern;
+mod phase_needs;
 mod phases;
 mod references;
 mod scan;
@@ -26,15 +27,18 @@ mod template_value;
 mod translate;
 
 pub use definition::{
-    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, ITEMS_MAX, MarkerRule, OutputRules,
-    Phase, PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop, ScriptLanguage,
-    SkillFile, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow, WorkflowInput,
-    WorkflowInputType,
+    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, GitAccessProfile, ITEMS_MAX,
+    MarkerRule, OutputRules, Phase, PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop,
+    ScriptLanguage, SkillFile, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow,
+    WorkflowGithubRules, WorkflowInput, WorkflowInputType,
 };
 pub use folder::{
     FaultyWorkflowFile, WORKFLOW_FILES_MAX, WorkflowCron, WorkflowFolder, load_workflow_folder,
 };
-pub use keys::{ITERATIONS_MAX, MarkerAction, PhaseType, SoftFailureOutcome};
+pub use keys::{
+    ITERATIONS_MAX, MarkerAction, PhaseImage, PhaseType, RequiredIsolation, RunDirectoryPolicy,
+    SoftFailureOutcome,
+};
 pub use parse::{
     FolderLister, LoadedWorkflow, PHASES_MAX, SKILL_FILES_MAX, freeze_workflow,
     load_frozen_workflow, load_workflow,

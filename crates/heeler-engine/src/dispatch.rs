@@ -22,6 +22,7 @@ mod disk_space;
 mod dispatcher;
 mod dispatcher_state;
 mod event;
+mod github_checklist;
 mod github_fan_out;
 mod github_tasks;
 mod hook_authorization;

@@ -458,14 +458,17 @@ impl ExecutorContext {
         let settled_with = (folders.len() > 1).then(|| self.settle_batch(&runs, &folders));
         // The outcome of the batch is not trusted: each run is looked at again.
         for run in runs {
-            self.report_settled_run_exit(run, None, settled_with.as_ref());
+            let settled_with = settled_with.as_ref();
+            let seen = RunExitEvidence { settled_with, ..RunExitEvidence::default() };
+            self.report_settled_run_exit(run, &seen);
         }
     }
 
     /// Determines the result of a run and sends it to the dispatcher. `not_started` is the reason
     /// for which the runner could not be started, if known.
     fn report_run_exit(self: &Arc<Self>, run: RunId, not_started: Option<&FailedLaunch>) {
-        self.report_settled_run_exit(run, not_started, None);
+        let seen = RunExitEvidence { not_started, ..RunExitEvidence::default() };
+        self.report_settled_run_exit(run, &seen);
     }
 
     /// Settles several dead runs with one process, and returns the key of their results.
@@ -479,13 +482,8 @@ impl ExecutorContext {
         input.result_key.public_key()
     }
 
-    fn report_settled_run_exit(
-        self: &Arc<Self>,
-        run: RunId,
-        not_started: Option<&FailedLaunch>,
-        settled_with: Option<&ResultPublicKey>,
-    ) {
-        let outcome = self.load_run_exit(run, not_started, settled_with);
+    fn report_settled_run_exit(self: &Arc<Self>, run: RunId, seen: &RunExitEvidence<'_>) {
+        let outcome = self.load_run_exit(run, seen);
         fault::reach(FaultPoint::RunEnded);
         match outcome {
             Ok(Some(gone)) => self.send_input(DispatchInput::RunEnded(Box::new(gone))),
@@ -507,8 +505,7 @@ impl ExecutorContext {
     fn load_run_exit(
         &self,
         id: RunId,
-        not_started: Option<&FailedLaunch>,
-        settled_with: Option<&ResultPublicKey>,
+        seen: &RunExitEvidence<'_>,
     ) -> Result<Option<RunExit>, String> {
         let reader = self.readers.reader().map_err(|error| error_chain(&error))?;
         let run = reader.run(id).map_err(|error| error_chain(&error))?;
@@ -516,15 +513,19 @@ impl ExecutorContext {
         let run: RunRecord = run.ok_or("its record is gone")?;
         let agent = reader.job(&run.job_id).map_err(|error| error_chain(&error))?;
         drop(reader);
-        let mut result = match not_started {
+        let mut result = match seen.not_started {
             Some(failed) => self.unstarted_result(&run, failed),
-            None => match recovery::load_run_outcome(&self.fleet, &run, settled_with)
+            None => match recovery::load_run_outcome(&self.fleet, &run, seen.settled_with)
                 .map_err(|error| error_chain(&error))?
             {
                 Some(result) => result,
                 None => return Ok(None),
             },
         };
+        // A settling process knows only the time of the last row; the agent may have worked longer.
+        if let (RunEnd::Interrupted, Some(alive_until)) = (result.end, seen.alive_until) {
+            result.finished_at = result.finished_at.max(alive_until);
+        }
         let setup = self.setup();
         let agent = agent.and_then(|job| setup.agent(&job.head.agent));
         if let Some(given) =
@@ -557,6 +558,17 @@ impl ExecutorContext {
     }
 }
 
+/// Facts about the end of a run that this daemon has seen.
+#[derive(Default)]
+struct RunExitEvidence<'s> {
+    /// Reason for which the runner could not be started.
+    not_started: Option<&'s FailedLaunch>,
+    /// Key of the settling process that wrote the result.
+    settled_with: Option<&'s ResultPublicKey>,
+    /// The runner was alive until then.
+    alive_until: Option<Timestamp>,
+}
+
 /// Failure to start a runner.
 struct FailedLaunch {
     why: String,
@@ -565,7 +577,11 @@ struct FailedLaunch {
 
 fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
     let own = Arc::clone(shared);
-    shared.collectors.submit(move || own.report_run_exit(run, None));
+    let alive_until = Some((shared.fleet.now)());
+    shared.collectors.submit(move || {
+        let seen = RunExitEvidence { alive_until, ..RunExitEvidence::default() };
+        own.report_settled_run_exit(run, &seen);
+    });
 }
 
 /// Starts the runner of a recorded run, and watches it.

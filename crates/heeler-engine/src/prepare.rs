@@ -34,6 +34,9 @@ use container::{ContainerError, run_container};
 pub use protection::{ProtectedFiles, StateDirFinder};
 use protection::{RunProtection, protect_run};
 
+/// Longest time without output of an agent with a model, if its config names none: an hour.
+const STALL_DEFAULT_MS: u64 = 60 * 60 * 1000;
+
 /// Time that a question waits for a person who watches.
 const ANSWER_WAIT_MS: u64 = 30 * 60 * 1000;
 
@@ -232,7 +235,7 @@ pub fn prepare_request(
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
         trigger: wanted.trigger.clone(),
         schedule: schedule.map(|schedule| schedule.name.clone()),
-        runtime: runtime_type(&agent.runtime),
+        runtime: agent.runtime.kind(),
         working_directory,
         output_file: wanted.output_file || schedule.is_some_and(|it| it.output_to_file),
         home: around.home.to_owned(),
@@ -399,17 +402,6 @@ fn resolve_subfolder(root: &Utf8Path, folder: &str) -> io::Result<Utf8PathBuf> {
     }
 }
 
-pub(crate) fn runtime_type(runtime: &RuntimeConfig) -> RuntimeType {
-    match runtime {
-        RuntimeConfig::Sdk => RuntimeType::Sdk,
-        RuntimeConfig::Cli => RuntimeType::Cli,
-        RuntimeConfig::Scripted(_) => RuntimeType::Scripted,
-        RuntimeConfig::Command(_) => RuntimeType::Command,
-        RuntimeConfig::Acp(_) => RuntimeType::Acp,
-        RuntimeConfig::Codex(_) => RuntimeType::Codex,
-    }
-}
-
 fn session_rules(
     agent: &AgentConfig,
     schedule: Option<&ScheduleConfig>,
@@ -452,11 +444,20 @@ fn run_limits(
     let budget = [budget, left].into_iter().flatten().min();
     RunLimits {
         timeout_ms: phase.and_then(|phase| phase.timeout_ms).or(timeout.map(period_millis)),
-        stall_timeout_ms: agent.stall_timeout.map(period_millis),
+        stall_timeout_ms: stall_timeout(agent).map(period_millis),
         max_turns: agent.max_turns.map(NonZeroU32::get),
         budget_usd: budget.map(|micros| micros as f64 / 1_000_000.0),
         grace_ms: None,
     }
+}
+
+/// Returns the time without output after which a run is stopped. A model that says nothing for so
+/// long, and waits for no tool, has lost its connection. Commands may be silent for hours.
+fn stall_timeout(agent: &AgentConfig) -> Option<ConfigDuration> {
+    let has_model = !matches!(agent.runtime.kind(), RuntimeType::Command | RuntimeType::Scripted);
+    agent
+        .stall_timeout
+        .or_else(|| ConfigDuration::from_millis(STALL_DEFAULT_MS).ok().filter(|_| has_model))
 }
 
 pub(crate) fn period_millis(period: ConfigDuration) -> u64 {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::workflow::{
-    FaultyWorkflowFile, LoadedWorkflow, Workflow, WorkflowSettings, load_frozen_workflow,
+    FaultyWorkflowFile, GitAccessProfile, LoadedWorkflow, Workflow, WorkflowSettings,
+    load_frozen_workflow,
 };
 use heeler_config::{
     AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LogDurability,
@@ -175,11 +176,20 @@ impl DaemonSetup {
         };
         let Some(phase) = &wanted.phase else { return Ok(answered_by(wanted.model.as_ref())) };
         let runtime = match &phase.work {
-            PhaseJobKind::Ask { model } => return Ok(answered_by(model.as_ref())),
+            PhaseJobKind::Ask { model, effort } => {
+                let mut agent = answered_by(model.as_ref());
+                if effort.is_some() {
+                    agent.to_mut().effort = *effort;
+                }
+                limit_token(&mut agent, phase.git_access);
+                return Ok(agent);
+            }
             PhaseJobKind::Command { command, .. } => RuntimeConfig::Command(command.clone()),
             PhaseJobKind::Play { text } => RuntimeConfig::Scripted(vec![json!({ "say": text })]),
         };
-        let mut agent = agent.clone();
+        let mut agent = Cow::Owned(agent.clone());
+        limit_token(&mut agent, phase.git_access);
+        let mut agent = agent.into_owned();
         agent.runtime = runtime;
         agent.max_concurrent = NonZeroU32::MAX;
         agent.budget = None;
@@ -282,6 +292,13 @@ fn program_credential(program: &AgentProgram, env: &IndexMap<String, String>) ->
         false => short_digest(keys.concat().as_bytes()),
     };
     format!("{}:{account}", program.name())
+}
+
+/// Lowers the permissions of an agent's token for GitHub to those of its workflow.
+fn limit_token(agent: &mut Cow<'_, AgentConfig>, access: Option<GitAccessProfile>) {
+    if let Some(access) = access.filter(|_| !agent.github_token.is_empty()) {
+        agent.to_mut().github_token = access.limit(&agent.github_token);
+    }
 }
 
 /// Returns a request without secrets, for storage.

@@ -25,6 +25,8 @@ pub(crate) struct StoredWorkflowRun {
     mode: WorkflowMode,
     /// Outputs of the run that is replayed.
     recorded: HashMap<(String, PhasePart), RecordedPartOutput>,
+    /// Text of the run's comment on GitHub, if it has one that is edited.
+    pub(crate) checklist: Option<String>,
 }
 
 /// Result of a simulated part.
@@ -66,13 +68,16 @@ impl StoredWorkflowRun {
     pub(crate) fn new(
         db: &StateDatabase,
         row: WorkflowRunRow,
+        workflow: &Workflow,
     ) -> Result<StoredWorkflowRun, DatabaseError> {
         let mode = WorkflowMode::from_text(row.head.mode.as_deref());
         let recorded = match &mode {
             WorkflowMode::Replay { run } => load_recorded_outputs(db, run)?,
             WorkflowMode::Real | WorkflowMode::Dry => HashMap::new(),
         };
-        Ok(StoredWorkflowRun { row, mode, recorded })
+        // The first text is made by the first step.
+        let checklist = workflow.github.has_checklist.then(String::new);
+        Ok(StoredWorkflowRun { row, mode, recorded, checklist })
     }
 
     /// Returns true if the run is no simulation.

@@ -222,6 +222,23 @@ impl GithubClient {
         self.send_json::<CommentAnswer>(&request).map(GithubComment::from)
     }
 
+    /// Replaces the text of a comment.
+    pub fn update_comment(
+        &self,
+        repo: &GithubRepo,
+        comment: u64,
+        body: &str,
+    ) -> Result<(), GithubError> {
+        let attempt = format!("edit comment {comment} of {repo}");
+        let comment = comment.to_string();
+        let request = ApiRequestSpec {
+            body: Some(json!({ "body": body })),
+            is_repeatable: true,
+            ..self.repo_request("PATCH", repo, &["issues", "comments", &comment], attempt)
+        };
+        self.send_only(&request)
+    }
+
     /// Reacts to a comment. A second equal reaction changes nothing.
     pub fn react_to_comment(
         &self,

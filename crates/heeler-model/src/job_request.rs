@@ -2,6 +2,8 @@
 //!
 //! Start at [`JobRequest`].
 
+use heeler_config::ReasoningEffort;
+use heeler_config::workflow::GitAccessProfile;
 use serde::{Deserialize, Serialize};
 
 use crate::permission_grant::PermissionGrant;
@@ -76,6 +78,9 @@ pub struct PhaseJobRequest {
     /// Skills with files that the agent may read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<SkillSource>,
+    /// Highest permissions of the token for GitHub that the agent gets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub git_access: Option<GitAccessProfile>,
 }
 
 /// Place of the files of a phase's skills. The files may be large, so a request only names them.
@@ -95,6 +100,9 @@ pub enum PhaseJobKind {
     Ask {
         /// Model to use instead of the agent's own.
         model: Option<String>,
+        /// Reasoning effort to use instead of the agent's own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        effort: Option<ReasoningEffort>,
     },
     /// Runs a command in the agent's working directory, with the prompt as its input.
     Command {

@@ -247,6 +247,12 @@ impl JobRow {
         is_true("isSidechain") || is_true("isApiErrorMessage") || self.sub_agent_call().is_some()
     }
 
+    /// Says whether the row is a failure that the agent's program reports in the name of the main agent.
+    pub fn is_reported_error(&self) -> bool {
+        let is_true = |key: &str| self.0[key] == Json::Bool(true);
+        is_true("isApiErrorMessage") && !is_true("isSidechain") && self.sub_agent_call().is_none()
+    }
+
     /// Says whether the row is a message in Claude's envelope.
     pub fn has_envelope(&self) -> bool {
         self.0["message"].is_object()

@@ -335,6 +335,7 @@ fn message(frame: &PageFrame, session: &str, message: &MessageDetails) -> Markup
             }
             @if message.rows_left_out > 0 { p.note { (message.rows_left_out) " rows are left out here." } }
             (message_blocks(&message.content, |id| tool_result(message, id)))
+            @for error in &message.errors { p.note { "Error: " (isolated_text(error)) } }
             (message_actions(frame, session, message))
         }
     }

@@ -66,6 +66,8 @@ pub struct MessageDetails {
     /// Tool calls with their results.
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<ToolCall>,
+    /// Failures that were reported after the message.
+    pub errors: Vec<String>,
     /// True if a fork can start after this message.
     pub safe_cut: bool,
     /// Reason why a fork cannot start after this message.
@@ -108,6 +110,7 @@ impl MessageDetails {
             timestamp: message.at.map(iso_millis),
             content: content.collect(),
             tools: message.tools.clone(),
+            errors: message.errors.clone(),
             safe_cut: why.is_none(),
             why_unsafe: why.map(str::to_owned),
             in_context: message.in_context,

@@ -17,7 +17,7 @@ mod turn;
 use std::collections::{HashMap, VecDeque};
 
 use camino::Utf8PathBuf;
-use heeler_config::PermissionMode;
+use heeler_config::{PermissionMode, ReasoningEffort};
 use heeler_model::message::ID_BYTES_MAX;
 use heeler_model::run::{QuestionAnswer, SessionStart};
 use serde_json::{Value as Json, json};
@@ -45,6 +45,8 @@ pub(crate) struct CodexLaunchOptions {
     pub(crate) policy: ProgramPolicy,
     pub(crate) system_prompt: Option<String>,
     pub(crate) model: Option<String>,
+    /// Reasoning effort of the model.
+    pub(crate) effort: Option<ReasoningEffort>,
     /// MCP servers, as values of Codex's config.
     pub(crate) servers: serde_json::Map<String, Json>,
     pub(crate) working_directory: Utf8PathBuf,
@@ -152,9 +154,13 @@ impl CodexRuntime {
         let version = self.state.version.as_deref();
         let model = self.state.model.as_deref();
         let init = rows::turn_init(CODEX_AGENT, version, model, self.options.mode);
-        let params = json!({
+        let mut params = json!({
             "threadId": self.state.thread, "input": [{ "type": "text", "text": text }],
         });
+        if let Some(effort) = self.options.effort {
+            // Codex knows no level above `xhigh`.
+            params["effort"] = effort.min(ReasoningEffort::Xhigh).as_str().into();
+        }
         vec![init, self.send(CodexRequest::StartTurn, "turn/start", params)]
     }
 

@@ -57,6 +57,7 @@ pub fn drive_codex(output: &[u8]) {
         policy: policy(),
         system_prompt: None,
         model: None,
+        effort: None,
         servers: serde_json::Map::new(),
         working_directory: Utf8PathBuf::from("/project"),
         is_isolated: false,

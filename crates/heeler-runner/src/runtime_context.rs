@@ -116,6 +116,7 @@ fn codex_options(
         policy: program_policy(spec, program, mode),
         system_prompt: program.system_prompt.clone(),
         model: program.model.clone(),
+        effort: program.effort,
         servers: codex_servers(program, &injected_servers(context)?)?,
         working_directory: spec.working_directory.clone(),
         is_isolated: program.is_isolated,

@@ -476,6 +476,16 @@ impl GithubState {
                 self.reactions.push((id.parse().unwrap_or(0), content));
                 GithubAnswer::ok(201, json!({"id": 1}))
             }
+            ("PATCH", ["issues", "comments", id]) => {
+                let is_it = |comment: &&mut Json| comment["id"].to_string() == *id;
+                match self.comments.values_mut().flatten().find(is_it) {
+                    Some(comment) => {
+                        comment["body"] = request.body["body"].clone();
+                        GithubAnswer::ok(200, comment.clone())
+                    }
+                    None => GithubAnswer::not_found(),
+                }
+            }
             ("POST", ["issues", number, "comments"]) => {
                 let key = numbered(number);
                 let body = json!({"body": request.body["body"]});

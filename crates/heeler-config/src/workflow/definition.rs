@@ -34,6 +34,32 @@ pub struct Workflow {
     pub phases: Vec<Phase>,
     /// Message when the run has succeeded.
     pub final_message: Option<WorkflowTemplate>,
+    pub github: WorkflowGithubRules,
+}
+
+/// Rules of a workflow that is about issues and pull requests of GitHub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WorkflowGithubRules {
+    /// Only one run of all workflows with this rule is active for one pull request.
+    pub is_pr_scoped: bool,
+    /// Highest permissions of the tokens of its agents.
+    pub access: Option<GitAccessProfile>,
+    /// Messages are one comment, which is edited.
+    pub has_checklist: bool,
+}
+
+words! {
+    /// Permissions that a workflow needs of GitHub.
+    pub enum GitAccessProfile ("git access") {
+        /// Read everything.
+        Read = "read",
+        /// Write issues and pull requests.
+        IssuesWrite = "issues-write",
+        /// Write issues and pull requests, and review the latter.
+        ReviewWrite = "review-write",
+        /// Write the content of repositories.
+        RepoWrite = "repo-write",
+    }
 }
 
 /// Parameter of a workflow.
@@ -120,7 +146,12 @@ pub enum PhaseWork {
     /// Nothing: a point that other phases depend on.
     Context,
     /// Prompt to an agent.
-    Agent { prompt: WorkflowTemplate, model: Option<WorkflowTemplate> },
+    Agent {
+        prompt: WorkflowTemplate,
+        model: Option<WorkflowTemplate>,
+        /// Reasoning effort.
+        effort: Option<WorkflowTemplate>,
+    },
     /// Shell command. Values are quoted for the shell.
     Bash { command: WorkflowTemplate },
     /// Program in a scripting language.
@@ -174,6 +205,8 @@ pub struct ReviewLoop {
     pub max_cycles: u32,
     pub fix_prompt: WorkflowTemplate,
     pub fix_model: Option<WorkflowTemplate>,
+    /// Reasoning effort of a fix.
+    pub fix_effort: Option<WorkflowTemplate>,
     pub re_review_prompt: WorkflowTemplate,
     /// Gate before each fix.
     pub gate: Option<Gate>,

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::{Map, Value as Json};
 
-use super::keys::{self, CronKeys};
+use super::keys::CronKeys;
 use super::parse::{FolderLister, LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
 use super::settings::WorkflowSettings;
 use crate::LocalName;
 use crate::discovery::CronFanOut;
 use crate::reader::SourceSpan;
 use crate::text::did_you_mean;
-use crate::unused_keys;
 use crate::value::{ConfigValue as _, SpannedValue};
 use crate::yaml::{YamlKind, YamlNode};
 use crate::{AgentConfig, ConfigFaults, ConfigTimeZone, CronExpr, FaultSeverity, FileReader};
@@ -180,11 +179,9 @@ impl WorkflowFolderLoader {
     }
 
     fn add_cron(&mut self, mut loader: WorkflowLoader<'_>, tree: &YamlNode) {
-        unused_keys::warn_workflow(tree, keys::IGNORED_CRON_KEYS, &mut loader.reader);
         let keys = CronKeys::read(tree, &mut loader.reader);
         self.reject_duplicate(&mut loader, "cron", Some(tree));
         let cron = keys.and_then(|keys| loader.build_cron(keys, &self.result));
-        // A cron without a workflow, for Last Light's code, is no error.
         if loader.reader.error_count() > 0 {
             return self.add_faulty(loader, Some(tree), true);
         }
@@ -247,8 +244,14 @@ impl WorkflowLoader<'_> {
     fn build_cron(&mut self, keys: CronKeys, all: &WorkflowFolder) -> Option<WorkflowCron> {
         let workflow = match (&keys.workflow, &keys.handler) {
             (Some(workflow), None) => workflow,
-            // `unused_keys` has already warned about `handler`.
-            (None, Some(_)) => return None,
+            (None, Some(handler)) => {
+                let message =
+                    "`handler` is code of Last Light, which Heeler does not have".to_owned();
+                let help =
+                    "remove the file, or write a workflow for it and name that in `workflow`";
+                self.reader.error(handler.at, message).expected("it cannot be run").help(help);
+                return None;
+            }
             (Some(_), Some(handler)) => {
                 let message = "`workflow` and `handler` cannot both be set".to_owned();
                 self.reader.error(handler.at, message).expected("remove this");

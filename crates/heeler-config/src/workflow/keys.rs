@@ -8,7 +8,9 @@ use std::num::NonZeroU32;
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use super::definition::{GateKind, ScriptLanguage, TriggerRule, WorkflowInputType};
+use super::definition::{
+    GateKind, GitAccessProfile, ScriptLanguage, TriggerRule, WorkflowInputType,
+};
 use super::template::{WorkflowExpression, WorkflowTemplate};
 use super::template_keys::CommandTemplate;
 use crate::LocalName;
@@ -29,31 +31,6 @@ const PARALLEL_MAX: i32 = 256;
 /// Longest time limit of a part, in seconds: a week.
 const TIMEOUT_SECONDS_MAX: i32 = 7 * 24 * 60 * 60;
 
-/// Keys that are accepted without effect, as paths. `*` matches any list item.
-pub(crate) const IGNORED_WORKFLOW_KEYS: &[&str] = &[
-    "kind",
-    "trigger",
-    "pr_scoped",
-    "status_checklist",
-    "variables",
-    "classification",
-    "chat",
-    "git_access",
-    "workspace",
-    "pr_fix_shaped",
-    "prepopulate_synth_branch",
-    "phases.*.variant",
-    "phases.*.unrestricted_egress",
-    "phases.*.web_search",
-    "phases.*.requires_sandbox",
-    "phases.*.sandbox_image",
-    "phases.*.on_output.contains_READY",
-    "phases.*.loop.on_request_changes.fix_variant",
-];
-
-/// Keys of a cron file that are accepted without effect.
-pub(crate) const IGNORED_CRON_KEYS: &[&str] = &["handler"];
-
 words! {
     /// Type of a phase.
     pub enum PhaseType ("phase type") {
@@ -67,6 +44,40 @@ words! {
         Script = "script",
         /// Rejected: it is part of Last Light itself.
         PostReview = "post-review",
+    }
+}
+
+words! {
+    /// Isolation that a phase requires, in Last Light's words.
+    pub enum RequiredIsolation ("isolation") {
+        /// A container.
+        Docker = "docker",
+        /// Last Light's virtual machine; for Heeler, a sandbox.
+        Gondolin = "gondolin",
+        /// No isolation.
+        None = "none",
+    }
+}
+
+words! {
+    /// Image of a phase's container, in Last Light's words.
+    pub enum PhaseImage ("image") {
+        /// The agent's own image.
+        Default = "default",
+        /// Last Light's image with a browser.
+        Qa = "qa",
+    }
+}
+
+words! {
+    /// Directory of a run, in Last Light's words.
+    pub enum RunDirectoryPolicy ("workspace") {
+        /// A new clone for each run.
+        PerRun = "per-run",
+        /// One directory for each issue or pull request, used again.
+        PerTargetReuse = "per-target-reuse",
+        /// A new clone for each run, in the directory of the issue or pull request.
+        PerTargetRecreate = "per-target-recreate",
     }
 }
 
@@ -94,6 +105,10 @@ words! {
 
 word_value!(
     PhaseType,
+    RequiredIsolation,
+    PhaseImage,
+    RunDirectoryPolicy,
+    GitAccessProfile,
     MarkerAction,
     SoftFailureOutcome,
     GateKind,
@@ -122,28 +137,34 @@ section! {
         phases: PhaseListKeys,
         /// Message when the run has succeeded. None is sent if the text is empty.
         final_message: Option<SpannedValue<WorkflowTemplate>>,
-        /// `cron` for a file that starts a workflow on a schedule. Any other value has no effect.
+        /// `cron` for a file that starts a workflow on a schedule. Any other word is a label for people.
         kind: Option<String>,
-        /// Last Light's trigger.
+        /// Label for people, as in Last Light. A command, a schedule or a cron file starts the workflow.
         trigger: Option<Json>,
-        /// For Last Light's pull requests.
-        pr_scoped: Option<Json>,
-        /// For Last Light's comments.
-        status_checklist: Option<Json>,
-        /// Last Light reads this key but does not use it.
+        /// Only one run of all workflows with this key is active for one pull request.
+        pr_scoped: bool = "false",
+        /// The workflow fixes the branch of a pull request. Needs `pr_scoped: true`.
+        pr_fix_shaped: Option<SpannedValue<bool>>,
+        /// Highest permissions of the token for GitHub that the agents of the workflow get
+        /// (`github.agent_tokens`): `read`, `issues-write` and `review-write` (writes issues and pull
+        /// requests), or `repo-write` (no limit). Agents whose token has less are refused.
+        git_access: Option<SpannedValue<GitAccessProfile>>,
+        /// Post one comment with the state of all phases, which is edited, instead of one comment for
+        /// each message.
+        status_checklist: bool = "false",
+        /// Directory of a run: `per-target-reuse` holds always, because phases work in the directory of
+        /// their agent. Heeler makes no clone for a run, so a warning names `per-run` and
+        /// `per-target-recreate`.
+        workspace: Option<SpannedValue<RunDirectoryPolicy>>,
+        /// Holds always: phases begin in the working directory of their agent.
+        prepopulate_synth_branch: bool = "false",
+        /// Kind of text that Last Light's classifier recognizes. Heeler starts the workflow by a schedule with
+        /// `events`; a warning says so if there is none.
+        classification: Option<SpannedValue<Json>>,
+        /// Words of Last Light's chat agent about the workflow. The same warning applies.
+        chat: Option<SpannedValue<Json>>,
+        /// Names for people. No template can use them, as in Last Light.
         variables: Option<Json>,
-        /// For Last Light's classifier.
-        classification: Option<Json>,
-        /// For Last Light's chat.
-        chat: Option<Json>,
-        /// For Last Light's tokens.
-        git_access: Option<Json>,
-        /// For Last Light's sandboxes.
-        workspace: Option<Json>,
-        /// For Last Light's pull requests.
-        pr_fix_shaped: Option<Json>,
-        /// For Last Light's sandboxes.
-        prepopulate_synth_branch: Option<Json>,
     }
 }
 
@@ -228,16 +249,19 @@ section! {
         output_var: Option<SpannedValue<LocalName>>,
         /// Messages that the phase sends.
         messages: MessagesKeys = "{}",
-        /// For Last Light's models.
-        variant: Option<Json>,
-        /// For Last Light's sandboxes.
-        unrestricted_egress: Option<Json>,
-        /// For Last Light's sandboxes.
-        web_search: Option<Json>,
-        /// For Last Light's sandboxes. The phase runs where its agent runs.
-        requires_sandbox: Option<Json>,
-        /// For Last Light's sandboxes.
-        sandbox_image: Option<Json>,
+        /// Reasoning effort of the model: `low`, `medium`, `high`, `xhigh` or `max`; `off` and
+        /// `minimal` are `low`. Defaults to the agent's, also if the text is empty.
+        variant: Option<SpannedValue<WorkflowTemplate>>,
+        /// The phase needs access to every host. Refused if its agent reaches only listed hosts.
+        unrestricted_egress: Option<SpannedValue<bool>>,
+        /// The phase searches the web. Refused if the tool lists of its agent exclude `WebSearch`.
+        web_search: Option<SpannedValue<bool>>,
+        /// The phase is skipped unless its agent runs in a container (`docker`), in a sandbox
+        /// (`gondolin`), or in neither (`none`).
+        requires_sandbox: Option<SpannedValue<RequiredIsolation>>,
+        /// `default` is the agent's image. A phase with `qa` is skipped unless it names an `agent` of its own that
+        /// runs in a container: choose one with an image that has a browser.
+        sandbox_image: Option<SpannedValue<PhaseImage>>,
     }
 }
 
@@ -279,8 +303,8 @@ section! {
         re_review_prompt: SpannedValue<NonBlankText>,
         /// Model of a fix. Defaults to the phase's.
         fix_model: Option<SpannedValue<WorkflowTemplate>>,
-        /// For Last Light's models.
-        fix_variant: Option<Json>,
+        /// Reasoning effort of a fix. Defaults to the phase's.
+        fix_variant: Option<SpannedValue<WorkflowTemplate>>,
     }
 }
 
@@ -354,7 +378,7 @@ section! {
     pub(crate) struct OutputKeys ("on_output") {
         /// Rule for an output that contains the word BLOCKED.
         blocked as "contains_BLOCKED": Option<MarkerRuleKeys>,
-        /// No effect, as in Last Light.
+        /// Rule for people to read: an output that contains READY succeeds anyway, as in Last Light.
         ready as "contains_READY": Option<Json>,
         /// Text that a successful output must contain; in `generic_loop`, that of the last iteration.
         requires_marker: Option<NonBlankText>,
@@ -458,7 +482,7 @@ section! {
         each_repo: Option<SpannedValue<bool>>,
         /// Starts the workflow on schedule.
         enabled: bool = "true",
-        /// Last Light's code instead of a workflow. Nothing is started then.
+        /// Last Light's own code instead of a workflow. A file with it is rejected.
         handler: Option<SpannedValue<String>>,
         /// `{unless: webhooksEnabled}` starts nothing while a webhook starts the same workflow.
         condition: Option<SpannedValue<Json>>,

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::definition::{SkillFile, Workflow, WorkflowInput};
 use super::inputs;
-use super::keys::{self, InputKeys, PhaseKeys, WorkflowKeys};
+use super::keys::{InputKeys, PhaseKeys, WorkflowKeys};
 use super::references::{TemplateReferences, WorkflowNames};
 use super::settings::WorkflowSettings;
 use super::template::WorkflowTemplate;
@@ -24,7 +24,6 @@ use crate::AgentName;
 use crate::policy::AgentRef;
 use crate::reader::{ConfigReader, SourceSpan, normalize_path};
 use crate::text::did_you_mean;
-use crate::unused_keys;
 use crate::value::{ConfigValue as _, NonBlankText, SpannedValue};
 use crate::yaml::{self, YamlKey, YamlKind, YamlNode, YamlScalar};
 use crate::{AgentConfig, ConfigDialect, ConfigFaults, FILE_BYTES_MAX, FileReader};
@@ -228,7 +227,6 @@ impl<'a> WorkflowLoader<'a> {
 
     /// Builds a workflow from a parsed file.
     pub(super) fn build_workflow(&mut self, tree: &YamlNode) -> Option<Workflow> {
-        unused_keys::warn_workflow(tree, keys::IGNORED_WORKFLOW_KEYS, &mut self.reader);
         let keys = WorkflowKeys::read(tree, &mut self.reader);
         // If the keys cannot be read, try again with a placeholder name, to report all other faults
         // too. The reader reports duplicate faults once.
@@ -244,12 +242,16 @@ impl<'a> WorkflowLoader<'a> {
         let lost = self.unreadable_phase_names(tree, &keys.phases);
         let inputs = self.inputs(&keys.inputs, tree.get("inputs"));
         let agent = self.default_agent(keys.agent.as_ref());
-        let phases: Vec<PhaseKeys> = keys.phases.0.into_iter().map(|phase| phase.value).collect();
+        let phases: Vec<PhaseKeys> =
+            keys.phases.0.iter().map(|phase| phase.value.clone()).collect();
         // An agent that is named but unknown was reported; the phases need not repeat it.
         let has_agent = agent.is_some() || keys.agent.is_some();
         // Before the phases, because faults in templates depend on who waits for whom.
         let waits = self.resolve_dependencies(&phases, &lost);
-        let made = self.phases(&phases, has_agent, &waits);
+        let made = self.phases(&phases, (has_agent, agent.as_ref()), &waits);
+        let own = made.iter().flatten().filter_map(|phase| phase.agent.as_ref());
+        let used: Vec<&AgentName> = own.chain(agent.as_ref()).collect();
+        let github = self.github_rules(&keys, &used);
         if let Some(message) = &keys.final_message {
             self.references.push(TemplateReferences::new(
                 message.at,
@@ -273,6 +275,7 @@ impl<'a> WorkflowLoader<'a> {
             // Only now, so that the checks above have reported all other faults.
             phases: made?,
             final_message: keys.final_message.map(|message| message.value),
+            github,
         })
     }
 

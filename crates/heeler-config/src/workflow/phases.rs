@@ -18,11 +18,10 @@ use super::parse::WorkflowLoader;
 use super::pattern::WorkflowPattern;
 use super::references::TemplateReferences;
 use super::template::{WorkflowExpression, WorkflowTemplate};
-use crate::ConfigDuration;
-use crate::LocalName;
 use crate::policy::{RetryKeys, RetryPolicy};
 use crate::reader::SourceSpan;
 use crate::value::{NonBlankText, SpannedValue};
+use crate::{AgentName, ConfigDuration, LocalName};
 
 /// Phase that is being loaded.
 struct PhaseLoadContext<'p> {
@@ -33,6 +32,8 @@ struct PhaseLoadContext<'p> {
     skill_files: Vec<SkillFile>,
     /// Name of the item in a `foreach`.
     item: Option<String>,
+    /// Agent of phases that name none.
+    workflow_agent: Option<&'p AgentName>,
 }
 
 impl WorkflowLoader<'_> {
@@ -40,7 +41,7 @@ impl WorkflowLoader<'_> {
     pub(super) fn phases(
         &mut self,
         written: &[PhaseKeys],
-        has_agent: bool,
+        (has_agent, workflow_agent): (bool, Option<&AgentName>),
         waits: &[Vec<usize>],
     ) -> Option<Vec<Phase>> {
         self.reject_duplicates(written);
@@ -48,7 +49,8 @@ impl WorkflowLoader<'_> {
         for (number, keys) in written.iter().enumerate() {
             let (skills, skill_files) = self.skills(keys);
             let item = keys.foreach.as_ref().map(|it| it.value.0.name.value.to_string());
-            let place = PhaseLoadContext { number, keys, skills, skill_files, item };
+            let place =
+                PhaseLoadContext { number, keys, skills, skill_files, item, workflow_agent };
             phases.extend(self.phase(&place, has_agent));
         }
         // Zipped by position, which is right only if no phase was lost; the next line checks that.
@@ -109,8 +111,10 @@ impl WorkflowLoader<'_> {
         let work = self.work(place);
         // Read before the first `?`, so that all faults of the phase are reported.
         let skip_if = keys.skip_if.iter().flat_map(|list| &list.0);
-        let skip_if: Vec<WorkflowExpression> =
+        let mut skip_if: Vec<WorkflowExpression> =
             skip_if.map(|it| self.expression(it, place)).collect();
+        let agent = own_agent.as_ref().map_or(place.workflow_agent, Option::as_ref);
+        skip_if.extend(self.check_phase_needs(keys, agent));
         let repeat = self.repeat(place);
         let gate = keys.approval_gate.as_ref().and_then(|gate| {
             let message = keys.approval_gate_message.as_ref();
@@ -218,7 +222,8 @@ impl WorkflowLoader<'_> {
                     }
                 };
                 let model = self.template(keys.model.as_ref(), place);
-                Some(PhaseWork::Agent { prompt, model })
+                let effort = self.template(keys.variant.as_ref(), place);
+                Some(PhaseWork::Agent { prompt, model, effort })
             }
             PhaseType::Bash => {
                 let Some(command) = &keys.command else {
@@ -323,6 +328,8 @@ impl WorkflowLoader<'_> {
         // A fix is the same kind of work, so it uses the phase's model unless it has its own.
         let fix_model = fix.fix_model.as_ref().or(place.keys.model.as_ref());
         let fix_model = self.template(fix_model, place);
+        let fix_effort = fix.fix_variant.as_ref().or(place.keys.variant.as_ref());
+        let fix_effort = self.template(fix_effort, place);
         let gate = keys.approval_gate.as_ref().and_then(|gate| {
             let message = keys.messages.on_pause_for_approval.as_ref();
             self.gate(place, &gate.value, message, keys.approval_artifact.as_ref())
@@ -331,6 +338,7 @@ impl WorkflowLoader<'_> {
             max_cycles: keys.max_cycles.get().unsigned_abs(),
             fix_prompt: fix_prompt?,
             fix_model,
+            fix_effort,
             re_review_prompt: re_review_prompt?,
             gate,
         })

@@ -141,6 +141,12 @@ impl fmt::Display for WorkflowExpression {
 }
 
 impl WorkflowExpression {
+    /// Returns an expression that always holds, with a text that says why.
+    pub(super) fn always(text: String) -> WorkflowExpression {
+        let form = ExpressionForm::Native { source: "true".to_owned(), names: Vec::new() };
+        WorkflowExpression { text, form }
+    }
+
     /// Parses an expression in Last Light's form, or else in Heeler's. Surrounding `{{ }}` or `${
     /// }` are optional.
     pub fn parse(text: &str) -> Result<WorkflowExpression, TemplateParseError> {

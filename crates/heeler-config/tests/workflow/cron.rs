@@ -87,19 +87,19 @@ fn a_workflow_is_found_by_its_name_and_one_with_faults_by_that_of_its_file_too()
 }
 
 #[test]
-fn a_cron_file_with_a_handler_of_last_light_has_no_effect_and_says_so() {
+fn a_cron_file_with_a_handler_of_last_light_is_refused() {
     let cron = "kind: cron\nname: x\nschedule: '0 3 * * *'\nhandler: digest\ncondition: {unless: webhooksEnabled}\n";
-    let all = load_folder(&[("x.yaml", cron)]).unwrap();
-    assert!(all.crons.is_empty());
     check(
         &[("x.yaml", cron)],
         expect![[r#"
-        warning: `handler` has no effect
-         --> x.yaml:4:1
-          |
-        4 | handler: digest
-          | ^^^^^^^ accepted, not used
-    "#]],
+            error: `handler` is code of Last Light, which Heeler does not have
+             --> x.yaml:4:10
+              |
+            4 | handler: digest
+              |          ^^^^^^ it cannot be run
+              |
+              = help: remove the file, or write a workflow for it and name that in `workflow`
+        "#]],
     );
 }
 
@@ -183,12 +183,6 @@ fn a_cron_file_fits_the_workflow_that_it_names() {
               |
             5 | handler: h
               |          ^ remove this
-
-            warning: `handler` has no effect
-             --> d.yaml:5:1
-              |
-            5 | handler: h
-              | ^^^^^^^ accepted, not used
         "#]],
     );
 }

@@ -698,21 +698,27 @@ fn faults_of_a_prompt_file_are_shown_there() {
 }
 
 #[test]
-fn keys_without_effect_are_told_once() {
+fn labels_of_last_light_are_accepted_and_other_keys_are_checked() {
     check(
         "kind: build\nname: w\nagent: coder\ntrigger: build\npr_scoped: true\nvariables: {a: b}\nphases:\n  - name: a\n    prompt: x\n    variant: high\n    web_search: true\n    on_output: {contains_READY: {action: continue}, contains_BLOCKED: {action: pause}}\n  - {name: b, prompt: y, variant: low}\n",
         expect![[r#"
-            warning: these keys have no effect: `kind`, `trigger`, `pr_scoped`, `variables`, `phases.variant`, `phases.web_search`, `phases.on_output.contains_READY`
-             --> w.yaml:1:1
-              |
-            1 | kind: build
-              | ^^^^ accepted, not used
+            warning: the agent `coder` has no reasoning effort, because it has `runtime: command`
+              --> w.yaml:10:14
+               |
+            10 |     variant: high
+               |              ^^^^ the phase runs without it
 
             warning: `action: pause` has no effect
               --> w.yaml:12:80
                |
             12 |     on_output: {contains_READY: {action: continue}, contains_BLOCKED: {action: pause}}
                |                                                                                ^^^^^ only `fail` has an effect
+
+            warning: the agent `coder` has no reasoning effort, because it has `runtime: command`
+              --> w.yaml:13:35
+               |
+            13 |   - {name: b, prompt: y, variant: low}
+               |                                   ^^^ the phase runs without it
         "#]],
     );
     check(

@@ -13,6 +13,7 @@ mod graph;
 mod inputs;
 mod lastlight;
 mod meaning;
+mod needs;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -124,7 +124,7 @@ impl DispatcherState {
         workflow: Arc<Workflow>,
     ) -> Result<(), DatabaseError> {
         let id = row.head.id.clone();
-        let stored = StoredWorkflowRun::new(db, row)?;
+        let stored = StoredWorkflowRun::new(db, row, &workflow)?;
         self.fleet.load_workflow_run(id.clone(), stored.load_state(db, workflow)?);
         self.workflow_records.insert(id, stored);
         Ok(())

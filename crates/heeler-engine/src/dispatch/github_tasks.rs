@@ -70,7 +70,10 @@ impl DispatchTransaction<'_, '_> {
             }
             (GithubTask::ClaimWork(claim), _) => self.start_claimed_work(&claim, error),
             (GithubTask::Review(review), _) => self.end_review_part(&review, error),
-            (GithubTask::Comment { run, issue, .. }, GithubTaskOutcome::Failed(_)) => {
+            (
+                GithubTask::Comment { run, issue, .. } | GithubTask::Checklist { run, issue, .. },
+                GithubTaskOutcome::Failed(_),
+            ) => {
                 let why = error.unwrap_or_default();
                 self.tell_unposted(&run, &format!("a message was not posted to {issue}: {why}"))
             }
@@ -92,6 +95,10 @@ impl DispatchTransaction<'_, '_> {
         run: &WorkflowRunId,
         text: &str,
     ) -> Result<(), DatabaseError> {
+        // Such a message is a line of the comment that is edited at the end of the step.
+        if self.has_checklist(run) {
+            return Ok(());
+        }
         let Some(issue) = self.issue_of_run(run) else { return Ok(()) };
         let kind = GithubLane::Post.effect_kind();
         if self.tx.count_pending_effects(kind, POSTS_MAX)? >= POSTS_MAX {
@@ -104,7 +111,7 @@ impl DispatchTransaction<'_, '_> {
     }
 
     /// Returns the issue or pull request of a run to which messages are posted.
-    fn issue_of_run(&self, run: &WorkflowRunId) -> Option<IssueAddress> {
+    pub(super) fn issue_of_run(&self, run: &WorkflowRunId) -> Option<IssueAddress> {
         let github = self.state.setup.root()?.github.as_ref()?;
         let stored = self.state.workflow_records.get(run)?;
         // A dry run or replay has no effects outside.

@@ -93,7 +93,9 @@ impl DispatchTransaction<'_, '_> {
         let (prompt, work) = match (played, piece.work) {
             (Some(played), PartJobWork::Ask { prompt, .. }) => played.into_job(prompt),
             (Some(played), _) => played.into_job(String::new()),
-            (None, PartJobWork::Ask { prompt, model }) => (prompt, PhaseJobKind::Ask { model }),
+            (None, PartJobWork::Ask { prompt, model, effort }) => {
+                (prompt, PhaseJobKind::Ask { model, effort })
+            }
             (None, PartJobWork::Bash { command, env }) => {
                 (String::new(), PhaseJobKind::Command { command, env })
             }
@@ -108,6 +110,7 @@ impl DispatchTransaction<'_, '_> {
             folder: piece.folder,
             micros_left: piece.micros_left,
             skills: stored.skill_source(phase.name.as_str(), piece.has_skill_files),
+            git_access: workflow.github.access,
         };
         let wanted = JobRequest {
             prompt: Some(prompt),
@@ -315,6 +318,8 @@ impl DispatchTransaction<'_, '_> {
             tracing::info!(run = %id, workflow = row.head.workflow, text, "a workflow ended");
             self.tx.add_workflow_event(id, "ended", None, &text, self.now)?;
         }
+        // Before the record is removed, which names the issue.
+        self.update_checklist(id)?;
         if status.is_final() {
             self.state.workflow_records.remove(id);
         }

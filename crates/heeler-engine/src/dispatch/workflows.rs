@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use heeler_config::workflow::freeze_workflow;
+use heeler_config::workflow::{Workflow, freeze_workflow};
 use heeler_model::fleet::{CancelRequest, FleetEvent, WorkflowDecision, WorkflowEvent};
 use heeler_model::workflow::{GateAnswer, PartDecision, WorkflowRunStatus};
 use heeler_model::{Approval, ApprovalKind, JobId, JobStatus, TriggerType, WorkflowRunId};
@@ -86,7 +86,11 @@ impl DispatchTransaction<'_, '_> {
         let id = self.tx.new_workflow_run_id(self.now)?;
         // A run without a trigger id is its own trigger, so it never conflicts with another.
         let about = trigger_id.unwrap_or_else(|| id.to_string());
-        if let Some(active) = self.tx.active_workflow_run(name, &about)? {
+        let active = match self.tx.active_workflow_run(name, &about)? {
+            None => self.active_run_of_pull_request(&loaded.workflow, &subject),
+            active => active,
+        };
+        if let Some(active) = active {
             let status = self.tx.workflow_run(&active)?.map(|row| row.head.status);
             let status = status.unwrap_or(WorkflowRunStatus::Running);
             return Ok(StartedWorkflowRun { run: active, status, is_new: false });
@@ -111,7 +115,7 @@ impl DispatchTransaction<'_, '_> {
             row.triggered_by = Some(sender);
             row.trigger_actor_type = Some(GITHUB_ACTOR.to_owned());
         }
-        let stored = StoredWorkflowRun::new(self.tx, row)?;
+        let stored = StoredWorkflowRun::new(self.tx, row, &loaded.workflow)?;
         let mut active = stored.initial_state(Arc::new(loaded.workflow.clone()));
         // The inputs may hold secrets, so the unredacted ones are kept in memory only.
         active.state.context = context;
@@ -121,6 +125,35 @@ impl DispatchTransaction<'_, '_> {
         let decision = self.step_workflow(&id, WorkflowEvent::Start(Box::new(active)))?;
         let status = self.status_after(&id, decision)?;
         Ok(StartedWorkflowRun { run: id, status, is_new: true })
+    }
+
+    /// Returns the active run of another workflow for the same pull request, if both workflows are
+    /// about its branch: two agents would change it at once.
+    fn active_run_of_pull_request(
+        &self,
+        workflow: &Workflow,
+        subject: &WorkflowSubject,
+    ) -> Option<WorkflowRunId> {
+        if !workflow.github.is_pr_scoped {
+            return None;
+        }
+        let number = i64::try_from(subject.issue_number?).ok()?;
+        let (owner, repo) = (subject.owner.as_deref()?, subject.repo.as_deref()?);
+        let is_about_it = |id: &WorkflowRunId| {
+            let head = self.state.workflow_records.get(id).map(|stored| &stored.row.head);
+            head.is_some_and(|head| {
+                let is_same = |own: &Option<String>, name: &str| {
+                    own.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name))
+                };
+                head.issue_number == Some(number)
+                    && is_same(&head.owner, owner)
+                    && is_same(&head.repo, repo)
+            })
+        };
+        let mut active = self.state.fleet.workflow_runs();
+        let found =
+            active.find(|(id, run)| run.state.workflow.github.is_pr_scoped && is_about_it(id));
+        found.map(|(id, _)| id.clone())
     }
 
     /// Creates the record of a run that starts.
@@ -259,12 +292,15 @@ impl DispatchTransaction<'_, '_> {
                 row.head.trigger_id
             ));
         }
+        if let Some(active) = self.active_run_of_pull_request(&workflow, &subject_of(&row.head)) {
+            return busy(format!("{active} is already active for the same pull request"));
+        }
         if is_imported {
             self.adopt_imported_run(&mut row, by)?;
         }
         row.head.finished_at = None;
         row.head.status = WorkflowRunStatus::Running;
-        let stored = StoredWorkflowRun::new(self.tx, row)?;
+        let stored = StoredWorkflowRun::new(self.tx, row, &workflow)?;
         let active = Box::new(stored.load_state(self.tx, workflow)?);
         let event = WorkflowEvent::Retry { active, from: place };
         let step = self.state.fleet.step(FleetEvent::Workflow { run: id, event }, self.now);
@@ -428,6 +464,16 @@ impl DispatchTransaction<'_, '_> {
         };
         let event = WorkflowEvent::GateAnswered { phase: place, part, answer };
         self.step_workflow(&id, event).map(drop)
+    }
+}
+
+/// Returns the issue or pull request of a recorded run.
+fn subject_of(head: &WorkflowRunHead) -> WorkflowSubject {
+    WorkflowSubject {
+        owner: head.owner.clone(),
+        repo: head.repo.clone(),
+        issue_number: head.issue_number.and_then(|number| u64::try_from(number).ok()),
+        sender: None,
     }
 }
 

@@ -43,6 +43,12 @@ pub(crate) fn execute_task(
                 thread_post::post_comment(connection, effect, issue, text)?;
                 Ok(GithubTaskOutcome::Posted)
             }
+            GithubTask::Checklist { run, issue, started_at, text } => {
+                let connection = connection.map_err(str::to_owned)?;
+                setup.check_own_repo(issue)?;
+                thread_post::edit_checklist(connection, (run.as_str(), *started_at), issue, text)?;
+                Ok(GithubTaskOutcome::Posted)
+            }
             GithubTask::Review(review) => {
                 let connection = connection.map_err(str::to_owned)?;
                 setup.check_own_repo(&review.issue)?;

@@ -21,6 +21,8 @@ pub(crate) enum GithubTask {
     Search { agent: String, schedule: String, due: Timestamp },
     /// Posts a message of a workflow run.
     Comment { run: WorkflowRunId, issue: IssueAddress, text: String },
+    /// Posts or edits the comment with the state of a workflow run.
+    Checklist { run: WorkflowRunId, issue: IssueAddress, started_at: Timestamp, text: String },
     /// Posts the review of a workflow run.
     Review(Box<ReviewTask>),
     /// Searches for an issue that is work of a schedule.
@@ -80,9 +82,9 @@ impl GithubTask {
                 let (agent, schedule) = (agent.clone(), schedule.clone());
                 ScheduleKey { agent, schedule }.to_string()
             }
-            GithubTask::Comment { issue, .. } | GithubTask::React { issue, .. } => {
-                issue.to_string()
-            }
+            GithubTask::Comment { issue, .. }
+            | GithubTask::Checklist { issue, .. }
+            | GithubTask::React { issue, .. } => issue.to_string(),
             GithubTask::Review(review) => review.issue.to_string(),
             // By its schedule, which has one claim at a time.
             GithubTask::ClaimWork(claim) => {

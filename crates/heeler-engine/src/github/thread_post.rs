@@ -4,7 +4,7 @@
 //! are searched for the mark: an earlier attempt may have been executed although its response was
 //! lost, or although the daemon died. Start at [`post_comment`].
 
-use heeler_github::GithubError;
+use heeler_github::{GithubComment, GithubError};
 use heeler_store::EffectRecord;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -26,7 +26,11 @@ const MARK_BEGIN: &str = "<!-- heeler:";
 
 /// Returns the mark of a post.
 pub(super) fn post_mark(effect: &EffectRecord) -> String {
-    let digest = Sha256::digest(effect.id.as_bytes());
+    mark_of(&effect.id)
+}
+
+fn mark_of(object: &str) -> String {
+    let digest = Sha256::digest(object.as_bytes());
     let digest: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{MARK_BEGIN}{digest} -->")
 }
@@ -47,19 +51,57 @@ pub(super) fn post_comment(
     issue: &IssueAddress,
     text: &str,
 ) -> Result<(), TaskFailure> {
-    let repo = issue.github_repo()?;
     let mark = post_mark(effect);
-    let own = connection.login()?;
-    let since = effect.created_at.checked_sub(CLOCK_SKEW).unwrap_or(Timestamp::MIN);
-    let comments = connection.client.comments(&repo, issue.number, since, SEARCHED_MAX)?;
-    let is_posted = comments
-        .iter()
-        .any(|comment| comment.author.eq_ignore_ascii_case(own) && comment.body.contains(&mark));
-    if is_posted {
-        return Ok(());
+    match find_comment(connection, issue, &mark, effect.created_at)? {
+        Some(_) => Ok(()),
+        None => create_comment(connection, issue, &mark_text(text, &mark)),
     }
-    let posted = connection.client.create_comment(&repo, issue.number, &mark_text(text, &mark));
-    match posted {
+}
+
+/// Posts the comment of a workflow run, or replaces its text. The comment is found by its mark, so
+/// there is one for each run.
+pub(super) fn edit_checklist(
+    connection: &GithubConnection,
+    (run, started_at): (&str, Timestamp),
+    issue: &IssueAddress,
+    text: &str,
+) -> Result<(), TaskFailure> {
+    let mark = mark_of(&format!("checklist of {run}"));
+    let text = mark_text(text, &mark);
+    match find_comment(connection, issue, &mark, started_at)? {
+        Some(comment) => {
+            let repo = issue.github_repo()?;
+            connection.client.update_comment(&repo, comment, &text)?;
+            Ok(())
+        }
+        None => create_comment(connection, issue, &text),
+    }
+}
+
+/// Returns the ID of the fleet's own comment with a mark.
+fn find_comment(
+    connection: &GithubConnection,
+    issue: &IssueAddress,
+    mark: &str,
+    created_at: Timestamp,
+) -> Result<Option<u64>, TaskFailure> {
+    let repo = issue.github_repo()?;
+    let own = connection.login()?;
+    let since = created_at.checked_sub(CLOCK_SKEW).unwrap_or(Timestamp::MIN);
+    let comments = connection.client.comments(&repo, issue.number, since, SEARCHED_MAX)?;
+    let is_it = |comment: &&GithubComment| {
+        comment.author.eq_ignore_ascii_case(own) && comment.body.contains(mark)
+    };
+    Ok(comments.iter().find(is_it).map(|comment| comment.id))
+}
+
+fn create_comment(
+    connection: &GithubConnection,
+    issue: &IssueAddress,
+    text: &str,
+) -> Result<(), TaskFailure> {
+    let repo = issue.github_repo()?;
+    match connection.client.create_comment(&repo, issue.number, text) {
         Ok(_) => Ok(()),
         // Whether it was executed is unknown. The next attempt looks for the mark.
         Err(error @ GithubError::BadAnswer { .. }) => {

@@ -330,6 +330,16 @@ fn the_prompt_is_the_given_one_the_schedules_or_the_default() {
 }
 
 #[test]
+fn an_agent_with_a_model_may_be_silent_for_an_hour() {
+    let place = PrepareFixture::new();
+    let limit = |agent: &str| place.prepare(agent, asked("x")).unwrap().limits.stall_timeout_ms;
+    assert_eq!(limit("model: m"), Some(3_600_000));
+    assert_eq!(limit("stall_timeout: 2h"), Some(7_200_000));
+    assert_eq!(limit("runtime: command, command: 'true'"), None);
+    assert_eq!(limit("runtime: scripted, script: [{say: hi}]"), None);
+}
+
+#[test]
 fn limits_sessions_and_attendance_follow_the_config() {
     let place = PrepareFixture::new();
     let agent = "timeout: 1h, stall_timeout: 5m, max_turns: 7, budget: {job: 1.5}, session: {mode: persistent}, \

@@ -22,7 +22,7 @@ use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
-use crate::prepare::{environment, real_folder, runtime_type};
+use crate::prepare::{environment, real_folder};
 use crate::session_operation::{AdoptedSession, NATIVE_ORIGIN};
 use crate::setup::DaemonSetup;
 
@@ -49,7 +49,7 @@ pub(super) fn adopt_native_session(
 ) -> Result<SessionAdoption, DaemonCommandError> {
     let agent = setup.find_agent(agent)?;
     let name = &agent.name;
-    let runtime = runtime_type(&agent.runtime);
+    let runtime = agent.runtime.kind();
     if !matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli) {
         let message = format!("{name} has runtime {runtime}, and the session is claude's");
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
@@ -118,7 +118,7 @@ pub(super) fn import_bundle(
         refuse_known(reader, own).map_err(refusal)?;
     }
     let agent = setup.find_agent(agent.unwrap_or(&bundle.session.agent))?;
-    let runtime = runtime_type(&agent.runtime);
+    let runtime = agent.runtime.kind();
     let is_claude = |word: &str| matches!(word, "sdk" | "cli");
     let (theirs, ours) = (bundle.session.runtime.as_str(), runtime.as_str());
     if !theirs.is_empty() && is_claude(theirs) != is_claude(ours) {

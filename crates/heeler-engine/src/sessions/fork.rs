@@ -18,7 +18,6 @@ use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
 use crate::fleet::EngineContext;
-use crate::prepare::runtime_type;
 use crate::session_operation::ForkedSession;
 use crate::setup::DaemonSetup;
 
@@ -128,7 +127,7 @@ fn create_fork(
         // The tokens of a part of a session are unknown.
         token_estimate: if is_whole { source.token_estimate } else { 0 },
         working_directory: Some(directory),
-        runtime: runtime_type(&agent.runtime).to_string(),
+        runtime: agent.runtime.kind().to_string(),
         parent: Some(source.id.clone()),
         forked_at_message: Some(number),
         fork: Some(PendingFork { source: remembered.clone(), at: Some(cut.uuid) }),
@@ -162,8 +161,8 @@ fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonComm
         RuntimeType::Command | RuntimeType::Acp | RuntimeType::Codex => None,
     };
     let name = &agent.name;
-    let Some(own) = family(runtime_type(&agent.runtime)) else {
-        let message = match runtime_type(&agent.runtime) {
+    let Some(own) = family(agent.runtime.kind()) else {
+        let message = match agent.runtime.kind() {
             RuntimeType::Command => format!("{name} is a command, which has no sessions"),
             runtime => format!("sessions of runtime {runtime} cannot be forked, and {name} has it"),
         };

@@ -5,7 +5,7 @@
 
 use camino::Utf8PathBuf;
 use heeler_config::{
-    CredentialMode, EgressConfig, ImagePull, LocalAddress, MountMode, NetworkMode,
+    CredentialMode, EgressConfig, ImagePull, LocalAddress, MountMode, NetworkMode, ReasoningEffort,
 };
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -245,6 +245,9 @@ pub struct ProgramLaunchSpec {
     /// Instructions for the model.
     pub system_prompt: Option<String>,
     pub model: Option<String>,
+    /// Reasoning effort of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<ReasoningEffort>,
     /// Configured MCP servers by name.
     pub mcp_servers: IndexMap<String, McpServerSpec>,
     /// Files and directories that the agent must not write. A question about one of them is denied.
@@ -285,6 +288,9 @@ pub struct ClaudeLaunchSpec {
     /// Replaces Claude Code's own instructions.
     pub system_prompt: Option<String>,
     pub model: Option<String>,
+    /// Reasoning effort of the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<ReasoningEffort>,
     /// Sources of Claude's settings.
     pub setting_sources: Vec<String>,
     pub plugins: Vec<Utf8PathBuf>,

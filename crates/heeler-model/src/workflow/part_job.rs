@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heeler_config::ReasoningEffort;
 use heeler_config::workflow::{
     PhaseRepeat, PhaseWork, ScriptLanguage, TemplateRenderError, TemplateScope, WorkflowExpression,
     WorkflowTemplate,
@@ -53,6 +54,8 @@ pub enum PartJobWork {
         prompt: String,
         /// Model to use instead of the agent's own.
         model: Option<String>,
+        /// Reasoning effort to use instead of the agent's own.
+        effort: Option<ReasoningEffort>,
     },
     /// Runs a shell command.
     Bash {
@@ -98,6 +101,12 @@ impl WorkflowRun {
             // A template that renders to nothing means that the setting is absent.
             Ok::<_, String>(filled.filter(|text| !text.trim().is_empty()))
         };
+        let effort = |template: &Option<WorkflowTemplate>| match maybe(template)? {
+            None => Ok(None),
+            Some(word) => ReasoningEffort::from_variant(&word)
+                .map(Some)
+                .ok_or_else(|| format!("unknown reasoning effort `{}`", word.trim())),
+        };
         let env = || self.environment(place, around);
         // Checks and fixes come first: they belong to the loop, not to the phase's own work.
         let work = match (part, &phase.repeat, &phase.work) {
@@ -108,18 +117,23 @@ impl WorkflowRun {
             (PhasePart::Fix(_), PhaseRepeat::Review(review), _) => PartJobWork::Ask {
                 prompt: fill(&review.fix_prompt)?,
                 model: maybe(&review.fix_model)?,
+                effort: effort(&review.fix_effort)?,
             },
             (
                 PhasePart::Recheck(_),
                 PhaseRepeat::Review(review),
-                PhaseWork::Agent { model, .. },
-            ) => PartJobWork::Ask { prompt: fill(&review.re_review_prompt)?, model: maybe(model)? },
-            (_, _, PhaseWork::Agent { prompt, model }) => {
+                PhaseWork::Agent { model, effort: own_effort, .. },
+            ) => PartJobWork::Ask {
+                prompt: fill(&review.re_review_prompt)?,
+                model: maybe(model)?,
+                effort: effort(own_effort)?,
+            },
+            (_, _, PhaseWork::Agent { prompt, model, effort: own_effort }) => {
                 let mut prompt = fill(prompt)?;
                 if phase.skills.are_prompt {
                     prompt.push_str(&self.context_section(place, &names));
                 }
-                PartJobWork::Ask { prompt, model: maybe(model)? }
+                PartJobWork::Ask { prompt, model: maybe(model)?, effort: effort(own_effort)? }
             }
             (_, _, PhaseWork::Bash { command }) => {
                 PartJobWork::Bash { command: fill(command)?, env: env() }

@@ -79,6 +79,7 @@ fn random_phase(place: usize, random: &mut Rng) -> Phase {
             max_cycles: random.u32(0..3),
             fix_prompt: template("fix {{ review }}"),
             fix_model: None,
+            fix_effort: None,
             re_review_prompt: template("again"),
             gate: maybe_gate(random),
         })),

@@ -28,6 +28,7 @@ pub(super) fn workflow(phases: Vec<Phase>) -> Workflow {
         budget: None,
         phases,
         final_message: None,
+        github: heeler_config::workflow::WorkflowGithubRules::default(),
     }
 }
 
@@ -38,7 +39,7 @@ pub(super) fn phase(name: &str, depends_on: &[usize]) -> Phase {
         name: name.parse().unwrap(),
         label: None,
         agent: None,
-        work: PhaseWork::Agent { prompt, model: None },
+        work: PhaseWork::Agent { prompt, model: None, effort: None },
         depends_on: depends_on.to_vec(),
         trigger_rule: TriggerRule::AllSuccess,
         skip_if: Vec::new(),
@@ -64,7 +65,7 @@ pub(super) fn gate(name: &str, kind: GateKind) -> Gate {
 }
 
 fn asks(prompt: &str) -> PhaseWork {
-    PhaseWork::Agent { prompt: WorkflowTemplate::parse(prompt).unwrap(), model: None }
+    PhaseWork::Agent { prompt: WorkflowTemplate::parse(prompt).unwrap(), model: None, effort: None }
 }
 
 fn until(until: &str) -> UntilLoop {
@@ -345,6 +346,7 @@ fn a_gates_message_names_the_approval_that_it_asks_for() {
         max_cycles: 1,
         fix_prompt: template("fix"),
         fix_model: None,
+        fix_effort: None,
         re_review_prompt: template("again"),
         gate: Some(Gate { message: message.clone(), ..gate("post_a", GateKind::Approve) }),
     }));
@@ -389,6 +391,7 @@ fn a_review_loop_fixes_until_it_is_approved() {
         max_cycles: 2,
         fix_prompt: WorkflowTemplate::parse("fix {{ review }}").unwrap(),
         fix_model: None,
+        fix_effort: None,
         re_review_prompt: WorkflowTemplate::parse("look again, {{ cycle }}").unwrap(),
         gate: None,
     }));

@@ -153,6 +153,7 @@ fn briefs() {
         review: true,
         system_prompt: Some("You are careful.".to_owned()),
         model: Some("sonnet".to_owned()),
+        effort: Some(heeler_config::ReasoningEffort::High),
         setting_sources: vec!["project".to_owned()],
         plugins: vec!["/srv/plugins/a".into()],
         mcp_servers: servers,

@@ -97,6 +97,9 @@ impl ClaudeLaunchOptions {
         if let Some(model) = &brief.model {
             args.extend(config_arg("model", "--model", model));
         }
+        if let Some(effort) = brief.effort {
+            args.extend(config_arg("effort", "--effort", effort.as_str()));
+        }
         for folder in &brief.readable {
             args.extend(config_arg("skills", "--add-dir", folder.as_str()));
         }

@@ -16,6 +16,7 @@ pub(super) fn options() -> CodexLaunchOptions {
         policy: ProgramPolicy::new(mode, protected, "/project".into()),
         system_prompt: None,
         model: None,
+        effort: None,
         servers: serde_json::Map::new(),
         working_directory: "/project".into(),
         is_isolated: false,

@@ -19,10 +19,11 @@ use heeler_model::recorder::{
 use heeler_model::run::{
     ErrorClass, RunCost, RunEnd, RunError, RunSpec, RunStartRecord, SessionStart,
 };
-use heeler_model::{ExitReason, RunId};
+use heeler_model::{ExitReason, RunId, iso_millis};
 use heeler_transcript::{DiskError, PageBoundary, TranscriptEntry, TranscriptScanner, read_range};
 use jiff::Timestamp;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::RunSettleError;
@@ -67,7 +68,9 @@ impl SettledRunReport {
         if !log.is_file() {
             let cwd = spec.working_directory.clone();
             let recorder = TranscriptRecorder::new(session.clone(), cwd);
-            return Ok(state.conclude(spec, started, &recorder, 0));
+            let mut report = state.conclude(spec, started, &recorder, 0);
+            report.close_job_log(spec.run, started.at, &mut known, append)?;
+            return Ok(report);
         }
         let begin = line_start(log, started.session_rows_before)?;
         let RunSessionHistory { mut recorder, last_result } =
@@ -96,8 +99,50 @@ impl SettledRunReport {
                 }
             }
         }
-        Ok(state.conclude(spec, started, &recorder, completed))
+        let mut report = state.conclude(spec, started, &recorder, completed);
+        report.close_job_log(spec.run, started.at, &mut known, append)?;
+        Ok(report)
     }
+
+    /// Adds the reason of the interruption as the last row of an interrupted run. The session has no
+    /// such row: the next run may continue it as if nothing had happened.
+    fn close_job_log(
+        &mut self,
+        run: RunId,
+        started_at: Timestamp,
+        known: &mut HashSet<Uuid>,
+        append: &mut dyn FnMut(&Json) -> Result<(), RunSettleError>,
+    ) -> Result<(), RunSettleError> {
+        let Some(error) =
+            self.conclusion.error.as_ref().filter(|_| self.end == RunEnd::Interrupted)
+        else {
+            return Ok(());
+        };
+        // Computed, so that settling again finds the row.
+        let uuid = closing_row_id(run);
+        if !known.insert(uuid) {
+            return Ok(());
+        }
+        let at = self.last_at.unwrap_or(started_at).max(started_at);
+        append(&json!({
+            "type": "error",
+            "message": error.message,
+            "code": error.class,
+            "recoverable": error.recoverable,
+            "messages_received": error.messages_received,
+            "cure": error.cure,
+            "uuid": uuid,
+            "timestamp": iso_millis(at),
+        }))
+    }
+}
+
+/// Returns the ID of the last row of an interrupted run.
+pub(super) fn closing_row_id(run: RunId) -> Uuid {
+    let digest = Sha256::digest(format!("{run} was interrupted").as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
 /// Facts that decide the outcome of the run.

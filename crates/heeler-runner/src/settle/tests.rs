@@ -80,9 +80,15 @@ impl DeadRunFixture {
         result
     }
 
+    /// Returns the rows of the job, without the one that says that it was interrupted.
     fn job_rows(&self) -> Vec<Json> {
-        rows(&self.folder.spec.job_log)
+        without_closing_row(rows(&self.folder.spec.job_log))
     }
+}
+
+fn without_closing_row(mut rows: Vec<Json>) -> Vec<Json> {
+    rows.retain(|row| row["code"] != "interrupted");
+    rows
 }
 
 fn append(path: &Utf8Path, rows: &[Json]) {
@@ -148,6 +154,24 @@ fn a_run_whose_agent_said_nothing_is_interrupted_and_cannot_be_resumed() {
 }
 
 #[test]
+fn an_interrupted_run_ends_with_one_row_that_says_so() {
+    let mut dead = DeadRunFixture::new();
+    let said = dead.says(&text("first"));
+    dead.both(&said);
+    dead.settle();
+    let once = rows(&dead.folder.spec.job_log);
+    let last = once.last().unwrap();
+    assert_eq!((&last["type"], &last["code"]), (&json!("error"), &json!("interrupted")));
+    assert_eq!(last["message"], "the process that ran the agent died");
+    assert_eq!(last["timestamp"], "2026-11-15T10:00:00.000Z");
+    // The settling process died before it wrote the result, so another one settles the run again.
+    std::fs::remove_file(dead.folder.dir.join("result.json")).unwrap();
+    dead.settle();
+    assert_eq!(rows(&dead.folder.spec.job_log), once);
+    assert_eq!(rows(&dead.started.session_log).len(), said.session.len(), "only the job ended");
+}
+
+#[test]
 fn rows_that_the_job_lacks_are_completed_in_order_and_none_twice() {
     let mut dead = DeadRunFixture::new();
     let (asked, said) = (dead.prompt(), dead.says(&text("first")));
@@ -204,7 +228,8 @@ fn a_run_whose_state_directory_was_moved_is_settled_where_it_is() {
     assert_eq!((result.end, result.settled.unwrap().rows_completed), (RunEnd::Interrupted, 3));
     assert_eq!(result.session.unwrap().log, there(&dead.started.session_log));
     let expected: Vec<Json> = rows.into_iter().flat_map(|rows| rows.job).collect();
-    assert_eq!(super::tests::rows(&there(&dead.folder.spec.job_log)), expected);
+    let found = without_closing_row(super::tests::rows(&there(&dead.folder.spec.job_log)));
+    assert_eq!(found, expected);
     assert!(!dead.folder.state.exists(), "nothing is written where it was");
 }
 

@@ -91,6 +91,7 @@ fn read_message(number: u64, entry: ConversationLine) -> HistoryMessage {
         at: at.as_str().and_then(parse_foreign_time),
         rows: vec![json!({ "type": word, "message": { "role": word, "content": shown } })],
         tools,
+        errors: Vec::new(),
         left_out: 0,
         fork_safety: NO_FORK,
         in_context: true,

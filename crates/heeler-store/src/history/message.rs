@@ -83,6 +83,8 @@ pub struct HistoryMessage {
     /// The rows as they are stored, without tool results.
     pub rows: Vec<Json>,
     pub tools: Vec<ToolCall>,
+    /// Failures that were reported after the message.
+    pub errors: Vec<String>,
     /// Number of rows omitted because the page is limited to [`HISTORY_BYTES_MAX`](super::HISTORY_BYTES_MAX).
     pub left_out: u64,
     /// Result of the check that the session can be forked after this message.

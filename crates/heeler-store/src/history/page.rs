@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use camino::Utf8Path;
 use heeler_model::job_row::{ContentBlock, content_blocks, envelope_content, tool_results};
-use heeler_model::message::parse_row;
+use heeler_model::message::{content_text, parse_row};
 use heeler_model::parse_iso;
 use heeler_transcript::{DiskError, TranscriptEntry, TranscriptRecord, TranscriptScanner};
 use serde_json::Value as Json;
@@ -19,6 +19,9 @@ use super::message::{
 };
 use super::native_chain::{NativeEntryChain, uuid};
 use super::segments::{self, MessagePosition, RowRelation};
+
+/// Longest text of a failure, in bytes.
+const ERROR_BYTES_MAX: usize = 4096;
 
 /// Reads consecutive messages, at most `bytes_max` of each.
 pub(super) fn read(
@@ -61,6 +64,7 @@ impl<'m> HistoryMessageBuilder<'m> {
             at: None,
             rows: Vec::new(),
             tools: Vec::new(),
+            errors: Vec::new(),
             left_out: 0,
             fork_safety: mark.fork_safety(),
             in_context: true,
@@ -73,6 +77,9 @@ impl<'m> HistoryMessageBuilder<'m> {
         let is_first = record.offset == self.mark.start;
         let part =
             if is_first { RowRelation::Message } else { segments::row_relation(&record.text) };
+        if let (RowRelation::Error, Some(row)) = (&part, parse_row(&record.text)) {
+            return self.message.errors.extend(reported_error(&row));
+        }
         if !matches!(part, RowRelation::Message | RowRelation::ToolResults) {
             return;
         }
@@ -114,6 +121,14 @@ impl<'m> HistoryMessageBuilder<'m> {
         }
         self.message
     }
+}
+
+/// Returns the beginning of a failure's text. Last Light writes the text in place of a code.
+fn reported_error(row: &Json) -> Option<String> {
+    let text = content_text(envelope_content(row));
+    let text = if text.trim().is_empty() { row["error"].as_str()?.to_owned() } else { text };
+    let end = text.floor_char_boundary(ERROR_BYTES_MAX);
+    Some(text[..end].to_owned())
 }
 
 /// Known messages around a page.

@@ -238,6 +238,7 @@ impl SegmentParser {
             RowRelation::ToolResults => last.grows(record),
             RowRelation::TurnEnd => (last.ends_turn, last.end) = (true, record.next),
             RowRelation::Snapshot => self.snapshot(record, &row),
+            RowRelation::Error => last.rows_end = record.next,
             RowRelation::Unrelated => {}
         }
     }
@@ -316,6 +317,8 @@ pub(super) enum RowRelation {
     TurnEnd,
     /// Snapshot of the files at the end of the turn.
     Snapshot,
+    /// Failure that was reported after the message.
+    Error,
     /// Not part of the conversation.
     Unrelated,
 }
@@ -323,6 +326,7 @@ pub(super) enum RowRelation {
 impl RowRelation {
     pub(super) fn read(row: &JobRow) -> RowRelation {
         match row.kind() {
+            JobRowKind::Assistant if row.is_reported_error() => RowRelation::Error,
             _ if row.is_aside() => RowRelation::Unrelated,
             JobRowKind::Assistant if row.has_envelope() => RowRelation::Message,
             JobRowKind::User => RowRelation::ToolResults,

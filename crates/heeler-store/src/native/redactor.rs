@@ -86,6 +86,9 @@ impl DisplayRedactor {
     pub fn history(&self, history: &mut HistoryPage) {
         for message in &mut history.messages {
             message.rows.iter_mut().for_each(|row| self.json(row));
+            for error in &mut message.errors {
+                *error = self.text(error).into_owned();
+            }
             for tool in &mut message.tools {
                 self.json(&mut tool.input);
                 if let Some(result) = &mut tool.result {

@@ -286,6 +286,9 @@ fn a_fleet_is_steered_over_http() {
         let job = served.get(&format!("/api/v1/jobs/{}", talked["id"].as_str().unwrap()));
         (job["status"] == "completed").then_some(())
     });
+    for id in [job.as_str(), talked["id"].as_str().unwrap()] {
+        assert_eq!(served.get(&format!("/api/v1/jobs/{id}"))["triggerType"], "api", "{id}");
+    }
     assert_ne!(served.post(&format!("/api/v1/jobs/{job}/retry"), "")["id"], job.as_str());
     served.post("/api/v1/agents/coder/disable", "");
     assert_eq!(served.get("/api/v1/agents/coder")["enabled"], false);

@@ -242,6 +242,82 @@ fn messages_are_posted_once_even_if_the_response_or_the_daemon_is_lost() {
 }
 
 #[test]
+fn a_checklist_is_one_comment_that_is_edited_even_if_the_daemon_is_lost() {
+    let github = FakeGithub::start(TOKEN);
+    github.add_issue("acme/app", 7, json!({}));
+    let herd = herd(&github);
+    herd.fleet.write(
+        "workflows/list.yaml",
+        "name: list\nstatus_checklist: true\nfinal_message: All done.\nphases:\n  \
+         - {name: start, type: context}\n  \
+         - {name: look, type: bash, command: echo fine, label: Look at it,\n     messages: \
+         {on_start: Looking., on_success: 'Saw {{ look }} <!-- heeler:00 -->'}}\n  \
+         - {name: later, type: bash, command: echo no, skip_if: \"1 == 1\"}\n  \
+         - {name: last, type: bash, command: echo yes, trigger_rule: all_done}\n",
+    );
+    // The comment is made, then the daemon dies before that is on record.
+    let (mut life, mut client) = herd.begin(&["--fault", "github-acted:1"]);
+    start(&mut client, "list", json!({"repo": "acme/app", "issueNumber": 7}));
+    assert!(life.ended(), "it is killed at the fault point");
+    assert_eq!(bodies(&github, 7).len(), 1);
+    let (_life, _client) = herd.begin(&[]);
+    wait_for_ends(&herd);
+    wait_for_tasks(&herd);
+    let posted = bodies(&github, 7);
+    let [body] = &posted[..] else { panic!("{posted:?}") };
+    for line in [
+        "**list**: succeeded",
+        "- [x] **Look at it**: Saw fine <!-- heeler :00 -->",
+        "- [x] **later** (skipped)",
+        "- [x] **last**\n",
+        "All done.",
+    ] {
+        assert!(body.contains(line), "{line}: {body}");
+    }
+    assert!(!body.contains("**start**"), "{body}");
+    assert_eq!(body.matches("<!-- heeler:").count(), 1, "{body}");
+}
+
+/// Starts a workflow for a pull request. Returns the run, and whether it is new.
+fn start_for(client: &mut DaemonClient, workflow: &str, number: u64) -> (String, bool) {
+    let inputs = json!({"repo": "acme/app", "prNumber": number});
+    let Value::Object(inputs) = inputs else { unreachable!("it is a map") };
+    let request = WorkflowRunRequest { inputs, ..WorkflowRunRequest::manual_run(workflow) };
+    let order = WorkflowOperation::Run(request);
+    match client.send_command(&DaemonCommand::Workflow { order, by: "ada".to_owned() }, None) {
+        Ok(CommandReply::WorkflowRun { run, is_new, .. }) => (run.to_string(), is_new),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_run_of_all_workflows_about_a_branch_is_active_for_a_pull_request() {
+    let github = FakeGithub::start(TOKEN);
+    let herd = herd(&github);
+    let wait = "until [ -e go ]; do sleep 0.1; done";
+    for (name, keys) in [
+        ("fix", "pr_scoped: true\npr_fix_shaped: true\n"),
+        ("check", "pr_scoped: true\n"),
+        ("talk", ""),
+    ] {
+        let text = format!(
+            "name: {name}\n{keys}phases:\n  - {{name: a, type: bash, command: '{wait}'}}\n"
+        );
+        herd.fleet.write(&format!("workflows/{name}.yaml"), &text);
+    }
+    let (_life, mut client) = herd.begin(&[]);
+    let (fix, is_new) = start_for(&mut client, "fix", 7);
+    assert!(is_new);
+    assert_eq!(start_for(&mut client, "check", 7), (fix, false), "both change the branch");
+    assert!(start_for(&mut client, "talk", 7).1, "it has no `pr_scoped`");
+    assert!(start_for(&mut client, "check", 8).1, "it is another pull request");
+    herd.fleet.write("go", "");
+    wait_for_ends(&herd);
+    assert!(start_for(&mut client, "check", 7).1, "the fix has ended");
+    wait_for_ends(&herd);
+}
+
+#[test]
 fn nothing_is_posted_to_a_repository_that_the_config_does_not_name() {
     let github = FakeGithub::start(TOKEN);
     github.add_issue("acme/other", 7, json!({}));

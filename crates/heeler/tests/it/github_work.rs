@@ -190,6 +190,50 @@ agents:
 }
 
 #[test]
+fn a_workflow_lowers_the_permissions_of_the_tokens_of_its_agents() {
+    let github = FakeGithub::start(TOKEN);
+    let herd = Herd::of(&format!(
+        "github:
+  bot: heeler-app[bot]
+  app: {{id: 77, installation: 5, private_key_file: app.pem}}
+  api_url: '{}'
+  repos: [acme/app]
+  agent_tokens: {{fixer: {{contents: write, issues: write}}}}
+agents:
+  - {{name: fixer, runtime: command, command: 'true'}}
+",
+        github.url()
+    ));
+    let key = include_str!("../../../heeler-github/tests/fixtures/test-app-pkcs1.pem");
+    std::fs::write(herd.fleet.file("app.pem"), key).unwrap();
+    for (name, access) in [("read", "read"), ("talk", "issues-write"), ("push", "repo-write")] {
+        let phases = "phases: [{name: a, prompt: go}, {name: b, type: bash, command: 'true'}]";
+        let text = format!("name: {name}\ngit_access: {access}\n{phases}\n");
+        herd.fleet.write(&format!("workflows/{name}.yaml"), &text);
+    }
+    let (_life, _client) = herd.begin(&[]);
+    let level = |name: &str| match name {
+        "read" => ("read", "read"),
+        "talk" => ("read", "write"),
+        _ => ("write", "write"),
+    };
+    for name in ["read", "talk", "push"] {
+        let before = github.requests().len();
+        let output = herd.command("workflow").args(["run", name]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let requests = github.requests().split_off(before);
+        let asked: Vec<_> = requests
+            .iter()
+            .filter(|it| it.path.ends_with("/access_tokens"))
+            .filter_map(|it| it.body.get("permissions"))
+            .collect();
+        let (contents, issues) = level(name);
+        let expected = json!({"contents": contents, "issues": issues});
+        assert_eq!(asked, [&expected, &expected], "{name}: one for each part");
+    }
+}
+
+#[test]
 fn tokens_for_agents_need_an_app_repositories_and_permissions() {
     let app = "app: {id: 1, installation: 2, private_key_env: KEY}";
     let check = |keys: &str, wanted: &str| {

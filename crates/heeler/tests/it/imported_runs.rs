@@ -107,6 +107,9 @@ fn an_imported_run_shows_its_phases_costs_events_and_logs() {
     let logs = fleet.run(&["workflow", "logs", "run-plan"]).ok();
     assert!(logs.contains("Use a form."), "{logs}");
     assert!(logs.contains("the sandbox ran out of memory"), "{logs}");
+    let session = fleet.json(&["session", "list", "--json"])["sessions"][0]["id"].clone();
+    let history = fleet.run(&["session", "show", session.as_str().unwrap(), "--history"]).ok();
+    assert!(history.contains("error: the sandbox ran out of memory"), "{history}");
     // A second import makes no second journal.
     fleet.run(&["import", "lastlight", "state"]).ok();
     assert_eq!(show(&fleet, "run-plan"), run);
@@ -178,4 +181,30 @@ fn without_the_workflow_an_answer_is_refused_with_the_cure_and_a_rejection_ends_
     assert!(run["error"].as_str().unwrap().contains("too late"), "{run:#}");
     let told = fleet.run(&["workflow", "retry", "run-gone"]).fails(4);
     assert!(told.contains("there is no workflow `vanished`"), "{told}");
+}
+
+#[test]
+fn scripts_of_last_light_read_the_phases_and_settings_of_new_runs() {
+    let fleet = fleet(&[("coder", &scripted("{say: Done.}"))]);
+    fleet.write(
+        "workflows/build.yaml",
+        "name: build\nphases:\n  - {name: plan, prompt: go}\n  - {name: test, type: bash, command: 'exit 1'}\n",
+    );
+    fleet.run(&["workflow", "run", "build"]).fails(1);
+    let db = || Connection::open(fleet.file(".heeler/heeler.db")).unwrap();
+    let text = |sql: &str| db().query_row(sql, [], |row| row.get::<_, String>(0)).unwrap();
+    let history: Json =
+        serde_json::from_str(&text("SELECT phase_history FROM workflow_runs")).unwrap();
+    let phases = history.as_array().unwrap().iter();
+    let phases: Vec<(&str, bool)> = phases
+        .map(|it| (it["phase"].as_str().unwrap(), it["success"].as_bool().unwrap()))
+        .collect();
+    assert_eq!(phases, [("plan", true), ("test", false)], "{history}");
+    assert!(history[0]["timestamp"].as_str().unwrap().ends_with('Z'), "{history}");
+
+    let count = "SELECT CAST(count(*) AS TEXT) FROM workflow_overrides";
+    fleet.run(&["workflow", "disable", "build"]).ok();
+    assert_eq!(text(count), "1");
+    fleet.run(&["workflow", "reset", "build"]).ok();
+    assert_eq!(text(count), "0");
 }

@@ -181,7 +181,7 @@ impl FleetSimulation {
     fn part_request(&mut self, run: &WorkflowRunId, work: &PartJobWork) -> JobRequest {
         let agent = AGENTS[self.random.usize(0..AGENTS.len())];
         let work = match work {
-            PartJobWork::Ask { .. } => PhaseJobKind::Ask { model: None },
+            PartJobWork::Ask { .. } => PhaseJobKind::Ask { model: None, effort: None },
             _ => PhaseJobKind::Command { command: "true".to_owned(), env: Vec::new() },
         };
         let (timeout_ms, folder, micros_left) = (None, None, None);
@@ -192,6 +192,7 @@ impl FleetSimulation {
             folder,
             micros_left,
             skills: None,
+            git_access: None,
         };
         JobRequest { phase: Some(Box::new(phase)), ..JobRequest::new(agent.parse().unwrap()) }
     }

@@ -150,6 +150,19 @@ fn a_plain_agent_is_started_for_one_prompt() {
 }
 
 #[test]
+fn a_reasoning_effort_is_passed_on() {
+    let mut setup = setup();
+    setup.brief.effort = Some(heeler_config::ReasoningEffort::Xhigh);
+    check_adds(
+        setup,
+        &fresh(),
+        expect![[r#"
+        --effort "xhigh"
+    "#]],
+    );
+}
+
+#[test]
 fn no_setting_source_is_said_too() {
     let mut setup = setup();
     setup.brief.setting_sources.clear();

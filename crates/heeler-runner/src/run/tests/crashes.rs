@@ -91,8 +91,12 @@ fn check(point: RunnerFaultPoint, end: RunEnd) {
         assert!(shown.is_empty() && !trial.spec.working_directory.join("pid").exists());
         return;
     }
-    let rows = trial.job_rows();
+    let mut rows = trial.job_rows();
     assert_eq!(rows[..shown.len()], shown, "{point:?}");
+    if end == RunEnd::Interrupted {
+        // Only the job has the row that says so.
+        assert_eq!(rows.pop().unwrap()["code"], "interrupted", "{point:?}");
+    }
     let uuids = |rows: &[Json]| rows.iter().map(|row| row["uuid"].clone()).collect::<Vec<_>>();
     assert_eq!(uuids(&rows), uuids(&RunFixture::rows(&trial.session_log())), "{point:?}");
     let started = trial.started();

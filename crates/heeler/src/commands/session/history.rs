@@ -118,6 +118,11 @@ fn message_lines(
             }
         }
     }
+    for error in &message.errors {
+        let text = truncate_chars(&format!("error: {}", one_line(error)), ASIDE_CHARS_MAX);
+        let style = AnsiColor::Red.on_default();
+        shown_lines.extend(wrapped(&text).iter().map(|line| SafeText::styled(style, line)));
+    }
     let lines_max = if is_full { usize::MAX } else { LINES_MAX };
     // Lines are counted after wrapping, as the reader sees them.
     let left = shown_lines.split_off(shown_lines.len().min(lines_max));
@@ -247,6 +252,7 @@ mod tests {
             at: Some("2026-11-15T10:00:01Z".parse().unwrap()),
             rows: vec![json!({"message": {"content": content}})],
             tools: Vec::new(),
+            errors: Vec::new(),
             left_out: 0,
             fork_safety: ForkSafety::Safe,
             in_context: true,
