@@ -27,6 +27,14 @@ pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
 }
 
 impl ChatBot {
+    pub fn platform(&self) -> ChatPlatform {
+        match self {
+            ChatBot::Telegram(_) => ChatPlatform::Telegram,
+            ChatBot::Slack(_) => ChatPlatform::Slack,
+            ChatBot::Discord(_) => ChatPlatform::Discord,
+        }
+    }
+
     /// Posts a message; returns its ID. A post that was made before is found again where the platform
     /// can do that.
     pub fn send(
@@ -48,6 +56,23 @@ impl ChatBot {
             ChatBot::Telegram(bot) => bot.edit(place, message, text),
             ChatBot::Slack(bot) => bot.edit(place, message, text),
             ChatBot::Discord(bot) => bot.edit(place, message, text),
+        }
+    }
+
+    /// Shows for some seconds that the bot is writing, where the platform offers that.
+    pub fn show_typing(&self, place: &ChatPlace) -> Result<(), ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.show_typing(place),
+            ChatBot::Discord(bot) => bot.show_typing(place),
+            ChatBot::Slack(_) => Ok(()),
+        }
+    }
+
+    /// Adds a reaction to a message, on platforms whose settings name one.
+    pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
+        match self {
+            ChatBot::Discord(bot) => bot.react(place, message, emoji),
+            ChatBot::Telegram(_) | ChatBot::Slack(_) => Ok(()),
         }
     }
 

@@ -155,6 +155,26 @@ impl SlackBot {
         }
     }
 
+    /// Returns the scopes of the bot token; `None` if Slack does not list them.
+    pub fn granted_scopes(&self) -> Result<Option<Vec<String>>, ChatApiError> {
+        let attempt = "ask for its scopes";
+        let url = format!("{}/auth.test", self.api_url);
+        let body = json!({});
+        let token = Some(self.tokens.bot_token.as_str());
+        let answer = post_body(&url, token, RequestBody::Form(&body), CALL_TIMEOUT);
+        let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
+        let scopes = answer.scopes.map(|list| {
+            list.split(',').map(|scope| safe_text(scope.trim())).collect::<Vec<String>>()
+        });
+        Ok(scopes)
+    }
+
+    /// Fails unless the app can read a channel. It must be a member of it.
+    pub fn check_channel(&self, chat: &str) -> Result<(), ChatApiError> {
+        let body = json!({"channel": chat, "limit": 1});
+        self.call("conversations.history", "read a channel", &body).map(drop)
+    }
+
     /// Returns the address of a new socket. It can be used once.
     pub fn open_socket(&self) -> Result<String, ChatApiError> {
         let attempt = "open a socket";

@@ -12,6 +12,7 @@ mod control_loop;
 mod delivery_fetch;
 mod github_lane;
 mod limits;
+mod live_lane;
 mod messages;
 mod missed_deliveries;
 mod notice_lane;
@@ -34,6 +35,7 @@ use jiff::Timestamp;
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
+use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
@@ -83,6 +85,7 @@ pub(crate) struct EffectExecutor {
     mover: ThreadPool,
     github: GithubLanes,
     chat: ChatLanes,
+    live: LiveLane,
     notices: NoticeLane,
 }
 
@@ -164,6 +167,7 @@ impl EffectExecutor {
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let github = GithubLanes::new()?;
         let chat = ChatLanes::new()?;
+        let live = LiveLane::new()?;
         let notices = NoticeLane::new(fleet.clone(), inbox.clone())?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
@@ -192,6 +196,7 @@ impl EffectExecutor {
             mover,
             github,
             chat,
+            live,
             notices,
         })
     }
