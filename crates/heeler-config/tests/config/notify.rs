@@ -138,5 +138,5 @@ agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
     assert_eq!((chat.platform, chat.chat), ("discord", "345678901234567890"));
     assert_eq!(notify.channels[2].target.chat(), None, "a webhook is no chat");
     let secrets = loaded.agents[0].fleet_secrets.values();
-    assert_eq!(secrets, ["xoxb-secret", "discord-secret", "hook-secret"]);
+    assert_eq!(secrets, ["discord-secret", "hook-secret", "xoxb-secret"]);
 }
