@@ -76,6 +76,42 @@ impl ChatBot {
         }
     }
 
+    /// Lists what keeps the bot from receiving messages of these channels, each with its cure.
+    pub fn setup_problems(&self, channels: &[&str]) -> Vec<String> {
+        let mut problems = Vec::new();
+        let of_app = match self {
+            // Its privacy mode decides about groups, and no call tells their members.
+            ChatBot::Telegram(_) => return problems,
+            ChatBot::Slack(bot) => bot.missing_scopes().map(|missing| {
+                let missing = missing.filter(|missing| !missing.is_empty())?;
+                Some(format!(
+                    "the Slack app lacks the scopes {}: add them and reinstall the app",
+                    missing.join(", ")
+                ))
+            }),
+            ChatBot::Discord(bot) => bot.reads_content().map(|reads_content| {
+                (!reads_content).then(|| {
+                    "the Discord bot may not read messages: turn on \"Message Content Intent\" in the \
+                     Developer Portal"
+                        .to_owned()
+                })
+            }),
+        };
+        match of_app {
+            Ok(problem) => problems.extend(problem),
+            Err(error) => problems.push(error.to_string()),
+        }
+        for channel in channels {
+            let checked = match self {
+                ChatBot::Telegram(_) => Ok(()),
+                ChatBot::Slack(bot) => bot.check_channel(channel),
+                ChatBot::Discord(bot) => bot.check_channel(channel),
+            };
+            problems.extend(checked.err().map(|error| format!("channel {channel}: {error}")));
+        }
+        problems
+    }
+
     /// Returns the name of the bot, for people. The call proves that its tokens are accepted.
     pub fn own_name(&self) -> Result<String, ChatApiError> {
         match self {

@@ -45,6 +45,16 @@ const PLATFORM: &str = "Slack";
 /// Type of the metadata by which the fleet recognizes its own posts.
 const MARK_TYPE: &str = "heeler_post";
 
+/// Scopes that the bot token needs.
+const SCOPES: [&str; 6] = [
+    "app_mentions:read",
+    "chat:write",
+    "im:history",
+    "channels:history",
+    "groups:history",
+    "users:read",
+];
+
 /// Errors that a wrong or revoked token causes.
 const TOKEN_ERRORS: [&str; 8] = [
     "not_authed",
@@ -155,18 +165,19 @@ impl SlackBot {
         }
     }
 
-    /// Returns the scopes of the bot token; `None` if Slack does not list them.
-    pub fn granted_scopes(&self) -> Result<Option<Vec<String>>, ChatApiError> {
+    /// Lists the needed scopes that the bot token lacks; `None` if Slack does not list its scopes.
+    pub fn missing_scopes(&self) -> Result<Option<Vec<&'static str>>, ChatApiError> {
         let attempt = "ask for its scopes";
         let url = format!("{}/auth.test", self.api_url);
         let body = json!({});
         let token = Some(self.tokens.bot_token.as_str());
         let answer = post_body(&url, token, RequestBody::Form(&body), CALL_TIMEOUT);
         let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
-        let scopes = answer.scopes.map(|list| {
-            list.split(',').map(|scope| safe_text(scope.trim())).collect::<Vec<String>>()
+        let missing = answer.scopes.map(|list| {
+            let is_granted = |scope: &&str| list.split(',').any(|granted| granted.trim() == *scope);
+            SCOPES.into_iter().filter(|scope| !is_granted(scope)).collect()
         });
-        Ok(scopes)
+        Ok(missing)
     }
 
     /// Fails unless the app can read a channel. It must be a member of it.

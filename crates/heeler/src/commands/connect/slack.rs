@@ -24,16 +24,6 @@ const API_URL: &str = "https://slack.com/api";
 const BOT_VARIABLE: &str = "SLACK_BOT_TOKEN";
 const APP_VARIABLE: &str = "SLACK_APP_TOKEN";
 
-/// Scopes that the bot token needs.
-const SCOPES: [&str; 6] = [
-    "app_mentions:read",
-    "chat:write",
-    "im:history",
-    "channels:history",
-    "groups:history",
-    "users:read",
-];
-
 /// Settings with which an app is created.
 const MANIFEST: &str = "\
 display_information: {name: Heeler}
@@ -131,11 +121,9 @@ fn find_tokens(
 }
 
 fn check_scopes(bot: &SlackBot) -> CommandResult {
-    let Some(granted) = bot.granted_scopes().map_err(check_failed)? else {
+    let Some(missing) = bot.missing_scopes().map_err(check_failed)? else {
         return Ok(output::print_line("Slack does not list the scopes; they are not checked.")?);
     };
-    let missing: Vec<&str> =
-        SCOPES.into_iter().filter(|scope| !granted.iter().any(|it| it == scope)).collect();
     if missing.is_empty() {
         return Ok(output::print_line("The app has all scopes.")?);
     }
