@@ -439,6 +439,7 @@ impl AgentConfig {
 /// Refuses keys that cannot be honoured together.
 fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
     runtime_settings(keys, origin).check_review(reader);
+    runtime_settings(keys, origin).check_messages(reader);
     warn_removed_mode(keys, origin, reader);
     check_sandbox(keys, reader);
     check_docker(keys, reader);

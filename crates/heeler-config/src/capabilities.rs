@@ -10,7 +10,7 @@ use crate::reader::{ConfigReader, SourceSpan};
 use crate::runtime::{PermissionMode, RuntimeConfig, RuntimeType};
 use crate::value::SpannedValue;
 use crate::words::words;
-use crate::yaml::YamlNode;
+use crate::yaml::{YamlKind, YamlNode};
 
 words! {
     /// Feature that some runtimes do not have.
@@ -249,6 +249,22 @@ impl RuntimeSettings<'_> {
             self.runtime
         );
         reader.error(program.at, message).expected(cure);
+    }
+
+    /// Refuses messages to a running job that the runtime does not take.
+    pub(crate) fn check_messages(&self, reader: &mut ConfigReader) {
+        let CapabilityOffer::Missing(why) = RuntimeCapability::Messages.offer(self.runtime) else {
+            return;
+        };
+        for platform in ["telegram", "slack", "discord"] {
+            let key = format!("chat.{platform}.while_busy");
+            let value = key.split('.').try_fold(self.tree, |node, key| node.get(key));
+            let is_say = |node: &YamlNode| matches!(&node.kind, YamlKind::Scalar(word) if word.text == "say");
+            let Some(value) = value.filter(|node| is_say(node)) else { continue };
+            let message =
+                format!("`{key}: say` cannot be honoured with `runtime: {}`", self.runtime);
+            reader.error(value.at, message).expected(why);
+        }
     }
 
     /// Refuses a review that the runtime cannot ask for: an agent never runs with fewer questions

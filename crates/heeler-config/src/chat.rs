@@ -3,12 +3,13 @@
 //! Start at [`ChannelConfig`] and [`DirectMessages`].
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
 
 use serde_json::{Value as Json, json};
 
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
-use crate::value::{ConfigValue, VarName, read_word, word_value};
+use crate::value::{ConfigValue, VarName, read_word, text_value, word_value};
 use crate::words::words;
 use crate::yaml::YamlNode;
 
@@ -93,6 +94,8 @@ words! {
         Queue = "queue",
         /// The jobs of the conversation are cancelled.
         Interrupt = "interrupt",
+        /// The running job receives the message.
+        Say = "say",
     }
 }
 
@@ -150,6 +153,50 @@ section! {
         /// Text after the verb.
         activity_message: Option<String>,
     }
+}
+
+/// Emoji of a reaction, in the form that Discord demands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReactionEmoji(Option<String>);
+
+/// Names that stand for emoji.
+const EMOJI_NAMES: [(&str, &str); 5] = [
+    ("eyes", "👀"),
+    ("hourglass", "⌛"),
+    ("robot", "🤖"),
+    ("thumbsup", "👍"),
+    ("white_check_mark", "✅"),
+];
+
+impl ReactionEmoji {
+    /// Returns the emoji; `None` if there is no reaction.
+    pub fn get(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl FromStr for ReactionEmoji {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<ReactionEmoji, &'static str> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Ok(ReactionEmoji(None));
+        }
+        if let Some((_, emoji)) = EMOJI_NAMES.iter().find(|(name, _)| *name == text) {
+            return Ok(ReactionEmoji(Some((*emoji).to_owned())));
+        }
+        // Names of Discord's own emoji would need a table of some thousand entries.
+        let is_emoji = text.chars().count() <= 10 && text.chars().all(|c| !c.is_ascii());
+        match is_emoji {
+            true => Ok(ReactionEmoji(Some(text.to_owned()))),
+            false => Err("it is neither an emoji nor one of the known names"),
+        }
+    }
+}
+
+text_value! {
+    ReactionEmoji: "an emoji", "`👀`", None, |emoji| json!(emoji.get().unwrap_or_default());
 }
 
 /// Length of a tool result in characters: 1 to 1000, the limit of an embed.

@@ -7,7 +7,8 @@ use std::num::NonZeroU32;
 
 use crate::chat::{
     AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, CommandRegistration,
-    DirectMessages, GuildConfig, PresenceConfig, ResultLength, SkillConfig, VoiceConfig, WhileBusy,
+    DirectMessages, GuildConfig, PresenceConfig, ReactionEmoji, ResultLength, SkillConfig,
+    VoiceConfig, WhileBusy,
 };
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
@@ -35,7 +36,7 @@ section! {
         approvers: Vec<String>,
         /// Activity shown in the bot's status.
         presence: Option<PresenceConfig>,
-        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), or it cancels the work (`interrupt`).
+        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
         /// Output shown in a conversation.
         output: DiscordOutput = "{}",
@@ -53,11 +54,11 @@ section! {
 section! {
     /// Output shown in a Discord conversation.
     pub struct DiscordOutput ("discord.output") {
-        /// Show tool results.
+        /// Show the last tool result in the run card.
         tool_results: bool = "true",
         /// Maximum number of characters of a tool result, at most 1000.
         tool_result_max_length: ResultLength = "900",
-        /// Show system events, such as compaction.
+        /// Show the last system event, such as compaction, in the run card.
         system_status: bool = "true",
         /// Show errors.
         errors: bool = "true",
@@ -65,11 +66,11 @@ section! {
         result_summary: bool = "false",
         /// Show the typing indicator while the agent works.
         typing_indicator: bool = "true",
-        /// Reaction added to a message when it is accepted; empty for none.
-        acknowledge_emoji: String = "eyes",
-        /// Agent messages that are sent.
+        /// Reaction added to a message when it is accepted: an emoji, or one of the names `eyes`, `hourglass`, `robot`, `thumbsup` and `white_check_mark`; empty for none.
+        acknowledge_emoji: ReactionEmoji = "eyes",
+        /// Agent messages that are shown: the final `answers`, or `all`: the run card shows the others while the agent works.
         assistant_messages: AssistantMessages = "answers",
-        /// Show a progress card.
+        /// Show a run card while the agent works.
         progress_indicator: bool = "true",
     }
 }

@@ -91,8 +91,8 @@ pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
-    CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig, ResultLength,
-    SkillConfig, VoiceConfig, WhileBusy,
+    CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig, ReactionEmoji,
+    ResultLength, SkillConfig, VoiceConfig, WhileBusy,
 };
 pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};
@@ -138,9 +138,9 @@ pub use loopback_forwards::{LOOPBACK_FORWARDS_MAX, LoopbackForwards, SANDBOX_POR
 pub use mcp::{McpServer, McpTransport, McpType, PluginConfig, PluginType};
 pub use names::{AgentName, ApprovalMode, LocalName, SessionMode};
 pub use notify::{
-    ClockTime, NOTIFY_CHANNELS_MAX, NotifyChannel, NotifyConfig, NotifyEmail, NotifyEscalation,
-    NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget, NotifyTelegram, NotifyWebhook, QuietHours,
-    SmtpConfig, SmtpSecurity,
+    ClockTime, NOTIFY_CHANNELS_MAX, NotifyChannel, NotifyChat, NotifyConfig, NotifyDiscord,
+    NotifyEmail, NotifyEscalation, NotifyEvent, NotifyNtfy, NotifySlack, NotifyTarget,
+    NotifyTelegram, NotifyWebhook, QuietHours, SmtpConfig, SmtpSecurity,
 };
 pub use policy::{
     LogRotation, PRIORITY_MAX, QueueLimits, RETRIES_MAX, RetentionPolicy, RetryPolicy,

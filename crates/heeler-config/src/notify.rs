@@ -68,7 +68,7 @@ section! {
         budget_percent: BoundedInt<1, 100> = "80",
         /// Mail server of the channels with `email`.
         smtp: Option<SpannedValue<SmtpKeys>>,
-        /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `email` and `desktop`.
+        /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, `email` and `desktop`.
         channels: IndexMap<String, SpannedValue<NotifyChannelKeys>>,
     }
 }
@@ -100,8 +100,10 @@ section! {
         ntfy: Option<NotifyNtfy>,
         /// Chat of a Telegram bot.
         telegram: Option<NotifyTelegram>,
-        /// Incoming webhook of Slack.
+        /// Channel of a Slack app, or an incoming webhook of Slack.
         slack: Option<NotifySlack>,
+        /// Channel of a Discord bot.
+        discord: Option<NotifyDiscord>,
         /// Mail, by the server in `notify.smtp`.
         email: Option<NotifyEmail>,
         /// Messages on the desktop of the machine on which the daemon runs, by `notify-send`.
@@ -147,14 +149,38 @@ section! {
         bot_token_env: TokenVariable = "TELEGRAM_BOT_TOKEN",
         /// Address of the Bot API. Set it if you run a Bot API server of your own.
         api_url: ChatApiUrl = "https://api.telegram.org",
+        /// IDs of the users who may answer gates of workflows here. Defaults to the `approvers` of the workflows' agent.
+        approvers: Vec<String>,
     }
 }
 
 section! {
-    /// Incoming webhook of Slack.
+    /// Channel of a Slack app, or an incoming webhook of Slack.
     pub struct NotifySlack ("notify.slack") {
-        /// Environment variable that holds the address, which is a secret.
+        /// ID of a channel, such as `C012DEV`, in which the app posts. Questions can be answered there. Without this key, the notices go to an incoming webhook.
+        channel: Option<String>,
+        /// Environment variable that holds the bot token, for `channel`.
+        bot_token_env: TokenVariable = "SLACK_BOT_TOKEN",
+        /// Address of the Web API, for `channel`.
+        api_url: ChatApiUrl = "https://slack.com/api",
+        /// IDs of the users who may answer gates of workflows in `channel`. Defaults to the `approvers` of the workflows' agent.
+        approvers: Vec<String>,
+        /// Environment variable that holds the address of an incoming webhook, which is a secret. Only without `channel`.
         url_env: TokenVariable = "SLACK_WEBHOOK_URL",
+    }
+}
+
+section! {
+    /// Channel of a Discord bot.
+    pub struct NotifyDiscord ("notify.discord") {
+        /// ID of the channel, in which the bot posts. Questions can be answered there.
+        channel: String,
+        /// Environment variable that holds the bot token.
+        bot_token_env: TokenVariable = "DISCORD_BOT_TOKEN",
+        /// Address of the REST API.
+        api_url: ChatApiUrl = "https://discord.com/api/v10",
+        /// IDs of the users who may answer gates of workflows here. Defaults to the `approvers` of the workflows' agent.
+        approvers: Vec<String>,
     }
 }
 
@@ -262,8 +288,22 @@ pub enum NotifyTarget {
     Ntfy(NotifyNtfy),
     Telegram(NotifyTelegram),
     Slack(NotifySlack),
+    Discord(NotifyDiscord),
     Email(NotifyEmail),
     Desktop,
+}
+
+/// A chat in which a bot posts notices, and in which questions can be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotifyChat<'c> {
+    /// Name of the chat platform.
+    pub platform: &'static str,
+    /// ID of the chat.
+    pub chat: &'c str,
+    /// Variable that holds the bot token.
+    pub token_variable: &'c str,
+    /// Users who may answer gates of workflows; empty if those of the workflows' agent may.
+    pub approvers: &'c [String],
 }
 
 impl NotifyTarget {
@@ -274,9 +314,23 @@ impl NotifyTarget {
             NotifyTarget::Ntfy(_) => "ntfy",
             NotifyTarget::Telegram(_) => "telegram",
             NotifyTarget::Slack(_) => "slack",
+            NotifyTarget::Discord(_) => "discord",
             NotifyTarget::Email(_) => "email",
             NotifyTarget::Desktop => "desktop",
         }
+    }
+
+    /// Returns the chat of the place, if it is one in which a bot posts.
+    pub fn chat(&self) -> Option<NotifyChat<'_>> {
+        let (platform, chat, token, approvers) = match self {
+            NotifyTarget::Telegram(it) => ("telegram", &it.chat, &it.bot_token_env, &it.approvers),
+            NotifyTarget::Slack(it) => {
+                ("slack", it.channel.as_ref()?, &it.bot_token_env, &it.approvers)
+            }
+            NotifyTarget::Discord(it) => ("discord", &it.channel, &it.bot_token_env, &it.approvers),
+            _ => return None,
+        };
+        Some(NotifyChat { platform, chat, token_variable: token.as_str(), approvers })
     }
 }
 
@@ -291,7 +345,9 @@ impl NotifyConfig {
             NotifyTarget::Webhook(webhook) => webhook.secret_env.as_ref(),
             NotifyTarget::Ntfy(ntfy) => ntfy.token_env.as_ref(),
             NotifyTarget::Telegram(telegram) => Some(&telegram.bot_token_env),
+            NotifyTarget::Slack(slack) if slack.channel.is_some() => Some(&slack.bot_token_env),
             NotifyTarget::Slack(slack) => Some(&slack.url_env),
+            NotifyTarget::Discord(discord) => Some(&discord.bot_token_env),
             NotifyTarget::Email(_) | NotifyTarget::Desktop => None,
         });
         let of_smtp = self.smtp.as_ref().and_then(|smtp| smtp.password_env.as_ref());
@@ -340,8 +396,8 @@ impl NotifyKeys {
         }
         if keys.places() != 1 {
             let message = format!("the channel `{name}` has not exactly one place");
-            let expected =
-                "expected one of `webhook`, `ntfy`, `telegram`, `slack`, `email`, `desktop: true`";
+            let expected = "expected one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, \
+                            `email`, `desktop: true`";
             reader.error(*at, message).expected(expected);
         }
         if let Some(ntfy) = &keys.ntfy {
@@ -360,10 +416,19 @@ impl NotifyKeys {
         }
         if let Some(telegram) = &keys.telegram {
             let digits = telegram.chat.strip_prefix('-').unwrap_or(&telegram.chat);
-            if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            if !is_number(digits) {
                 let message = format!("`{}` is not the ID of a Telegram chat", telegram.chat);
                 reader.error(*at, message).expected("expected a number such as `123456`");
             }
+        }
+        if let Some(slack) = &keys.slack {
+            check_slack(slack, *at, reader);
+        }
+        if let Some(discord) = &keys.discord
+            && !is_number(&discord.channel)
+        {
+            let message = format!("`{}` is not the ID of a Discord channel", discord.channel);
+            reader.error(*at, message).expected("expected a number such as `345678901234567890`");
         }
         if let Some(SpannedValue { value: quiet, at, .. }) = &keys.quiet_hours
             && quiet.from == quiet.to
@@ -436,6 +501,7 @@ impl NotifyChannelKeys {
             self.ntfy.is_some(),
             self.telegram.is_some(),
             self.slack.is_some(),
+            self.discord.is_some(),
             self.email.is_some(),
             self.desktop == Some(true),
         ];
@@ -449,6 +515,7 @@ impl NotifyChannelKeys {
             .or(self.ntfy.map(NotifyTarget::Ntfy))
             .or(self.telegram.map(NotifyTarget::Telegram))
             .or(self.slack.map(NotifyTarget::Slack))
+            .or(self.discord.map(NotifyTarget::Discord))
             .or(self.email.map(NotifyTarget::Email))
             .or(self.desktop.filter(|is_on| *is_on).map(|_| NotifyTarget::Desktop))?;
         Some(NotifyChannel {
@@ -478,6 +545,31 @@ fn check_smtp(smtp: &SpannedValue<SmtpKeys>, reader: &mut ConfigReader) {
         let message = format!("`{}` is not a sender of mail", keys.from);
         reader.error(*at, message).expected("expected `Heeler <heeler@example.com>`");
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Refuses places to which an app cannot post, or in which its questions cannot be answered.
+fn check_slack(slack: &NotifySlack, at: SourceSpan, reader: &mut ConfigReader) {
+    match &slack.channel {
+        None if !slack.approvers.is_empty() => {
+            let message = "a webhook of Slack receives no answers".to_owned();
+            reader.error(at, message).expected("set `channel`, or remove `approvers`");
+        }
+        // A direct chat begins with D, a person with U: their answers would come from another place.
+        Some(id) if !is_slack_channel(id) => {
+            let message = format!("`{id}` is not the ID of a Slack channel");
+            reader.error(at, message).expected("expected an ID such as `C012DEV`");
+        }
+        _ => {}
+    }
+}
+
+fn is_slack_channel(id: &str) -> bool {
+    let rest = id.strip_prefix(['C', 'G']).unwrap_or_default();
+    !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
 }
 
 fn check_ntfy(ntfy: &NotifyNtfy, at: SourceSpan, reader: &mut ConfigReader) {

@@ -30,7 +30,7 @@ section! {
         allow: Option<Vec<String>>,
         /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
         approvers: Vec<String>,
-        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), or it cancels the work (`interrupt`).
+        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
         /// Output shown in a conversation.
         output: SlackOutput = "{}",
@@ -40,15 +40,17 @@ section! {
 section! {
     /// Output shown in a Slack conversation.
     pub struct SlackOutput ("slack.output") {
-        /// Show tool results.
+        /// Show the last tool result in the run card.
         tool_results: bool = "true",
         /// Maximum number of characters of a tool result, at most 1000.
         tool_result_max_length: ResultLength = "900",
-        /// Show system events, such as compaction.
+        /// Show the last system event, such as compaction, in the run card.
         system_status: bool = "true",
         /// Show errors.
         errors: bool = "true",
         /// Show cost and duration below each answer.
         result_summary: bool = "false",
+        /// Show a run card while the agent works.
+        progress_indicator: bool = "true",
     }
 }

@@ -25,7 +25,7 @@ section! {
         allow: Option<Vec<String>>,
         /// IDs of the users who may answer the agent's questions. With none, the agent's questions are denied.
         approvers: Vec<String>,
-        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), or it cancels the work (`interrupt`).
+        /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
         /// Output shown in a conversation.
         output: TelegramOutput = "{}",
@@ -51,5 +51,9 @@ section! {
         errors: bool = "true",
         /// Show cost and duration below each answer.
         result_summary: bool = "false",
+        /// Show a run card while the agent works.
+        progress_indicator: bool = "true",
+        /// Show the typing indicator while the agent works.
+        typing_indicator: bool = "true",
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct PlatformAnswer {
     pub(crate) retry_after: Option<u64>,
     /// Time for which this kind of call is used up.
     pub(crate) bucket_wait: Option<Duration>,
+    /// Scopes of the token, as Slack lists them.
+    pub(crate) scopes: Option<String>,
     /// Null if the response has none.
     pub(crate) body: Json,
 }
@@ -132,7 +134,8 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
         // A gateway answers with a page.
         Err(_) => return Err(format!("{host} answered {status} without JSON")),
     };
-    Ok(PlatformAnswer { status, retry_after, bucket_wait: bucket_wait(&headers), body })
+    let scopes = header_text(&headers, "x-oauth-scopes").map(str::to_owned);
+    Ok(PlatformAnswer { status, retry_after, bucket_wait: bucket_wait(&headers), scopes, body })
 }
 
 /// Returns the time for which a kind of call is used up, as Discord tells it.

@@ -27,6 +27,14 @@ pub fn post_parts(platform: ChatPlatform, text: &str) -> Vec<String> {
 }
 
 impl ChatBot {
+    pub fn platform(&self) -> ChatPlatform {
+        match self {
+            ChatBot::Telegram(_) => ChatPlatform::Telegram,
+            ChatBot::Slack(_) => ChatPlatform::Slack,
+            ChatBot::Discord(_) => ChatPlatform::Discord,
+        }
+    }
+
     /// Posts a message; returns its ID. A post that was made before is found again where the platform
     /// can do that.
     pub fn send(
@@ -49,6 +57,59 @@ impl ChatBot {
             ChatBot::Slack(bot) => bot.edit(place, message, text),
             ChatBot::Discord(bot) => bot.edit(place, message, text),
         }
+    }
+
+    /// Shows for some seconds that the bot is writing, where the platform offers that.
+    pub fn show_typing(&self, place: &ChatPlace) -> Result<(), ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.show_typing(place),
+            ChatBot::Discord(bot) => bot.show_typing(place),
+            ChatBot::Slack(_) => Ok(()),
+        }
+    }
+
+    /// Adds a reaction to a message, on platforms whose settings name one.
+    pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
+        match self {
+            ChatBot::Discord(bot) => bot.react(place, message, emoji),
+            ChatBot::Telegram(_) | ChatBot::Slack(_) => Ok(()),
+        }
+    }
+
+    /// Lists what keeps the bot from receiving messages of these channels, each with its cure.
+    pub fn setup_problems(&self, channels: &[&str]) -> Vec<String> {
+        let mut problems = Vec::new();
+        let of_app = match self {
+            // Its privacy mode decides about groups, and no call tells their members.
+            ChatBot::Telegram(_) => return problems,
+            ChatBot::Slack(bot) => bot.missing_scopes().map(|missing| {
+                let missing = missing.filter(|missing| !missing.is_empty())?;
+                Some(format!(
+                    "the Slack app lacks the scopes {}: add them and reinstall the app",
+                    missing.join(", ")
+                ))
+            }),
+            ChatBot::Discord(bot) => bot.reads_content().map(|reads_content| {
+                (!reads_content).then(|| {
+                    "the Discord bot may not read messages: turn on \"Message Content Intent\" in the \
+                     Developer Portal"
+                        .to_owned()
+                })
+            }),
+        };
+        match of_app {
+            Ok(problem) => problems.extend(problem),
+            Err(error) => problems.push(error.to_string()),
+        }
+        for channel in channels {
+            let checked = match self {
+                ChatBot::Telegram(_) => Ok(()),
+                ChatBot::Slack(bot) => bot.check_channel(channel),
+                ChatBot::Discord(bot) => bot.check_channel(channel),
+            };
+            problems.extend(checked.err().map(|error| format!("channel {channel}: {error}")));
+        }
+        problems
     }
 
     /// Returns the name of the bot, for people. The call proves that its tokens are accepted.

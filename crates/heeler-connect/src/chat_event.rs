@@ -73,6 +73,26 @@ impl ChatPlace {
         ChatPlace { chat: chat.to_owned(), thread: None, is_direct, person: None, server: None }
     }
 
+    /// Returns a chat that the config names by its ID, without a thread. On Slack and Discord it is a
+    /// channel.
+    pub fn of_chat(platform: ChatPlatform, chat: &str) -> ChatPlace {
+        match platform {
+            ChatPlatform::Telegram => ChatPlace::of_telegram(chat),
+            ChatPlatform::Slack | ChatPlatform::Discord => ChatPlace {
+                chat: chat.to_owned(),
+                thread: None,
+                is_direct: false,
+                person: None,
+                server: None,
+            },
+        }
+    }
+
+    /// Returns the chat without the thread.
+    pub fn without_thread(&self) -> ChatPlace {
+        ChatPlace { thread: None, ..self.clone() }
+    }
+
     /// Returns the name of the conversation: `platform/chat[/thread]`.
     pub fn channel(&self, platform: ChatPlatform) -> String {
         match &self.thread {
@@ -102,6 +122,8 @@ pub enum ChatContent {
         text: String,
         /// True if the message mentions the bot or replies to it.
         addresses_bot: bool,
+        /// ID of the message that it replies to.
+        replies_to: Option<String>,
     },
     /// A message without text: a picture, a file, a voice message.
     Wordless { addresses_bot: bool },

@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use heeler_config::{
-    AgentConfig, ChatLogLevel, ChatMode, DirectMessages, DiscordConfig, WhileBusy,
+    AgentConfig, AssistantMessages, ChatLogLevel, ChatMode, DirectMessages, DiscordConfig,
+    ResultLength, WhileBusy,
 };
 
 use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
@@ -32,6 +33,24 @@ pub struct ChatPolicy<'c> {
     pub shows_cost: bool,
     pub log_level: ChatLogLevel,
     pub while_busy: WhileBusy,
+    pub live: LiveOutput<'c>,
+}
+
+/// Output that is shown while a job runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveOutput<'c> {
+    /// Show a run card.
+    pub shows_card: bool,
+    /// Show the typing indicator.
+    pub shows_typing: bool,
+    /// Most characters of the tool result in the card; `None` shows none.
+    pub tool_result_chars: Option<usize>,
+    /// Show system events in the card.
+    pub shows_system: bool,
+    /// Show messages of the agent in the card.
+    pub shows_messages: bool,
+    /// Reaction to a message that is accepted.
+    pub acknowledge: Option<&'c str>,
 }
 
 /// A chat in which an agent answers.
@@ -62,6 +81,14 @@ impl<'c> ChatPolicy<'c> {
                     shows_cost: telegram.output.result_summary,
                     log_level: ChatLogLevel::Standard,
                     while_busy: telegram.while_busy,
+                    live: LiveOutput {
+                        shows_card: telegram.output.progress_indicator,
+                        shows_typing: telegram.output.typing_indicator,
+                        tool_result_chars: None,
+                        shows_system: true,
+                        shows_messages: true,
+                        acknowledge: None,
+                    },
                 })
             }
             ChatPlatform::Slack => {
@@ -80,6 +107,18 @@ impl<'c> ChatPolicy<'c> {
                     shows_cost: slack.output.result_summary,
                     log_level: slack.log_level,
                     while_busy: slack.while_busy,
+                    live: LiveOutput {
+                        shows_card: slack.output.progress_indicator,
+                        // Slack has no indicator for apps in channels.
+                        shows_typing: false,
+                        tool_result_chars: result_chars(
+                            slack.output.tool_results,
+                            slack.output.tool_result_max_length,
+                        ),
+                        shows_system: slack.output.system_status,
+                        shows_messages: true,
+                        acknowledge: None,
+                    },
                 })
             }
             ChatPlatform::Discord => Some(ChatPolicy::of_discord(agent, chat.discord.as_ref()?)),
@@ -108,6 +147,17 @@ impl<'c> ChatPolicy<'c> {
             shows_cost: discord.output.result_summary,
             log_level: discord.log_level,
             while_busy: discord.while_busy,
+            live: LiveOutput {
+                shows_card: discord.output.progress_indicator,
+                shows_typing: discord.output.typing_indicator,
+                tool_result_chars: result_chars(
+                    discord.output.tool_results,
+                    discord.output.tool_result_max_length,
+                ),
+                shows_system: discord.output.system_status,
+                shows_messages: discord.output.assistant_messages == AssistantMessages::All,
+                acknowledge: discord.output.acknowledge_emoji.get(),
+            },
         }
     }
 
@@ -162,6 +212,10 @@ impl<'c> ChatPolicy<'c> {
 
 fn is_listed(list: &[String], id: &str) -> bool {
     list.iter().any(|entry| entry == id || entry == EVERYONE)
+}
+
+fn result_chars(is_shown: bool, length: ResultLength) -> Option<usize> {
+    is_shown.then(|| usize::try_from(length.get()).unwrap_or(usize::MAX))
 }
 
 fn hours(hours: u32) -> Duration {

@@ -46,6 +46,13 @@ const SUPPRESS_EMBEDS: u32 = 1 << 2;
 /// Flag of messages that one person sees.
 const EPHEMERAL: u32 = 1 << 6;
 
+/// Flags of an application that may read the content of messages: with many servers, or with few.
+const CONTENT_FLAGS: u64 = 1 << 18 | 1 << 19;
+
+/// Permissions that the bot needs: view channels, send messages, also in threads, add reactions, attach
+/// files, read the history.
+const PERMISSIONS: u64 = 1 << 10 | 1 << 11 | 1 << 38 | 1 << 6 | 1 << 15 | 1 << 16;
+
 /// Name under which the bot makes calls, in the form that Discord demands.
 const USER_AGENT: &str =
     concat!("DiscordBot (", env!("CARGO_PKG_REPOSITORY"), ", ", env!("CARGO_PKG_VERSION"), ")");
@@ -144,6 +151,28 @@ impl DiscordBot {
         }
     }
 
+    /// Returns true if the application may read the content of messages.
+    pub fn reads_content(&self) -> Result<bool, ChatApiError> {
+        let attempt = "ask for its own settings";
+        let application = self.get("/applications/@me", attempt, CALL_TIMEOUT)?;
+        let flags = application["flags"].as_u64().ok_or_else(|| unexpected(attempt))?;
+        Ok(flags & CONTENT_FLAGS != 0)
+    }
+
+    /// Fails unless the bot can read a channel.
+    pub fn check_channel(&self, channel: &str) -> Result<(), ChatApiError> {
+        let path = format!("/channels/{channel}/messages?limit=1");
+        self.get(&path, "read a channel", CALL_TIMEOUT).map(drop)
+    }
+
+    /// Returns the address at which a person adds the bot to a server.
+    pub fn invite_url(&self) -> String {
+        let account = &self.account;
+        format!(
+            "https://discord.com/oauth2/authorize?client_id={account}&scope=bot&permissions={PERMISSIONS}"
+        )
+    }
+
     /// Returns the address of the gateway.
     pub fn gateway(&self) -> Result<DiscordGateway, ChatApiError> {
         let attempt = "ask for the gateway";
@@ -216,6 +245,21 @@ impl DiscordBot {
         let body = json!({"content": text, "components": [], "allowed_mentions": {"parse": []}});
         let path = format!("/channels/{}/messages/{message}", target(place));
         self.call("PATCH", &path, "change a message", Some(&body), CALL_TIMEOUT).map(drop)
+    }
+
+    /// Shows for ten seconds that the bot is writing.
+    pub fn show_typing(&self, place: &ChatPlace) -> Result<(), ChatApiError> {
+        let path = format!("/channels/{}/typing", target(place));
+        let attempt = "show that it is writing";
+        self.call("POST", &path, attempt, Some(&json!({})), LOOKUP_TIMEOUT).map(drop)
+    }
+
+    /// Adds a reaction to a message.
+    pub fn react(&self, place: &ChatPlace, message: &str, emoji: &str) -> Result<(), ChatApiError> {
+        let emoji: String = url::form_urlencoded::byte_serialize(emoji.as_bytes()).collect();
+        let channel = target(place);
+        let path = format!("/channels/{channel}/messages/{message}/reactions/{emoji}/@me");
+        self.call("PUT", &path, "add a reaction", Some(&json!({})), LOOKUP_TIMEOUT).map(drop)
     }
 
     /// Answers a click with a text that only the person sees. `callback` is `ID/TOKEN`.

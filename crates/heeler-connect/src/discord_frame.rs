@@ -182,6 +182,7 @@ impl DiscordDirectory {
         let (text, is_mentioned) = self.take_mention(message, content);
         let replied = &message["referenced_message"]["author"]["id"];
         let addresses_bot = is_mentioned || *replied == self.own.as_str();
+        let replies_to = message["message_reference"]["message_id"].as_str().map(str::to_owned);
         let place = self.place(message, sender)?;
         let name = author["global_name"].as_str().or(author["username"].as_str());
         Some(ChatEvent {
@@ -196,7 +197,9 @@ impl DiscordDirectory {
             },
             content: match text.is_empty() {
                 true => ChatContent::Wordless { addresses_bot },
-                false => ChatContent::Message { id: id.to_owned(), text, addresses_bot },
+                false => {
+                    ChatContent::Message { id: id.to_owned(), text, addresses_bot, replies_to }
+                }
             },
         })
     }

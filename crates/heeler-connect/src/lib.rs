@@ -15,6 +15,8 @@ mod chat_policy;
 mod chat_socket;
 mod discord;
 mod discord_frame;
+#[cfg(any(test, feature = "fuzz-entry"))]
+pub mod frame_fuzz;
 mod outgoing_post;
 mod person_name;
 mod routing;
@@ -31,7 +33,7 @@ pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
 pub use chat_bot::{ChatBot, post_parts};
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
-pub use chat_policy::{ChatPolicy, ListedChat};
+pub use chat_policy::{ChatPolicy, ListedChat, LiveOutput};
 pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};

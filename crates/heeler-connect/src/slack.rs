@@ -45,6 +45,16 @@ const PLATFORM: &str = "Slack";
 /// Type of the metadata by which the fleet recognizes its own posts.
 const MARK_TYPE: &str = "heeler_post";
 
+/// Scopes that the bot token needs.
+const SCOPES: [&str; 6] = [
+    "app_mentions:read",
+    "chat:write",
+    "im:history",
+    "channels:history",
+    "groups:history",
+    "users:read",
+];
+
 /// Errors that a wrong or revoked token causes.
 const TOKEN_ERRORS: [&str; 8] = [
     "not_authed",
@@ -153,6 +163,27 @@ impl SlackBot {
             Some(id) => Ok(SlackUser { id: id.to_owned(), name: text("user"), team: text("team") }),
             None => Err(unexpected("ask for its own name")),
         }
+    }
+
+    /// Lists the needed scopes that the bot token lacks; `None` if Slack does not list its scopes.
+    pub fn missing_scopes(&self) -> Result<Option<Vec<&'static str>>, ChatApiError> {
+        let attempt = "ask for its scopes";
+        let url = format!("{}/auth.test", self.api_url);
+        let body = json!({});
+        let token = Some(self.tokens.bot_token.as_str());
+        let answer = post_body(&url, token, RequestBody::Form(&body), CALL_TIMEOUT);
+        let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
+        let missing = answer.scopes.map(|list| {
+            let is_granted = |scope: &&str| list.split(',').any(|granted| granted.trim() == *scope);
+            SCOPES.into_iter().filter(|scope| !is_granted(scope)).collect()
+        });
+        Ok(missing)
+    }
+
+    /// Fails unless the app can read a channel. It must be a member of it.
+    pub fn check_channel(&self, chat: &str) -> Result<(), ChatApiError> {
+        let body = json!({"channel": chat, "limit": 1});
+        self.call("conversations.history", "read a channel", &body).map(drop)
     }
 
     /// Returns the address of a new socket. It can be used once.

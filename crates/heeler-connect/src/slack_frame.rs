@@ -75,13 +75,14 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
     }
     let is_direct = message["channel_type"] == "im" || channel.starts_with('D');
     let thread = message["thread_ts"].as_str();
+    let replies_to = thread.filter(|root| *root != ts).map(str::to_owned);
     // A message in a channel is the root of a thread, to which the answer belongs.
     let thread = thread.or((!is_direct).then_some(ts));
     let text = message["text"].as_str().unwrap_or_default();
     let (text, addresses_bot) = take_mention(text, &own.id);
     let content = match text.is_empty() {
         true => ChatContent::Wordless { addresses_bot },
-        false => ChatContent::Message { id: ts.to_owned(), text, addresses_bot },
+        false => ChatContent::Message { id: ts.to_owned(), text, addresses_bot, replies_to },
     };
     Some(ChatEvent {
         platform: ChatPlatform::Slack,

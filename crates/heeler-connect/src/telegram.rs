@@ -165,6 +165,15 @@ impl TelegramBot {
         }
     }
 
+    /// Shows for five seconds that the bot is writing.
+    pub fn show_typing(&self, place: &ChatPlace) -> Result<(), ChatApiError> {
+        let mut body = json!({"chat_id": place.chat, "action": "typing"});
+        if let Some(thread) = &place.thread {
+            body["message_thread_id"] = number_or_text(thread);
+        }
+        self.call("sendChatAction", "show that it is writing", &body, Duration::ZERO).map(drop)
+    }
+
     /// Answers a click with a short text.
     pub fn answer_click(&self, callback: &str, text: &str) -> Result<(), ChatApiError> {
         let text: String = text.chars().take(200).collect();

@@ -61,7 +61,11 @@ fn message_content(message: &Json, bot: &TelegramUser) -> Option<ChatContent> {
     let addresses_bot = is_reply || is_mentioned;
     Some(match has_media || text.is_empty() {
         true => ChatContent::Wordless { addresses_bot },
-        false => ChatContent::Message { id, text, addresses_bot },
+        false => {
+            let replies_to = message["reply_to_message"]["message_id"].as_i64();
+            let replies_to = replies_to.map(|id| id.to_string());
+            ChatContent::Message { id, text, addresses_bot, replies_to }
+        }
     })
 }
 

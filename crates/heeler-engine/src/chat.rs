@@ -11,15 +11,21 @@ mod discord_link;
 mod link;
 mod link_worker;
 mod post;
+mod rate_limits;
+mod run_card;
 mod slack_catch_up;
 mod slack_link;
 mod speaker_names;
 mod telegram_link;
 
 pub use access_check::{ChatAccessReport, check_chat_access};
-pub(crate) use credential::{account_policies, find_credential};
+pub(crate) use credential::{
+    ChatCredential, account_policies, find_bot_of_variable, find_credential,
+};
 pub(crate) use link::ChatLinks;
 pub(crate) use post::{
     ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, event_place,
     execute_post, post_effect_kind, question_options,
 };
+pub(crate) use rate_limits::note_rate_limit;
+pub(crate) use run_card::{RunCard, RunCardChange};

@@ -30,8 +30,11 @@ mod idempotency;
 mod imported_runs;
 mod notice_checks;
 mod notifications;
+mod question_notices;
 mod review_parts;
+mod run_cards;
 mod run_exits;
+mod said_messages;
 mod schedules;
 mod shutdown;
 mod status;
@@ -58,6 +61,7 @@ pub(crate) use dispatcher::Dispatcher;
 pub use dispatcher::{DaemonExit, SetupLoader};
 pub(crate) use dispatcher_state::DispatcherState;
 pub use idempotency::{REQUEST_RETENTION, recorded_reply};
+pub(crate) use said_messages::SaidMessageResult;
 pub use webhook::{WebhookEndpoint, WebhookSecret};
 
 use crate::cancel;
@@ -125,6 +129,8 @@ impl Dispatcher {
             self.executor.fetch_missed_deliveries();
         }
         self.executor.run_chat_posts();
+        self.send_said_messages();
+        self.resume_run_cards();
         self.executor.run_notices();
         self.admit_jobs();
         self.update_watches();
@@ -344,6 +350,12 @@ impl Dispatcher {
             DispatchInput::ChatPostAttempted(result) => {
                 Some((DispatchEvent::ChatPostAttempted(result), None))
             }
+            DispatchInput::RunCardChanged(change) => {
+                Some((DispatchEvent::RunCardChanged(change), None))
+            }
+            DispatchInput::SaidMessageAttempted(result) => {
+                Some((DispatchEvent::SaidMessageAttempted(result), None))
+            }
             DispatchInput::NoticePlanned => None,
             DispatchInput::NoticeAttempted(result) => {
                 Some((DispatchEvent::NoticeAttempted(result), None))
@@ -410,6 +422,8 @@ impl Dispatcher {
             DispatchEffect::AppendLog { agent, text } => self.executor.append_log(agent, text),
             DispatchEffect::RunGithubTasks => self.executor.run_github_tasks(),
             DispatchEffect::RunChatPosts => self.executor.run_chat_posts(),
+            DispatchEffect::ShowChatJob { job } => self.executor.show_chat_job(job),
+            DispatchEffect::SendSaidMessages => self.send_said_messages(),
             DispatchEffect::RunNotices => self.executor.run_notices(),
             DispatchEffect::DeliverAnswer { approval, answer } => {
                 self.executor.deliver_answer(approval, answer);

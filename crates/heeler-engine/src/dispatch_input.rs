@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
-use crate::chat::ChatPostResult;
+use crate::chat::{ChatPostResult, RunCardChange};
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
+use crate::dispatch::SaidMessageResult;
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
 use crate::notices::NoticeResult;
@@ -74,6 +75,10 @@ pub(crate) enum DispatchInput {
     },
     /// A post to a chat was attempted.
     ChatPostAttempted(Box<ChatPostResult>),
+    /// A run card was posted or finished.
+    RunCardChanged(RunCardChange),
+    /// A message of a chat was sent to its run, or was not taken.
+    SaidMessageAttempted(SaidMessageResult),
     /// A notice to a person was attempted.
     NoticeAttempted(Box<NoticeResult>),
     /// A notice is due later, at a time that the dispatcher did not know when it went to sleep.

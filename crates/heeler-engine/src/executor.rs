@@ -12,6 +12,7 @@ mod control_loop;
 mod delivery_fetch;
 mod github_lane;
 mod limits;
+mod live_lane;
 mod messages;
 mod missed_deliveries;
 mod notice_lane;
@@ -32,6 +33,7 @@ use jiff::Timestamp;
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
+use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
@@ -81,6 +83,7 @@ pub(crate) struct EffectExecutor {
     mover: ThreadPool,
     github: GithubLanes,
     chat: ChatLanes,
+    live: LiveLane,
     notices: NoticeLane,
 }
 
@@ -162,6 +165,7 @@ impl EffectExecutor {
             ThreadPool::new("heeler-session", limits::SESSION_PREPARERS, abandon)?;
         let github = GithubLanes::new()?;
         let chat = ChatLanes::new()?;
+        let live = LiveLane::new()?;
         let notices = NoticeLane::new(fleet.clone(), inbox.clone())?;
         let control = ControlLoop::start(deliverers.queue())?;
         let shared = Arc::new(ExecutorContext {
@@ -190,6 +194,7 @@ impl EffectExecutor {
             mover,
             github,
             chat,
+            live,
             notices,
         })
     }

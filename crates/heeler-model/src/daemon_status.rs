@@ -78,6 +78,12 @@ pub struct ChatLinkStatus {
     pub since: Timestamp,
     /// Time of the last event.
     pub last_event_at: Option<Timestamp>,
+    /// Time from the receipt of the last recorded event to its commit, in milliseconds.
+    #[serde(default)]
+    pub record_ms: Option<u64>,
+    /// Number of calls that the platform refused because of its limits, since the daemon started.
+    #[serde(default)]
+    pub rate_limits: u64,
     /// Reason of a failure.
     pub problem: Option<String>,
 }

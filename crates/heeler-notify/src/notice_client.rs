@@ -5,7 +5,7 @@
 use std::fmt;
 
 use heeler_config::NotifyEvent;
-use heeler_connect::{ChatPlace, OutgoingPost, TelegramBot};
+use heeler_connect::{ChatBot, ChatPlace, OutgoingPost, PostMark, post_parts};
 use ring::hmac;
 use serde_json::{Value as Json, json};
 use url::Url;
@@ -28,7 +28,7 @@ const NTFY_BYTES_MAX: usize = 4000;
 pub enum NoticeClient {
     Webhook { url: Url, secret: Option<String> },
     Ntfy { url: Url, token: Option<String> },
-    Telegram { bot: TelegramBot, chat: String },
+    Chat { bot: ChatBot, place: ChatPlace },
     Slack { url: Url },
     Email { server: SmtpServer, to: Vec<String> },
 }
@@ -38,7 +38,7 @@ impl fmt::Debug for NoticeClient {
         f.write_str(match self {
             NoticeClient::Webhook { .. } => "NoticeClient::Webhook",
             NoticeClient::Ntfy { .. } => "NoticeClient::Ntfy",
-            NoticeClient::Telegram { .. } => "NoticeClient::Telegram",
+            NoticeClient::Chat { .. } => "NoticeClient::Chat",
             NoticeClient::Slack { .. } => "NoticeClient::Slack",
             NoticeClient::Email { .. } => "NoticeClient::Email",
         })
@@ -68,7 +68,7 @@ impl NoticeClient {
                 let body = slack_body(notice).to_string().into_bytes();
                 WebPost { url, headers: Vec::new(), body }.send().map(|()| None)
             }
-            NoticeClient::Telegram { bot, chat } => send_telegram(bot, chat, notice, earlier),
+            NoticeClient::Chat { bot, place } => post_notice((bot, place), id, notice, earlier),
             NoticeClient::Email { server, to } => send_mail(server, to, id, notice).map(|()| None),
         }
     }
@@ -167,13 +167,13 @@ fn slack_body(notice: &PersonNotice) -> Json {
     json!({"text": parts.join("\n"), "unfurl_links": false, "unfurl_media": false})
 }
 
-fn send_telegram(
-    bot: &TelegramBot,
-    chat: &str,
+/// Posts a notice to a chat, or replaces the message that it closes.
+fn post_notice(
+    (bot, place): (&ChatBot, &ChatPlace),
+    id: &str,
     notice: &PersonNotice,
     earlier: Option<&str>,
 ) -> Result<Option<String>, NoticeSendError> {
-    let place = ChatPlace::of_telegram(chat);
     let mut parts = vec![format!("**{}**", notice.title)];
     if !notice.text.is_empty() {
         parts.push(notice.text.clone());
@@ -184,11 +184,20 @@ fn send_telegram(
     parts.extend(notice.link.clone());
     let text = parts.join("\n\n");
     if let (true, Some(message)) = (notice.is_closing, earlier) {
-        bot.edit(&place, message, &text)?;
+        bot.edit(place, message, &text)?;
         return Ok(Some(message.to_owned()));
     }
-    let post = OutgoingPost { text, buttons: Vec::new(), reply_to: None };
-    Ok(Some(bot.send(&place, &post)?))
+    let mut first = None;
+    // A digest may be longer than one message.
+    for (number, text) in post_parts(bot.platform(), &text).into_iter().enumerate() {
+        let post = OutgoingPost { text, buttons: Vec::new(), reply_to: None };
+        let id = format!("{id} {number}");
+        // An earlier daemon may have posted it and died before it recorded that.
+        let mark = PostMark { id: &id, maybe_made_since: Some(notice.at.as_second()) };
+        let message = bot.send(place, &post, mark)?;
+        first.get_or_insert(message);
+    }
+    Ok(first)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use heeler_config::reveal_hidden;
 use heeler_model::Approval;
 use heeler_query::charts::FleetCharts;
+use heeler_query::chat_links::ChatLinkSummary;
 use heeler_query::config_change::ConfigChangeSummary;
 use heeler_query::jobs::JobSummary;
 use heeler_query::overview::{
@@ -26,6 +27,7 @@ pub fn page(
     now: &FleetOverview,
     figures: &FleetCharts,
     change: Option<&ConfigChangeSummary>,
+    chats: &[ChatLinkSummary],
 ) -> Markup {
     let content = html! {
         div.head { h1 { "Overview" } }
@@ -40,6 +42,7 @@ pub fn page(
             }
             div.grid #charts data-live { (charts_card(frame, figures)) }
             div #recent data-live { (recent_card(frame, &now.recent)) }
+            div #chats data-live { @if !chats.is_empty() { (chats_card(frame, chats)) } }
         }
     };
     // Transcript rows are not commits, so the live stream does not announce them.
@@ -94,6 +97,41 @@ fn change_card(frame: &PageFrame, change: &ConfigChangeSummary) -> Markup {
                     p.note { "A person with the scope admin can load it." }
                 }
             }
+        }
+    }
+}
+
+/// The connections to chat platforms.
+fn chats_card(frame: &PageFrame, chats: &[ChatLinkSummary]) -> Markup {
+    html! {
+        section.card aria-labelledby="h-chats" {
+            header { h2 #h-chats { "Chat platforms" } }
+            ul.list role="list" { @for link in chats { (chat_item(frame, link)) } }
+        }
+    }
+}
+
+fn chat_item(frame: &PageFrame, link: &ChatLinkSummary) -> Markup {
+    html! {
+        li data-row {
+            div.line {
+                (status_badge(&link.state))
+                strong { (isolated_text(&link.platform)) }
+                span.muted { (isolated_text(&link.account)) }
+                span.end.muted.nowrap { "since " (relative_time(frame, link.since)) }
+            }
+            p.small.muted {
+                @match link.last_event_at {
+                    Some(at) => { "Last event " (relative_time(frame, at)) }
+                    None => { "No event yet" }
+                }
+                @if let Some(ms) = link.record_ms { ", recorded in " (format_grouped(i64::try_from(ms).unwrap_or(i64::MAX))) " ms" }
+                @if link.rate_limits > 0 {
+                    ". Calls refused by limits: " (format_grouped(i64::try_from(link.rate_limits).unwrap_or(i64::MAX)))
+                }
+                "."
+            }
+            @if let Some(problem) = &link.problem { p.small.clamp { (clamp_line(problem)) } }
         }
     }
 }

@@ -5,6 +5,7 @@ mod activity;
 use expect_test::expect;
 use heeler_model::JobStatus;
 use heeler_query::charts::{DailyCost, FleetCharts, HourlyJobCounts, JobDuration};
+use heeler_query::chat_links::ChatLinkSummary;
 use heeler_query::config_change::{ChangedFileSummary, ConfigChangeSummary};
 use heeler_query::jobs::{JobPage, JobSummary};
 use heeler_query::overview::{FleetActivity, FleetOverview, RunningJobSummary, UpcomingSchedule};
@@ -266,12 +267,37 @@ fn evil_change(text: &str) -> ConfigChangeSummary {
     ConfigChangeSummary { fingerprint: "ab12".to_owned(), jobs, files: vec![file] }
 }
 
+fn evil_link(text: &str) -> ChatLinkSummary {
+    ChatLinkSummary {
+        platform: text.to_owned(),
+        account: text.to_owned(),
+        state: "failed".to_owned(),
+        since: Timestamp::UNIX_EPOCH,
+        last_event_at: Some(Timestamp::UNIX_EPOCH),
+        record_ms: Some(7),
+        rate_limits: 1_200,
+        problem: Some(text.to_owned()),
+    }
+}
+
+#[test]
+fn the_overview_shows_the_links_to_chat_platforms() {
+    let links = [evil_link("cannot reach slack.com")];
+    let now = evil_overview("a");
+    let html = overview::page(&frame(), &now, &figures("a"), None, &links).into_string();
+    for text in ["Chat platforms", "cannot reach slack.com", "recorded in 7 ms", "limits: 1,200"] {
+        assert!(html.contains(text), "{text}: {html}");
+    }
+    let html = overview::page(&frame(), &now, &figures("a"), None, &[]).into_string();
+    assert!(!html.contains("Chat platforms"), "{html}");
+}
+
 #[test]
 fn only_an_administrator_is_offered_a_change_of_the_config() {
     let offers = |scope: ViewerScope| {
         let frame = PageFrame { viewer_scope: scope, ..frame() };
         let change = evil_change("command: \u{202e}x");
-        let page = overview::page(&frame, &evil_overview("a"), &figures("a"), Some(&change));
+        let page = overview::page(&frame, &evil_overview("a"), &figures("a"), Some(&change), &[]);
         let html = page.into_string();
         assert!(html.contains("+ command: \\u{202e}x"), "nothing is hidden: {html}");
         html.contains("accept-config") && html.contains("ab12")
@@ -283,7 +309,8 @@ fn only_an_administrator_is_offered_a_change_of_the_config() {
 fn pages_cannot_act_whatever_agents_are_called_and_say() {
     for text in EVIL {
         let change = evil_change(text);
-        let page = overview::page(&frame(), &evil_overview(text), &figures(text), Some(&change));
+        let (now, charts, chats) = (evil_overview(text), figures(text), [evil_link(text)]);
+        let page = overview::page(&frame(), &now, &charts, Some(&change), &chats);
         is_inert(&page.into_string());
         let page =
             JobPage { jobs: vec![job(text)], total: 1, limit: 1, next: Some(text.to_owned()) };
@@ -294,7 +321,8 @@ fn pages_cannot_act_whatever_agents_are_called_and_say() {
 
 #[test]
 fn pages_tell_in_words_what_charts_draw() {
-    let html = overview::page(&frame(), &evil_overview("a"), &figures("a"), None).into_string();
+    let html =
+        overview::page(&frame(), &evil_overview("a"), &figures("a"), None, &[]).into_string();
     assert!(html.contains(r#"aria-label="6 jobs in 3 hours, 3 failed""#), "{html}");
     assert!(html.contains("$1.25 in 2 days"), "{html}");
     assert!(html.contains("one job: 1:01"), "{html}");

@@ -19,6 +19,10 @@ pub struct ChatLinkSummary {
     pub since: Timestamp,
     /// Time of the last event.
     pub last_event_at: Option<Timestamp>,
+    /// Time from the receipt of the last recorded event to its commit, in milliseconds.
+    pub record_ms: Option<u64>,
+    /// Number of calls that the platform refused because of its limits, since the daemon started.
+    pub rate_limits: u64,
     /// Reason of a failure.
     pub problem: Option<String>,
 }
@@ -31,6 +35,8 @@ impl From<&ChatLinkStatus> for ChatLinkSummary {
             state: link.state.to_string(),
             since: link.since,
             last_event_at: link.last_event_at,
+            record_ms: link.record_ms,
+            rate_limits: link.rate_limits,
             problem: link.problem.clone(),
         }
     }

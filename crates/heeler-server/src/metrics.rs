@@ -243,6 +243,20 @@ fn write_chat_links(page: &mut PrometheusText, now: Timestamp, status: &DaemonSt
         let is_connected = link.state == ChatLinkState::Connected;
         page.write_sample("heeler_chat_connected", &labels, if is_connected { 1.0 } else { 0.0 });
     }
+    let name = "heeler_chat_rate_limits_total";
+    page.write_header(name, "counter", "Calls that a chat platform refused because of its limits.");
+    for link in &status.chats {
+        let labels = [("platform", link.platform.as_str()), ("account", &link.account)];
+        page.write_sample(name, &labels, link.rate_limits as f64);
+    }
+    let name = "heeler_chat_record_seconds";
+    page.write_header(name, "gauge", "Time from the receipt of the last event to its commit.");
+    for link in &status.chats {
+        let labels = [("platform", link.platform.as_str()), ("account", &link.account)];
+        if let Some(ms) = link.record_ms {
+            page.write_sample(name, &labels, ms as f64 / 1000.0);
+        }
+    }
     let name = "heeler_chat_last_event_age_seconds";
     page.write_header(name, "gauge", "Time since the last event of a chat platform.");
     for link in &status.chats {

@@ -90,6 +90,10 @@ struct DiscordState {
     /// IDs of posts by channel and nonce.
     nonces: BTreeMap<(String, String), String>,
     click_answers: Vec<String>,
+    /// True if the application may read the content of messages.
+    reads_content: bool,
+    /// IDs of messages, with their reactions in the form of addresses.
+    reactions: Vec<(String, String)>,
     failures: VecDeque<DiscordFailure>,
     /// Calls, with the time of each.
     calls: Vec<(String, Instant)>,
@@ -119,6 +123,8 @@ impl FakeDiscord {
             posts: Vec::new(),
             nonces: BTreeMap::new(),
             click_answers: Vec::new(),
+            reads_content: true,
+            reactions: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
         };
@@ -132,6 +138,11 @@ impl FakeDiscord {
     /// Returns the address of the REST API.
     pub fn url(&self) -> String {
         format!("{}/api/v10", self.server.url())
+    }
+
+    /// Sets whether the application may read the content of messages.
+    pub fn set_reads_content(&self, reads_content: bool) {
+        self.shared.lock().reads_content = reads_content;
     }
 
     /// Lets a person write to a channel; returns the ID of the message. Channels below 100 are direct.
@@ -228,6 +239,11 @@ impl FakeDiscord {
     /// Returns all posts, in order.
     pub fn posts(&self) -> Vec<DiscordPost> {
         self.shared.lock().posts.clone()
+    }
+
+    /// Returns the messages with reactions of the bot.
+    pub fn reactions(&self) -> Vec<(String, String)> {
+        self.shared.lock().reactions.clone()
     }
 
     /// Returns the texts that answered clicks.

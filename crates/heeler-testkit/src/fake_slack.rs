@@ -22,6 +22,10 @@ use crate::WAIT_MAX;
 use crate::fake_server::FakeServer;
 use crate::fake_sockets::FakeSockets;
 
+/// Scopes of the bot token, unless a test sets others.
+const SCOPES: &str =
+    "app_mentions:read,chat:write,im:history,channels:history,groups:history,users:read";
+
 /// ID of the app's user.
 const BOT_USER: &str = "UBOT";
 
@@ -92,6 +96,10 @@ struct SlackState {
     failures: VecDeque<SlackFailure>,
     /// Methods of all calls, with the time of each.
     calls: Vec<(String, Instant)>,
+    /// Scopes of the bot token.
+    scopes: String,
+    /// Channels of which the app is no member.
+    foreign_channels: BTreeSet<String>,
     /// Number of acknowledgements that get lost.
     lost_acks: usize,
     is_frozen: bool,
@@ -127,6 +135,8 @@ impl FakeSlack {
             whispers: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
+            scopes: SCOPES.to_owned(),
+            foreign_channels: BTreeSet::new(),
             lost_acks: 0,
             is_frozen: false,
         };
@@ -149,6 +159,16 @@ impl FakeSlack {
     /// Returns the address of the Web API.
     pub fn url(&self) -> String {
         format!("{}/api", self.server.url())
+    }
+
+    /// Sets the scopes of the bot token, separated by commas.
+    pub fn set_scopes(&self, scopes: &str) {
+        scopes.clone_into(&mut self.shared.lock().scopes);
+    }
+
+    /// Removes the app from a channel.
+    pub fn leave_channel(&self, channel: &str) {
+        self.shared.lock().foreign_channels.insert(channel.to_owned());
     }
 
     /// Sets the time in which acknowledgements are awaited.

@@ -48,6 +48,8 @@ struct SharedSmtp {
 #[derive(Debug, Default)]
 struct SmtpState {
     received: Vec<ReceivedMail>,
+    /// Names of all commands, in order.
+    commands: Vec<String>,
     /// Replies to the next `MAIL` commands.
     refusals: Vec<&'static str>,
 }
@@ -80,6 +82,11 @@ impl FakeSmtp {
     /// Refuses the next message with a reply such as `451 later`.
     pub fn refuse_next(&self, reply: &'static str) {
         self.shared.lock().refusals.push(reply);
+    }
+
+    /// Returns the names of all commands that were received, in order.
+    pub fn commands(&self) -> Vec<String> {
+        self.shared.lock().commands.clone()
     }
 
     /// Waits until so many messages were accepted.
@@ -121,6 +128,7 @@ fn serve(shared: &SharedSmtp, stream: TcpStream) -> std::io::Result<()> {
     let mut mail = ReceivedMail::default();
     while let Some(line) = lines.next().transpose()? {
         let (command, rest) = line.split_at(line.find([' ', ':']).unwrap_or(line.len()));
+        shared.lock().commands.push(command.to_ascii_uppercase());
         match command.to_ascii_uppercase().as_str() {
             "EHLO" | "HELO" => reply("250-fake\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN")?,
             "AUTH" => {

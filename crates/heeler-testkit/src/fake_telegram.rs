@@ -317,6 +317,7 @@ impl TelegramState {
                 (post.text, post.buttons, post.is_edited) = (text, buttons, true);
                 Ok(json!(true))
             }
+            "sendChatAction" if body["action"] == "typing" => Ok(json!(true)),
             "answerCallbackQuery" => {
                 self.click_answers.push(body["text"].as_str().unwrap_or_default().to_owned());
                 Ok(json!(true))

@@ -138,7 +138,9 @@ pub(crate) enum CliCommand {
     #[command(after_help = commands::costs::ABOUT)]
     Costs(commands::costs::CostsArgs),
     /// Set up a chat platform or GitHub step by step
-    #[command(after_help = "Examples:\n  heeler connect telegram\n  heeler connect github")]
+    #[command(
+        after_help = "Examples:\n  heeler connect telegram\n  heeler connect slack\n  heeler connect github"
+    )]
     Connect {
         #[command(subcommand)]
         command: commands::connect::ConnectCommand,

@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 42] = [
+const RUNNING: [&str; 44] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -38,7 +38,9 @@ const RUNNING: [&str; 42] = [
     "approvals reply",
     "cancel",
     "chat",
+    "connect discord",
     "connect github",
+    "connect slack",
     "connect telegram",
     "jobs cancel",
     "jobs fork",

@@ -540,12 +540,6 @@ fn both_forms_of_chat_are_read() {
               |                                                                                 ^^^
               |
               = help: known keys: discord, slack, telegram
-
-            warning: `chat.slack.output.tool_result_max_length` has no effect yet
-             --> a.yaml:2:25
-              |
-            2 | chat: {slack: {output: {tool_result_max_length: 5000}, channels: [{mode: al}]}, irc: {}}
-              |                         ^^^^^^^^^^^^^^^^^^^^^^ accepted, not used
         "#]],
     );
 }

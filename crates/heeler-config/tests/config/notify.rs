@@ -50,6 +50,9 @@ notify:
     topic: {ntfy: {url: 'https://ntfy.sh/'}}
     plain: {ntfy: {url: 'http://ntfy.example/x', token_env: T}}
     chat: {telegram: {chat: '@ann'}}
+    person: {slack: {channel: U012ANN}}
+    deaf: {slack: {approvers: [U012ANN]}}
+    word: {discord: {channel: general}}
     mail: {email: {to: ['ann@example.com, bob']}}
     still: {desktop: true, quiet_hours: {from: '07:00', to: '07:00'}}
     lost: {desktop: true, escalate: {after: 5m, to: tow}}
@@ -69,6 +72,9 @@ notify:
         "the address of ntfy has no topic",
         "the token is not sent to this address",
         "`@ann` is not the ID of a Telegram chat",
+        "`U012ANN` is not the ID of a Slack channel",
+        "a webhook of Slack receives no answers",
+        "`general` is not the ID of a Discord channel",
         "the channel `mail` has no valid receiver",
         "`quiet_hours` begins and ends at the same time",
         "there is no channel `tow`",
@@ -110,4 +116,27 @@ agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
     let loaded = load_files(&[("heeler.yaml", text)], &env).unwrap();
     let secrets = loaded.agents[0].fleet_secrets.values();
     assert_eq!(secrets, ["hook-secret", "https://hooks/secret"]);
+}
+
+#[test]
+fn a_bot_posts_notices_to_a_channel_with_a_token_that_is_a_secret() {
+    let text = "
+notify:
+  channels:
+    team: {slack: {channel: C012DEV, bot_token_env: BOT, approvers: [U012ANN]}}
+    guild: {discord: {channel: '345678901234567890', bot_token_env: OTHER}}
+    hook: {slack: {url_env: HOOK}}
+agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
+";
+    let env = [("BOT", "xoxb-secret"), ("OTHER", "discord-secret"), ("HOOK", "hook-secret")];
+    let loaded = load_files(&[("heeler.yaml", text)], &env).unwrap();
+    let notify = loaded.fleets[0].notify.as_ref().unwrap();
+    let chat = notify.channels[0].target.chat().unwrap();
+    assert_eq!((chat.platform, chat.chat, chat.token_variable), ("slack", "C012DEV", "BOT"));
+    assert_eq!(chat.approvers, ["U012ANN".to_owned()]);
+    let chat = notify.channels[1].target.chat().unwrap();
+    assert_eq!((chat.platform, chat.chat), ("discord", "345678901234567890"));
+    assert_eq!(notify.channels[2].target.chat(), None, "a webhook is no chat");
+    let secrets = loaded.agents[0].fleet_secrets.values();
+    assert_eq!(secrets, ["discord-secret", "hook-secret", "xoxb-secret"]);
 }

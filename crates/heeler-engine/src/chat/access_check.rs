@@ -9,6 +9,9 @@ use heeler_connect::{ChatPlatform, ChatPolicy};
 
 use super::credential::{ChatCredential, chat_credentials};
 
+/// Most channels of a bot that are checked.
+const CHANNELS_MAX: usize = 20;
+
 /// State of the access to chat platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatAccessReport {
@@ -46,8 +49,14 @@ fn check_bot(
 ) {
     let platform = credential.platform;
     let agents: Vec<&str> = policies.iter().map(|policy| policy.agent.name.as_str()).collect();
-    match credential.bot().and_then(|bot| bot.own_name()) {
-        Ok(name) => {
+    match credential.bot().and_then(|bot| Ok((bot.own_name()?, bot))) {
+        Ok((name, bot)) => {
+            let mut channels: Vec<&str> =
+                policies.iter().flat_map(|policy| &policy.chats).map(|chat| chat.id).collect();
+            channels.sort_unstable();
+            channels.dedup();
+            channels.truncate(CHANNELS_MAX);
+            report.problems.extend(bot.setup_problems(&channels));
             let (title, agents) = (platform.title(), agents.join(", "));
             report.bots.push(format!("{title}: @{name} for {agents}"));
         }

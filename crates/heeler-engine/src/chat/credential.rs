@@ -197,6 +197,18 @@ pub(crate) fn find_credential(
     found.into_iter().find(|it| it.platform == platform && it.account == account)
 }
 
+/// Returns the bot with the token in a variable, if an agent uses it.
+pub(crate) fn find_bot_of_variable(
+    loaded: &LoadedConfig,
+    env: &BTreeMap<String, String>,
+    platform: ChatPlatform,
+    variable: &str,
+) -> Option<ChatCredential> {
+    let token = env.get(variable)?.trim();
+    let (found, _) = chat_credentials(loaded, env);
+    found.into_iter().find(|it| it.platform == platform && it.token == token)
+}
+
 /// Returns the rules of all agents that use a bot.
 pub(crate) fn account_policies<'c>(
     loaded: &'c LoadedConfig,

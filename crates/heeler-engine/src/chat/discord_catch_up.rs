@@ -15,6 +15,9 @@ use super::link_worker::{LinkWorker, wait_for_record};
 /// Most recorded events that are looked at.
 const EVENTS_MAX: usize = 5_000;
 
+/// Most open questions with channels that are read.
+const QUESTIONS_MAX: usize = 100;
+
 /// Age of the oldest message that is read, in milliseconds.
 const AGE_MAX: i64 = 24 * 3_600_000;
 
@@ -32,6 +35,8 @@ const EPOCH: i64 = 1_420_070_400_000;
 pub(super) struct DiscordMarks {
     /// Channels and threads, with the time of the newest known message.
     newest: BTreeMap<String, ChannelMark>,
+    /// Channels with an open question, to which the answer may have been written.
+    asked_in: BTreeSet<String>,
     /// Time at which the newest event was received, in milliseconds since 1970; `None` if there was
     /// none yet.
     last_event: Option<i64>,
@@ -52,7 +57,7 @@ impl DiscordMarks {
         let platform = ChatPlatform::Discord.as_str();
         let events = reader.recent_inbox_events(platform, account, EVENTS_MAX);
         let events = events.map_err(|error| error_chain(&error))?;
-        let last_event = events.first().map(|event| event.received_at.as_millisecond());
+        let mut last_event = events.first().map(|event| event.received_at.as_millisecond());
         let mut newest: BTreeMap<String, ChannelMark> = BTreeMap::new();
         for event in events {
             let Some((channel, id)) = event.event_id.split_once(':') else { continue };
@@ -65,7 +70,17 @@ impl DiscordMarks {
             let known = newest.entry(channel.to_owned()).or_insert(mark);
             known.at = known.at.max(at);
         }
-        Ok(DiscordMarks { newest, last_event })
+        let mut asked_in = BTreeSet::new();
+        let questions = reader.open_chat_questions(QUESTIONS_MAX);
+        for question in questions.map_err(|error| error_chain(&error))? {
+            let chat = question.channel.split('/').nth(1);
+            let (Some(chat), true) = (chat, question.platform == platform) else { continue };
+            if question.account == account && !question.is_direct {
+                asked_in.insert(chat.to_owned());
+                last_event.get_or_insert(question.asked_at.as_millisecond());
+            }
+        }
+        Ok(DiscordMarks { newest, asked_in, last_event })
     }
 }
 
@@ -82,7 +97,8 @@ impl DiscordCatchUp {
         // Without any event there was no conversation that could have a gap.
         let Some(last_event) = marks.last_event else { return };
         let earliest = self.worker.now().as_millisecond() - AGE_MAX;
-        let listed = self.listed_chats();
+        let mut listed = self.listed_chats();
+        listed.extend(marks.asked_in.iter().cloned());
         let known = marks.newest.iter();
         let known = known.filter(|(_, mark)| mark.is_direct || listed.contains(&mark.chat));
         let mut channels: BTreeMap<String, (i64, bool)> = known

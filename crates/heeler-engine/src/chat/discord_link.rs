@@ -31,6 +31,10 @@ const BUSY_WAIT: Duration = Duration::from_millis(3);
 /// Time in which the gateway must greet and accept the session.
 const GREETING_MAX: Duration = Duration::from_secs(20);
 
+/// Time in which the gateway must acknowledge a heartbeat. Heartbeats are 41 s apart, so a dead connection
+/// is noticed within 60 s.
+const BEAT_ANSWER_MAX: Duration = Duration::from_secs(15);
+
 /// Pause after a refusal that only a person can end. Each attempt counts against a daily limit.
 const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 
@@ -123,7 +127,8 @@ struct GatewayConnection {
     socket: ChatSocket,
     interval: Duration,
     beat_at: Instant,
-    is_acknowledged: bool,
+    /// Time of the last heartbeat, until it is acknowledged.
+    beat_sent_at: Option<Instant>,
     opened_at: Instant,
     is_ready: bool,
 }
@@ -184,12 +189,11 @@ impl DiscordLink {
         let now = Instant::now();
         // Bots that begin at the same time must not beat at the same time.
         let beat_at = now + interval.mul_f64(fastrand::f64());
-        let is_acknowledged = true;
         Ok(GatewayConnection {
             socket,
             interval,
             beat_at,
-            is_acknowledged,
+            beat_sent_at: None,
             opened_at: now,
             is_ready: false,
         })
@@ -262,15 +266,17 @@ impl DiscordLink {
             let reason = "Discord does not accept the session in time".to_owned();
             return Err(ConnectionEnd::Resume(reason));
         }
-        if Instant::now() < connection.beat_at {
-            return Ok(());
-        }
-        if !connection.is_acknowledged {
+        let is_late = |sent_at: Instant| sent_at.elapsed() > BEAT_ANSWER_MAX;
+        let is_due = Instant::now() >= connection.beat_at;
+        if connection.beat_sent_at.is_some_and(|sent_at| is_due || is_late(sent_at)) {
             let reason = "Discord gives no sign of life".to_owned();
             return Err(ConnectionEnd::Resume(reason));
         }
+        if !is_due {
+            return Ok(());
+        }
         self.send_beat(connection)?;
-        connection.is_acknowledged = false;
+        connection.beat_sent_at = Some(Instant::now());
         connection.beat_at = Instant::now() + connection.interval;
         Ok(())
     }
@@ -286,7 +292,7 @@ impl DiscordLink {
         text: &str,
     ) -> Result<(), ConnectionEnd> {
         match DiscordFrame::parse(text) {
-            DiscordFrame::HeartbeatAck => connection.is_acknowledged = true,
+            DiscordFrame::HeartbeatAck => connection.beat_sent_at = None,
             DiscordFrame::HeartbeatRequest => self.send_beat(connection)?,
             DiscordFrame::Reconnect => {
                 let reason = "Discord wants a new connection".to_owned();

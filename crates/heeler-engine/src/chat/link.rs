@@ -13,6 +13,7 @@ use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
 use super::credential::{ChatCredential, chat_credentials};
 use super::discord_link::run_discord;
 use super::link_worker::{LinkWorker, SharedSetup, lock};
+use super::rate_limits::rate_limit_count;
 use super::slack_link::run_slack;
 use super::telegram_link::run_telegram;
 use crate::daemon_handle::DaemonHandle;
@@ -83,7 +84,12 @@ impl ChatLinks {
 
     /// Returns the state of all links.
     pub(crate) fn statuses(&self) -> Vec<ChatLinkStatus> {
-        self.links.iter().map(|link| lock(&link.status).clone()).collect()
+        let status = |link: &ChatLink| {
+            let status = lock(&link.status).clone();
+            let rate_limits = rate_limit_count(&status.platform, &status.account);
+            ChatLinkStatus { rate_limits, ..status }
+        };
+        self.links.iter().map(status).collect()
     }
 
     /// Returns the reasons why some agents have no link.
@@ -105,6 +111,8 @@ impl ChatLink {
             state: ChatLinkState::Connecting,
             since: (fleet.now)(),
             last_event_at: None,
+            record_ms: None,
+            rate_limits: 0,
             problem: None,
         };
         let (stop, status) = (Arc::<AtomicBool>::default(), Arc::new(Mutex::new(status)));

@@ -12,6 +12,7 @@ use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
 use heeler_store::StateDir;
 use jiff::Timestamp;
 
+use super::rate_limits::note_rate_limit;
 use crate::command::{
     CommandReply, DaemonCommandError, DispatcherStoppedError, PendingReply, ReplyCallback,
 };
@@ -105,7 +106,14 @@ impl LinkWorker {
         lock(&self.status).last_event_at = Some((self.clock)());
         fault::reach(FaultPoint::ChatReceived);
         let (sender, receiver) = sync_channel(1);
-        let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
+        let (status, passed_at) = (Arc::clone(&self.status), Instant::now());
+        let reply: ReplyCallback = Box::new(move |answer| {
+            if answer.is_ok() {
+                let record_ms = u64::try_from(passed_at.elapsed().as_millis()).ok();
+                lock(&status).record_ms = record_ms;
+            }
+            drop(sender.send(answer));
+        });
         let pending = PendingReply { reply, key: None };
         let input = DispatchInput::ChatEvent { event: Box::new(event), pending };
         // Without a dispatcher the receiver reports it.
@@ -171,6 +179,10 @@ impl LinkWorker {
 
     /// Returns the pause after a failed call. Each is longer than the one before.
     pub(super) fn next_pause(&mut self, error: &ChatApiError) -> Duration {
+        if matches!(error, ChatApiError::RateLimited { .. }) {
+            let status = lock(&self.status);
+            note_rate_limit(&status.platform, &status.account);
+        }
         // A refused token may be accepted later, for example after a failure of the platform.
         if !error.is_transient() {
             self.pause = PAUSE_MAX;

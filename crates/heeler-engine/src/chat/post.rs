@@ -12,7 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::credential::find_credential;
+use super::credential::{find_bot_of_variable, find_credential};
+use super::rate_limits::note_rate_limit;
 use crate::setup::DaemonSetup;
 
 /// Age at which a post that the platform does not accept is given up.
@@ -42,6 +43,9 @@ pub(crate) struct ChatPost {
     pub(crate) place: ChatPlace,
     /// Agent that takes part in the conversation.
     pub(crate) agent: Option<String>,
+    /// Channel of `notify` that names the place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) notify: Option<String>,
     pub(crate) action: ChatPostAction,
 }
 
@@ -137,6 +141,9 @@ pub(crate) fn execute_post(
         Ok(message) => return ChatPostOutcome::Posted(message),
         Err(failure) => failure,
     };
+    if failure.retry_after.is_some() {
+        note_rate_limit(post.platform.as_str(), &post.account);
+    }
     // Pauses count from the answer of the platform.
     let now = now();
     let is_old = now.duration_since(effect.created_at) > POST_AGE_MAX;
@@ -225,6 +232,9 @@ fn check_place(setup: &DaemonSetup, post: &ChatPost) -> Result<(), PostFailure> 
     if matches!(post.action, ChatPostAction::Notice { .. } | ChatPostAction::Close { .. }) {
         return Ok(());
     }
+    if let Some(name) = &post.notify {
+        return check_notify_place(setup, post, name);
+    }
     let agent = post.agent.as_deref().and_then(|name| setup.agent(name));
     let policy = agent.and_then(|agent| ChatPolicy::of_agent(agent, post.platform));
     match policy.is_some_and(|policy| policy.may_post_to(&post.place)) {
@@ -233,6 +243,26 @@ fn check_place(setup: &DaemonSetup, post: &ChatPost) -> Result<(), PostFailure> 
             "{} is not in the config of {} any more",
             post.channel(),
             post.agent.as_deref().unwrap_or("any agent")
+        ))),
+    }
+}
+
+/// Refuses a place that `notify` does not name any more.
+fn check_notify_place(setup: &DaemonSetup, post: &ChatPost, name: &str) -> Result<(), PostFailure> {
+    let config = setup.root().and_then(|root| root.notify.as_ref());
+    let chat = config.and_then(|config| config.channel(name)?.target.chat());
+    let is_named = chat.is_some_and(|chat| {
+        let bot =
+            find_bot_of_variable(&setup.loaded, &setup.env, post.platform, chat.token_variable);
+        chat.platform == post.platform.as_str()
+            && chat.chat == post.place.chat
+            && bot.is_some_and(|bot| bot.account == post.account)
+    });
+    match is_named {
+        true => Ok(()),
+        false => Err(PostFailure::permanent(format!(
+            "{} is not in the channel `{name}` of `notify` any more",
+            post.channel()
         ))),
     }
 }
@@ -253,8 +283,12 @@ fn question_buttons(
     };
     let buttons: Vec<ChatButton> = match approval.kind {
         ApprovalKind::Approve | ApprovalKind::Permission => {
-            let allow = is_complete.then(|| button("Allow", ButtonVerdict::Allow));
-            allow.into_iter().chain([button("Deny", ButtonVerdict::Deny)]).collect()
+            let (yes, no) = match approval.kind {
+                ApprovalKind::Approve => ("Approve", "Reject"),
+                _ => ("Allow", "Deny"),
+            };
+            let allow = is_complete.then(|| button(yes, ButtonVerdict::Allow));
+            allow.into_iter().chain([button(no, ButtonVerdict::Deny)]).collect()
         }
         ApprovalKind::Question | ApprovalKind::Reply => {
             let labels = question_options(approval);

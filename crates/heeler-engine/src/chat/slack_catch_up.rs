@@ -9,7 +9,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use heeler_connect::{ChatApiError, ChatPlatform, MessageList, SlackBot, SlackUser, message_event};
 use heeler_model::error_chain;
-use heeler_store::StoreReader;
+use heeler_store::{ChatQuestionRecord, StoreReader};
 use serde_json::{Value as Json, json};
 
 use super::credential::account_policies;
@@ -18,6 +18,9 @@ use super::speaker_names::SpeakerNames;
 
 /// Most recorded events that are looked at.
 const EVENTS_MAX: usize = 5_000;
+
+/// Most open questions with threads that are read.
+const QUESTIONS_MAX: usize = 100;
 
 /// Age of the oldest message that is read, in seconds.
 const AGE_MAX: i64 = 24 * 3600;
@@ -37,8 +40,8 @@ type ListKey = (String, Option<String>);
 pub(super) struct CatchUpMarks {
     /// Time of the newest known message, in seconds since 1970.
     newest: BTreeMap<ListKey, i64>,
-    /// Direct conversations.
-    direct: BTreeSet<String>,
+    /// Direct conversations, and channels with an open question.
+    unlisted: BTreeSet<String>,
     /// Time at which the newest event was received; `None` if there was none yet.
     last_event: Option<i64>,
 }
@@ -50,7 +53,7 @@ impl CatchUpMarks {
         let events = events.map_err(|error| error_chain(&error))?;
         let last_event = events.first().map(|event| event.received_at.as_second());
         let mut marks =
-            CatchUpMarks { newest: BTreeMap::new(), direct: BTreeSet::new(), last_event };
+            CatchUpMarks { newest: BTreeMap::new(), unlisted: BTreeSet::new(), last_event };
         for event in events {
             // Clicks name the message with the button.
             let Some((chat, ts)) = event.event_id.split_once(':').filter(|it| it.0 != "click")
@@ -59,7 +62,7 @@ impl CatchUpMarks {
             };
             let Some(at) = seconds(ts) else { continue };
             if event.is_direct {
-                marks.direct.insert(chat.to_owned());
+                marks.unlisted.insert(chat.to_owned());
             }
             let thread = event.channel.split('/').nth(2);
             let is_root = thread.is_none_or(|thread| thread == ts);
@@ -72,7 +75,26 @@ impl CatchUpMarks {
                 *newest = at.max(*newest);
             }
         }
+        let questions = reader.open_chat_questions(QUESTIONS_MAX);
+        for question in questions.map_err(|error| error_chain(&error))? {
+            if question.platform == ChatPlatform::Slack.as_str() && question.account == account {
+                marks.add_question(&question, worker.now().as_second());
+            }
+        }
         Ok(marks)
+    }
+
+    /// Notes the thread of an open question, in which its answer may have been written.
+    fn add_question(&mut self, question: &ChatQuestionRecord, now: i64) {
+        let chat = question.channel.split('/').nth(1);
+        let (Some(chat), Some(post)) = (chat, &question.message_id) else { return };
+        let Some(at) = seconds(post) else { return };
+        self.unlisted.insert(chat.to_owned());
+        self.last_event.get_or_insert(at);
+        // The question may be older than the messages that are read.
+        let at = at.max(now - AGE_MAX + OVERLAP);
+        let thread = (chat.to_owned(), Some(post.clone()));
+        self.newest.entry(thread).or_insert(at);
     }
 }
 
@@ -138,7 +160,7 @@ impl SlackCatchUp {
             account_policies(&setup.loaded, &setup.env, ChatPlatform::Slack, &self.account);
         let listed = policies.iter().flat_map(|policy| &policy.chats);
         let listed = listed.map(|chat| chat.id.to_owned());
-        listed.chain(marks.direct.iter().cloned()).collect()
+        listed.chain(marks.unlisted.iter().cloned()).collect()
     }
 
     /// Reads a channel or thread, and passes its messages to the dispatcher. Returns them.

@@ -5,13 +5,15 @@
 use std::collections::HashSet;
 
 use heeler_connect::{BotCommand, ChatEvent, ChatPolicy};
-use heeler_model::{ApprovalId, ApprovalStatus, Job, JobId, JobRequest, TriggerType};
+use heeler_model::{Approval, ApprovalId, ApprovalStatus, Job, JobId, JobRequest, TriggerType};
 use heeler_store::DatabaseError;
 
 use super::chat_events::{ChatOutcome, sender_name};
 use super::chat_posts::conversation_place;
 use super::chat_questions::{question_text, yes_or_no};
 use super::commands::retry_request;
+use super::event::DispatchEffect;
+use super::question_notices::question_channels;
 use super::transaction::DispatchTransaction;
 use crate::dispatch_failure::DispatchFailure;
 
@@ -64,8 +66,12 @@ impl DispatchTransaction<'_, '_> {
             },
             BotCommand::Agents => agent_list(event, policies),
             BotCommand::Retry => return self.retry_last_job(event, policy),
-            BotCommand::Approve(id) => return self.answer_by_command(event, policy, id, true),
-            BotCommand::Deny(id) => return self.answer_by_command(event, policy, id, false),
+            BotCommand::Approve(id) => {
+                return self.answer_by_command(event, (policies, policy), id, true);
+            }
+            BotCommand::Deny(id) => {
+                return self.answer_by_command(event, (policies, policy), id, false);
+            }
         };
         self.answer_event(event, &text)?;
         Ok(ChatOutcome::new("command"))
@@ -172,37 +178,27 @@ impl DispatchTransaction<'_, '_> {
             Ok(()) => {
                 let job = self.tx.new_job_id(self.now)?;
                 self.enqueue_job(&job, policy.agent, &wanted)?;
+                self.effects.push(DispatchEffect::ShowChatJob { job: job.clone() });
                 Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") })
             }
             Err(refused) => refuse(self, &refused.message),
         }
     }
 
-    /// Answers a question that was posted to this conversation.
+    /// Answers a question that was posted to this conversation, or to the chat around it.
     fn answer_by_command(
         &mut self,
         event: &ChatEvent,
-        policy: &ChatPolicy<'_>,
+        (policies, policy): (&[ChatPolicy<'_>], &ChatPolicy<'_>),
         id: &str,
         approve: bool,
     ) -> Result<ChatOutcome, DispatchFailure> {
-        let channel = event.place.channel(event.platform);
-        let id = id.parse::<ApprovalId>().ok();
-        let posted = match &id {
-            Some(id) => self.tx.chat_question(id, &channel)?,
-            None => None,
-        };
-        let approval = match (&id, posted) {
-            (Some(id), Some(_)) => self.tx.approval(id)?,
-            _ => None,
-        };
-        let own = Some(policy.agent.name.as_str());
-        let Some(approval) = approval.filter(|it| it.requested_by.as_deref() == own) else {
+        let Some((approval, channel)) = self.asked_here(event, policy, id)? else {
             self.answer_event(event, "No such question was asked in this conversation.")?;
             return Ok(ChatOutcome::refused("its question was not asked here"));
         };
         let refusal = match approval.status {
-            _ if !policy.is_approver(&event.sender) => {
+            _ if !self.may_answer(policies, &approval, event, &channel) => {
                 Some(format!("You may not answer. Your ID is {}.", event.sender.id))
             }
             ApprovalStatus::Pending if approve && !question_text(&approval).1 => Some(format!(
@@ -223,6 +219,30 @@ impl DispatchTransaction<'_, '_> {
             self.answer_event(event, &outcome.notice)?;
         }
         Ok(outcome)
+    }
+}
+
+impl DispatchTransaction<'_, '_> {
+    /// Returns a question of the agent, or a gate, that was posted where an event happened, with the
+    /// channel of the post.
+    fn asked_here(
+        &self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        id: &str,
+    ) -> Result<Option<(Approval, String)>, DatabaseError> {
+        let Ok(id) = id.parse::<ApprovalId>() else { return Ok(None) };
+        for channel in question_channels(event) {
+            if self.tx.chat_question(&id, &channel)?.is_none() {
+                continue;
+            }
+            let own = Some(policy.agent.name.as_str());
+            let approval = self.tx.approval(&id)?;
+            let approval =
+                approval.filter(|it| it.ask_id.is_none() || it.requested_by.as_deref() == own);
+            return Ok(approval.map(|approval| (approval, channel)));
+        }
+        Ok(None)
     }
 }
 

@@ -14,6 +14,7 @@ use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
 use jiff::SignedDuration;
 
 use super::chat_posts::conversation_place;
+use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
 use crate::chat::{ChatPost, ChatPostAction, account_policies};
 use crate::command::CommandReply;
@@ -62,19 +63,10 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let policies = account_policies(&setup.loaded, &setup.env, *platform, account);
         let outcome = match &event.content {
-            ChatContent::Message { text, addresses_bot, .. } => {
-                let engaged = self.engaged_agent(event, &policies)?;
-                match route_message(&policies, event, text, *addresses_bot, engaged) {
-                    ChatRoute::Agent { policy, text } => {
-                        self.apply_chat_message(event, &policies, policy, &text)?
-                    }
-                    ChatRoute::Ignored(reason) => {
-                        ChatOutcome { reason: Some(reason), ..ChatOutcome::new("ignored") }
-                    }
-                    ChatRoute::Refused { reason, answer } => {
-                        self.refuse_sender(event, &answer)?;
-                        ChatOutcome::refused(reason)
-                    }
+            ChatContent::Message { text, addresses_bot, replies_to, .. } => {
+                match self.answer_by_reply(event, &policies, text, replies_to.as_deref())? {
+                    Some(outcome) => outcome,
+                    None => self.apply_written_message(event, &policies, text, *addresses_bot)?,
                 }
             }
             ChatContent::Wordless { addresses_bot } => {
@@ -91,6 +83,29 @@ impl DispatchTransaction<'_, '_> {
         log_event(event, &policies, &outcome);
         self.record_event(event, outcome)?;
         Ok(Some(CommandReply::Done { message: notice }))
+    }
+
+    /// Applies a message that answers no question.
+    fn apply_written_message(
+        &mut self,
+        event: &ChatEvent,
+        policies: &[ChatPolicy<'_>],
+        text: &str,
+        addresses_bot: bool,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let engaged = self.engaged_agent(event, policies)?;
+        Ok(match route_message(policies, event, text, addresses_bot, engaged) {
+            ChatRoute::Agent { policy, text } => {
+                self.apply_chat_message(event, policies, policy, &text)?
+            }
+            ChatRoute::Ignored(reason) => {
+                ChatOutcome { reason: Some(reason), ..ChatOutcome::new("ignored") }
+            }
+            ChatRoute::Refused { reason, answer } => {
+                self.refuse_sender(event, &answer)?;
+                ChatOutcome::refused(reason)
+            }
+        })
     }
 
     /// Returns the agent that takes part in the thread of a message. Its replies need no mention.
@@ -165,6 +180,13 @@ impl DispatchTransaction<'_, '_> {
         if policy.while_busy == WhileBusy::Interrupt {
             self.cancel_conversation(event, policy.agent.name.as_str(), &channel)?;
         }
+        if policy.while_busy == WhileBusy::Say
+            && let Some(job) = self.job_to_talk_to(policy.agent.name.as_str(), &channel)
+            && let Some(outcome) = self.say_to_job(event, &job, &spoken_prompt(event, text))?
+        {
+            self.record_said(event, policy, text)?;
+            return Ok(outcome);
+        }
         match self.create_chat_job(event, policy, text, channel) {
             Ok(job) => Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") }),
             // The reason is posted, because no one watches the daemon's log here.
@@ -187,11 +209,7 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<JobId, DispatchFailure> {
         let agent = policy.agent;
         let name = agent.name.as_str();
-        let prompt = match event.place.is_direct {
-            true => text.to_owned(),
-            // Several people speak in a group, so each message names its speaker.
-            false => format!("[{}] {text}", event.sender.name),
-        };
+        let prompt = spoken_prompt(event, text);
         let place = conversation_place(name, event.platform.as_str(), &event.place);
         let known = self.tx.chat_conversation(place)?;
         let wanted = JobRequest {
@@ -211,6 +229,7 @@ impl DispatchTransaction<'_, '_> {
         self.check_queue_space()?;
         let job = self.tx.new_job_id(self.now)?;
         self.enqueue_job(&job, agent, &wanted)?;
+        self.effects.push(DispatchEffect::ShowChatJob { job: job.clone() });
         let conversation = match known.filter(|known| known.is_active) {
             Some(known) => known.id,
             None => {
@@ -219,14 +238,39 @@ impl DispatchTransaction<'_, '_> {
                 id
             }
         };
+        self.add_user_message(event, &conversation, text)?;
+        Ok(job)
+    }
+
+    /// Adds a message to the record of its conversation.
+    fn add_user_message(
+        &mut self,
+        event: &ChatEvent,
+        conversation: &str,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
         let content = self.redact_text(text);
         let message = ChatMessageRecord { role: "user".to_owned(), content, at: self.now };
         let platform_id = match &event.content {
             ChatContent::Message { id, .. } => Some(id.as_str()),
             _ => None,
         };
-        self.tx.add_chat_message(&conversation, &message, platform_id, None)?;
-        Ok(job)
+        self.tx.add_chat_message(conversation, &message, platform_id, None)
+    }
+
+    /// Records a message that a running job receives.
+    fn record_said(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
+        let name = policy.agent.name.as_str();
+        let place = conversation_place(name, event.platform.as_str(), &event.place);
+        match self.tx.chat_conversation(place)? {
+            Some(known) => self.add_user_message(event, &known.id, text),
+            None => Ok(()),
+        }
     }
 
     /// Answers an event at its place.
@@ -241,7 +285,11 @@ impl DispatchTransaction<'_, '_> {
 
     /// Tells a person once a day that the message was refused. The limit keeps strangers from making
     /// the fleet post.
-    fn refuse_sender(&mut self, event: &ChatEvent, text: &str) -> Result<(), DatabaseError> {
+    pub(super) fn refuse_sender(
+        &mut self,
+        event: &ChatEvent,
+        text: &str,
+    ) -> Result<(), DatabaseError> {
         let day = self.now.to_string();
         let day = day.split('T').next().unwrap_or_default();
         let (channel, sender) = (event.place.channel(event.platform), &event.sender.id);
@@ -264,9 +312,18 @@ impl DispatchTransaction<'_, '_> {
             account: event.account.clone(),
             place: event.place.clone(),
             agent: None,
+            notify: None,
             action: ChatPostAction::Notice { text: self.redact_text(text), reply_to },
         };
         self.add_chat_post(id, &post)
+    }
+}
+
+/// Returns the prompt of a message. Several people speak in a group, so each message names its speaker.
+fn spoken_prompt(event: &ChatEvent, text: &str) -> String {
+    match event.place.is_direct {
+        true => text.to_owned(),
+        false => format!("[{}] {text}", event.sender.name),
     }
 }
 

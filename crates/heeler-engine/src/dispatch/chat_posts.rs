@@ -92,6 +92,7 @@ impl DispatchTransaction<'_, '_> {
                 account: event.account.clone(),
                 place: place.clone(),
                 agent: Some(job.head.agent.clone()),
+                notify: None,
                 action: ChatPostAction::Say { text: part, reply_to },
             };
             // The numbers sort as text, because posts of one time are made in the order of their IDs.

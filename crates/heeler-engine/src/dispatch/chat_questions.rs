@@ -20,7 +20,7 @@ use crate::chat::{
 use crate::dispatch_failure::DispatchFailure;
 
 /// Most open questions that are looked at in one turn.
-const QUESTIONS_MAX: usize = 256;
+pub(super) const QUESTIONS_MAX: usize = 256;
 
 /// Longest request that is shown in a post, in characters. A longer one cannot be allowed there.
 const REQUEST_CHARS_MAX: usize = 1_500;
@@ -60,6 +60,7 @@ impl DispatchTransaction<'_, '_> {
             account: event.account,
             place,
             agent: Some(job.head.agent.clone()),
+            notify: None,
             action: ChatPostAction::Ask {
                 approval: approval.id.clone(),
                 text: self.redact_text(&text),
@@ -98,7 +99,7 @@ impl DispatchTransaction<'_, '_> {
         if posted.is_none() || !seal.is_genuine(value, &shown, &channel) {
             return refuse("its value was not made by this fleet", "This button does not count.");
         }
-        if !is_approver(policies, &approval, event) {
+        if !self.may_answer(policies, &approval, event, &channel) {
             let reason = format!("{} is not an approver", event.sender.id);
             let notice = format!("You may not answer. Your ID is {}.", event.sender.id);
             return refuse(&reason, &notice);
@@ -194,6 +195,7 @@ impl DispatchTransaction<'_, '_> {
                 account: question.account.clone(),
                 place,
                 agent: approval.requested_by.clone(),
+                notify: None,
                 action: ChatPostAction::Close { approval: id.clone(), text },
             };
             self.add_chat_post(format!("chat closed {id} {channel}"), &post)?;
@@ -204,7 +206,11 @@ impl DispatchTransaction<'_, '_> {
 }
 
 /// Returns true if the sender may answer for the agent that asked, by the config of now.
-fn is_approver(policies: &[ChatPolicy<'_>], approval: &Approval, event: &ChatEvent) -> bool {
+pub(super) fn is_approver(
+    policies: &[ChatPolicy<'_>],
+    approval: &Approval,
+    event: &ChatEvent,
+) -> bool {
     let asked_by = approval.requested_by.as_deref();
     let policy = policies.iter().find(|it| Some(it.agent.name.as_str()) == asked_by);
     policy.is_some_and(|policy| policy.is_approver(&event.sender))
@@ -215,7 +221,7 @@ pub(super) fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
     ApprovalAnswer { approve, text: None, updated_input: None, input_hash }
 }
 
-fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
+pub(super) fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
     let input_hash = approval.shown_hash();
     ApprovalAnswer { approve: true, text: Some(text), updated_input: None, input_hash }
 }
@@ -239,8 +245,12 @@ pub(super) fn question_text(approval: &Approval) -> (String, bool) {
         ApprovalKind::Permission => {
             format!("**May I use {gate}?**\n\n```json\n{shown}\n```\n\n`{id}`")
         }
-        ApprovalKind::Approve => format!("**{gate}**\n\n{shown}\n\n`{id}`"),
-        ApprovalKind::Question | ApprovalKind::Reply => {
+        ApprovalKind::Approve => format!("**{}**\n\n{shown}\n\n`{id}`", gate_heading(approval)),
+        ApprovalKind::Reply => format!(
+            "**{}**\n\n{shown}\n\nAn approver replies to this message with the answer. `{id}`",
+            gate_heading(approval)
+        ),
+        ApprovalKind::Question => {
             let options = question_options(approval);
             let options = options.iter().zip(1..).map(|(label, n)| format!("\n{n}. {label}"));
             let options: String = options.collect();
@@ -248,11 +258,19 @@ pub(super) fn question_text(approval: &Approval) -> (String, bool) {
         }
     };
     if !is_complete {
-        text.push_str(&format!(
-            "\n\nThe request is too long to be allowed here. Read it with `heeler approvals show {id}`."
-        ));
+        let how = match kind.expects_text() {
+            true => "The question is shortened.",
+            false => "The request is too long to be allowed here.",
+        };
+        text.push_str(&format!("\n\n{how} Read it with `heeler approvals show {id}`."));
     }
     (text, is_complete)
+}
+
+/// Returns the first line of a gate: its name and its workflow run.
+fn gate_heading(approval: &Approval) -> String {
+    let asker = approval.requested_by.as_deref().unwrap_or("a workflow");
+    format!("Gate {} of {asker} ({})", approval.gate, approval.workflow_run_id)
 }
 
 /// Returns the text that replaces a question.
@@ -260,18 +278,27 @@ fn closed_text(approval: &Approval) -> String {
     let Approval { id, gate, kind, status, .. } = approval;
     let by = approval.responded_by.as_deref().unwrap_or("an unknown person");
     let what = match kind {
-        ApprovalKind::Permission | ApprovalKind::Approve => gate.clone(),
-        ApprovalKind::Question | ApprovalKind::Reply => {
+        ApprovalKind::Permission => gate.clone(),
+        ApprovalKind::Approve | ApprovalKind::Reply => gate_heading(approval),
+        ApprovalKind::Question => {
             approval.summary.lines().next().unwrap_or_default().chars().take(200).collect()
         }
     };
     let outcome = match (status, kind.expects_text()) {
         (ApprovalStatus::Approved, true) => format!("Answered by {by}"),
-        (ApprovalStatus::Approved, false) => format!("Allowed by {by}"),
-        (ApprovalStatus::Rejected, _) => format!("Denied by {by}"),
+        (ApprovalStatus::Approved, false) => format!("{} by {by}", consent_words(*kind).0),
+        (ApprovalStatus::Rejected, _) => format!("{} by {by}", consent_words(*kind).1),
         (ApprovalStatus::Expired, _) => "Expired without an answer".to_owned(),
         (ApprovalStatus::Withdrawn, _) => "Withdrawn: nothing waits for it".to_owned(),
         (ApprovalStatus::Pending, _) => "Open".to_owned(),
     };
     format!("**{what}**\n\n{outcome}. `{id}`")
+}
+
+/// Returns the words for a given and a refused consent.
+fn consent_words(kind: ApprovalKind) -> (&'static str, &'static str) {
+    match kind {
+        ApprovalKind::Permission | ApprovalKind::Question => ("Allowed", "Denied"),
+        ApprovalKind::Approve | ApprovalKind::Reply => ("Approved", "Rejected"),
+    }
 }

@@ -82,6 +82,12 @@ impl DispatchEvent {
             DispatchEvent::ChatPostAttempted(result) => {
                 Some(DispatchEvent::ChatPostAttempted(result.clone()))
             }
+            DispatchEvent::RunCardChanged(change) => {
+                Some(DispatchEvent::RunCardChanged(change.clone()))
+            }
+            DispatchEvent::SaidMessageAttempted(result) => {
+                Some(DispatchEvent::SaidMessageAttempted(result.clone()))
+            }
             DispatchEvent::NoticeAttempted(result) => {
                 Some(DispatchEvent::NoticeAttempted(result.clone()))
             }

@@ -2,7 +2,7 @@
 //!
 //! Start at [`DeferredWork`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use heeler_model::RunId;
@@ -40,6 +40,8 @@ pub(crate) struct DeferredWork {
     pub(super) held_change: Option<HeldChangeCache>,
     /// Connections to chat platforms.
     pub(super) chat_links: ChatLinks,
+    /// Messages of chats that are being sent to their runs, by the IDs of their effects.
+    pub(super) said_messages: HashSet<String>,
     /// Whether the last notice about a chat platform says that it is down, by platform and account.
     pub(super) links_down: HashMap<(String, String), bool>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block

@@ -8,10 +8,11 @@ use camino::Utf8PathBuf;
 use heeler_connect::ChatEvent;
 use heeler_model::config_change::ConfigContent;
 use heeler_model::fleet::CancelRequest;
-use heeler_model::{ApprovalAnswer, ApprovalId, JobRequest, RunId};
+use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId};
 use jiff::Timestamp;
 
-use crate::chat::ChatPostResult;
+use super::said_messages::SaidMessageResult;
+use crate::chat::{ChatPostResult, RunCardChange};
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;
@@ -54,6 +55,10 @@ pub(crate) enum DispatchEvent {
     ChatEvent(Box<ChatEvent>),
     /// A post to a chat was attempted.
     ChatPostAttempted(Box<ChatPostResult>),
+    /// A run card was posted or finished.
+    RunCardChanged(RunCardChange),
+    /// A message of a chat was sent to its run, or was not taken.
+    SaidMessageAttempted(SaidMessageResult),
     /// A notice to a person was attempted.
     NoticeAttempted(Box<NoticeResult>),
     /// A chat platform cannot be reached, or can be again.
@@ -98,6 +103,10 @@ pub(crate) enum DispatchEffect {
     RunGithubTasks,
     /// Make the recorded posts to chats.
     RunChatPosts,
+    /// Show live output of a job that a message in a chat created.
+    ShowChatJob { job: JobId },
+    /// Send the recorded messages of chats to their runs.
+    SendSaidMessages,
     /// Send the recorded notices.
     RunNotices,
     /// Deliver an answer that was given in a chat to its run.

@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 
-use heeler_config::{AgentConfig, NotifyConfig, NotifyEvent, NotifyTarget};
-use heeler_connect::{ChatPlace, ChatPlatform, ChatPolicy, telegram_account};
+use heeler_config::{NotifyConfig, NotifyEvent};
 use heeler_model::budget_ledger::{BudgetAccount, RESERVATION_MIN, is_in_fleet};
 use heeler_model::fleet::ParkedCredentialRecord;
 use heeler_model::{
@@ -16,14 +15,12 @@ use heeler_model::{
     iso_millis,
 };
 use heeler_notify::{AgentQuote, PersonNotice};
-use heeler_store::{ChatQuestionRecord, DatabaseError, NoticeEnd, NoticeRecord};
+use heeler_store::{DatabaseError, NoticeEnd, NoticeRecord};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value as Json;
 
-use super::chat_questions::question_text;
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
-use crate::chat::{ChatPost, ChatPostAction};
 use crate::notices::{
     LinkNotice, NoticeOutcome, NoticePlan, NoticeResult, page_link, plan_notices,
 };
@@ -65,7 +62,7 @@ struct NoticeDraft<'d> {
     wait: SignedDuration,
     /// True if the subject is closed by a later notice.
     is_open: bool,
-    /// Question of an agent that can be answered in the channel itself.
+    /// Question that can be answered in the channel itself.
     question: Option<&'d Approval>,
 }
 
@@ -106,7 +103,7 @@ impl DispatchTransaction<'_, '_> {
             page: format!("/approvals/{id}"),
             wait: if is_attended { ATTENDED_WAIT } else { SignedDuration::ZERO },
             is_open: true,
-            question: job.map(|_| approval),
+            question: Some(approval),
         })
     }
 
@@ -339,56 +336,6 @@ impl DispatchTransaction<'_, '_> {
             self.state.has_open_notices = true;
         }
         Ok(())
-    }
-
-    /// Posts a question with buttons, if the channel is a chat in which the agent takes part. Returns true
-    /// if it did. The chat then replaces the post when the question is closed.
-    fn ask_in_chat(
-        &mut self,
-        config: &NotifyConfig,
-        agent: Option<&AgentConfig>,
-        plan: &NoticePlan,
-        approval: &Approval,
-    ) -> Result<bool, DatabaseError> {
-        let platform = ChatPlatform::Telegram;
-        let target = config.channel(&plan.channel).map(|channel| &channel.target);
-        let (Some(NotifyTarget::Telegram(target)), Some(agent)) = (target, agent) else {
-            return Ok(false);
-        };
-        let Some(policy) = ChatPolicy::of_agent(agent, platform) else { return Ok(false) };
-        let place = ChatPlace::of_telegram(&target.chat);
-        let setup = Arc::clone(&self.state.setup);
-        let account_of =
-            |variable: &str| telegram_account(setup.env.get(variable)?.trim()).map(str::to_owned);
-        let account = account_of(target.bot_token_env.as_str());
-        // The answer comes to the bot of the agent, so the question must come from it.
-        let is_same_bot = account.is_some() && account == account_of(policy.token_variable);
-        let is_now = plan.due_at <= self.now && !plan.in_digest;
-        let is_allowed = policy.may_post_to(&place);
-        let (true, Some(account)) = (is_now && is_same_bot && is_allowed, account) else {
-            return Ok(false);
-        };
-        let channel = place.channel(platform);
-        let is_new = self.tx.add_chat_question(&ChatQuestionRecord {
-            approval: approval.id.clone(),
-            channel: channel.clone(),
-            platform: platform.to_string(),
-            account: account.clone(),
-            is_direct: place.is_direct,
-            asked_at: self.now,
-            message_id: None,
-            closed_at: None,
-        })?;
-        if is_new {
-            self.state.has_chat_questions = true;
-            let (text, is_complete) = question_text(approval);
-            let (approval, text) = (approval.id.clone(), self.redact_text(&text));
-            let id = format!("chat ask {approval} {channel}");
-            let action = ChatPostAction::Ask { approval, text, is_complete };
-            let agent = Some(agent.name.to_string());
-            self.add_chat_post(id, &ChatPost { platform, account, place, agent, action })?;
-        }
-        Ok(true)
     }
 
     /// Records a notice for a channel, unless it is recorded already.

@@ -74,6 +74,12 @@ impl DispatchTransaction<'_, '_> {
             DispatchEvent::ChatPostAttempted(result) => {
                 Ok(self.apply_post_result(*result).map(|()| None)?)
             }
+            DispatchEvent::RunCardChanged(change) => {
+                Ok(self.record_run_card(&change).map(|()| None)?)
+            }
+            DispatchEvent::SaidMessageAttempted(result) => {
+                self.apply_said_message(&result).map(|()| None)
+            }
             DispatchEvent::NoticeAttempted(result) => {
                 Ok(self.apply_notice_result(&result).map(|()| None)?)
             }

@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use heeler_config::{NotifyChannel, NotifyConfig, NotifyTarget, SmtpConfig};
-use heeler_connect::TelegramBot;
+use heeler_config::{NotifyChannel, NotifyConfig, NotifySlack, NotifyTarget, SmtpConfig};
+use heeler_connect::{
+    ChatBot, ChatPlace, ChatPlatform, DiscordBot, SlackBot, SlackTokens, TelegramBot,
+    is_slack_bot_token,
+};
 use heeler_notify::{NoticeClient, NoticeSendError, PersonNotice, SmtpServer};
 use url::Url;
 
@@ -41,8 +44,28 @@ impl<'e> ChannelClient<'e> {
                 let variable = telegram.bot_token_env.as_str();
                 let token = secret(env, variable)?;
                 let bot = TelegramBot::new(telegram.api_url.as_str(), token, variable);
-                let bot = bot.map_err(|error| error.to_string())?;
-                NoticeClient::Telegram { bot, chat: telegram.chat.clone() }
+                let bot = ChatBot::Telegram(bot.map_err(|error| error.to_string())?);
+                let place = ChatPlace::of_chat(ChatPlatform::Telegram, &telegram.chat);
+                NoticeClient::Chat { bot, place }
+            }
+            NotifyTarget::Discord(discord) => {
+                let variable = discord.bot_token_env.as_str();
+                let token = secret(env, variable)?;
+                let bot = DiscordBot::new(discord.api_url.as_str(), token, variable);
+                let bot = ChatBot::Discord(bot.map_err(|error| error.to_string())?);
+                let place = ChatPlace::of_chat(ChatPlatform::Discord, &discord.channel);
+                NoticeClient::Chat { bot, place }
+            }
+            NotifyTarget::Slack(NotifySlack {
+                channel: Some(channel),
+                bot_token_env,
+                api_url,
+                ..
+            }) => {
+                let variable = bot_token_env.as_str();
+                let bot = slack_bot(api_url.as_str(), secret(env, variable)?, variable)?;
+                let place = ChatPlace::of_chat(ChatPlatform::Slack, channel);
+                NoticeClient::Chat { bot, place }
             }
             NotifyTarget::Slack(slack) => {
                 let variable = slack.url_env.as_str();
@@ -89,6 +112,20 @@ pub(crate) fn channel_problems(
 fn parse_url(text: &str) -> Result<Url, String> {
     // The config has checked it.
     text.parse().map_err(|_| "its address is invalid".to_owned())
+}
+
+/// Returns an app that only posts, so it needs no second token.
+fn slack_bot(api_url: &str, token: &str, variable: &str) -> Result<ChatBot, String> {
+    if !is_slack_bot_token(token) {
+        return Err(format!("{variable} has not the form of a bot token, such as xoxb-1-2-abc"));
+    }
+    let tokens = SlackTokens {
+        bot_token: token.to_owned(),
+        bot_variable: variable.to_owned(),
+        app_token: String::new(),
+        app_variable: String::new(),
+    };
+    Ok(ChatBot::Slack(SlackBot::new(api_url, tokens)))
 }
 
 /// Returns the address of an incoming webhook. It is a secret, so it is sent over TLS only.

@@ -20,6 +20,8 @@ sql! {
     ADD_EVENT = "INSERT INTO inbox (platform, account, event_id, received_at, channel, is_direct, \
         message_id, sender, outcome, job_id, reason) \
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+    SET_EVENT_JOB = "UPDATE inbox SET outcome = ?4, job_id = ?5, reason = ?6 \
+        WHERE platform = ?1 AND account = ?2 AND event_id = ?3";
     PRUNE_EVENTS = "DELETE FROM inbox WHERE received_at < ?1";
     CONVERSATION = "SELECT id, active, last_activity_at FROM messaging_sessions \
         WHERE agent = ?1 AND platform = ?2 AND channel_id = ?3 AND COALESCE(thread_id, '') = ?4 \
@@ -259,6 +261,22 @@ pub(crate) fn add_event(
         event.reason
     ];
     execute(conn, ADD_EVENT, params, "record a received event").map(|_| ())
+}
+
+/// Replaces the outcome of a recorded event.
+pub(crate) fn set_event_outcome(
+    conn: &DatabaseConnection,
+    event: &InboxRecord,
+) -> Result<(), DatabaseError> {
+    let params = params![
+        event.platform,
+        event.account,
+        event.event_id,
+        event.outcome,
+        event.job.as_ref().map(JobId::as_str),
+        event.reason
+    ];
+    execute(conn, SET_EVENT_JOB, params, "record what followed from an event").map(|_| ())
 }
 
 pub(crate) fn prune_events(

@@ -13,6 +13,11 @@ impl StoreTransaction<'_> {
         chat::add_event(&self.conn, event)
     }
 
+    /// Replaces the outcome, job and reason of a recorded event.
+    pub fn set_inbox_outcome(&mut self, event: &InboxRecord) -> Result<(), DatabaseError> {
+        chat::set_event_outcome(&self.conn, event)
+    }
+
     /// Removes events that were received before a time.
     pub fn prune_inbox(&mut self, before: Timestamp) -> Result<(), DatabaseError> {
         chat::prune_events(&self.conn, before)

@@ -74,6 +74,10 @@ impl DiscordState {
         let parts: Vec<&str> = path.split('/').skip(1).collect();
         match (method, &parts[..]) {
             ("GET", ["users", "@me"]) => Ok(json!({"id": self.bot, "username": "heeler"})),
+            ("GET", ["applications", "@me"]) => {
+                let flags = if self.reads_content { 1 << 19 } else { 0 };
+                Ok(json!({"id": self.bot, "flags": flags}))
+            }
             ("GET", ["gateway", "bot"]) => Ok(json!({
                 "url": self.gateway_url, "shards": 1,
                 "session_start_limit": {"total": 1000, "remaining": 999, "reset_after": 0},
@@ -85,6 +89,10 @@ impl DiscordState {
             ("GET", ["channels", id, "messages"]) => Ok(self.list(id, query)),
             ("POST", ["channels", id, "messages"]) => self.post(id, body),
             ("PATCH", ["channels", _, "messages", id]) => self.edit(id, body),
+            ("POST", ["channels", _, "typing"]) => Ok(Json::Null),
+            ("PUT", ["channels", _, "messages", id, "reactions", emoji, "@me"]) => {
+                self.react(id, emoji)
+            }
             ("POST", ["interactions", _, _, "callback"]) => {
                 let text = body["data"]["content"].as_str().unwrap_or_default();
                 self.click_answers.push(text.to_owned());
@@ -135,6 +143,18 @@ impl DiscordState {
         let post = post.ok_or((404, "Unknown Message"))?;
         (post.text, post.buttons, post.is_edited) = (text, buttons, true);
         Ok(json!({"id": id}))
+    }
+
+    fn react(&mut self, id: &str, emoji: &str) -> DiscordResult {
+        // Discord knows emoji by their characters and not by names.
+        if !emoji.starts_with("%F0") && !emoji.starts_with("%E2") {
+            return Err((400, "Unknown Emoji"));
+        }
+        if !self.messages.iter().any(|message| message["id"] == id) {
+            return Err((404, "Unknown Message"));
+        }
+        self.reactions.push((id.to_owned(), emoji.to_owned()));
+        Ok(Json::Null)
     }
 
     /// Lists the messages after an ID, newest first: those that are nearest to the ID.

@@ -57,6 +57,8 @@ pub(super) async fn handle(
         }
     };
     shared.changed.notify_all();
+    let scopes = shared.lock().scopes.clone();
+    response.headers_mut().insert("x-oauth-scopes", scopes.parse().unwrap());
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
@@ -117,6 +119,9 @@ impl SlackState {
             }
             "conversations.history" | "conversations.replies" if text("channel").is_empty() => {
                 Err("invalid_arguments")
+            }
+            "conversations.history" if self.foreign_channels.contains(&text("channel")) => {
+                Err("not_in_channel")
             }
             "conversations.history" => Ok(self.list(body, false)),
             "conversations.replies" => Ok(self.list(body, true)),

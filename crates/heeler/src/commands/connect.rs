@@ -2,7 +2,10 @@
 //!
 //! Each command can be repeated: it checks what is there, and tells the next step. It writes no file.
 
+mod connected_agent;
+mod discord;
 mod github;
+mod slack;
 mod telegram;
 
 use clap::{Args, Subcommand};
@@ -19,11 +22,29 @@ const TELEGRAM: &str = "Examples:
 Run it again after each step. It checks the token, waits for your first message to the bot, sends a test message and
 prints the lines for the config. Exit codes: 0 it works, 1 a check failed, 2 a step is left.";
 
+/// Help footer of `connect slack`.
+const SLACK: &str = "Examples:
+  heeler connect slack
+  heeler connect slack --agent coder --channel C012DEV
+
+Run it again after each step. It prints the manifest of the app, checks both tokens, the scopes and the membership in
+the channels, sends a test message and prints the lines for the config. Exit codes: 0 it works, 1 a check failed, 2 a
+step is left.";
+
+/// Help footer of `connect discord`.
+const DISCORD: &str = "Examples:
+  heeler connect discord
+  heeler connect discord --agent coder --channel 345678901234567890
+
+Run it again after each step. It checks the token and the intent, prints the address that adds the bot to a server,
+checks the access to the channels, sends a test message and prints the lines for the config. Exit codes: 0 it works,
+1 a check failed, 2 a step is left.";
+
 /// Help footer of `connect github`.
 const GITHUB: &str = "Examples:
   heeler connect github
 
-Run it again after each step. It checks the credentials in the config and the access to each repository. Exit codes:
+Run it again after each step. It checks the credentials in the config, their account and the limit of calls. Exit codes:
 0 it works, 1 a check failed, 2 a step is left.";
 
 #[derive(Subcommand)]
@@ -31,6 +52,12 @@ pub(crate) enum ConnectCommand {
     /// Let people talk to an agent on Telegram
     #[command(after_help = TELEGRAM)]
     Telegram(ConnectTelegramArgs),
+    /// Let people talk to an agent on Slack
+    #[command(after_help = SLACK)]
+    Slack(ConnectChannelArgs),
+    /// Let people talk to an agent on Discord
+    #[command(after_help = DISCORD)]
+    Discord(ConnectChannelArgs),
     /// Let the fleet act on GitHub
     #[command(after_help = GITHUB)]
     Github(ConnectGithubArgs),
@@ -53,6 +80,17 @@ pub(crate) struct ConnectTelegramArgs {
     wait: heeler_config::ConfigDuration,
 }
 
+/// Arguments of `connect slack` and `connect discord`.
+#[derive(Args)]
+pub(crate) struct ConnectChannelArgs {
+    /// Agent that answers [default: the only agent]
+    #[arg(short, long)]
+    agent: Option<String>,
+    /// ID of the channel for the test message [default: the first channel of the agent]
+    #[arg(long, value_name = "ID")]
+    channel: Option<String>,
+}
+
 /// Arguments of `connect github`.
 #[derive(Args)]
 pub(crate) struct ConnectGithubArgs {}
@@ -62,6 +100,8 @@ pub(crate) fn run(global: &GlobalArgs, command: &ConnectCommand) -> CommandResul
     let context = CommandContext::find(global)?;
     match command {
         ConnectCommand::Telegram(args) => telegram::run(&context, args),
+        ConnectCommand::Slack(args) => slack::run(&context, args),
+        ConnectCommand::Discord(args) => discord::run(&context, args),
         ConnectCommand::Github(ConnectGithubArgs {}) => github::run(&context),
     }
 }

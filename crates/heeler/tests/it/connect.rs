@@ -6,6 +6,7 @@ use heeler_testkit::{FakeGithub, FakeTelegram};
 
 use crate::daemon_kills::Herd;
 use crate::telegram::{ANN, TOKEN};
+use crate::{discord, slack};
 
 fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -85,4 +86,89 @@ fn the_steps_for_github_are_printed_and_then_checked() {
     let (out, said) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{said}");
     assert!(out.contains("acts as") && out.contains("All is set up"), "{out}");
+}
+
+#[test]
+fn slack_is_set_up_step_by_step() {
+    let fake = slack::fake();
+    let herd_of = |settings: &str| {
+        Herd::of(&format!(
+            "agents:
+  - name: coder
+    runtime: scripted
+    script: [{{say: hi}}]
+    chat: {{slack: {{api_url: '{}', {settings}}}}}
+",
+            fake.url()
+        ))
+    };
+    let mut herd = herd_of("");
+    let connect = |herd: &Herd, arguments: &[&str], code: i32| {
+        let output = herd.command("connect").arg("slack").args(arguments).output().unwrap();
+        let (out, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(code), "{out}{said}");
+        assert!(!format!("{out}{said}").contains("secretofthe"), "{out}{said}");
+        format!("{out}{said}")
+    };
+    let said = connect(&herd, &[], 2);
+    assert!(
+        said.contains("socket_mode_enabled: true") && said.contains("SLACK_BOT_TOKEN="),
+        "{said}"
+    );
+    herd.env.push(("SLACK_BOT_TOKEN", slack::BOT_TOKEN.into()));
+    herd.env.push(("SLACK_APP_TOKEN", slack::APP_TOKEN.into()));
+    let said = connect(&herd, &[], 2);
+    assert!(said.contains("the app is @heeler in Acme") && said.contains("--channel ID"), "{said}");
+    fake.set_scopes("chat:write,users:read");
+    let said = connect(&herd, &["--channel", "C0001"], 1);
+    assert!(said.contains("lacks the scopes app_mentions:read, im:history"), "{said}");
+    fake.set_scopes(
+        "app_mentions:read,chat:write,im:history,channels:history,groups:history,users:read",
+    );
+    fake.leave_channel("C0002");
+    let said = connect(&herd, &["--channel", "C0002"], 1);
+    assert!(said.contains("channel C0002") && said.contains("/invite"), "{said}");
+    assert!(fake.posts().is_empty(), "nothing is sent before the checks succeed");
+    let said = connect(&herd, &["--channel", "C0001"], 0);
+    assert!(said.contains("channels: [{id: C0001, mode: mention}]"), "{said}");
+    assert!(fake.posts()[0].text.contains("Heeler is connected"), "{:?}", fake.posts());
+
+    let mut herd = herd_of("channels: [{id: C0001}]");
+    herd.env.push(("SLACK_BOT_TOKEN", slack::BOT_TOKEN.into()));
+    herd.env.push(("SLACK_APP_TOKEN", slack::APP_TOKEN.into()));
+    let said = connect(&herd, &[], 0);
+    assert!(said.contains("All is set up"), "{said}");
+    assert_eq!(fake.posts().len(), 2);
+}
+
+#[test]
+fn discord_is_set_up_step_by_step() {
+    let fake = discord::fake();
+    let mut herd = Herd::of(&format!(
+        "agents:
+  - name: coder
+    runtime: scripted
+    script: [{{say: hi}}]
+    chat: {{discord: {{api_url: '{}'}}}}
+",
+        fake.url()
+    ));
+    let connect = |herd: &Herd, arguments: &[&str], code: i32| {
+        let output = herd.command("connect").arg("discord").args(arguments).output().unwrap();
+        let (out, said) = texts(&output);
+        assert_eq!(output.status.code(), Some(code), "{out}{said}");
+        assert!(!format!("{out}{said}").contains("of-the-bot"), "{out}{said}");
+        format!("{out}{said}")
+    };
+    assert!(connect(&herd, &[], 2).contains("Message Content Intent"));
+    herd.env.push(("DISCORD_BOT_TOKEN", discord::TOKEN.into()));
+    fake.set_reads_content(false);
+    let said = connect(&herd, &["--channel", "500"], 1);
+    assert!(said.contains("Message Content Intent"), "{said}");
+    fake.set_reads_content(true);
+    let said = connect(&herd, &[], 2);
+    assert!(said.contains("client_id=900000&scope=bot&permissions="), "{said}");
+    let said = connect(&herd, &["--channel", "500"], 0);
+    assert!(said.contains("channels: [{id: '500', mode: mention}]"), "{said}");
+    assert!(fake.posts()[0].text.contains("Heeler is connected"), "{:?}", fake.posts());
 }

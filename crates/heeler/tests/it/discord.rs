@@ -32,6 +32,16 @@ pub(crate) fn fake() -> FakeDiscord {
 
 /// A fleet with one agent on Discord, which executes these steps for each message.
 pub(crate) fn herd(discord: &FakeDiscord, steps: &str) -> Herd {
+    // A job that takes long would have a run card, which most tests do not expect.
+    herd_with(
+        discord,
+        steps,
+        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: ''}",
+    )
+}
+
+/// A fleet as `herd`, with further settings of its bot.
+pub(crate) fn herd_with(discord: &FakeDiscord, steps: &str, settings: &str) -> Herd {
     let mut herd = Herd::of(&format!(
         "agents:
   - name: coder
@@ -44,6 +54,7 @@ pub(crate) fn herd(discord: &FakeDiscord, steps: &str) -> Herd {
         guilds: [{{id: '1', channels: [{{id: '{CHANNEL}', mode: mention}}]}}]
         approvers: ['{ANN}']
         presence: {{activity_type: watching, activity_message: the build}}
+        {settings}
 ",
         discord.url()
     ));

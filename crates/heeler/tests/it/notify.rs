@@ -447,3 +447,86 @@ fn channels_are_tested_and_listed() {
     assert_eq!(doctor.status.code(), Some(1), "{out}");
     assert!(out.contains("hook (webhook): ready"), "{out}");
 }
+
+#[test]
+fn a_usage_limit_causes_one_notice() {
+    let hook = FakeWebhook::start();
+    let url = hook.url();
+    let channels = format!(
+        "channels:
+    hook: {{webhook: {{url: '{url}/hook'}}, events: [parked]}}"
+    );
+    let agent = |name: &str| {
+        format!(
+            "  - {{name: {name}, runtime: scripted, env: {{ANTHROPIC_API_KEY: shared-key-0001}},
+     script: [{{error: rate_limit, message: 'Usage limit reached, resets at 2099-01-01T00:00:00Z'}}]}}\n"
+        )
+    };
+    let herd = herd(&channels, &format!("{}{}", agent("one"), agent("two")));
+    let (_life, mut client) = herd.begin(&[]);
+    trigger(&mut client, "one");
+    let received = hook.wait_for(1);
+    let body = &received[0].body;
+    assert_eq!(body["event"], "parked", "{body}");
+    assert_eq!(body["title"], "one is parked until 2099-01-01 00:00 UTC", "{body}");
+    // The other agent waits for the same limit, so it causes no second notice.
+    trigger(&mut client, "two");
+    wait_for("a job that waits", || (herd.jobs().len() == 2).then_some(()));
+    wait_until_told(&herd);
+    assert_eq!(notices(&herd).len(), 1, "{:?}", notices(&herd));
+}
+
+#[test]
+fn a_notice_on_the_desktop_has_plain_text_and_no_secrets() {
+    let channels = "channels:
+    screen: {desktop: true, events: [failed]}";
+    let mut herd = herd(channels, &broken(""));
+    let folder = herd.fleet.file("bin");
+    std::fs::create_dir(&folder).unwrap();
+    let program = folder.join("notify-send");
+    // The program has a small environment, so it writes beside itself.
+    let text = "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$(dirname \"$0\")/new\"\nenv > \"$(dirname \"$0\")/env\"\nmv \"$(dirname \"$0\")/new\" \"$(dirname \"$0\")/shown\"\n";
+    std::fs::write(&program, text).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    herd.env.push(("PATH", format!("{folder}:{path}")));
+    let (_life, mut client) = herd.begin(&[]);
+    trigger(&mut client, "broken");
+    let shown = wait_for("the message", || std::fs::read_to_string(folder.join("shown")).ok());
+    assert!(
+        shown.starts_with("--app-name=Heeler\n--urgency=normal\n--\nA job of broken failed\n"),
+        "{shown}"
+    );
+    assert!(shown.contains("https[:]//evil.example"), "{shown}");
+    assert!(!shown.contains("canary-secret"), "{shown}");
+    let env = std::fs::read_to_string(folder.join("env")).unwrap();
+    assert!(!env.contains("canary-secret") && !env.contains("the-token-of-ntfy"), "{env}");
+    wait_until_told(&herd);
+    assert_eq!(notices(&herd)[0].outcome.as_deref(), Some("sent"));
+}
+
+#[test]
+fn a_password_is_not_sent_to_a_mail_server_without_tls() {
+    let smtp = FakeSmtp::start();
+    let port = smtp.port();
+    let channels = format!(
+        "smtp: {{host: 127.0.0.1, port: {port}, security: starttls, user: fleet, password_env: HOOK_SECRET,
+    from: 'Heeler <heeler@fleet.example>'}}
+  channels:
+    mail: {{email: {{to: [ann@example.com]}}, events: [failed]}}"
+    );
+    let herd = herd(&channels, &broken(""));
+    let (_life, mut client) = herd.begin(&[]);
+    trigger(&mut client, "broken");
+    let refused = wait_for("the result", || {
+        notices(&herd).into_iter().find(|notice| notice.last_error.is_some())
+    });
+    assert_ne!(refused.outcome.as_deref(), Some("sent"), "{refused:?}");
+    let commands = smtp.commands();
+    assert!(commands.iter().any(|command| command == "EHLO"), "{commands:?}");
+    assert!(
+        !commands.iter().any(|it| ["AUTH", "MAIL", "DATA"].contains(&it.as_str())),
+        "{commands:?}"
+    );
+}

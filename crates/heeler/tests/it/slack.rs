@@ -38,6 +38,11 @@ pub(crate) fn herd(slack: &FakeSlack, steps: &str) -> Herd {
 
 /// A fleet as `herd`, with further settings of its app.
 pub(crate) fn herd_with(slack: &FakeSlack, steps: &str, settings: &str) -> Herd {
+    // A job that takes long would have a run card, which most tests do not expect.
+    let quiet = match settings.contains("output:") {
+        true => "",
+        false => "output: {progress_indicator: false}",
+    };
     let mut herd = Herd::of(&format!(
         "agents:
   - name: coder
@@ -49,6 +54,7 @@ pub(crate) fn herd_with(slack: &FakeSlack, steps: &str, settings: &str) -> Herd 
         dm: {{allowlist: [{ANN}]}}
         channels: [{{id: {CHANNEL}, mode: mention}}]
         approvers: [{ANN}]
+        {quiet}
         {settings}
 ",
         slack.url()
@@ -277,7 +283,7 @@ fn two_agents_share_one_app() {
     let agent = |name: &str| {
         format!(
             "  - {{name: {name}, runtime: scripted, script: [{{say: 'I am {name}: {{prompt}}'}}], \
-             chat: {{slack: {{api_url: '{}', channels: [{{id: {CHANNEL}}}]}}}}}}\n",
+             chat: {{slack: {{api_url: '{}', channels: [{{id: {CHANNEL}}}], output: {{progress_indicator: false}}}}}}}}\n",
             slack.url()
         )
     };

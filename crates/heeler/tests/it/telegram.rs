@@ -30,6 +30,11 @@ pub(crate) fn herd(telegram: &FakeTelegram, steps: &str) -> Herd {
 
 /// A fleet as `herd`, with further settings of its bot.
 pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) -> Herd {
+    // A job that takes long would have a run card, which most tests do not expect.
+    let quiet = match settings.contains("output:") {
+        true => "",
+        false => "output: {progress_indicator: false, typing_indicator: false}",
+    };
     let mut herd = Herd::of(&format!(
         "agents:
   - name: coder
@@ -42,6 +47,7 @@ pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) ->
         dm: {{allowlist: [{ANN}]}}
         chats: [{{id: {GROUP}, mode: mention}}]
         approvers: [{ANN}]
+        {quiet}
         {settings}
 ",
         telegram.url()
@@ -245,7 +251,7 @@ fn failures_are_posted_once_and_secrets_never() {
     let herd = herd_with(
         &telegram,
         &steps.replace("${TOKEN_IN_SCRIPT}", TOKEN),
-        "output: {result_summary: true}",
+        "output: {result_summary: true, progress_indicator: false, typing_indicator: false}",
     );
     let (_life, mut client) = herd.begin(&[]);
     telegram.say(ANN, "leak");
@@ -347,7 +353,7 @@ fn two_agents_share_one_bot() {
     let agent = |name: &str| {
         format!(
             "  - {{name: {name}, runtime: scripted, script: [{{say: 'I am {name}: {{prompt}}'}}], \
-             chat: {{telegram: {{bot_token_env: BOT_TOKEN, api_url: '{}', dm: {{allowlist: [{ANN}]}}}}}}}}\n",
+             chat: {{telegram: {{bot_token_env: BOT_TOKEN, api_url: '{}', dm: {{allowlist: [{ANN}]}}, output: {{progress_indicator: false}}}}}}}}\n",
             telegram.url()
         )
     };

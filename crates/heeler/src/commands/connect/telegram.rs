@@ -4,10 +4,11 @@
 
 use std::time::{Duration, Instant};
 
-use heeler_config::{AgentConfig, LoadedConfig, TelegramConfig};
+use heeler_config::{AgentConfig, TelegramConfig};
 use heeler_connect::{ChatEvent, ChatPlace, OutgoingPost, TelegramBot, TelegramUser, parse_update};
 
 use super::ConnectTelegramArgs;
+use super::connected_agent::{check_failed, choose_agent};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::fleet_config;
@@ -25,7 +26,7 @@ const POLL_WAIT: Duration = Duration::from_secs(10);
 /// Runs `connect telegram`.
 pub(super) fn run(context: &CommandContext, args: &ConnectTelegramArgs) -> CommandResult {
     let loaded = fleet_config::load_without_workflows(context)?;
-    let agent = choose_agent(&loaded, args.agent.as_deref())?;
+    let agent = choose_agent(&loaded, args.agent.as_deref(), "telegram")?;
     let settings = agent.chat.as_ref().and_then(|chat| chat.telegram.as_ref());
     let own_variable = settings.map(|telegram| telegram.bot_token_env.as_str());
     let variable = args.token_env.as_ref().map(|name| name.as_str());
@@ -57,33 +58,6 @@ pub(super) fn run(context: &CommandContext, args: &ConnectTelegramArgs) -> Comma
     bot.send(&place, &post).map_err(check_failed)?;
     output::print_line(format!("A test message was sent to the chat {chat}."))?;
     print_lines(agent, settings, variable, &chat)
-}
-
-fn check_failed(error: heeler_connect::ChatApiError) -> CommandFailure {
-    let failure = CommandFailure::message(FailureCode::Failed, error.to_string());
-    match error {
-        heeler_connect::ChatApiError::Conflict { .. } => {
-            failure.hint("another program uses the bot: heeler stop, or give the ID with --chat")
-        }
-        _ => failure,
-    }
-}
-
-fn choose_agent<'c>(
-    loaded: &'c LoadedConfig,
-    name: Option<&str>,
-) -> CommandResult<&'c AgentConfig> {
-    match (name, &loaded.agents[..]) {
-        (Some(name), _) => loaded
-            .find_agent(name)
-            .map_err(|error| CommandFailure::message(FailureCode::NotFound, error.to_string())),
-        (None, [only]) => Ok(only),
-        (None, _) => Err(CommandFailure::message(
-            FailureCode::Usage,
-            "the fleet has several agents, or none",
-        )
-        .hint("heeler connect telegram --agent NAME")),
-    }
 }
 
 /// Waits for a message to the bot, and returns the ID of its chat. No message is confirmed, so the daemon

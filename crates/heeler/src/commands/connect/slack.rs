@@ -1,0 +1,167 @@
+//! Set-up of Slack: the manifest, both tokens, scopes, membership, a test message and the lines for the config.
+//!
+//! Start at [`run`].
+
+use std::collections::BTreeMap;
+
+use heeler_config::{AgentConfig, SlackConfig};
+use heeler_connect::{
+    ChatPlace, ChatPlatform, OutgoingPost, PostMark, SlackBot, SlackTokens, is_slack_bot_token,
+    slack_account,
+};
+
+use super::ConnectChannelArgs;
+use super::connected_agent::{check_failed, choose_agent};
+use crate::context::CommandContext;
+use crate::failure::{CommandFailure, CommandResult, FailureCode};
+use crate::fleet_config;
+use crate::output;
+
+/// Address of Slack, unless the agent's config has another.
+const API_URL: &str = "https://slack.com/api";
+
+/// Variables of the tokens, unless the agent's config names others.
+const BOT_VARIABLE: &str = "SLACK_BOT_TOKEN";
+const APP_VARIABLE: &str = "SLACK_APP_TOKEN";
+
+/// Settings with which an app is created.
+const MANIFEST: &str = "\
+display_information: {name: Heeler}
+features:
+  bot_user: {display_name: Heeler, always_online: true}
+  app_home: {messages_tab_enabled: true, messages_tab_read_only_enabled: false}
+oauth_config:
+  scopes:
+    bot: [app_mentions:read, chat:write, im:history, channels:history, groups:history, users:read]
+settings:
+  event_subscriptions:
+    bot_events: [app_mention, message.im, message.channels, message.groups]
+  interactivity: {is_enabled: true}
+  socket_mode_enabled: true";
+
+/// Runs `connect slack`.
+pub(super) fn run(context: &CommandContext, args: &ConnectChannelArgs) -> CommandResult {
+    let loaded = fleet_config::load_without_workflows(context)?;
+    let agent = choose_agent(&loaded, args.agent.as_deref(), "slack")?;
+    let settings = agent.chat.as_ref().and_then(|chat| chat.slack.as_ref());
+    let env = fleet_config::environment(context, context.config_file()?)?;
+    let Some(tokens) = find_tokens(settings, &env)? else {
+        let message = "there are no tokens of a Slack app";
+        return Err(CommandFailure::message(FailureCode::Usage, message));
+    };
+    // The tokens are sent only to the address in the config, to which a person has agreed.
+    let api_url = settings.map_or(API_URL, |slack| slack.api_url.as_str());
+    let bot = SlackBot::new(api_url, tokens);
+    let user = bot.own_user().map_err(check_failed)?;
+    bot.open_socket().map_err(check_failed)?;
+    let (name, team) = (output::one_line(&user.name), output::one_line(&user.team));
+    output::print_line(format!("Both tokens are valid: the app is @{name} in {team}."))?;
+    check_scopes(&bot)?;
+    let listed: Vec<&str> =
+        settings.iter().flat_map(|it| &it.channels).map(|it| it.id.as_str()).collect();
+    let given = args.channel.as_deref();
+    let mut channels = listed.clone();
+    channels.extend(given.filter(|given| !listed.contains(given)));
+    check_channels(&bot, &channels)?;
+    let Some(channel) = given.or(listed.first().copied()) else {
+        let message = "no channel is known for the test message";
+        let hint =
+            "heeler connect slack --channel ID; the ID is at the end of \"View channel details\"";
+        return Err(CommandFailure::message(FailureCode::Usage, message).hint(hint));
+    };
+    send_test(&bot, channel)?;
+    match listed.contains(&channel) {
+        true => Ok(output::print_line(format!(
+            "The config of {} lists the channel. All is set up.",
+            agent.name
+        ))?),
+        false => print_lines(agent, channel),
+    }
+}
+
+/// Returns the tokens; prints the steps if one is missing.
+fn find_tokens(
+    settings: Option<&SlackConfig>,
+    env: &BTreeMap<String, String>,
+) -> CommandResult<Option<SlackTokens>> {
+    let bot_variable = settings.map_or(BOT_VARIABLE, |slack| slack.bot_token_env.as_str());
+    let app_variable = settings.map_or(APP_VARIABLE, |slack| slack.app_token_env.as_str());
+    let token = |variable: &str| {
+        env.get(variable).map(|token| token.trim()).filter(|token| !token.is_empty())
+    };
+    let (Some(bot_token), Some(app_token)) = (token(bot_variable), token(app_variable)) else {
+        output::print_line(format!(
+            "1. Open https://api.slack.com/apps, choose \"Create New App\", \"From a manifest\", and paste this:\n\n\
+             {MANIFEST}\n\n\
+             2. Under \"Basic Information\", create an app-level token with the scope connections:write.\n\
+             3. Under \"Install App\", install the app into your workspace.\n\
+             4. Put both tokens into the file `.env` beside the config:\n   \
+             {bot_variable}=xoxb-…\n   {app_variable}=xapp-…\n\
+             5. In Slack, invite the app to a channel: /invite @Heeler\n\
+             6. Run `heeler connect slack --channel ID` with the ID of that channel."
+        ))?;
+        return Ok(None);
+    };
+    let wrong = |variable: &str, example: &str| {
+        let message = format!("{variable} has not the form of {example}");
+        Err(CommandFailure::message(FailureCode::Failed, message))
+    };
+    if !is_slack_bot_token(bot_token) {
+        return wrong(bot_variable, "a bot token, such as xoxb-1-2-abc");
+    }
+    if slack_account(app_token).is_none() {
+        return wrong(app_variable, "an app token, such as xapp-1-A012ABC-3-abc");
+    }
+    Ok(Some(SlackTokens {
+        bot_token: bot_token.to_owned(),
+        bot_variable: bot_variable.to_owned(),
+        app_token: app_token.to_owned(),
+        app_variable: app_variable.to_owned(),
+    }))
+}
+
+fn check_scopes(bot: &SlackBot) -> CommandResult {
+    let Some(missing) = bot.missing_scopes().map_err(check_failed)? else {
+        return Ok(output::print_line("Slack does not list the scopes; they are not checked.")?);
+    };
+    if missing.is_empty() {
+        return Ok(output::print_line("The app has all scopes.")?);
+    }
+    let message = format!("the app lacks the scopes {}", missing.join(", "));
+    let hint = "add them under \"OAuth & Permissions\" at https://api.slack.com/apps, and reinstall the app";
+    Err(CommandFailure::message(FailureCode::Failed, message).hint(hint))
+}
+
+/// Checks that the app is a member of each channel.
+fn check_channels(bot: &SlackBot, channels: &[&str]) -> CommandResult {
+    for channel in channels {
+        bot.check_channel(channel).map_err(|error| {
+            let message = format!("channel {channel}: {error}");
+            CommandFailure::message(FailureCode::Failed, message)
+        })?;
+        output::print_line(format!("The app reads the channel {channel}."))?;
+    }
+    Ok(())
+}
+
+fn send_test(bot: &SlackBot, channel: &str) -> CommandResult {
+    let place = ChatPlace::of_chat(ChatPlatform::Slack, channel);
+    let text = format!("Heeler is connected. This channel has the ID {channel}.");
+    let post = OutgoingPost { text, buttons: Vec::new(), reply_to: None };
+    let mark = PostMark { id: "test of heeler connect", maybe_made_since: None };
+    bot.send_once(&place, &post, mark).map_err(check_failed)?;
+    Ok(output::print_line(format!("A test message was sent to the channel {channel}."))?)
+}
+
+/// Prints the lines for the config that are missing.
+fn print_lines(agent: &AgentConfig, channel: &str) -> CommandResult {
+    output::print_line(format!(
+        "\nAdd these lines to the agent {} in {}:\n\n    chat:\n      slack:\n        \
+         channels: [{{id: {channel}, mode: mention}}]\n        \
+         approvers: [U…]                   # members who may answer questions, by ID\n\n\
+         To receive notices there, add these lines to the fleet file:\n\n    notify:\n      channels:\n        \
+         slack: {{slack: {{channel: {channel}}}}}\n",
+        agent.name, agent.file
+    ))?;
+    Ok(output::print_line("Next: heeler config validate && heeler reload && heeler doctor chat")?)
+}
