@@ -73,7 +73,7 @@ const RUNNING: [&str; 42] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 53] = [
+const READING: [&str; 56] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -90,6 +90,9 @@ const READING: [&str; 53] = [
     "costs",
     "demo",
     "doctor",
+    "host list",
+    "host remove",
+    "host show",
     "image build",
     "import",
     "init agent",
