@@ -8,9 +8,11 @@
 use camino::Utf8Path;
 use heeler_model::RunId;
 use heeler_process::{ProcessOrigin, SocketPeerProcess};
+use serde::{Deserialize, Serialize};
 
 /// Identity behind a request to the daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Caller {
     /// A person, or a program that a person set up.
     Person,

@@ -42,9 +42,9 @@ pub struct ConfigGuard {
 
 impl ConfigGuard {
     pub fn load(db: &StateDatabase) -> Result<ConfigGuard, DatabaseError> {
-        let jobs = db.meta(CONFIG_EXPOSED_BY)?.filter(|text| !text.is_empty());
-        let since = db.meta(CONFIG_EXPOSED_SINCE)?;
-        let baseline = db.meta(CONFIG_BASELINE)?.unwrap_or_default();
+        let jobs = db.meta(&db.host_key(CONFIG_EXPOSED_BY))?.filter(|text| !text.is_empty());
+        let since = db.meta(&db.host_key(CONFIG_EXPOSED_SINCE))?;
+        let baseline = db.meta(&db.host_key(CONFIG_BASELINE))?.unwrap_or_default();
         Ok(ConfigGuard {
             // Damage must not open the way for a change: an empty baseline covers nothing.
             baseline: Arc::new(serde_json::from_str(&baseline).unwrap_or_default()),
@@ -130,7 +130,7 @@ impl ConfigGuard {
         if !self.is_exposed() {
             self.set_baseline(tx, read_disk().redacted(redactor))?;
             self.jobs.clear();
-            tx.set_meta(CONFIG_EXPOSED_SINCE, &now.to_string())?;
+            tx.set_meta(&tx.host_key(CONFIG_EXPOSED_SINCE), &now.to_string())?;
             self.exposed_since = Some(now);
         }
         if self.jobs.last() == Some(job) {
@@ -141,7 +141,7 @@ impl ConfigGuard {
         let excess = self.jobs.len().saturating_sub(EXPOSING_JOBS_MAX);
         self.jobs.drain(..excess);
         let jobs = serde_json::to_string(&self.jobs).expect("names are JSON");
-        tx.set_meta(CONFIG_EXPOSED_BY, &jobs)
+        tx.set_meta(&tx.host_key(CONFIG_EXPOSED_BY), &jobs)
     }
 
     /// Records that no process of an agent is left, and that the files are those of people.
@@ -150,7 +150,7 @@ impl ConfigGuard {
         tx: &mut StoreTransaction<'_>,
     ) -> Result<(), DatabaseError> {
         (self.exposed_since, self.jobs) = (None, Vec::new());
-        tx.set_meta(CONFIG_EXPOSED_BY, "")
+        tx.set_meta(&tx.host_key(CONFIG_EXPOSED_BY), "")
     }
 
     /// Records that a person has confirmed a content. What is known of other files stays: a second
@@ -176,7 +176,7 @@ impl ConfigGuard {
             return Ok(());
         }
         let text = serde_json::to_string(&content).expect("texts are JSON");
-        tx.set_meta(CONFIG_BASELINE, &text)?;
+        tx.set_meta(&tx.host_key(CONFIG_BASELINE), &text)?;
         self.baseline = Arc::new(content);
         Ok(())
     }

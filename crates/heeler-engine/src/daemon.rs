@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use heeler_model::config_change::HeldConfigChange;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::{error_chain, iso_millis};
+use heeler_model::{RunId, error_chain, iso_millis};
 use heeler_store::{
-    DaemonFile, DatabaseError, STARTED_AT, STOPPED_AT, StateFileKeeper, Store, StoreReader,
-    StoreWriteError, ViewPublisher,
+    DaemonFile, DatabaseError, HostFacts, STARTED_AT, STOPPED_AT, StateFileKeeper, Store,
+    StoreReader, StoreWriteError, ViewPublisher,
 };
 use thiserror::Error;
 
@@ -27,6 +27,7 @@ use crate::executor::EffectExecutor;
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::fleet_monitor::FleetMonitor;
 use crate::hooks::{HookResultKey, HookWorker};
+use crate::hosts::LeaderDuty;
 use crate::recovery::{self, RecoveryError, RunFolderCheck};
 use crate::setup::DaemonSetup;
 use crate::watchdog::RunnerWatchdog;
@@ -47,6 +48,8 @@ pub struct DaemonOptions {
     /// Time after which a runner that does not reply counts as hung; [`crate::RUNNER_SILENCE_MAX`]
     /// except in tests.
     pub silence_max: Duration,
+    /// Facts for the other hosts of the fleet, if it has several.
+    pub host: Option<HostFacts>,
 }
 
 /// Failure to start a daemon.
@@ -73,7 +76,10 @@ pub enum DaemonOpenError {
 
 /// Fails if the config was changed while a run was alive. Runs that are alive continue by themselves,
 /// and the next daemon records their results.
-fn refuse_held_change(fleet: &EngineContext, setup: &DaemonSetup) -> Result<(), DaemonOpenError> {
+pub(crate) fn refuse_held_change(
+    fleet: &EngineContext,
+    setup: &DaemonSetup,
+) -> Result<(), DaemonOpenError> {
     let read = |error: &dyn std::error::Error| DaemonOpenError::Read(error_chain(error));
     let reader = StoreReader::open(&fleet.dir).map_err(|error| read(&error))?;
     let guard = ConfigGuard::load(&reader).map_err(|error| read(&error))?;
@@ -91,6 +97,8 @@ pub struct Daemon {
     store: Arc<Store>,
     publisher: ViewPublisher,
     watchdog: RunnerWatchdog,
+    /// Set if the fleet has several hosts.
+    leader_duty: Option<LeaderDuty>,
     file_keeper: Option<StateFileKeeper>,
 }
 
@@ -105,6 +113,7 @@ impl Daemon {
             version,
             lock_timeout: patience,
             silence_max: unheard_max,
+            host,
         } = settings;
         let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
         let store = Arc::new(fleet.open_writer("start", patience)?);
@@ -152,13 +161,22 @@ impl Daemon {
         let publisher =
             ViewPublisher::start(Arc::clone(&store), clock).map_err(DaemonOpenError::Thread)?;
         let board = Arc::new(Mutex::new(board));
-        let known = Arc::clone(&board);
+        let (known, dir) = (Arc::clone(&board), fleet.dir.clone());
         let live = move || {
             let board = known.lock().unwrap_or_else(PoisonError::into_inner);
-            board.fleet.runs().keys().copied().collect()
+            // The runners of other hosts are theirs.
+            let is_here = |run: &RunId| dir.host().is_none() || dir.run(*run).exists();
+            board.fleet.runs().keys().copied().filter(is_here).collect()
         };
         let pulse = RunnerWatchdog::start(fleet.clone(), unheard_max, live)
             .map_err(DaemonOpenError::Thread)?;
+        let leader_duty = match (host, store.writer_instance()) {
+            (Some(facts), Some(instance)) => {
+                let instance = instance.to_owned();
+                Some(LeaderDuty::start(fleet.clone(), instance, facts, handle.clone())?)
+            }
+            _ => None,
+        };
         let dispatcher = Dispatcher {
             fleet,
             store: Arc::clone(&store),
@@ -175,7 +193,16 @@ impl Daemon {
             deferred: DeferredWork::default(),
         };
         let (snapshot, watchdog, file_keeper) = (outlook, pulse, None);
-        Ok(Daemon { dispatcher, handle, snapshot, store, publisher, watchdog, file_keeper })
+        Ok(Daemon {
+            dispatcher,
+            handle,
+            snapshot,
+            store,
+            publisher,
+            watchdog,
+            leader_duty,
+            file_keeper,
+        })
     }
 
     /// Keeps the database and `daemon.json`, which has this content, in place while the daemon runs.
@@ -211,8 +238,16 @@ impl Daemon {
     /// `at_end` is called before the lock is released, and not at all if another process already
     /// owns the state directory.
     pub fn run(self, at_end: impl FnOnce()) -> DaemonExit {
-        let Daemon { dispatcher, handle, store, publisher, watchdog: pulse, file_keeper, .. } =
-            self;
+        let Daemon {
+            dispatcher,
+            handle,
+            store,
+            publisher,
+            watchdog: pulse,
+            leader_duty,
+            file_keeper,
+            ..
+        } = self;
         drop(handle);
         let ended = dispatcher.run();
         // Replies wait for their views. `at_end` ends the server, which must send them first.
@@ -225,6 +260,8 @@ impl Daemon {
         }
         // Write the last views before the lock is released.
         drop(publisher);
+        // Keeps the lead until nothing is left to write.
+        drop(leader_duty);
         drop(store);
         ended
     }

@@ -101,8 +101,8 @@ impl Dispatcher {
                 // The next daemon could not tell a later change of a person from one of a run.
                 self.check_config_exposure();
             }
-            // Without a state directory their outcomes cannot be recorded.
-            DaemonExit::StateLost => self.hooks.request_stop(),
+            // Their outcomes cannot be recorded.
+            DaemonExit::StateLost | DaemonExit::LeadLost => self.hooks.request_stop(),
         }
         ended
     }
@@ -144,6 +144,10 @@ impl Dispatcher {
             // Dropped inputs make their callers receive `DispatcherStoppedError`.
             if !self.store.is_directory_intact() {
                 return DaemonExit::StateLost;
+            }
+            if inputs.iter().any(|input| matches!(input, DispatchInput::LeadLost)) {
+                tracing::warn!("another host leads the fleet now");
+                return DaemonExit::LeadLost;
             }
             // All inputs of a turn share one commit, because each commit is a sync.
             let tasks = inputs.into_iter().filter_map(|input| self.route_input(input)).collect();
@@ -356,7 +360,7 @@ impl Dispatcher {
             DispatchInput::SaidMessageAttempted(result) => {
                 Some((DispatchEvent::SaidMessageAttempted(result), None))
             }
-            DispatchInput::NoticePlanned => None,
+            DispatchInput::NoticePlanned | DispatchInput::LeadLost => None,
             DispatchInput::NoticeAttempted(result) => {
                 Some((DispatchEvent::NoticeAttempted(result), None))
             }

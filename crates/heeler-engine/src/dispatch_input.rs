@@ -9,6 +9,7 @@ use heeler_connect::ChatEvent;
 use heeler_model::run::{ClosedQuestion, RunResult};
 use heeler_model::{ApprovalId, JobId, JobRequest, RunId};
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
@@ -93,10 +94,12 @@ pub(crate) enum DispatchInput {
     },
     /// A hook has finished.
     HookOutcome(HookOutcome),
+    /// Another host has the lead.
+    LeadLost,
 }
 
 /// A run that has ended.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct RunExit {
     pub(crate) result: RunResult,
     /// Metadata that the agent wrote for its hooks.

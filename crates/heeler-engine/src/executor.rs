@@ -21,13 +21,13 @@ mod preparation;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, file};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
-use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
+use heeler_store::{LeadLease, ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
 
 use self::chat_lane::ChatLanes;
@@ -65,6 +65,10 @@ const RECHECK_DELAY: Duration = Duration::from_millis(200);
 
 /// Delay before trying again to settle a run.
 const SETTLE_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Longest wait for the renewal of the lead before a runner is started.
+const LEAD_WAIT: Duration = Duration::from_secs(10);
+const LEAD_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Threads that execute the dispatcher's effects.
 ///
@@ -251,6 +255,9 @@ impl EffectExecutor {
         let shared = Arc::clone(&self.shared);
         // Inspecting a run may take as long as settling it, so it is not done by the dispatcher.
         self.shared.collectors.submit(move || {
+            if shared.is_elsewhere(run) {
+                return;
+            }
             let is_watched = shared.try_watch_run(run);
             fault::reach(FaultPoint::TakenOver);
             if is_watched {
@@ -268,6 +275,12 @@ impl EffectExecutor {
             let (shared, some) = (Arc::clone(&self.shared), some.to_vec());
             self.shared.collectors.submit(move || shared.adopt_run_batch(some));
         }
+    }
+
+    /// Delivers the recorded answers to a run again, and reports its questions.
+    pub(crate) fn resume_questions(&self, run: RunId) {
+        self.shared.read_questions(run);
+        self.shared.redeliver_answers(run);
     }
 
     /// Appends a line to an agent's log. A line beyond the limit is lost and counted.
@@ -442,7 +455,27 @@ impl ExecutorContext {
         is_watched
     }
 
+    /// Returns true if another host executes the run, which reports its end. One that cannot be read
+    /// counts as such: it is looked at again later.
+    fn is_elsewhere(&self, run: RunId) -> bool {
+        if self.fleet.dir.host().is_none() {
+            return false;
+        }
+        let record = self.readers.reader().map_err(|error| error_chain(&error));
+        let record = record.and_then(|it| it.run(run).map_err(|error| error_chain(&error)));
+        match record {
+            Ok(record) => record.is_some_and(|record| record.is_elsewhere(&self.fleet.dir)),
+            Err(why) => {
+                tracing::warn!(%run, why, "cannot read the host of a run");
+                let retry_after = SETTLE_RETRY_DELAY;
+                self.send_input(DispatchInput::RunUnsettled { run, why: None, retry_after });
+                true
+            }
+        }
+    }
+
     fn adopt_run_batch(self: &Arc<Self>, mut runs: Vec<RunId>) {
+        runs.retain(|&run| !self.is_elsewhere(run));
         runs.retain(|&run| {
             let is_watched = self.try_watch_run(run);
             fault::reach(FaultPoint::TakenOver);
@@ -589,6 +622,15 @@ fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
     });
 }
 
+/// Waits a moment for a lease that is renewed late; returns true if this host leads.
+fn await_lead(lead: &LeadLease) -> bool {
+    let deadline = Instant::now() + LEAD_WAIT;
+    while !lead.is_held() && !lead.is_lost() && Instant::now() < deadline {
+        std::thread::sleep(LEAD_POLL_INTERVAL);
+    }
+    lead.is_held()
+}
+
 /// Starts the runner of a recorded run, and watches it.
 fn launch_recorded_run(
     shared: &Arc<ExecutorContext>,
@@ -598,6 +640,12 @@ fn launch_recorded_run(
     let run = begun.run;
     let is_attended = request.attendance != QuestionPolicy::Nobody;
     fault::reach(FaultPoint::BeforeLaunch);
+    // Another host may lead by now. This one reports then that the run was not started.
+    if !await_lead(&shared.fleet.lead) {
+        tracing::warn!(%run, "a runner was not started: this host may have lost the lead");
+        let retry_after = SETTLE_RETRY_DELAY;
+        return shared.send_input(DispatchInput::RunUnsettled { run, why: None, retry_after });
+    }
     match run_start::launch_run(&shared.fleet, request, &begun) {
         Ok(child) => {
             fault::reach(FaultPoint::RunnerStarted);

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
-use heeler_store::{StateDir, Store, StoreOpenError};
+use heeler_store::{LeadLease, StateDir, Store, StoreOpenError};
 use heeler_transcript::LockError;
 use jiff::Timestamp;
 use thiserror::Error;
@@ -29,6 +29,8 @@ pub struct EngineContext {
     pub now: fn() -> Timestamp,
     /// Permissions of the hooks that this process executes.
     pub hook_grants: HookGrants,
+    /// The lead of a fleet with several hosts.
+    pub lead: LeadLease,
 }
 
 /// Failure to open the state directory for writing.

@@ -35,6 +35,7 @@ mod fleet;
 mod fleet_monitor;
 mod github;
 pub mod hooks;
+mod hosts;
 mod launch;
 pub mod logs;
 mod named_session;
@@ -94,6 +95,7 @@ pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use github::{GithubAccessReport, check_github_access};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
+pub use hosts::{Standby, StandbyExit, StandbyOptions};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use notices::{ChannelReport, check_channels, send_test_notice};
 pub use prepare::{

@@ -85,7 +85,10 @@ pub fn recover_runs(
     let mut recovered = RecoveryReport::default();
     // Rows come first, so that runs that have only a folder are settled too.
     adopt::adopt_runs(fleet, store, compare, &mut recovered)?;
-    for run in sort_by_attempt(read(fleet, |reader| reader.uncommitted_runs())?) {
+    let open = read(fleet, |reader| reader.uncommitted_runs())?.into_iter();
+    // Only its own host can see the processes of a run.
+    let own = open.filter(|run| !run.is_elsewhere(&fleet.dir)).collect();
+    for run in sort_by_attempt(own) {
         settle_and_commit(fleet, store, &run, &mut recovered)?;
     }
     // This is last, because committing a result may end the job.

@@ -17,6 +17,7 @@ use heeler_model::{Approval, ApprovalStatus, RunId, error_chain, question};
 use heeler_store::is_run_alive;
 use heeler_transcript::{set_file_aside, untrusted_file};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use thiserror::Error;
 
@@ -81,6 +82,52 @@ impl RunQuestionFiles {
         let open = accept_files(&self.open, key, |ask| &ask.id, &mut refused);
         let is_open = |ask: &AgentQuestion| !closed.iter().any(|closed| closed.ask.id == ask.id);
         RunQuestionList { open: open.into_iter().filter(is_open).collect(), closed, refused }
+    }
+}
+
+/// A question's file as it is on disk, with its signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RawQuestionFile {
+    name: String,
+    text: String,
+}
+
+/// Reads the question files of a run for another host, which checks them.
+pub(crate) fn read_raw_files(folder: &Utf8Path) -> Vec<RawQuestionFile> {
+    let folder = folder.join(QUESTIONS_FOLDER);
+    let Ok(entries) = folder.read_dir_utf8() else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_owned());
+    let kinds = [QuestionFileKind::Open, QuestionFileKind::Closed];
+    let is_question = |name: &String| {
+        kinds.iter().any(|kind| name.ends_with(kind.suffix())) && !name.starts_with('.')
+    };
+    let read = |name: String| {
+        // One that cannot be read was closed meanwhile, or the agent made it.
+        let bytes = untrusted_file::read(&folder.join(&name), file::BYTES_MAX).ok()?;
+        Some(RawQuestionFile { name, text: String::from_utf8(bytes).ok()? })
+    };
+    names.filter(is_question).take(READ_MAX).filter_map(read).collect()
+}
+
+fn parse_raw<T: DeserializeOwned>(
+    files: &[RawQuestionFile],
+    kind: QuestionFileKind,
+) -> Vec<QuestionFile<T>> {
+    let own = files.iter().filter(|file| file.name.ends_with(kind.suffix()));
+    let parse = |file: &RawQuestionFile| {
+        let content = file::parse_run_file(file.text.as_bytes()).ok()?;
+        let proof = QuestionProof::of_file(kind, file.text.as_bytes());
+        Some(QuestionFile { name: file.name.clone(), content, proof })
+    };
+    own.filter_map(parse).collect()
+}
+
+impl RunQuestionFiles {
+    /// Parses the question files of a run of another host.
+    pub(crate) fn from_raw(files: &[RawQuestionFile]) -> RunQuestionFiles {
+        let open = parse_raw(files, QuestionFileKind::Open);
+        let closed = parse_raw(files, QuestionFileKind::Closed);
+        RunQuestionFiles { open, closed }
     }
 }
 

@@ -187,6 +187,7 @@ pub(crate) fn record_run_start(
     tx.insert_run(&RunRecord {
         // The key is on record before the runner exists, so the next daemon can check its result.
         result_key: result_key.as_ref().map(ResultSigningKey::public_key),
+        host: host_name(dir),
         ..new_run(run, job, attempt, tx.epoch()?, now)
     })?;
     tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
@@ -443,7 +444,7 @@ fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> 
         id,
         job_id: job.clone(),
         attempt,
-        host: host_name(),
+        host: String::new(),
         epoch,
         status: "created".to_owned(),
         created_at: now,
@@ -455,9 +456,10 @@ fn new_run(id: RunId, job: &JobId, attempt: i64, epoch: i64, now: Timestamp) -> 
     }
 }
 
-/// Returns the name of this machine.
-pub(crate) fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+/// Returns the name of this host: the one that a person gave it, or that of the machine.
+pub(crate) fn host_name(dir: &StateDir) -> String {
+    let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    dir.host().map_or_else(machine, |host| host.name.to_string())
 }
 
 /// Marks the run's session as in use; creates it if it is unknown.

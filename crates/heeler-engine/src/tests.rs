@@ -111,6 +111,7 @@ impl EngineFixture {
                 env: vec![path],
                 now: clock,
                 hook_grants: crate::HookGrants::default(),
+                lead: heeler_store::LeadLease::default(),
             },
             root,
         };

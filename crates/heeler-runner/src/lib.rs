@@ -47,7 +47,7 @@ pub use mcp::{
     FleetClient, StartedJob, TaskSnapshot, WorkerMessageDelivery, WorkerSnapshot, WorkerState,
 };
 pub use memory::release_free_memory;
-pub use process::{control_group_unavailable_reason, restart_without_marker};
+pub use process::{control_group_unavailable_reason, restart_process, restart_without_marker};
 #[cfg(target_os = "linux")]
 pub use process::{find_first_process, landlock_unavailable_reason, probe_sandbox};
 pub use run::{RunnerError, RunnerHost, read_spec, run};

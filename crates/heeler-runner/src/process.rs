@@ -106,7 +106,7 @@ pub use first_process_path::find_first_process;
 #[cfg(target_os = "linux")]
 pub(crate) use kept_container::KeptContainerPlan;
 use marker::MARKER;
-pub use marker::restart_without_marker;
+pub use marker::{restart_process, restart_without_marker};
 pub(crate) use os::memory_file;
 #[cfg(target_os = "linux")]
 pub(crate) use sandbox::AgentSandbox;

@@ -178,6 +178,9 @@ pub enum DatabaseOpenError {
         store: String,
         reason: String,
     },
+    /// Another host of the fleet has the lead.
+    #[error("{holder} leads this fleet; use that host, or stop its daemon first")]
+    Led { holder: String },
     #[error("cannot open {path}: {source}")]
     Sqlite {
         path: Utf8PathBuf,
@@ -231,8 +234,9 @@ impl StateDatabase {
             reason,
         };
         let password = location.password().map_err(refused)?;
-        let conn = PostgresConnection::connect(&location.url, password.as_deref(), access)
+        let mut conn = PostgresConnection::connect(&location.url, password.as_deref(), access)
             .map_err(|error| refused(error.to_string()))?;
+        conn.host = location.host.as_ref().map(|host| host.name.to_string());
         Ok(StateDatabase { conn: DatabaseConnection::Postgres(Box::new(conn)) })
     }
 

@@ -10,7 +10,7 @@ use heeler_model::{AgentName, AgentSessionId, JobId, RunId, Session, SessionId, 
 use heeler_transcript::{DiskError, OsDisk, create_folder, replace_file, resolve_inside};
 use thiserror::Error;
 
-use crate::store_location::{PostgresLocation, STORE_FILE};
+use crate::store_location::{HostIdentity, PostgresLocation, STORE_FILE};
 
 /// Subdirectories of a state directory, relative to its root.
 pub(crate) const FOLDERS: [&str; 7] =
@@ -166,6 +166,11 @@ impl StateDir {
     /// Returns the location of the records on PostgreSQL; `None` if they are in `heeler.db`.
     pub fn postgres(&self) -> Option<&PostgresLocation> {
         self.postgres.as_ref()
+    }
+
+    /// Returns this directory's host; `None` if its fleet has one machine only.
+    pub fn host(&self) -> Option<&HostIdentity> {
+        self.postgres.as_ref().and_then(|location| location.host.as_ref())
     }
 
     pub fn root(&self) -> &Utf8Path {

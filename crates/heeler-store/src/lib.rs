@@ -16,9 +16,11 @@ mod failed_hooks;
 mod fleet_environment;
 mod herdctl_layout;
 pub mod history;
+mod host_link;
 mod idle_session;
 mod json_selector;
 mod layout;
+mod lead_lease;
 mod lenient_record;
 pub mod native;
 mod reader;
@@ -81,19 +83,24 @@ pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
 pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
+pub use host_link::{
+    FleetPulse, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostFacts, HostLink, HostRecord,
+    HostReplyRow, HostReportRow, HostState,
+};
 pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};
+pub use lead_lease::LeadLease;
 pub use lenient_record::{DURATION_MS_MAX, LenientRecord};
 pub use reader::StoreReader;
 pub use reader_pool::{PooledReader, ReaderPool};
 pub use restore::{RestoreError, RestoreReport, restore_from_file};
 pub use sent_files::{SentFile, is_sent_file};
-pub use server_store::holds_fleet;
+pub use server_store::{fleet_at, holds_fleet};
 pub use session_expiry::expired_sessions;
 pub use session_holder::{SessionHolder, session_holder};
 pub use state_file_keeper::StateFileKeeper;
 pub use store::{OpenedStore, Store, StoreOpenError};
-pub use store_location::{PostgresLocation, StoreCredentials, set_store_credentials};
+pub use store_location::{HostIdentity, PostgresLocation, StoreCredentials, set_store_credentials};
 pub use store_move::{MoveError, MoveReport, move_to_postgres, move_to_sqlite};
 pub use store_writer::StoreWriteError;
 pub use table_copy::TableSummary;

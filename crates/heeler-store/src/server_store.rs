@@ -6,14 +6,17 @@
 
 use std::time::{Duration, Instant};
 
+use heeler_config::StoreUrl;
 use jiff::Timestamp;
 
 use crate::db::database_error::failed;
-use crate::db::postgres::{ClaimRefusal, LEASE, PostgresAccess, WriterIdentity};
+use crate::db::postgres::{
+    ClaimRefusal, HOST_LEASE, LEASE, PostgresAccess, PostgresConnection, WriterIdentity,
+};
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate};
 use crate::layout::StateDir;
-use crate::store_location::PostgresLocation;
+use crate::store_location::{HostIdentity, PostgresLocation};
 
 /// Key of the note that the records of a file were moved to a server.
 pub(crate) const MOVED_TO: &str = "moved_to";
@@ -34,13 +37,23 @@ pub(crate) fn machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Returns the name of a state directory as the holder of the right to write.
+pub(crate) fn holder(dir: &StateDir, location: &PostgresLocation) -> String {
+    let place = format!("{}:{}", machine(), dir.root());
+    match &location.host {
+        None => place,
+        // Two machines may have the same name, and the directories the same path.
+        Some(HostIdentity { name, id }) => format!("host {name} ({place}, {id})"),
+    }
+}
+
 /// Returns the identity of this process as a writer.
-fn identity(dir: &StateDir, location: &PostgresLocation) -> WriterIdentity {
-    let machine = machine();
+pub(crate) fn identity(dir: &StateDir, location: &PostgresLocation) -> WriterIdentity {
     WriterIdentity {
         fleet: location.fleet.clone(),
         instance: uuid::Uuid::new_v4().to_string(),
-        holder: format!("{machine}:{}", dir.root()),
+        holder: holder(dir, location),
+        lease: if location.host.is_some() { HOST_LEASE } else { LEASE },
     }
 }
 
@@ -97,10 +110,18 @@ fn claim(
     let fail = |error: PostgresError| refusal(location, error.to_string());
     use_first(&db, location).map_err(|error| refusal(location, error.to_string()))?;
     let conn = db.conn.as_postgres().expect("it was connected");
+    if location.host.is_none() && has_hosts(conn).map_err(fail)? {
+        let reason = "its fleet has several hosts; start this one by `heeler start --host NAME`";
+        return Err(refusal(location, reason.to_owned()));
+    }
     let deadline = Instant::now() + CLAIM_WAIT;
     loop {
         match conn.claim(&identity).map_err(fail)? {
             Ok(()) => return Ok((db, identity)),
+            // A host does not wait: it stands by.
+            Err(ClaimRefusal::Held { holder }) if location.host.is_some() => {
+                return Err(DatabaseOpenError::Led { holder });
+            }
             // The lease of a process that died expires.
             Err(ClaimRefusal::Held { .. }) if Instant::now() < deadline => {
                 std::thread::sleep(CLAIM_PAUSE);
@@ -108,6 +129,17 @@ fn claim(
             Err(refused) => return Err(refusal(location, refused.to_string())),
         }
     }
+}
+
+/// Returns true if a daemon of several hosts has used the database.
+fn has_hosts(conn: &PostgresConnection) -> Result<bool, PostgresError> {
+    let is_true = |rows: Vec<Vec<Option<String>>>| {
+        rows.first().and_then(|row| row.first()).is_some_and(|it| it.as_deref() == Some("t"))
+    };
+    if !is_true(conn.simple_query("SELECT to_regclass('hosts') IS NOT NULL")?) {
+        return Ok(false);
+    }
+    Ok(is_true(conn.simple_query("SELECT EXISTS (SELECT 1 FROM hosts)")?))
 }
 
 /// Connects again as the same writer.
@@ -125,7 +157,10 @@ pub(crate) fn reopen_as_writer(
 }
 
 /// Makes a database the one of a fleet, if it belongs to none yet.
-fn use_first(db: &StateDatabase, location: &PostgresLocation) -> Result<(), DatabaseError> {
+pub(crate) fn use_first(
+    db: &StateDatabase,
+    location: &PostgresLocation,
+) -> Result<(), DatabaseError> {
     let attempt = "prepare the database";
     let fail = |source| failed(attempt, source);
     let conn = db.conn.as_postgres().expect("only a server is prepared");
@@ -164,6 +199,14 @@ pub(crate) fn prepare_server(
         version = migrate::apply_next(&db.conn, migrate::MIGRATIONS, version, now)?;
     }
     Ok(())
+}
+
+/// Returns the fleet that the database at a URL belongs to; `None` for an empty database.
+pub fn fleet_at(url: &StoreUrl) -> Result<Option<String>, DatabaseOpenError> {
+    let location = PostgresLocation::for_new_fleet(url.clone());
+    let db = StateDatabase::connect(&location, PostgresAccess::Read)?;
+    let conn = db.conn.as_postgres().expect("it was connected");
+    conn.owner().map_err(|error| refusal(&location, error.to_string()))
 }
 
 /// Returns true if the database at a location belongs to the fleet.

@@ -126,6 +126,11 @@ impl Store {
         self.writer.dir()
     }
 
+    /// Returns the name of this process as the writer of a server; `None` for a file.
+    pub fn writer_instance(&self) -> Option<&str> {
+        self.writer.instance()
+    }
+
     /// Returns true if the directory was not removed, moved or replaced.
     ///
     /// If it was, another process may be the writer of the directory at this path. Nothing there is

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{StoreHost, StoreUrl, parse_with_password};
+use heeler_model::LocalName;
 use heeler_transcript::{DiskBackend as _, OsDisk, replace_file, untrusted_file};
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,10 @@ pub(crate) const STORE_FILE: &str = "store.json";
 /// Version of the file's format.
 const FILE_VERSION: u32 = 1;
 
+/// The same of a file that names a host. Releases that know no hosts refuse it: they would take runs of
+/// other machines for dead.
+const HOST_FILE_VERSION: u32 = 2;
+
 /// Most bytes of the file.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
 
@@ -30,6 +35,24 @@ pub struct PostgresLocation {
     pub url: StoreUrl,
     /// Identifies the fleet. The database has it too, so two fleets never write to one database.
     pub fleet: String,
+    /// Set if the state directory is one of several hosts of the fleet.
+    pub host: Option<HostIdentity>,
+}
+
+/// A state directory as a host of a fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostIdentity {
+    pub name: LocalName,
+    /// Identifies the state directory: another one with the same name is another host.
+    pub id: String,
+}
+
+impl HostIdentity {
+    /// Returns the identity of a new host.
+    pub fn new(name: LocalName) -> HostIdentity {
+        HostIdentity { name, id: uuid::Uuid::new_v4().to_string() }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -38,12 +61,14 @@ struct StoreFile {
     version: u32,
     postgres: String,
     fleet: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<HostIdentity>,
 }
 
 impl PostgresLocation {
     /// Returns the location for a new fleet.
     pub fn for_new_fleet(url: StoreUrl) -> PostgresLocation {
-        PostgresLocation { url, fleet: uuid::Uuid::new_v4().to_string() }
+        PostgresLocation { url, fleet: uuid::Uuid::new_v4().to_string(), host: None }
     }
 
     /// Reads the file of a state directory; `None` if the records are in `heeler.db`.
@@ -57,22 +82,23 @@ impl PostgresLocation {
         };
         let file: StoreFile =
             serde_json::from_str(&text).map_err(|error| refused(error.to_string()))?;
-        if file.version != FILE_VERSION {
+        if ![FILE_VERSION, HOST_FILE_VERSION].contains(&file.version) {
             return Err(refused(format!(
                 "version {} is not known; use a newer heeler",
                 file.version
             )));
         }
         let url = file.postgres.parse().map_err(refused)?;
-        Ok(Some(PostgresLocation { url, fleet: file.fleet }))
+        Ok(Some(PostgresLocation { url, fleet: file.fleet, host: file.host }))
     }
 
     /// Makes this the location of a state directory's records.
     pub fn write(&self, dir: &StateDir) -> Result<StateDir, StateDirError> {
         let file = StoreFile {
-            version: FILE_VERSION,
+            version: if self.host.is_some() { HOST_FILE_VERSION } else { FILE_VERSION },
             postgres: self.url.to_string(),
             fleet: self.fleet.clone(),
+            host: self.host.clone(),
         };
         let mut text = serde_json::to_string_pretty(&file).expect("text is JSON");
         text.push('\n');
@@ -238,7 +264,12 @@ mod tests {
         assert_eq!(dir.postgres(), None);
         let location = PostgresLocation::for_new_fleet(url("postgres://me@/x?host=/run"));
         let dir = location.write(&dir).unwrap();
+        assert_eq!((dir.postgres(), dir.host()), (Some(&location), None));
+        let host = Some(HostIdentity::new("alpha".parse().unwrap()));
+        let location = PostgresLocation { host, ..location };
+        let dir = location.write(&dir).unwrap();
         assert_eq!(dir.postgres(), Some(&location));
+        assert_eq!(dir.host().map(|host| host.name.to_string()).as_deref(), Some("alpha"));
         assert_eq!(PostgresLocation::remove(&dir).unwrap().postgres(), None);
         std::fs::write(dir.root().join(STORE_FILE), "{}").unwrap();
         let error = StateDir::open(dir.root()).unwrap_err();

@@ -94,7 +94,7 @@ pub fn move_to_postgres(
             fleet
         }
     };
-    let location = PostgresLocation { url: url.clone(), fleet };
+    let location = PostgresLocation { url: url.clone(), fleet, host: None };
     let target = server_store::open_for_move(dir, &location, now)?;
     let tables = table_copy::replace_content(&file, &target)?;
     release(&target);
@@ -132,6 +132,10 @@ pub fn move_to_sqlite(dir: &StateDir, now: Timestamp) -> Result<MoveReport, Move
     let conn = source.conn.as_postgres().expect("it is a server");
     let note = format!("{} ({})", dir.database(), server_store::machine());
     conn.mark_moved(&note).map_err(|source| failed("mark the moved records", source))?;
+    if location.host.is_some() {
+        // A file has no hosts. Those of the server notice that the records were moved.
+        conn.run_batch("DELETE FROM hosts", "forget the hosts")?;
+    }
     // From here on the file counts.
     let moved = PostgresLocation::remove(dir)?;
     let (from, to) = (location.url.to_string(), moved.database().to_string());

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::database_files::{self, DatabaseFiles};
 use crate::db::database_error::failed;
-use crate::db::postgres::{LEASE_RENEWAL, PostgresConnection, WriterIdentity};
+use crate::db::postgres::{PostgresConnection, WriterIdentity};
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
@@ -69,6 +69,8 @@ pub(crate) struct StoreWriter {
     readers: ReaderPool,
     /// Set when the store is closed: a thread that waits for a server gives up.
     closing: Arc<AtomicBool>,
+    /// This process as the writer of a server.
+    instance: Option<String>,
     /// Held until the thread has ended.
     lock: Arc<LockFile>,
 }
@@ -121,6 +123,7 @@ impl StoreWriter {
         let lock = Arc::new(lock);
         let health = Arc::<DatabaseHealth>::default();
         let closing = Arc::<AtomicBool>::default();
+        let instance = identity.as_ref().map(|identity| identity.instance.clone());
         let writer = WriterThread {
             dir: dir.clone(),
             lock: Arc::clone(&lock),
@@ -136,7 +139,7 @@ impl StoreWriter {
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
         let (queue, thread) = (Some(queue), Some(thread));
         let readers = ReaderPool::new(dir.clone(), VIEW_READERS_MAX);
-        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, closing, lock })
+        Ok(StoreWriter { dir, queue, thread, epoch, due, health, readers, closing, instance, lock })
     }
 
     pub(crate) fn dir(&self) -> &StateDir {
@@ -162,6 +165,11 @@ impl StoreWriter {
     /// Returns the reason that lost files could not be written back yet.
     pub(crate) fn database_fault(&self) -> Option<String> {
         self.health.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the name of this process as the writer of a server.
+    pub(crate) fn instance(&self) -> Option<&str> {
+        self.instance.as_deref()
     }
 
     pub(crate) fn due(&self) -> &Arc<DueSignal> {
@@ -320,11 +328,11 @@ impl WriterThread {
 
     /// Waits for a command; `None` when the store is closed. Renews the lease of a server meanwhile.
     fn next_command(&mut self) -> Option<Box<dyn WriteCommand>> {
-        if self.identity.is_none() {
+        let Some(renewal) = self.identity.as_ref().map(WriterIdentity::renewal) else {
             return self.commands.recv().ok();
-        }
+        };
         loop {
-            match self.commands.recv_timeout(LEASE_RENEWAL) {
+            match self.commands.recv_timeout(renewal) {
                 Ok(command) => return Some(command),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => self.renew_lease(),

@@ -46,6 +46,7 @@ impl CliArgs {
             CliCommand::Chat(args) => commands::chat::run(global, &args),
             CliCommand::Connect { command } => commands::connect::run(global, &command),
             CliCommand::Notify { command } => commands::notify::run(global, &command),
+            CliCommand::Host { command } => commands::host::run(global, &command),
             CliCommand::Open(args) => commands::open::run(global, &args),
             CliCommand::Token { command } => commands::token::run(global, &command),
             CliCommand::Password { command } => commands::password::run(global, &command),
@@ -150,6 +151,15 @@ pub(crate) enum CliCommand {
     Notify {
         #[command(subcommand)]
         command: commands::notify::NotifyCommand,
+    },
+    /// List, show and remove the hosts of a fleet on several machines
+    #[command(
+        alias = "hosts",
+        after_help = "Examples:\n  heeler host list\n  heeler host show alpha\n  heeler host remove alpha"
+    )]
+    Host {
+        #[command(subcommand)]
+        command: commands::host::HostCommand,
     },
     /// Open the dashboard in a browser, logged in
     #[command(after_help = commands::open::ABOUT)]

@@ -75,7 +75,7 @@ const RUNNING: [&str; 44] = [
 ];
 
 /// Commands that run nothing of a fleet. `demo` runs its own.
-const READING: [&str; 53] = [
+const READING: [&str; 56] = [
     "agent add",
     "agent capabilities",
     "agent list",
@@ -92,6 +92,9 @@ const READING: [&str; 53] = [
     "costs",
     "demo",
     "doctor",
+    "host list",
+    "host remove",
+    "host show",
     "image build",
     "import",
     "init agent",

@@ -11,6 +11,7 @@ pub(crate) mod connect;
 pub(crate) mod costs;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod host;
 pub(crate) mod image;
 pub(crate) mod import;
 pub(crate) mod init;

@@ -165,6 +165,8 @@ impl From<DatabaseOpenError> for CommandFailure {
                 CommandFailure::new(FailureCode::Refused, error)
             }
             DatabaseOpenError::Moved { .. } => CommandFailure::new(FailureCode::Refused, error),
+            DatabaseOpenError::Led { .. } => CommandFailure::new(FailureCode::Refused, error)
+                .hint("heeler start, which makes this host pass commands on"),
             DatabaseOpenError::Postgres { .. } => CommandFailure::new(FailureCode::Failed, error)
                 .hint("running agents continue, and nothing new starts until the server is back"),
             other => CommandFailure::new(FailureCode::Failed, other).hint("heeler doctor"),

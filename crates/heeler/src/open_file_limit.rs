@@ -4,6 +4,7 @@
 //! limit, because some programs break with a higher one.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -13,6 +14,18 @@ const OPEN_FILES_TARGET: u64 = 16_384;
 /// Variable that passes the original limit to runners.
 const ORIGINAL_LIMIT_VARIABLE: &str = "HEELER_OPEN_FILES";
 
+/// The limit before it was raised.
+static ORIGINAL_LIMIT: OnceLock<u64> = OnceLock::new();
+
+/// Undoes [`raise_limit`], for a program that is executed in place of this one.
+pub(crate) fn undo_raise() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Some(given) = ORIGINAL_LIMIT.get() {
+        // A limit that stays higher does little harm.
+        let _lowered = setrlimit(Resource::Nofile, Rlimit { current: Some(*given), maximum });
+    }
+}
+
 /// Raises this process's limit, and passes the original limit to its runners.
 pub(crate) fn raise_limit(env: &mut Vec<(String, String)>) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -20,7 +33,10 @@ pub(crate) fn raise_limit(env: &mut Vec<(String, String)>) {
     let Some(given) = current.filter(|given| *given < OPEN_FILES_TARGET) else { return };
     let wanted = maximum.map_or(OPEN_FILES_TARGET, |most| most.min(OPEN_FILES_TARGET));
     match setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
-        Ok(()) => env.push((ORIGINAL_LIMIT_VARIABLE.to_owned(), given.to_string())),
+        Ok(()) => {
+            ORIGINAL_LIMIT.get_or_init(|| given);
+            env.push((ORIGINAL_LIMIT_VARIABLE.to_owned(), given.to_string()));
+        }
         // The daemon works with the lower limit; it then accepts fewer readers at once.
         Err(error) => tracing::debug!(%error, "cannot raise the limit of open files above {given}"),
     }

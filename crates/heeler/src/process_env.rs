@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_engine::{EngineContext, HookGrants};
-use heeler_store::StateDir;
+use heeler_store::{LeadLease, StateDir};
 use jiff::Timestamp;
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -87,5 +87,6 @@ pub(crate) fn engine_fleet(
         env: variables.chain(home).collect(),
         now,
         hook_grants: HookGrants::default(),
+        lead: LeadLease::default(),
     })
 }

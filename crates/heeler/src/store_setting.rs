@@ -2,7 +2,10 @@
 //! [`settle_store_location`].
 
 use heeler_config::StoreUrl;
-use heeler_store::{PostgresLocation, StateDir, StoreCredentials, holds_fleet, is_adoptable};
+use heeler_model::LocalName;
+use heeler_store::{
+    HostIdentity, PostgresLocation, StateDir, StoreCredentials, fleet_at, holds_fleet, is_adoptable,
+};
 
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
@@ -22,6 +25,45 @@ pub(crate) fn credentials(context: &CommandContext) -> StoreCredentials {
 pub(crate) fn settle_store_location(
     context: &CommandContext,
     wanted: Option<&StoreUrl>,
+    host: Option<&LocalName>,
+) -> CommandResult {
+    if let (None, Some(host)) = (wanted, host) {
+        let message = format!(
+            "`--host {host}` needs records on PostgreSQL, which all hosts of a fleet share; the config \
+             has no `store:`"
+        );
+        return Err(CommandFailure::message(FailureCode::Refused, message)
+            .hint("heeler migrate store --to postgres://USER@SERVER/DATABASE; see docs/hosts.md"));
+    }
+    settle_location(context, wanted, host)?;
+    match host {
+        Some(host) => settle_host(&context.dir()?, host),
+        None => Ok(()),
+    }
+}
+
+/// Makes sure that the state directory is this host.
+fn settle_host(dir: &StateDir, name: &LocalName) -> CommandResult {
+    let Some(location) = dir.postgres() else { return Ok(()) };
+    match &location.host {
+        Some(known) if known.name == *name => Ok(()),
+        Some(known) => {
+            let message = format!("this state directory is host `{}` of its fleet", known.name);
+            let hint = "leave `--host` out, or use another state directory for another host";
+            Err(CommandFailure::message(FailureCode::Refused, message).hint(hint))
+        }
+        None => {
+            let host = Some(HostIdentity::new(name.clone()));
+            PostgresLocation { host, ..location.clone() }.write(dir)?;
+            Ok(())
+        }
+    }
+}
+
+fn settle_location(
+    context: &CommandContext,
+    wanted: Option<&StoreUrl>,
+    host: Option<&LocalName>,
 ) -> CommandResult {
     // A fleet without the setting needs no state directory yet.
     if wanted.is_none() && !context.state_dir.is_dir() {
@@ -39,7 +81,7 @@ pub(crate) fn settle_store_location(
         (Some(present), Some(wanted)) if present.url == *wanted => Ok(()),
         (Some(present), Some(wanted)) => {
             // The server may have another address. The database knows which fleet it belongs to.
-            let there = PostgresLocation { url: wanted.clone(), fleet: present.fleet.clone() };
+            let there = PostgresLocation { url: wanted.clone(), ..present.clone() };
             if holds_fleet(&there)? {
                 there.write(&dir)?;
                 return Ok(());
@@ -72,7 +114,14 @@ pub(crate) fn settle_store_location(
             refuse(message, format!("heeler migrate store --to '{wanted}'"))
         }
         (None, Some(wanted)) => {
-            PostgresLocation::for_new_fleet(wanted.clone()).write(&dir)?;
+            let mut location = PostgresLocation::for_new_fleet(wanted.clone());
+            // A host joins the fleet that is there.
+            if host.is_some()
+                && let Some(fleet) = fleet_at(wanted)?
+            {
+                location.fleet = fleet;
+            }
+            location.write(&dir)?;
             Ok(())
         }
     }

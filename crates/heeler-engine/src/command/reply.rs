@@ -114,7 +114,7 @@ impl From<DispatcherStoppedError> for DaemonCommandError {
 }
 
 /// Idempotency key of a request. A repeated request has no effect and gets the first reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     /// Owner of the key; callers do not share keys.
     pub caller: String,

@@ -29,6 +29,8 @@ pub enum DaemonExit {
     Idle,
     /// Its state directory was removed, moved or replaced.
     StateLost,
+    /// Another host of the fleet has the lead.
+    LeadLost,
 }
 
 /// State of the event loop.

@@ -131,6 +131,13 @@ impl ExecutorContext {
             }
             return;
         };
+        // Its own host finds the answer on record.
+        if self.is_elsewhere(run) {
+            if let Some((reply, answer)) = reply {
+                reply(Ok(answer));
+            }
+            return;
+        }
         let by = approval.responded_by.clone().unwrap_or_default();
         let shown = approval.shown_hash();
         if let Some(spoken) = spoken {

@@ -59,6 +59,10 @@ impl EffectExecutor {
 
 impl ExecutorContext {
     fn attempt_cancel(self: &Arc<Self>, attempt: CancelAttempt) {
+        // Its own host finds the request on record.
+        if self.is_elsewhere(attempt.run) {
+            return;
+        }
         // The run has ended on its own, and there may be nothing left to connect to.
         if cancel::has_run_ended(&attempt.folder) {
             return;

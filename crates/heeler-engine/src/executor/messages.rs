@@ -48,6 +48,14 @@ impl EffectExecutor {
 
 impl ExecutorContext {
     fn send_to_run(&self, run: RunId, text: String, message: OutgoingMessage) {
+        if self.is_elsewhere(run) {
+            let text =
+                format!("{} runs on another host, which cannot pass messages on", message.job);
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, text);
+            return (message.reply)(Err(
+                refused.with_hint("heeler jobs cancel, or wait for its end")
+            ));
+        }
         let folder = self.fleet.dir.run(run);
         let started = match read_started_file(&folder) {
             Ok(started) => started,

@@ -66,7 +66,9 @@ pub(super) fn adopt_runs(
     for found in find_unrecorded_runs(fleet, cause, recovered)? {
         let run = found.spec.run;
         // Each run has its own transaction, so one refused run does not block the others.
-        let done = store.write(move |tx| record_run(tx, &found)).map_err(RecoveryError::Write);
+        let host = run_start::host_name(&fleet.dir);
+        let done =
+            store.write(move |tx| record_run(tx, &found, host)).map_err(RecoveryError::Write);
         let done = done.map(|()| recovered.adopted.push(run));
         skip_refused_change(done, Some(run), recovered)?;
     }
@@ -139,7 +141,11 @@ fn list_run_folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
     Ok(entries.iter().filter_map(id).collect())
 }
 
-fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<(), DatabaseError> {
+fn record_run(
+    tx: &mut StoreTransaction<'_>,
+    found: &UnrecordedRun,
+    host: String,
+) -> Result<(), DatabaseError> {
     let UnrecordedRun { spec, result, .. } = found;
     let mut is_counted = false;
     match tx.job(&spec.job)? {
@@ -165,7 +171,7 @@ fn record_run(tx: &mut StoreTransaction<'_>, found: &UnrecordedRun) -> Result<()
         id: spec.run,
         job_id: spec.job.clone(),
         attempt: i64::from(spec.attempt).max(last + 1),
-        host: run_start::host_name(),
+        host,
         epoch: tx.epoch()?,
         status: result.as_ref().map_or("adopted".to_owned(), |result| result.end.to_string()),
         created_at: found.at(),

@@ -38,6 +38,7 @@ impl EngineFixture {
         let root = self.root.clone();
         let load = Box::new(move || load(&root));
         let daemon = Daemon::open(DaemonOptions {
+            host: None,
             fleet: self.fleet.clone(),
             load,
             mode,

@@ -47,8 +47,16 @@ pub fn restart_without_marker() -> io::Result<()> {
     if own_marker().is_none() {
         return Ok(());
     }
+    Err(restart_process())
+}
+
+/// Executes this program again in this process, with the same arguments. Returns only on failure.
+pub fn restart_process() -> io::Error {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    let mut again = Command::new(std::env::current_exe()?);
-    Err(again.arg0(name).args(arguments).env_remove(MARKER).exec())
+    let mut again = match std::env::current_exe() {
+        Ok(program) => Command::new(program),
+        Err(error) => return error,
+    };
+    again.arg0(name).args(arguments).env_remove(MARKER).exec()
 }

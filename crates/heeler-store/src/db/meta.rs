@@ -34,11 +34,15 @@ pub const CONFIG_EXPOSED_SINCE: &str = "config_exposed_since";
 /// The record of the config's content, which is about files outside of the state: it is not replaced
 /// with the rest of the database.
 #[derive(Debug)]
-pub(crate) struct ConfigRecordRows([(&'static str, String); 3]);
+pub(crate) struct ConfigRecordRows([(String, String); 3]);
 
 impl ConfigRecordRows {
     pub(crate) fn read(db: &StateDatabase) -> Result<ConfigRecordRows, DatabaseError> {
-        let row = |key: &'static str| Ok((key, db.meta(key)?.unwrap_or_default()));
+        let row = |key: &str| {
+            let key = db.host_key(key);
+            let value = db.meta(&key)?.unwrap_or_default();
+            Ok((key, value))
+        };
         Ok(ConfigRecordRows([
             row(CONFIG_BASELINE)?,
             row(CONFIG_EXPOSED_BY)?,
@@ -50,19 +54,25 @@ impl ConfigRecordRows {
     /// confirms them all.
     pub(crate) fn unreadable() -> ConfigRecordRows {
         ConfigRecordRows([
-            (CONFIG_BASELINE, String::new()),
-            (CONFIG_EXPOSED_BY, "[]".to_owned()),
-            (CONFIG_EXPOSED_SINCE, String::new()),
+            (CONFIG_BASELINE.to_owned(), String::new()),
+            (CONFIG_EXPOSED_BY.to_owned(), "[]".to_owned()),
+            (CONFIG_EXPOSED_SINCE.to_owned(), String::new()),
         ])
     }
 
     /// Returns keys and values.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.0.iter().map(|(key, value)| (*key, value.as_str()))
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 }
 
 impl StateDatabase {
+    /// Returns the key of a value that each host of a fleet has of its own.
+    pub fn host_key(&self, key: &str) -> String {
+        let host = self.conn.as_postgres().and_then(|conn| conn.host.as_deref());
+        host.map_or_else(|| key.to_owned(), |host| format!("{key}@{host}"))
+    }
+
     pub fn meta(&self, key: &str) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, GET, [key], "read a fact", |row| {
             ColumnReader::new("meta", row).get()

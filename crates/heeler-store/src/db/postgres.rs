@@ -30,7 +30,9 @@ use runtime::{spawn, wait_for};
 use server_check::check_server;
 use values::BoundValue;
 pub(crate) use values::{ColumnValue, without_nul};
-pub(crate) use writer_claim::{ClaimRefusal, LEASE, LEASE_RENEWAL, WriterClaim, WriterIdentity};
+pub(crate) use writer_claim::{
+    ClaimRefusal, HOST_LEASE, LEASE, WriterClaim, WriterIdentity, quote,
+};
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,6 +61,8 @@ pub(crate) struct PostgresConnection {
     statements: RefCell<HashMap<&'static str, Arc<PreparedStatement>>>,
     /// The right to write; only the writer of a store has it.
     claim: RefCell<Option<WriterClaim>>,
+    /// Name of this host, if the fleet has several.
+    pub(crate) host: Option<String>,
     /// True if a reply did not come: later replies would belong to the statement before.
     is_broken: Cell<bool>,
 }
@@ -91,6 +95,7 @@ impl PostgresConnection {
             client,
             statements: RefCell::default(),
             claim: RefCell::default(),
+            host: None,
             is_broken: Cell::new(false),
         };
         check_server(&conn, &session)?;

@@ -91,6 +91,14 @@ pub struct RunRecord {
     pub result_key: Option<ResultPublicKey>,
 }
 
+impl RunRecord {
+    /// Returns true if another host of the fleet executes the run. A run from before the fleet had
+    /// several hosts is recognized by its folder.
+    pub fn is_elsewhere(&self, dir: &StateDir) -> bool {
+        dir.host().is_some_and(|host| self.host != host.name.as_str() && !dir.run(self.id).exists())
+    }
+}
+
 /// Spending of an agent's runs on a day.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunSpendRecord {
@@ -113,7 +121,12 @@ impl StateDatabase {
     /// held.
     pub fn is_job_alive(&self, dir: &StateDir, job: &JobId) -> Result<bool, DatabaseError> {
         // The runner holds the lock of its run, and the agent inherits it.
-        Ok(self.runs_of_job(job)?.iter().any(|run| is_run_alive(&dir.run(run.id))))
+        let is_alive = |run: &RunRecord| match run.is_elsewhere(dir) {
+            // Only its own host can see its processes.
+            true => !run.committed,
+            false => is_run_alive(&dir.run(run.id)),
+        };
+        Ok(self.runs_of_job(job)?.iter().any(is_alive))
     }
 
     /// Returns true if a job is recorded as running, but no process works on it and none is about
@@ -128,9 +141,12 @@ impl StateDatabase {
             // writer.
             is_written && (!has(folder, file::STARTED) || has(folder, file::RESULT))
         };
-        let is_cared_for = |folder: &Utf8Path| is_run_alive(folder) || may_change(folder);
+        let is_cared_for = |run: &RunRecord| {
+            let folder = dir.run(run.id);
+            run.is_elsewhere(dir) || is_run_alive(&folder) || may_change(&folder)
+        };
         let runs = self.runs_of_job(job)?;
-        if runs.iter().any(|run| !run.committed && is_cared_for(&dir.run(run.id))) {
+        if runs.iter().any(|run| !run.committed && is_cared_for(run)) {
             return Ok(false);
         }
         // The job may have ended since the caller read its record.

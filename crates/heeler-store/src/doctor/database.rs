@@ -151,6 +151,9 @@ fn cannot_open(dir: &StateDir, error: &DatabaseOpenError) -> Finding {
             FindingArea::Database,
             "check the server, the password and docs/hosts.md; agents that are running continue",
         ),
+        DatabaseOpenError::Led { .. } => {
+            (FindingSeverity::Error, FindingArea::Database, "use the host that leads")
+        }
         DatabaseOpenError::Sqlite { .. } => {
             (FindingSeverity::Error, FindingArea::Database, REBUILD_REMEDY)
         }

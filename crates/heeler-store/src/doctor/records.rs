@@ -52,8 +52,11 @@ fn try_examine(
     findings: &mut Vec<Finding>,
 ) -> Result<(), DatabaseError> {
     let session_logs = session_logs(dir, db)?;
-    findings.extend(transcripts::missing(&session_logs));
-    findings.extend(missing_worktrees(db)?);
+    // With several hosts they may be on another one.
+    if dir.host().is_none() {
+        findings.extend(transcripts::missing(&session_logs));
+        findings.extend(missing_worktrees(db)?);
+    }
     let mut named = session_logs.into_iter().collect::<HashSet<_>>();
     for log in logs {
         // The name of a sub-agent's transcript does not show its session.

@@ -89,7 +89,7 @@ fn try_examine(
         }
     }
     for run in db.uncommitted_runs()? {
-        if !folders.contains(&run.id) {
+        if !folders.contains(&run.id) && !run.is_elsewhere(dir) {
             let subject = format!("runs/{}", run.id);
             let problem = "is missing, and its result is not in the database";
             findings.push(

@@ -38,7 +38,9 @@ pub(crate) fn examine(
         // A run that goes on with the job has rows that are not in a result yet.
         let now = db.runs_of_job(job)?;
         let ended = runs::transcript_parts_of(&db.conn, job)?;
-        if now.iter().all(|run| run.committed) && ended == parts {
+        // The rows of a run on another host are there.
+        let is_whole = now.iter().all(|run| run.committed && !run.is_elsewhere(dir));
+        if is_whole && ended == parts {
             let finding = Finding::new(
                 FindingSeverity::Error,
                 FindingArea::Transcripts,

@@ -14,7 +14,7 @@ use super::database::all_sql;
 use super::*;
 use crate::db::StateDatabase;
 use crate::db::dialect::translate;
-use crate::{JobFilter, StoreWriteError};
+use crate::{HostFacts, HostLink, HostState, JobFilter, LeadLease, RunRecord, StoreWriteError};
 
 /// Tests of SQLite's own files, locks, plans and failures, by the beginning of their names.
 const SQLITE_ONLY: &[(&str, &str)] = &[
@@ -133,7 +133,7 @@ impl ServerPlace {
     fn move_to(&mut self, url: &str) {
         let url: heeler_config::StoreUrl = url.parse().unwrap();
         let location = match self.place.dir.postgres() {
-            Some(known) => PostgresLocation { url, fleet: known.fleet.clone() },
+            Some(known) => PostgresLocation { url, ..known.clone() },
             None => PostgresLocation::for_new_fleet(url),
         };
         self.place.dir = location.write(&self.place.dir).unwrap();
@@ -398,4 +398,171 @@ fn a_transaction_that_began_before_another_writer_took_over_is_not_committed() {
     });
     assert!(server.place.reader().job(&job_id(2)).unwrap().is_none());
     assert!(server.place.reader().job(&job_id(3)).unwrap().is_some());
+}
+
+/// Makes a state directory a host of the fleet of another one.
+fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
+    let mut place = file_place();
+    let host = Some(crate::HostIdentity::new(name.parse().unwrap()));
+    let location = server.place.dir.postgres().unwrap().clone();
+    place.dir = PostgresLocation { host, ..location }.write(&place.dir).unwrap();
+    place
+}
+
+const EXPIRE: &str = "UPDATE store_writer SET lease_until = now() - interval '1 hour'";
+
+#[test]
+fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let facts = HostFacts { version: "1".to_owned(), pid: 1, url: None };
+    let link = HostLink::connect(&second.dir).unwrap();
+    let pulse = link.beat(HostState::Standby, None).unwrap();
+    assert!(pulse.is_free && pulse.leader.is_none(), "{pulse:?}");
+    let store = first.store();
+    let instance = store.writer_instance().unwrap().to_owned();
+    let leader = HostLink::connect(&first.dir).unwrap();
+    leader.register(&facts, HostState::Leader).unwrap();
+    link.register(&facts, HostState::Standby).unwrap();
+    let lease = LeadLease::default();
+    let pulse = leader.beat(HostState::Leader, Some((&instance, &lease))).unwrap();
+    assert!(pulse.is_own && lease.is_held() && !lease.is_lost(), "{pulse:?}");
+    let pulse = link.beat(HostState::Standby, None).unwrap();
+    assert_eq!((pulse.is_free, pulse.leader.as_deref()), (false, Some("alpha")));
+    assert!(!link.take_lead().unwrap());
+    let refused = Store::open(&second.dir, "test", now()).unwrap_err().to_string();
+    assert!(refused.contains("host alpha") && refused.contains("leads this fleet"), "{refused}");
+    // A directory that is no host may not write at all.
+    let refused = Store::open(&server.place.dir, "test", now()).unwrap_err().to_string();
+    assert!(refused.contains("several hosts"), "{refused}");
+    let hosts = second.reader().hosts().unwrap();
+    let roles: Vec<_> = hosts.iter().map(|it| (it.name.as_str(), it.is_leader)).collect();
+    assert_eq!(roles, [("alpha", true), ("beta", false)]);
+
+    server.cluster.query("fleet", EXPIRE);
+    assert!(link.take_lead().unwrap());
+    let taken = second.store();
+    assert!(!leader.beat(HostState::Leader, Some((&instance, &lease))).unwrap().is_own);
+    assert!(lease.is_lost());
+    let refused = store.write(|tx| tx.insert_job(&job(2, "coder", JobStatus::Pending)));
+    assert!(matches!(refused, Err(StoreWriteError::NotSaved(_))), "{refused:?}");
+    insert_jobs(&taken, vec![job(3, "coder", JobStatus::Pending)]);
+    assert_eq!(count(&second), 1);
+
+    // An orderly end gives the lead away.
+    drop(taken);
+    assert!(leader.beat(HostState::Standby, None).unwrap().is_free);
+}
+
+#[test]
+fn a_name_belongs_to_one_host_until_it_is_removed() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "alpha"));
+    let facts = HostFacts { version: "1".to_owned(), pid: 1, url: Some("http://x".to_owned()) };
+    let (link, other) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    drop(first.store());
+    link.register(&facts, HostState::Standby).unwrap();
+    link.register(&facts, HostState::Standby).unwrap();
+    let refused = other.register(&facts, HostState::Standby).unwrap_err().to_string();
+    assert!(refused.contains("heeler host remove alpha"), "{refused}");
+    let refused = other.remove_host("alpha").unwrap().unwrap_err();
+    assert!(refused.contains("is alive"), "{refused}");
+    assert!(other.remove_host("gamma").unwrap().unwrap_err().contains("there is no host"));
+    link.beat(HostState::Stopped, None).unwrap();
+    other.remove_host("alpha").unwrap().unwrap();
+    other.register(&facts, HostState::Standby).unwrap();
+    let hosts = first.reader().hosts().unwrap();
+    assert_eq!((hosts.len(), hosts[0].url.as_deref()), (1, Some("http://x")));
+}
+
+#[test]
+fn a_command_is_taken_by_one_leader_at_a_time_and_answered_once() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    let old = store.writer_instance().unwrap().to_owned();
+    let (leader, standby) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    // Quotes and backslashes arrive as they were sent.
+    let body = "{\"say\": \"it's \\\\ 'x'\"}";
+    for id in ["1", "2", "3"] {
+        standby.send_command(id, body).unwrap();
+        standby.send_command(id, "again").unwrap();
+    }
+    assert!(standby.withdraw_command("3").unwrap());
+    assert!(leader.take_commands("another instance").unwrap().is_empty());
+    let taken = leader.take_commands(&old).unwrap();
+    assert_eq!(taken.len(), 2, "{taken:?}");
+    assert!(taken.iter().all(|row| row.body == body && row.host == "beta"), "{taken:?}");
+    assert!(leader.take_commands(&old).unwrap().is_empty(), "it has them");
+    assert!(!standby.withdraw_command("1").unwrap(), "a leader has begun");
+    leader.answer_command(&old, "1", "first").unwrap();
+
+    // The next leader takes what is not answered; the old one answers no more.
+    server.cluster.query("fleet", EXPIRE);
+    let next = second.store();
+    let new = next.writer_instance().unwrap().to_owned();
+    leader.answer_command(&old, "2", "stale").unwrap();
+    let taken = standby.take_commands(&new).unwrap();
+    assert_eq!(taken.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["2"]);
+    standby.answer_command(&new, "2", "second").unwrap();
+    standby.answer_command(&new, "2", "third").unwrap();
+    let ids = ["1", "2", "3"].map(str::to_owned);
+    let mut replies = standby.replies(&ids).unwrap();
+    replies.sort_by(|a, b| a.id.cmp(&b.id));
+    let texts: Vec<_> = replies.iter().map(|row| row.reply.as_deref()).collect();
+    assert_eq!(texts, [Some("first"), Some("second")]);
+    standby.forget_command("1").unwrap();
+    assert_eq!(standby.replies(&ids).unwrap().len(), 1);
+    // A command that no leader took is not executed later.
+    standby.send_command("4", body).unwrap();
+    server.cluster.query(
+        "fleet",
+        "UPDATE host_commands SET created_at = now() - interval '1 hour' WHERE id = '4'",
+    );
+    assert!(standby.take_commands(&new).unwrap().is_empty());
+    assert!(standby.replies(&["4".to_owned()]).unwrap().is_empty());
+}
+
+#[test]
+fn a_report_stays_until_its_run_has_a_result_or_is_replaced() {
+    let server = server_place();
+    let place = host_place(&server, "alpha");
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let id = RunId::mint(now(), [1; 10]);
+    let record = RunRecord {
+        id,
+        job_id: job_id(1),
+        attempt: 1,
+        host: "beta".to_owned(),
+        epoch: 1,
+        status: "created".to_owned(),
+        created_at: now(),
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+        result_key: None,
+    };
+    assert!(record.is_elsewhere(&place.dir) && !record.is_elsewhere(&server.place.dir));
+    let inserted = record.clone();
+    let written: Result<_, StoreWriteError<DatabaseError>> =
+        store.write(move |tx| tx.insert_run(&inserted).map(drop));
+    written.unwrap();
+    let link = HostLink::connect(&place.dir).unwrap();
+    assert!(place.reader().is_job_alive(&place.dir, &job_id(1)).unwrap());
+    assert!(!place.reader().is_job_orphaned(&place.dir, &job_id(1)).unwrap());
+    link.send_report(id, "exit", "one").unwrap();
+    let first = link.reports().unwrap();
+    link.send_report(id, "exit", "two").unwrap();
+    link.forget_report(&first[0]).unwrap();
+    let second = link.reports().unwrap();
+    assert_eq!((first[0].body.as_str(), second[0].body.as_str()), ("one", "two"));
+    // A run that is not on record is of another fleet, or was restored away.
+    link.send_report(RunId::mint(now(), [2; 10]), "exit", "none").unwrap();
+    assert_eq!(link.reports().unwrap().len(), 1);
+    server.cluster.query("fleet", "UPDATE runs SET committed = 1");
+    assert!(link.reports().unwrap().is_empty());
 }

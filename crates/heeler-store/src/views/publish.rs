@@ -227,6 +227,8 @@ fn plan(
     if let PublishedView::AgentSession(agent) = &view
         // A person deletes this file to end the session, as herdctl documents.
         && found.is_none()
+        // With several hosts it may be on another one.
+        && dir.host().is_none()
         && was_deleted_by_hand(&row, rendered.subject.as_deref())
     {
         let action = PublishAction::Detach { agent: agent.to_string() };

@@ -2,13 +2,14 @@
 
 mod container_init;
 mod memory_trimmer;
+mod open_standby;
+mod serving;
 mod socket_server;
 mod start_failure;
 mod web_listener;
 
 use std::io::Write as _;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 use std::time::Duration;
 
 use camino::Utf8Path;
@@ -22,17 +23,12 @@ use heeler_engine::fault::{self, FaultInjection};
 use heeler_engine::logs::DAEMON_LOG;
 use heeler_engine::{
     ApiTokenError, Daemon, DaemonExit, DaemonMode, DaemonOpenError, DaemonOptions, DaemonSetup,
-    RUNNER_SILENCE_MAX, SetupLoader, StateOpenError, remove_daemon_file, write_daemon_file,
+    RUNNER_SILENCE_MAX, SetupLoader, StandbyExit, StateOpenError, remove_daemon_file,
 };
-use heeler_model::error_chain;
 use heeler_model::redact::SecretRedactor;
-use heeler_query::FleetReader;
-use heeler_server::{
-    AccessControl, ConnectionCounter, DaemonInfo, LiveStreams, ServerMetrics, ServerState,
-    StateIdentity, WebEndpoint, bind,
-};
-use heeler_store::DaemonFile;
-use heeler_store::StoreOpenError;
+use heeler_model::{LocalName, error_chain};
+use heeler_server::ConnectionCounter;
+use heeler_store::{DaemonFile, DatabaseOpenError, HostFacts, StateDir, StoreOpenError};
 use heeler_transcript::LockError;
 use serde_json::json;
 
@@ -48,8 +44,8 @@ use crate::output;
 use crate::process_env;
 use crate::store_setting;
 use crate::trust::{self, UnlistedFleet};
-use crate::web_config_editor::WebConfigEditor;
 
+use self::open_standby::OpenStandby;
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
 use self::web_listener::WebListener;
@@ -66,6 +62,9 @@ the config sets another address; `heeler status` and `heeler open` name it.
 Commands that change something and find no daemon start a temporary one (--until-idle). It keeps no
 schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.md for systemd and
 containers.
+
+With --host, several machines share a fleet on PostgreSQL: one leads, the others stand by. The name is
+recorded, so later starts need it no more. See docs/hosts.md.
 
 Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
 taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust), or
@@ -85,6 +84,9 @@ const WITH_WEB: &str = "HEELER_WEB";
 
 /// Variable with the effect of `--web-port`, for the background process.
 const WEB_PORT: &str = "HEELER_WEB_PORT";
+
+/// Variable with the effect of `--host`, for the background process.
+const HOST: &str = "HEELER_HOST";
 
 /// Version as reported to other processes.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -107,6 +109,9 @@ pub(crate) struct StartArgs {
     /// Serve the dashboard and the API on this port, overriding the config
     #[arg(long, value_name = "PORT", env = WEB_PORT, hide_env = true)]
     web_port: Option<NonZeroU16>,
+    /// Run as this host of a fleet on PostgreSQL: lead it, or stand by (see docs/hosts.md)
+    #[arg(long, value_name = "NAME", env = HOST, hide_env = true, conflicts_with = "until_idle")]
+    host: Option<LocalName>,
     /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -184,14 +189,73 @@ pub(crate) fn run(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     if args.mode() == DaemonMode::Permanent {
         daemon::stop_idle_daemon(&context)?;
     }
-    let daemon = match OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT) {
-        Err(DaemonStartFailure::Held(holder)) => {
-            return Err(daemon::already_running(&context, &holder));
+    let phases = DaemonPhases { global, context: &context, args, is_attended: true };
+    match phases.run(prepared, STATE_LOCK_WAIT, || {}) {
+        Err(DaemonStartFailure::Held(holder)) => Err(daemon::already_running(&context, &holder)),
+        Err(DaemonStartFailure::Failed(failure)) => Err(failure),
+        Err(DaemonStartFailure::Led) => Err(led_failure()),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Returns the failure of a daemon that is not a host of a fleet that another host leads.
+fn led_failure() -> CommandFailure {
+    let message = "another host leads this fleet";
+    CommandFailure::message(FailureCode::Refused, message).hint("heeler start --host NAME")
+}
+
+/// The life of a daemon. A host of several leads the fleet or stands by, and changes from one to the
+/// other.
+struct DaemonPhases<'c> {
+    global: &'c GlobalArgs,
+    context: &'c CommandContext,
+    args: &'c StartArgs,
+    is_attended: bool,
+}
+
+impl DaemonPhases<'_> {
+    /// Runs until the daemon ends. Calls `ready` when it accepts connections for the first time.
+    fn run(
+        &self,
+        prepared: PreparedDaemonSetup,
+        patience: Duration,
+        ready: impl FnOnce(),
+    ) -> Result<(), DaemonStartFailure> {
+        let DaemonPhases { global, context, args, is_attended } = *self;
+        // Before anything is opened: a new state directory takes the setting.
+        let store = prepared.setup.loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
+        store_setting::settle_store_location(context, store, args.host.as_ref())?;
+        if args.mode() == DaemonMode::UntilIdle && context.dir()?.host().is_some() {
+            let message = "this state directory is a host of a fleet, and its daemon does not run";
+            let failure = CommandFailure::message(FailureCode::NoDaemon, message);
+            return Err(DaemonStartFailure::Failed(failure.hint("heeler start")));
         }
-        Err(DaemonStartFailure::Failed(failure)) => return Err(failure),
-        Ok(open) => open,
-    };
-    daemon.run(global, &context, true)
+        let (mut prepared, mut ready) = (Some(prepared), Some(ready));
+        let mut prepare = || match prepared.take() {
+            Some(prepared) => Ok(prepared),
+            None => PreparedDaemonSetup::new(context),
+        };
+        loop {
+            match OpenDaemon::new(context, prepare()?, args, patience) {
+                Ok(open) => {
+                    ready.take().into_iter().for_each(|ready| ready());
+                    if open.run(global, context, is_attended)? == DaemonExit::LeadLost {
+                        // Another life begins, with nothing of this one.
+                        open_file_limit::undo_raise();
+                        return Err(heeler_runner::restart_process().into());
+                    }
+                    return Ok(());
+                }
+                Err(DaemonStartFailure::Led) => {}
+                Err(failure) => return Err(failure),
+            }
+            let open = OpenStandby::new(context, prepare()?, args, patience)?;
+            ready.take().into_iter().for_each(|ready| ready());
+            if open.run(global, context, is_attended)? != StandbyExit::Promoted {
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// Starts a daemon in the background, and prints its process and address.
@@ -202,6 +266,7 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         (NO_WEB, args.no_web.then(|| "1".to_owned())),
         (WITH_WEB, args.web.then(|| "1".to_owned())),
         (WEB_PORT, args.web_port.map(|port| port.to_string())),
+        (HOST, args.host.as_ref().map(ToString::to_string)),
     ];
     let given = options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     context.env.extend(given);
@@ -241,23 +306,30 @@ fn run_in_background(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
     let context = CommandContext::find(global)
         .map(CommandContext::allow_new_state)
         .map_err(DaemonStartFailure::Failed);
-    let opened = context.and_then(|context| {
+    let mut is_ready = false;
+    let ended = context.and_then(|context| {
         let prepared = PreparedDaemonSetup::new(&context).map_err(DaemonStartFailure::Failed)?;
-        let open = OpenDaemon::new(&context, prepared, args, STATE_LOCK_WAIT_IN_BACKGROUND)?;
-        Ok((context, open))
-    });
-    match opened {
-        Ok((context, open)) => {
+        let phases = DaemonPhases { global, context: &context, args, is_attended: false };
+        phases.run(prepared, STATE_LOCK_WAIT_IN_BACKGROUND, || {
             // Only once connections are accepted: the starting process connects at once.
             report_readiness(&DaemonReadiness::Ready { pid: std::process::id() });
-            open.run(global, &context, false)
-        }
+            is_ready = true;
+        })
+    });
+    let failure = match ended {
+        Ok(()) => return Ok(()),
         Err(DaemonStartFailure::Held(holder)) => {
             report_readiness(&DaemonReadiness::Held { holder });
             // The starting process prints the failure; here it would only repeat it in the log.
-            Err(CommandFailure::silent(FailureCode::Refused))
+            return Err(CommandFailure::silent(FailureCode::Refused));
         }
-        Err(DaemonStartFailure::Failed(failure)) => {
+        Err(DaemonStartFailure::Led) => led_failure(),
+        Err(DaemonStartFailure::Failed(failure)) => failure,
+    };
+    match is_ready {
+        // The starting process has ended; the log is for this failure.
+        true => Err(failure),
+        false => {
             let CommandFailure { code, error, hint } = failure;
             report_readiness(&DaemonReadiness::Failed {
                 code: code as u8,
@@ -350,9 +422,6 @@ impl OpenDaemon {
         patience: Duration,
     ) -> Result<OpenDaemon, DaemonStartFailure> {
         let root = prepared.setup.loaded.fleets.first();
-        // Before anything is opened: a new state directory takes the setting.
-        let store = root.and_then(|fleet| fleet.store.as_ref());
-        store_setting::settle_store_location(context, store)?;
         // A reader cannot open a database of an older release, and the daemon upgrades it anyway.
         context.migrate_database()?;
         // Adopts a herdctl state directory.
@@ -367,7 +436,6 @@ impl OpenDaemon {
         };
         drop(reader);
         let sockets = prepared.setup.sockets.clone();
-        let surroundings = daemon::environment_hash(context)?;
         let mut fleet = process_env::engine_fleet(&context.state_dir, &context.env)?;
         // Before the first runner starts: it must learn the original limit.
         open_file_limit::raise_limit(&mut fleet.env);
@@ -381,6 +449,7 @@ impl OpenDaemon {
             version: VERSION.to_owned(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
+            host: host_facts(&dir, web.as_ref()),
         };
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
@@ -388,46 +457,14 @@ impl OpenDaemon {
         if let Some(limits) = logs {
             logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
         }
-        let (web, reach) = match web {
-            Some(WebListener { listener, reach }) => {
-                prepare_token_file(&daemon)
-                    .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
-                (Some(listener), Some(reach))
-            }
-            None => (None, None),
-        };
-        // This process holds the state lock, so an existing socket belongs to a dead daemon.
-        let (listener, socket) = bind(&sockets, dir.root())?;
-        let mut file = DaemonFile::this_process(socket, process_env::now(), VERSION, args.mode());
-        // The next command compares it with its own to decide whether this daemon is outdated.
-        file.surroundings = Some(surroundings);
-        file.url = reach.as_ref().map(WebEndpoint::url);
-        let (outlook, metrics) = (daemon.snapshot(), Arc::<ServerMetrics>::default());
-        let known = outlook.clone();
-        let records =
-            FleetReader::new(dir.clone(), move || heeler_server::query_context(&known.setup()));
-        heeler_server::start_telemetry(&outlook, records.clone(), Arc::clone(&metrics), VERSION)?;
-        let app = Arc::new(ServerState {
-            dispatcher: daemon.handle(),
-            records,
-            live_streams: LiveStreams::new(&outlook),
-            metrics,
-            expensive_reads: Arc::default(),
-            job_lists: Arc::default(),
-            reply_redactor: Arc::default(),
-            config_editor: Some(Arc::new(WebConfigEditor::new(context.clone()))),
-            fleet_monitor: outlook,
-            access: Arc::new(AccessControl::new(&reach.unwrap_or_default())),
-            version: VERSION.to_owned(),
-            daemon_info: daemon_info(&file, dir.root())?,
-            clock: process_env::now,
-        });
-        // The socket must accept connections before the file names it to clients.
-        let serving = SocketServer::start(listener, web, app, connections)?;
-        // Commands find the daemon without the file, which is for people and scripts.
-        if let Err(error) = write_daemon_file(&file, &dir) {
-            tracing::warn!("{}; it is tried again", error_chain(&error));
+        if web.is_some() {
+            prepare_token_file(&daemon)
+                .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
         }
+        let (handle, monitor) = (daemon.handle(), daemon.snapshot());
+        let (mode, parts) = (args.mode(), (handle, monitor));
+        let (file, serving) =
+            serving::start_serving(context, &dir, &sockets, mode, web, parts, connections)?;
         daemon.keep_files(&file)?;
         Ok(OpenDaemon { daemon, file, serving })
     }
@@ -438,7 +475,7 @@ impl OpenDaemon {
         global: &GlobalArgs,
         context: &CommandContext,
         is_attended: bool,
-    ) -> CommandResult {
+    ) -> CommandResult<DaemonExit> {
         let OpenDaemon { daemon, file, serving } = self;
         let dir = context.dir()?;
         // Loading the config has left much free memory behind.
@@ -456,21 +493,17 @@ impl OpenDaemon {
             DaemonExit::Stopped => tracing::info!("stopped"),
             DaemonExit::Idle => tracing::info!("idle: no job is running or queued"),
             DaemonExit::StateLost => return Err(state_lost_failure(dir.root())),
+            DaemonExit::LeadLost => tracing::warn!("another host leads the fleet; stands by"),
         }
-        Ok(())
+        Ok(ended)
     }
 }
 
-/// Returns what the daemon tells clients about itself; they do not believe its file.
-fn daemon_info(file: &DaemonFile, state_dir: &Utf8Path) -> std::io::Result<DaemonInfo> {
-    Ok(DaemonInfo {
-        pid: file.pid,
-        version: VERSION.to_owned(),
-        state: Some(StateIdentity::of(state_dir)?),
-        mode: Some(file.mode),
-        surroundings: file.surroundings,
-        url: file.url.clone(),
-    })
+/// Returns the facts of this daemon for other hosts; `None` for a fleet with one machine.
+fn host_facts(dir: &StateDir, web: Option<&WebListener>) -> Option<HostFacts> {
+    let url = web.map(|web| web.reach.url());
+    let facts = HostFacts { version: VERSION.to_owned(), pid: std::process::id(), url };
+    dir.host().map(|_| facts)
 }
 
 /// Keeps the token file if the config asks for it, and otherwise revokes the token of an earlier
@@ -504,6 +537,9 @@ fn state_lost_failure(root: &Utf8Path) -> CommandFailure {
 fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
     match error {
         // The caller may wait for this one; all other failures are final.
+        DaemonOpenError::Open(StateOpenError::Store(error)) if is_led(&error) => {
+            DaemonStartFailure::Led
+        }
         DaemonOpenError::Open(StateOpenError::Busy { source, .. }) => {
             DaemonStartFailure::Held(writer_name(&source))
         }
@@ -521,6 +557,10 @@ fn to_start_failure(error: DaemonOpenError) -> DaemonStartFailure {
             CommandFailure::new(FailureCode::Failed, error).hint("heeler doctor"),
         ),
     }
+}
+
+fn is_led(error: &StoreOpenError) -> bool {
+    matches!(error, StoreOpenError::Open(DatabaseOpenError::Led { .. }))
 }
 
 fn is_forbidden(error: &StoreOpenError) -> bool {

@@ -67,6 +67,7 @@ impl Hooked {
             env: vec![("PATH".to_owned(), path)],
             now: Timestamp::now,
             hook_grants: HookGrants::default(),
+            lead: heeler_store::LeadLease::default(),
         };
         let config = HookWorkerConfig {
             loaded,

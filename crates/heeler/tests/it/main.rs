@@ -49,6 +49,7 @@ mod herdctl_commands;
 mod histories;
 mod hooks;
 mod hostile;
+mod hosts;
 mod imported_runs;
 mod job_marks;
 mod kept_containers;

@@ -20,6 +20,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// Interval at which an idle writer renews its lease.
 pub(crate) const LEASE_RENEWAL: Duration = Duration::from_secs(3);
 
+/// The same of the leader of several hosts: a standby takes over soon after its end.
+pub(crate) const HOST_LEASE: Duration = Duration::from_secs(3);
+
+/// Interval at which the leader of several hosts renews its lease.
+pub(crate) const HOST_LEASE_RENEWAL: Duration = Duration::from_secs(1);
+
 /// Not part of the schema of records: it is neither copied nor restored.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS store_writer (\
     one BIGINT NOT NULL PRIMARY KEY CHECK (one = 1), fleet TEXT NOT NULL, \
@@ -35,6 +41,15 @@ pub(crate) struct WriterIdentity {
     pub(crate) instance: String,
     /// Machine and state directory. The lock of that directory excludes a second process.
     pub(crate) holder: String,
+    /// Time for which it keeps its right without a sign of life.
+    pub(crate) lease: Duration,
+}
+
+impl WriterIdentity {
+    /// Returns the interval at which an idle writer renews its lease.
+    pub(crate) fn renewal(&self) -> Duration {
+        if self.lease == HOST_LEASE { HOST_LEASE_RENEWAL } else { LEASE_RENEWAL }
+    }
 }
 
 /// The right to write, as one connection has it.
@@ -43,6 +58,8 @@ pub(crate) struct WriterClaim {
     pub(crate) term: i64,
     /// Number of commits before the present transaction.
     pub(crate) commits: i64,
+    /// Length of the lease.
+    pub(crate) lease: Duration,
 }
 
 /// Reason that a process cannot become the writer.
@@ -105,16 +122,15 @@ impl PostgresConnection {
         &self,
         identity: &WriterIdentity,
     ) -> Result<Result<(), ClaimRefusal>, PostgresError> {
-        let WriterIdentity { fleet, instance, holder } = identity;
+        let WriterIdentity { fleet, instance, holder, lease } = identity;
         let (fleet_text, holder_text) = (quote(fleet), quote(holder));
         // The process that had the lock of this directory before has ended: the caller has it now.
         let condition = format!(
             "fleet = {fleet_text} AND moved_to IS NULL AND (instance IS NULL \
              OR holder = {holder_text} OR lease_until < clock_timestamp())"
         );
-        if self
-            .take(&format!("instance = {}, holder = {holder_text}", quote(instance)), &condition)?
-        {
+        let set = format!("instance = {}, holder = {holder_text}", quote(instance));
+        if self.take(&set, &condition, *lease)? {
             return Ok(Ok(()));
         }
         let rows = self.simple_query("SELECT fleet, holder, moved_to FROM store_writer")?;
@@ -133,7 +149,7 @@ impl PostgresConnection {
     /// Continues as the writer on a new connection. Fails if another process has taken over.
     pub(crate) fn reclaim(&self, identity: &WriterIdentity) -> Result<(), PostgresError> {
         let instance = quote(&identity.instance);
-        match self.take("holder = holder", &format!("instance = {instance}"))? {
+        match self.take("holder = holder", &format!("instance = {instance}"), identity.lease)? {
             true => Ok(()),
             false => Err(PostgresError::Fenced("restart this daemon to continue".to_owned())),
         }
@@ -141,8 +157,8 @@ impl PostgresConnection {
 
     /// Raises the term. The change waits for a commit of the term before, which either precedes it or
     /// fails.
-    fn take(&self, set: &str, condition: &str) -> Result<bool, PostgresError> {
-        let seconds = LEASE.as_secs();
+    fn take(&self, set: &str, condition: &str, lease: Duration) -> Result<bool, PostgresError> {
+        let seconds = lease.as_secs();
         let rows = self.simple_query(&format!(
             "UPDATE store_writer SET term = term + 1, {set}, \
              lease_until = clock_timestamp() + interval '{seconds} seconds' \
@@ -153,7 +169,7 @@ impl PostgresConnection {
         let (Some(term), Some(commits)) = (number(0), number(1)) else {
             return Err(PostgresError::Unusable("the row of the writer is damaged".to_owned()));
         };
-        *self.claim.borrow_mut() = Some(WriterClaim { term, commits });
+        *self.claim.borrow_mut() = Some(WriterClaim { term, commits, lease });
         Ok(true)
     }
 
@@ -170,7 +186,7 @@ impl PostgresConnection {
         };
         // The division fails if no row has this term. The server does not read on after an error, so
         // the transaction is not committed then.
-        let (term, seconds) = (claim.term, LEASE.as_secs());
+        let (term, seconds) = (claim.term, claim.lease.as_secs());
         let done = self.simple_query(&format!(
             "WITH fence AS (UPDATE store_writer SET commits = commits + 1, \
              lease_until = clock_timestamp() + interval '{seconds} seconds' \
@@ -196,7 +212,7 @@ impl PostgresConnection {
     /// Renews the lease of an idle writer. Returns false if another process has taken over.
     pub(crate) fn renew_lease(&self) -> Result<bool, PostgresError> {
         let Some(claim) = self.claim.borrow().clone() else { return Ok(true) };
-        let (term, seconds) = (claim.term, LEASE.as_secs());
+        let (term, seconds) = (claim.term, claim.lease.as_secs());
         let rows = self.simple_query(&format!(
             "UPDATE store_writer SET lease_until = clock_timestamp() + interval '{seconds} seconds' \
              WHERE one = 1 AND term = {term} RETURNING 1"

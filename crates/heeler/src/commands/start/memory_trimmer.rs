@@ -1,5 +1,6 @@
 //! Returns freed memory to the system after a daemon was busy. Start at [`start_memory_trimmer`].
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -10,8 +11,14 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// CPU time between two checks that counts as busy: enough work to have freed memory.
 const BUSY_CPU_TIME: Duration = Duration::from_millis(50);
 
+static IS_STARTED: AtomicBool = AtomicBool::new(false);
+
 /// Starts a thread that releases free memory once a busy period is over.
 pub(super) fn start_memory_trimmer() -> std::io::Result<()> {
+    // A host that takes the lead has one already.
+    if IS_STARTED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
     std::thread::Builder::new().name("heeler-memory".to_owned()).spawn(trim_when_idle)?;
     Ok(())
 }

@@ -6,6 +6,8 @@ use crate::failure::CommandFailure;
 pub(super) enum DaemonStartFailure {
     /// Another process writes the state: its description.
     Held(String),
+    /// Another host leads the fleet.
+    Led,
     Failed(CommandFailure),
 }
 

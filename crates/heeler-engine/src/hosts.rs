@@ -1,0 +1,17 @@
+//! Several hosts of one fleet: one leads, the others stand by.
+//!
+//! Hosts share a PostgreSQL database and nothing else. The leader is the daemon of a fleet with one
+//! machine, plus [`LeaderDuty`]. A [`Standby`] serves reads, passes commands on to the leader, cares for
+//! the runs that it started while it led itself, and takes over if the leader dies.
+
+mod host_message;
+mod leader_duty;
+mod standby;
+
+pub(crate) use leader_duty::LeaderDuty;
+pub use standby::{Standby, StandbyExit, StandbyOptions};
+
+use std::time::Duration;
+
+/// Interval between two signs of life.
+const BEAT_INTERVAL: Duration = Duration::from_millis(500);

@@ -1,0 +1,275 @@
+//! What the leader does for the other hosts: renews its lead, executes their commands, and records the
+//! results that they report.
+//!
+//! A thread of its own renews the lead, so that no slow transaction loses it. A command is executed
+//! under an idempotency key and answered after its commit. If the leader dies in between, the next one
+//! executes it again under the same key. Start at [`LeaderDuty::start`].
+
+use std::collections::HashMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use heeler_model::{RunId, error_chain};
+use heeler_store::{
+    DatabaseError, DatabaseOpenError, HostCommandRow, HostFacts, HostLink, HostReportRow,
+    HostState, StoreOpenError,
+};
+
+use super::BEAT_INTERVAL;
+use super::host_message::{
+    EXIT_REPORT, ForwardedCommand, ForwardedReply, QUESTIONS_REPORT, QuestionsReport,
+};
+use crate::command::{
+    DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
+};
+use crate::daemon::DaemonOpenError;
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch_input::{DispatchInput, RunExit};
+use crate::fleet::{EngineContext, StateOpenError};
+use crate::run_questions::RunQuestionFiles;
+
+/// Time after which a report is given to the dispatcher again if its commit failed.
+const REPORT_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Event for the thread.
+enum DutyEvent {
+    /// A command was executed or refused.
+    Answered {
+        id: String,
+        reply: Box<ForwardedReply>,
+    },
+    Stop,
+}
+
+/// Handle to the thread.
+#[derive(Debug)]
+pub(crate) struct LeaderDuty {
+    events: Sender<DutyEvent>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl LeaderDuty {
+    /// Records this host as the leader, and starts the thread for the writer with this instance.
+    pub(crate) fn start(
+        fleet: EngineContext,
+        instance: String,
+        facts: HostFacts,
+        dispatcher: DaemonHandle,
+    ) -> Result<LeaderDuty, DaemonOpenError> {
+        let (events, received) = channel();
+        let answers = events.clone();
+        let mut duty = DutyThread {
+            fleet,
+            instance,
+            facts,
+            dispatcher,
+            answers,
+            link: None,
+            sent_reports: HashMap::new(),
+        };
+        // Before anything starts: from here on the length of the lead is known.
+        if !duty.beat().map_err(DaemonOpenError::Read)? {
+            let error = DatabaseOpenError::Led { holder: "another host".to_owned() };
+            let error = Box::new(StoreOpenError::Open(error));
+            return Err(DaemonOpenError::Open(StateOpenError::Store(error)));
+        }
+        let thread = std::thread::Builder::new()
+            .name("heeler-lead".to_owned())
+            .spawn(move || duty.run(&received))
+            .map_err(DaemonOpenError::Thread)?;
+        Ok(LeaderDuty { events, thread: Some(thread) })
+    }
+}
+
+impl Drop for LeaderDuty {
+    fn drop(&mut self) {
+        // The thread may have ended by itself.
+        let _ended = self.events.send(DutyEvent::Stop);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the leader's thread had panicked");
+        }
+    }
+}
+
+struct DutyThread {
+    fleet: EngineContext,
+    instance: String,
+    facts: HostFacts,
+    dispatcher: DaemonHandle,
+    answers: Sender<DutyEvent>,
+    /// `None` while the server cannot be reached.
+    link: Option<HostLink>,
+    /// Reports that the dispatcher has, with their number and the time.
+    sent_reports: HashMap<(RunId, String), (i64, Instant)>,
+}
+
+impl DutyThread {
+    fn run(&mut self, events: &Receiver<DutyEvent>) {
+        let mut next_beat = Instant::now();
+        let mut unsent = Vec::new();
+        loop {
+            // Before the events: many answers must not delay the renewal.
+            if Instant::now() >= next_beat {
+                match self.beat() {
+                    Ok(true) => self.send_answers(&mut unsent),
+                    Ok(false) => {
+                        // The dispatcher may have ended meanwhile.
+                        let _ended = self.dispatcher.send_input(DispatchInput::LeadLost);
+                        return;
+                    }
+                    Err(why) => {
+                        tracing::warn!(why, "cannot renew the lead");
+                        self.link = None;
+                    }
+                }
+                next_beat = Instant::now() + BEAT_INTERVAL;
+            }
+            match events.recv_timeout(next_beat.saturating_duration_since(Instant::now())) {
+                Ok(DutyEvent::Answered { id, reply }) => {
+                    unsent.push((id, reply));
+                    self.send_answers(&mut unsent);
+                }
+                Ok(DutyEvent::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    self.send_answers(&mut unsent);
+                    return self.note_end();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn note_end(&self) {
+        if let Some(link) = &self.link
+            && let Err(error) = link.beat(HostState::Stopped, None)
+        {
+            tracing::debug!(reason = error_chain(&error), "the end is not on record");
+        }
+    }
+
+    /// Renews the lead and does what waits. Returns false if another host has the lead.
+    fn beat(&mut self) -> Result<bool, String> {
+        let link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => {
+                let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
+                let registered = link.register(&self.facts, HostState::Leader);
+                registered.map_err(|error| error_chain(&error))?;
+                link
+            }
+        };
+        let link = self.link.insert(link);
+        let lead = (self.instance.as_str(), &self.fleet.lead);
+        let failed = |error: DatabaseError| error_chain(&error);
+        let pulse = link.beat(HostState::Leader, Some(lead)).map_err(failed)?;
+        if !pulse.is_own {
+            return Ok(false);
+        }
+        if pulse.open_commands > 0 {
+            let taken = link.take_commands(&self.instance).map_err(failed)?;
+            taken.into_iter().for_each(|command| self.execute(command));
+        }
+        if pulse.reports > 0 {
+            let reports = self.link.as_ref().map(HostLink::reports);
+            for report in reports.transpose().map_err(failed)?.unwrap_or_default() {
+                self.record(&report).map_err(failed)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Gives a command to the dispatcher.
+    fn execute(&self, row: HostCommandRow) {
+        let (id, answers) = (row.id.clone(), self.answers.clone());
+        let reply = move |answer| {
+            // Not executed: the next leader does it.
+            if answer == Err(DaemonCommandError::from(DispatcherStoppedError)) {
+                return;
+            }
+            let reply = Box::new(ForwardedReply::new(answer));
+            // The thread has ended with the lead, so the next leader answers.
+            let _ended = answers.send(DutyEvent::Answered { id, reply });
+        };
+        let forwarded: ForwardedCommand = match serde_json::from_str(&row.body) {
+            Ok(forwarded) => forwarded,
+            Err(error) => {
+                let text = format!("the leader does not know this command: {error}");
+                let refused = DaemonCommandError::new(DaemonCommandErrorKind::Usage, text);
+                return reply(
+                    Err(refused.with_hint("use the same release of heeler on all hosts")),
+                );
+            }
+        };
+        let own_key = || IdempotencyKey {
+            caller: format!("host {}", row.host),
+            key: row.id.clone(),
+            fingerprint: row.id.clone(),
+        };
+        let key = Some(forwarded.key.unwrap_or_else(own_key));
+        let handle = self.dispatcher.with_caller(forwarded.caller);
+        // If the dispatcher has ended, the reply says so.
+        let _ended = handle.send_once(forwarded.command, key, Box::new(reply));
+    }
+
+    fn send_answers(&mut self, unsent: &mut Vec<(String, Box<ForwardedReply>)>) {
+        let Some(link) = &self.link else { return };
+        while let Some((id, reply)) = unsent.last() {
+            let text = serde_json::to_string(reply).expect("a reply is JSON");
+            if let Err(error) = link.answer_command(&self.instance, id, &text) {
+                tracing::warn!(reason = error_chain(&error), "a host gets its answer later");
+                return;
+            }
+            unsent.pop();
+        }
+    }
+
+    /// Gives a report to the dispatcher. It is removed when its commit is on record.
+    fn record(&mut self, report: &HostReportRow) -> Result<(), DatabaseError> {
+        let key = (report.run, report.kind.clone());
+        let is_sent = self.sent_reports.get(&key).is_some_and(|(number, at)| {
+            *number == report.number && at.elapsed() < REPORT_RETRY_DELAY
+        });
+        if is_sent {
+            return Ok(());
+        }
+        self.sent_reports.retain(|_, (_, at)| at.elapsed() < REPORT_RETRY_DELAY);
+        self.sent_reports.insert(key, (report.number, Instant::now()));
+        let input = match report.kind.as_str() {
+            EXIT_REPORT => serde_json::from_str::<RunExit>(&report.body)
+                .map(|exit| DispatchInput::RunEnded(Box::new(exit))),
+            kind if kind.starts_with(QUESTIONS_REPORT) => {
+                serde_json::from_str::<QuestionsReport>(&report.body).map(|report_body| {
+                    DispatchInput::QuestionsChanged {
+                        run: report.run,
+                        questions: Box::new(RunQuestionFiles::from_raw(&report_body.files)),
+                        delivered: report_body.delivered,
+                    }
+                })
+            }
+            kind => Err(serde::de::Error::custom(format!("`{kind}` is an unknown kind"))),
+        };
+        let (run, host) = (report.run, &report.host);
+        match input {
+            Ok(DispatchInput::RunEnded(exit)) if exit.result.run != run => {
+                tracing::error!(%run, host, "a report names another run and is not recorded");
+            }
+            Ok(input) => {
+                // If the dispatcher has ended, the next leader reads the report.
+                let is_sent = self.dispatcher.send_input(input).is_ok();
+                // The host repeats its questions when the leader changes.
+                if is_sent
+                    && report.kind != EXIT_REPORT
+                    && let Some(link) = &self.link
+                {
+                    link.forget_report(report)?;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%run, host, %error, "a report of another release cannot be read");
+            }
+        }
+        Ok(())
+    }
+}

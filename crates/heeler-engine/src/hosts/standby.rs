@@ -1,0 +1,460 @@
+//! A host that does not lead: it passes commands on, cares for its own runs, and takes over.
+//!
+//! It decides nothing and changes no record. Runs that it started while it led continue; it reports
+//! their ends and questions to the leader, and delivers answers and cancellations that are on record.
+//! Start at [`Standby::open`].
+
+mod pending_commands;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use heeler_model::daemon_status::{DaemonMode, DaemonStatus};
+use heeler_model::redact::SecretRedactor;
+use heeler_model::{JobId, RunId, error_chain};
+use heeler_store::{
+    FleetPulse, HOST_MESSAGE_BYTES_MAX, HostFacts, HostLink, HostState, StoreOpenError,
+    StoreReader, acquire_writer_lock,
+};
+use heeler_transcript::{LockFile, LockHolder};
+use jiff::Timestamp;
+
+use self::pending_commands::PendingCommands;
+use super::BEAT_INTERVAL;
+use super::host_message::{EXIT_REPORT, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
+use crate::caller::Caller;
+use crate::cancel;
+use crate::command::{
+    CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, PendingReply,
+};
+use crate::config_guard::ConfigGuard;
+use crate::daemon::{DaemonOpenError, refuse_held_change};
+use crate::daemon_handle::DaemonHandle;
+use crate::dispatch::SetupLoader;
+use crate::dispatch_input::DispatchInput;
+use crate::executor::EffectExecutor;
+use crate::fleet::{EngineContext, StateOpenError};
+use crate::fleet_monitor::{CommitNotice, FleetMonitor};
+use crate::run_questions;
+use crate::setup::DaemonSetup;
+use crate::watchdog::RunnerWatchdog;
+
+/// Interval at which answers and cancellations for own runs are looked for.
+const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval at which the end of the connection to the server is logged.
+const LINK_LOG_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Options of a standby.
+pub struct StandbyOptions {
+    pub fleet: EngineContext,
+    /// Function that reads the config.
+    pub load: SetupLoader,
+    pub facts: HostFacts,
+    /// Time to wait for another process that writes the state directory.
+    pub lock_timeout: Duration,
+    /// Time after which a runner that does not reply counts as hung.
+    pub silence_max: Duration,
+}
+
+/// Reason for the end of a standby.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandbyExit {
+    /// A `stop` command.
+    Stopped,
+    /// This host has taken the lead.
+    Promoted,
+    /// Its state directory was removed, moved or replaced.
+    StateLost,
+}
+
+/// A host that stands by and is ready to run.
+pub struct Standby {
+    fleet: EngineContext,
+    load: SetupLoader,
+    facts: HostFacts,
+    since: Timestamp,
+    lock: LockFile,
+    handle: DaemonHandle,
+    inputs: Receiver<DispatchInput>,
+    monitor: FleetMonitor,
+    executor: EffectExecutor,
+    watchdog: Option<RunnerWatchdog>,
+    link: Option<HostLink>,
+    pulse: FleetPulse,
+    commands: PendingCommands,
+    /// Own runs that were taken over and have not ended.
+    runs: Arc<Mutex<BTreeSet<RunId>>>,
+    /// Cancellations that were sent.
+    cancelled: HashSet<(RunId, bool)>,
+    /// Inputs that the leader does not have yet.
+    unsent: Vec<DispatchInput>,
+    /// Runs to look at again.
+    unsettled: Vec<(Instant, RunId)>,
+    link_failed_at: Option<Instant>,
+}
+
+impl Standby {
+    /// Takes the lock of the state directory, and records this host.
+    pub fn open(options: StandbyOptions) -> Result<Standby, DaemonOpenError> {
+        let StandbyOptions { fleet, mut load, facts, lock_timeout, silence_max } = options;
+        let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
+        let since = (fleet.now)();
+        let holder = LockHolder::this_process("start", since);
+        let lock = acquire_writer_lock(&fleet.dir, &fleet.dir.lock(), &holder, lock_timeout);
+        let lock = lock.map_err(|source| {
+            let (dir, waited) = (fleet.dir.root().to_owned(), lock_timeout);
+            let source = Box::new(StoreOpenError::Lock { dir: dir.clone(), source });
+            DaemonOpenError::Open(StateOpenError::Busy { dir, waited, source })
+        })?;
+        let link = HostLink::connect(&fleet.dir)
+            .map_err(|error| DaemonOpenError::Read(error_chain(&error)))?;
+        link.register(&facts, HostState::Standby)
+            .map_err(|error| DaemonOpenError::Write(error_chain(&error)))?;
+        // The leader may not have created the tables yet.
+        if StoreReader::open(&fleet.dir).is_ok() {
+            refuse_held_change(&fleet, &setup)?;
+        }
+        let (handle, inputs) = DaemonHandle::channel(fleet.hook_grants.clone());
+        let monitor = FleetMonitor::new(Arc::clone(&setup));
+        let executor = EffectExecutor::new(fleet.clone(), handle.clone(), setup)
+            .map_err(DaemonOpenError::Thread)?;
+        let runs = Arc::<Mutex<BTreeSet<RunId>>>::default();
+        let known = Arc::clone(&runs);
+        let live =
+            move || known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
+            .map_err(DaemonOpenError::Thread)?;
+        Ok(Standby {
+            fleet,
+            load,
+            facts,
+            since,
+            lock,
+            handle,
+            inputs,
+            monitor,
+            executor,
+            watchdog: Some(watchdog),
+            link: Some(link),
+            pulse: FleetPulse::default(),
+            commands: PendingCommands::default(),
+            runs,
+            cancelled: HashSet::new(),
+            unsent: Vec::new(),
+            unsettled: Vec::new(),
+            link_failed_at: None,
+        })
+    }
+
+    /// Returns a handle for sending commands.
+    pub fn handle(&self) -> DaemonHandle {
+        self.handle.clone()
+    }
+
+    /// Returns the view of the host's config, and of commits of the leader.
+    pub fn snapshot(&self) -> FleetMonitor {
+        self.monitor.clone()
+    }
+
+    /// Runs until it is stopped, takes the lead, or loses its state directory. `at_end` is called
+    /// before the lock is released, and not at all if another process owns the state directory.
+    pub fn run(mut self, at_end: impl FnOnce()) -> StandbyExit {
+        let ended = self.run_loop();
+        self.commands.abandon(self.link.as_ref());
+        drop(self.watchdog.take());
+        if ended != StandbyExit::StateLost {
+            at_end();
+        }
+        if ended == StandbyExit::Stopped
+            && let Some(link) = &self.link
+            && let Err(error) = link.beat(HostState::Stopped, None)
+        {
+            tracing::debug!(reason = error_chain(&error), "the end is not on record");
+        }
+        ended
+    }
+
+    fn run_loop(&mut self) -> StandbyExit {
+        let (mut next_beat, mut next_check) = (Instant::now(), Instant::now());
+        loop {
+            if !self.lock.is_intact() {
+                return StandbyExit::StateLost;
+            }
+            if Instant::now() >= next_beat {
+                match self.beat() {
+                    Ok(true) => return StandbyExit::Promoted,
+                    Ok(false) => self.link_failed_at = None,
+                    Err(why) => self.note_lost_link(&why),
+                }
+                next_beat = Instant::now() + BEAT_INTERVAL;
+            }
+            if Instant::now() >= next_check {
+                self.check_runs();
+                next_check = Instant::now() + RUN_CHECK_INTERVAL;
+            }
+            self.commands.poll(self.link.as_ref());
+            let wake_at = self.commands.wake_at().map_or(next_beat, |at| at.min(next_beat));
+            match self.inputs.recv_timeout(wake_at.saturating_duration_since(Instant::now())) {
+                Ok(input) => {
+                    if self.handle_input(input) {
+                        return StandbyExit::Stopped;
+                    }
+                }
+                // The executor holds a sender.
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+    }
+
+    fn note_lost_link(&mut self, why: &str) {
+        self.link = None;
+        if self.link_failed_at.is_none_or(|at| at.elapsed() >= LINK_LOG_INTERVAL) {
+            tracing::warn!(why, "cannot reach the database");
+            self.link_failed_at = Some(Instant::now());
+        }
+    }
+
+    /// Gives a sign of life. Returns true if this host has taken the lead.
+    fn beat(&mut self) -> Result<bool, String> {
+        let link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => {
+                let link = HostLink::connect(&self.fleet.dir).map_err(|it| error_chain(&it))?;
+                link.register(&self.facts, HostState::Standby).map_err(|it| error_chain(&it))?;
+                link
+            }
+        };
+        let link = self.link.insert(link);
+        let pulse = link.beat(HostState::Standby, None).map_err(|it| error_chain(&it))?;
+        if let Some(to) = &pulse.moved_to {
+            return Err(format!("the records were moved to {to}"));
+        }
+        if pulse.is_free && link.take_lead().map_err(|it| error_chain(&it))? {
+            tracing::info!("no host leads the fleet; this one takes the lead");
+            return Ok(true);
+        }
+        let before = std::mem::replace(&mut self.pulse, pulse);
+        if before.commits != self.pulse.commits {
+            let notice = CommitNotice { duration: Duration::ZERO, ended_runs: Vec::new() };
+            self.monitor.notify_listeners(&notice);
+        }
+        if before.leader != self.pulse.leader {
+            let leader = self.pulse.leader.as_deref().unwrap_or("no host");
+            tracing::info!(leader, "stands by");
+        }
+        if before.term != self.pulse.term {
+            // The leader before may have ended before it recorded the questions.
+            for run in self.own_runs() {
+                self.executor.resume_questions(run);
+            }
+        }
+        for input in std::mem::take(&mut self.unsent) {
+            self.report(input);
+        }
+        Ok(false)
+    }
+
+    fn own_runs(&self) -> Vec<RunId> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    /// Takes over own runs that have no result on record, and delivers what is on record for them.
+    fn check_runs(&mut self) {
+        if self.link.is_none() {
+            return;
+        }
+        let due = |(at, _): &(Instant, RunId)| *at <= Instant::now();
+        let retried: Vec<RunId> =
+            self.unsettled.extract_if(.., |it| due(it)).map(|(_, run)| run).collect();
+        for run in retried {
+            self.executor.adopt_run(run);
+        }
+        // Without tables there are no runs yet; other problems are those of the link too.
+        let Ok(reader) = StoreReader::open(&self.fleet.dir) else { return };
+        let Ok(open) = reader.uncommitted_runs() else { return };
+        let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
+        let own: BTreeSet<RunId> = own.map(|run| run.id).collect();
+        let known = {
+            let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *known, own.clone())
+        };
+        for run in own.difference(&known) {
+            tracing::info!(%run, "a run of this host has no result yet");
+            self.executor.adopt_run(*run);
+        }
+        self.cancelled.retain(|(run, _)| own.contains(run));
+        if own.is_empty() {
+            return;
+        }
+        for (run, wish) in cancel::pending_requests(&reader).unwrap_or_default() {
+            if own.contains(&run) && self.cancelled.insert((run, wish.now)) {
+                self.executor.cancel_run(run, wish.now, wish.by);
+            }
+        }
+        for run in own {
+            let is_asked = reader
+                .undelivered_approvals(run)
+                .is_ok_and(|left| left.iter().any(|approval| approval.status.is_answered()));
+            if is_asked {
+                self.executor.resume_questions(run);
+            }
+        }
+    }
+
+    /// Handles an input. Returns true if this host is to stop.
+    fn handle_input(&mut self, input: DispatchInput) -> bool {
+        match input {
+            DispatchInput::Command { command, caller, pending } => {
+                return self.handle_command(command, caller, pending);
+            }
+            DispatchInput::RunUnsettled { run, why, retry_after } => {
+                if let Some(why) = why {
+                    tracing::warn!(%run, why, "a run cannot be settled yet");
+                }
+                self.unsettled.push((Instant::now() + retry_after, run));
+            }
+            input @ (DispatchInput::RunEnded(_) | DispatchInput::QuestionsChanged { .. }) => {
+                self.report(input);
+            }
+            // Only a leader has these.
+            _ => {}
+        }
+        false
+    }
+
+    /// Reports a run to the leader; keeps the report if the server cannot be reached.
+    fn report(&mut self, input: DispatchInput) {
+        let (run, kind, body) = match &input {
+            DispatchInput::RunEnded(exit) => {
+                (exit.result.run, EXIT_REPORT.to_owned(), serde_json::to_string(exit))
+            }
+            DispatchInput::QuestionsChanged { run, delivered, .. } => {
+                // The leader checks the signatures, so it gets the files as they are.
+                let files = run_questions::read_raw_files(&self.fleet.dir.run(*run));
+                let kind = match delivered {
+                    Some(approval) => format!("{QUESTIONS_REPORT} {approval}"),
+                    None => QUESTIONS_REPORT.to_owned(),
+                };
+                let report = QuestionsReport { files, delivered: delivered.clone() };
+                (*run, kind, serde_json::to_string(&report))
+            }
+            _ => return,
+        };
+        let body = body.expect("a report is JSON");
+        let sent = self.link.as_ref().map(|link| link.send_report(run, &kind, &body));
+        match sent {
+            Some(Ok(())) => tracing::info!(%run, kind, "reported to the leader"),
+            Some(Err(error)) => {
+                tracing::warn!(%run, reason = error_chain(&error), "the leader gets a report later");
+                self.unsent.push(input);
+            }
+            None => self.unsent.push(input),
+        }
+    }
+
+    fn handle_command(
+        &mut self,
+        command: DaemonCommand,
+        caller: Caller,
+        pending: PendingReply,
+    ) -> bool {
+        match (command, caller) {
+            (DaemonCommand::Stop(_), Caller::Person) => {
+                let left = self.own_runs().len();
+                let message = match left {
+                    0 => "stopped".to_owned(),
+                    left => format!("stopped; jobs that continue: {left}"),
+                };
+                pending.send(Ok(CommandReply::Done { message }));
+                return true;
+            }
+            (DaemonCommand::Reload, Caller::Person) => pending.send(self.reload()),
+            (DaemonCommand::Say { job, text, by }, Caller::Person)
+                if self.own_run_of(&job).is_some() =>
+            {
+                let run = self.own_run_of(&job).expect("it was found");
+                self.executor.send_message(run, job, text, by, pending.reply);
+            }
+            (command, caller) => self.forward(command, caller, pending),
+        }
+        false
+    }
+
+    /// Returns the run of a job that this host executes.
+    fn own_run_of(&self, job: &JobId) -> Option<RunId> {
+        let own = self.own_runs();
+        let runs = StoreReader::open(&self.fleet.dir).ok()?.runs_of_job(job).ok()?;
+        runs.iter().rev().map(|run| run.id).find(|run| own.contains(run))
+    }
+
+    /// Reads the config again. The leader has its own.
+    fn reload(&mut self) -> Result<CommandReply, DaemonCommandError> {
+        let refuse = |kind, text: String| Err(DaemonCommandError::new(kind, text));
+        let setup = match (self.load)() {
+            Ok(setup) => Arc::new(setup),
+            Err(faults) => return refuse(DaemonCommandErrorKind::Usage, faults),
+        };
+        if let Some(change) = self.held_change(&setup)? {
+            return refuse(DaemonCommandErrorKind::Unconfirmed, change);
+        }
+        self.executor.replace_setup(Arc::clone(&setup));
+        self.monitor.replace_setup(setup);
+        Ok(CommandReply::Reloaded { changes: Vec::new() })
+    }
+
+    fn held_change(&self, setup: &DaemonSetup) -> Result<Option<String>, DaemonCommandError> {
+        let trouble = |error: &dyn std::error::Error| {
+            DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(error))
+        };
+        let reader = StoreReader::open(&self.fleet.dir).map_err(|error| trouble(&error))?;
+        let guard = ConfigGuard::load(&reader).map_err(|error| trouble(&error))?;
+        let change = guard.held_change(&setup.content, &SecretRedactor::new(&setup.secrets()));
+        Ok(change.map(|change| change.summary()))
+    }
+
+    /// Passes a command on to the leader.
+    fn forward(&mut self, command: DaemonCommand, caller: Caller, pending: PendingReply) {
+        let is_status = command == DaemonCommand::Status;
+        let PendingReply { reply, key } = pending;
+        let body = serde_json::to_string(&ForwardedCommand { caller, command, key });
+        let body = body.expect("a command is JSON");
+        if body.len() > HOST_MESSAGE_BYTES_MAX {
+            let text = format!(
+                "the command has {} bytes; a host passes on at most {HOST_MESSAGE_BYTES_MAX}",
+                body.len()
+            );
+            return reply(Err(DaemonCommandError::new(DaemonCommandErrorKind::Usage, text)));
+        }
+        let instead = is_status.then(|| Box::new(self.status()));
+        self.commands.send(self.link.as_ref(), body, reply, instead);
+    }
+
+    /// Returns the status of this host alone, for the case that no leader answers.
+    fn status(&self) -> DaemonStatus {
+        let fault = match &self.pulse.leader {
+            Some(leader) => {
+                format!("this host stands by, and the leader ({leader}) does not answer")
+            }
+            None => "this host stands by, and no host leads the fleet".to_owned(),
+        };
+        DaemonStatus {
+            pid: std::process::id(),
+            version: self.facts.version.clone(),
+            since: self.since,
+            mode: DaemonMode::Permanent,
+            stopping: false,
+            config: self.monitor.setup().config.clone(),
+            schedules: Vec::new(),
+            queue: Vec::new(),
+            running: Vec::new(),
+            parked: Vec::new(),
+            budgets: Vec::new(),
+            faults: vec![fault],
+            held_change: None,
+            chats: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,521 @@
+//! The link of a host to its fleet: its sign of life, the lead, and commands and reports for the
+//! leader.
+//!
+//! Hosts share the database and nothing else. A command to any host becomes a row, which the leader
+//! executes and answers. A report is the end of a run that another host executed. These tables are not
+//! part of the records: they are neither copied nor restored. Start at [`HostLink::connect`].
+
+use heeler_model::RunId;
+use serde::{Deserialize, Serialize};
+
+use crate::db::database_error::failed;
+use crate::db::postgres::{
+    ClaimRefusal, HOST_LEASE, PostgresAccess, PostgresConnection, WriterIdentity, quote,
+};
+use crate::db::postgres_error::PostgresError;
+use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::layout::StateDir;
+use crate::lead_lease::{LeadLease, boot_time};
+use crate::server_store;
+use crate::store_location::HostIdentity;
+
+/// Most bytes of a command or report.
+pub const HOST_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Most commands that the leader takes at once.
+const COMMANDS_AT_ONCE: usize = 64;
+
+/// Most reports that the leader reads at once.
+const REPORTS_AT_ONCE: usize = 16;
+
+/// Time after which a command is not executed any more if no leader took it.
+const COMMAND_AGE_MAX_SECONDS: u32 = 120;
+
+/// Time for which an answer is kept for a host that does not fetch it.
+const ANSWER_AGE_MAX_SECONDS: u32 = 24 * 3600;
+
+/// Number of the server's lock under which the tables are created.
+const CREATE_LOCK: i64 = 0x6865_656c_6873;
+
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
+    name TEXT NOT NULL PRIMARY KEY, id TEXT NOT NULL, holder TEXT NOT NULL, machine TEXT NOT NULL, \
+    version TEXT NOT NULL, pid BIGINT NOT NULL, url TEXT, \
+    state TEXT NOT NULL, started_at TIMESTAMPTZ NOT NULL, seen_at TIMESTAMPTZ NOT NULL); \
+    CREATE TABLE IF NOT EXISTS host_commands (\
+    id TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL, body TEXT NOT NULL, \
+    created_at TIMESTAMPTZ NOT NULL, taken_by TEXT, reply TEXT, answered_at TIMESTAMPTZ); \
+    CREATE INDEX IF NOT EXISTS idx_host_commands_open ON host_commands (created_at, id) \
+    WHERE reply IS NULL; \
+    CREATE TABLE IF NOT EXISTS host_reports (\
+    run TEXT NOT NULL, kind TEXT NOT NULL, host TEXT NOT NULL, body TEXT NOT NULL, \
+    number BIGINT NOT NULL, created_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (run, kind))";
+
+/// State of a host, as it reports it itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostState {
+    /// Decides for the fleet.
+    Leader,
+    /// Takes over if the leader dies.
+    Standby,
+    /// Was stopped.
+    Stopped,
+}
+
+impl HostState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HostState::Leader => "leader",
+            HostState::Standby => "standby",
+            HostState::Stopped => "stopped",
+        }
+    }
+
+    fn from_text(text: &str) -> HostState {
+        match text {
+            "leader" => HostState::Leader,
+            "standby" => HostState::Standby,
+            _ => HostState::Stopped,
+        }
+    }
+}
+
+/// Facts of a host's daemon.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    pub version: String,
+    pub pid: u32,
+    /// Address of its dashboard.
+    pub url: Option<String>,
+}
+
+/// A host on record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostRecord {
+    pub name: String,
+    pub state: HostState,
+    /// True if it gave a sign of life lately, by the clock of the database.
+    pub is_alive: bool,
+    /// True if it has the lead.
+    pub is_leader: bool,
+    /// Seconds since its last sign of life, by the clock of the database.
+    pub seen_seconds_ago: i64,
+    pub machine: String,
+    pub version: String,
+    pub pid: i64,
+    pub url: Option<String>,
+    /// Start of its daemon, as text.
+    pub started_at: String,
+    /// Runs that it executes.
+    pub runs: i64,
+}
+
+/// State of the fleet at a sign of life.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetPulse {
+    /// Grows with each change of the writer's connection.
+    pub term: i64,
+    /// Grows with each commit.
+    pub commits: i64,
+    /// True if this process has the lead.
+    pub is_own: bool,
+    /// True if no process has the lead.
+    pub is_free: bool,
+    /// The host that has the lead.
+    pub leader: Option<String>,
+    /// Commands that wait for the leader.
+    pub open_commands: i64,
+    /// Reports that wait for the leader.
+    pub reports: i64,
+    /// Target of the records, if they were moved away.
+    pub moved_to: Option<String>,
+}
+
+/// A command that waits for the leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCommandRow {
+    pub id: String,
+    pub host: String,
+    pub body: String,
+}
+
+/// Progress of a command that this host sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostReplyRow {
+    pub id: String,
+    /// True if a leader has begun to execute it.
+    pub is_taken: bool,
+    pub reply: Option<String>,
+}
+
+/// A report that waits for the leader.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostReportRow {
+    pub run: RunId,
+    pub kind: String,
+    pub host: String,
+    pub body: String,
+    /// Grows if the host replaces it.
+    pub number: i64,
+}
+
+/// A connection of a host to the tables that hosts share.
+#[derive(Debug)]
+pub struct HostLink {
+    db: StateDatabase,
+    host: HostIdentity,
+    holder: String,
+    dir: StateDir,
+}
+
+fn number(row: &[Option<String>], at: usize) -> i64 {
+    text(row, at).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn text(row: &[Option<String>], at: usize) -> Option<String> {
+    row.get(at).cloned().flatten()
+}
+
+fn flag(row: &[Option<String>], at: usize) -> bool {
+    text(row, at).as_deref() == Some("t")
+}
+
+impl HostLink {
+    /// Connects. The state directory must be that of a host.
+    pub fn connect(dir: &StateDir) -> Result<HostLink, DatabaseOpenError> {
+        let (Some(location), Some(host)) = (dir.postgres(), dir.host()) else {
+            let store = dir.root().to_string();
+            let reason = "this state directory is no host".to_owned();
+            return Err(DatabaseOpenError::Postgres { store, reason });
+        };
+        let refused = |error: PostgresError| DatabaseOpenError::Postgres {
+            store: location.url.to_string(),
+            reason: error.to_string(),
+        };
+        let db = StateDatabase::connect(location, PostgresAccess::Write)?;
+        let link = HostLink {
+            db,
+            host: host.clone(),
+            holder: server_store::holder(dir, location),
+            dir: dir.clone(),
+        };
+        // The first host may be this one.
+        server_store::use_first(&link.db, location).map_err(|error| {
+            DatabaseOpenError::Postgres {
+                store: location.url.to_string(),
+                reason: error.to_string(),
+            }
+        })?;
+        let is_there = link.conn().simple_query("SELECT to_regclass('host_reports') IS NOT NULL");
+        let is_there = is_there.map_err(refused)?;
+        if !is_there.first().is_some_and(|row| flag(row, 0)) {
+            let create = format!("SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}");
+            link.conn().simple_query(&create).map_err(refused)?;
+        }
+        Ok(link)
+    }
+
+    fn conn(&self) -> &PostgresConnection {
+        self.db.conn.as_postgres().expect("a host is on a server")
+    }
+
+    /// Returns true if the connection is lost.
+    pub fn is_closed(&self) -> bool {
+        self.db.is_closed()
+    }
+
+    fn query(
+        &self,
+        attempt: &'static str,
+        sql: &str,
+    ) -> Result<Vec<Vec<Option<String>>>, DatabaseError> {
+        self.conn().simple_query(sql).map_err(|source| failed(attempt, source))
+    }
+
+    /// Records this host. Fails if another state directory has its name.
+    pub fn register(&self, facts: &HostFacts, state: HostState) -> Result<(), DatabaseError> {
+        let url = facts.url.as_deref().map_or_else(|| "NULL".to_owned(), quote);
+        let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
+        let sql = format!(
+            "INSERT INTO hosts (name, id, holder, machine, version, pid, url, state, \
+             started_at, seen_at) VALUES ({name}, {id}, {}, {}, {}, {}, {url}, '{}', \
+             clock_timestamp(), clock_timestamp()) ON CONFLICT (name) DO UPDATE SET \
+             holder = excluded.holder, machine = excluded.machine, version = excluded.version, \
+             pid = excluded.pid, url = excluded.url, \
+             state = excluded.state, started_at = excluded.started_at, seen_at = excluded.seen_at \
+             WHERE hosts.id = excluded.id RETURNING 1",
+            quote(&self.holder),
+            quote(&server_store::machine()),
+            quote(&facts.version),
+            facts.pid,
+            state.as_str(),
+        );
+        match self.query("record this host", &sql)?.is_empty() {
+            false => Ok(()),
+            true => {
+                let name = &self.host.name;
+                let why = format!(
+                    "another state directory is host `{name}` of this fleet; choose another name, \
+                     or remove that host: heeler host remove {name}"
+                );
+                Err(failed("record this host", PostgresError::Unusable(why)))
+            }
+        }
+    }
+
+    /// Removes a host that does not live and has no runs without a result. Returns the reason if it
+    /// stays.
+    pub fn remove_host(&self, name: &str) -> Result<Result<(), String>, DatabaseError> {
+        let found = self.db.hosts()?.into_iter().find(|host| host.name == name);
+        let Some(host) = found else { return Ok(Err(format!("there is no host `{name}`"))) };
+        if host.is_alive {
+            return Ok(Err(format!("host `{name}` is alive; stop it first")));
+        }
+        if host.runs > 0 {
+            let text = format!("{} runs of host `{name}` have no result yet", host.runs);
+            return Ok(Err(text));
+        }
+        let seconds = HOST_LEASE.as_secs();
+        let sql = format!(
+            "DELETE FROM hosts WHERE name = {} AND (state = 'stopped' OR \
+             seen_at < clock_timestamp() - interval '{seconds} seconds') RETURNING 1",
+            quote(name)
+        );
+        match self.query("remove a host", &sql)?.is_empty() {
+            true => Ok(Err(format!("host `{name}` is alive; stop it first"))),
+            false => Ok(Ok(())),
+        }
+    }
+
+    /// Gives a sign of life. The process with this `instance` also renews its lead.
+    pub fn beat(
+        &self,
+        state: HostState,
+        lead: Option<(&str, &LeadLease)>,
+    ) -> Result<FleetPulse, DatabaseError> {
+        let sent_at = boot_time();
+        let (name, id) = (quote(self.host.name.as_str()), quote(&self.host.id));
+        let instance = quote(lead.map_or("", |(instance, _)| instance));
+        let mut sql = format!(
+            "UPDATE hosts SET seen_at = clock_timestamp(), state = '{}' \
+             WHERE name = {name} AND id = {id}; ",
+            state.as_str()
+        );
+        if lead.is_some() {
+            let seconds = HOST_LEASE.as_secs();
+            sql.push_str(&format!(
+                "UPDATE store_writer SET lease_until = clock_timestamp() + \
+                 interval '{seconds} seconds' WHERE one = 1 AND instance = {instance}; "
+            ));
+        }
+        sql.push_str(&format!(
+            "SELECT term, commits, COALESCE(instance = {instance}, false), \
+             COALESCE(instance IS NULL OR lease_until < clock_timestamp(), true), \
+             (SELECT name FROM hosts WHERE hosts.holder = store_writer.holder), \
+             (SELECT COUNT(*) FROM host_commands WHERE reply IS NULL), \
+             (SELECT COUNT(*) FROM host_reports), moved_to FROM store_writer"
+        ));
+        let rows = self.query("give a sign of life", &sql)?;
+        // A database without the row belongs to no fleet any more.
+        let Some(row) = rows.first() else { return Ok(FleetPulse::default()) };
+        let pulse = FleetPulse {
+            term: number(row, 0),
+            commits: number(row, 1),
+            is_own: flag(row, 2),
+            is_free: flag(row, 3),
+            leader: text(row, 4).filter(|_| !flag(row, 3)),
+            open_commands: number(row, 5),
+            reports: number(row, 6),
+            moved_to: text(row, 7),
+        };
+        if let Some((_, lease)) = lead {
+            match pulse.is_own {
+                true => lease.extend(sent_at, HOST_LEASE),
+                false => lease.lose(),
+            }
+        }
+        Ok(pulse)
+    }
+
+    /// Takes the lead for this host if no process has it. The host's store continues with it.
+    pub fn take_lead(&self) -> Result<bool, DatabaseError> {
+        let fail = |source| failed("take the lead", source);
+        let location = self.dir.postgres().expect("a host is on a server");
+        let identity: WriterIdentity = server_store::identity(&self.dir, location);
+        match self.conn().claim(&identity).map_err(fail)? {
+            Ok(()) => Ok(true),
+            Err(ClaimRefusal::Held { .. }) => Ok(false),
+            Err(refused) => Err(fail(PostgresError::Unusable(refused.to_string()))),
+        }
+    }
+
+    /// Sends a command to the leader.
+    pub fn send_command(&self, id: &str, body: &str) -> Result<(), DatabaseError> {
+        let sql = format!(
+            "INSERT INTO host_commands (id, host, body, created_at) \
+             VALUES ({}, {}, {}, clock_timestamp()) ON CONFLICT (id) DO NOTHING",
+            quote(id),
+            quote(self.host.name.as_str()),
+            quote(body),
+        );
+        self.query("send a command to the leader", &sql).map(drop)
+    }
+
+    /// Returns the progress of commands that this host sent.
+    pub fn replies(&self, ids: &[String]) -> Result<Vec<HostReplyRow>, DatabaseError> {
+        let ids: Vec<String> = ids.iter().map(|id| quote(id)).collect();
+        let sql = format!(
+            "SELECT id, taken_by IS NOT NULL, reply FROM host_commands WHERE id IN ({})",
+            ids.join(", ")
+        );
+        let rows = self.query("read the leader's answers", &sql)?;
+        let one = |row: &Vec<Option<String>>| HostReplyRow {
+            id: text(row, 0).unwrap_or_default(),
+            is_taken: flag(row, 1),
+            reply: text(row, 2),
+        };
+        Ok(rows.iter().map(one).collect())
+    }
+
+    /// Withdraws a command. Returns false if a leader has begun to execute it.
+    pub fn withdraw_command(&self, id: &str) -> Result<bool, DatabaseError> {
+        let sql = format!(
+            "DELETE FROM host_commands WHERE id = {} AND taken_by IS NULL RETURNING 1",
+            quote(id)
+        );
+        Ok(!self.query("withdraw a command", &sql)?.is_empty())
+    }
+
+    /// Removes a command whose answer was received.
+    pub fn forget_command(&self, id: &str) -> Result<(), DatabaseError> {
+        let sql = format!("DELETE FROM host_commands WHERE id = {}", quote(id));
+        self.query("forget a command", &sql).map(drop)
+    }
+
+    /// Takes commands for the leader with this instance: new ones, and those that an earlier leader took
+    /// and did not answer. Removes what is too old.
+    pub fn take_commands(&self, instance: &str) -> Result<Vec<HostCommandRow>, DatabaseError> {
+        let own = quote(instance);
+        let sql = format!(
+            "DELETE FROM host_commands WHERE (reply IS NULL AND taken_by IS NULL AND \
+             created_at < clock_timestamp() - interval '{COMMAND_AGE_MAX_SECONDS} seconds') OR \
+             (reply IS NOT NULL AND \
+             answered_at < clock_timestamp() - interval '{ANSWER_AGE_MAX_SECONDS} seconds'); \
+             UPDATE host_commands SET taken_by = {own} WHERE id IN (SELECT id FROM host_commands \
+             WHERE reply IS NULL AND taken_by IS DISTINCT FROM {own} \
+             ORDER BY created_at, id LIMIT {COMMANDS_AT_ONCE}) \
+             AND EXISTS (SELECT 1 FROM store_writer WHERE instance = {own}) \
+             RETURNING id, host, body"
+        );
+        let rows = self.query("take commands", &sql)?;
+        let one = |row: &Vec<Option<String>>| {
+            Some(HostCommandRow { id: text(row, 0)?, host: text(row, 1)?, body: text(row, 2)? })
+        };
+        Ok(rows.iter().filter_map(one).collect())
+    }
+
+    /// Answers a command, if this instance still has the lead: otherwise the next leader answers.
+    pub fn answer_command(
+        &self,
+        instance: &str,
+        id: &str,
+        reply: &str,
+    ) -> Result<(), DatabaseError> {
+        // The lock lets no other process take over in between.
+        let sql = format!(
+            "WITH lead AS (SELECT 1 FROM store_writer WHERE instance = {} FOR SHARE) \
+             UPDATE host_commands SET reply = {}, answered_at = clock_timestamp() \
+             WHERE id = {} AND reply IS NULL AND EXISTS (SELECT 1 FROM lead)",
+            quote(instance),
+            quote(reply),
+            quote(id)
+        );
+        self.query("answer a command", &sql).map(drop)
+    }
+
+    /// Sends a report of a run of this host, or replaces the one before.
+    pub fn send_report(&self, run: RunId, kind: &str, body: &str) -> Result<(), DatabaseError> {
+        let sql = format!(
+            "INSERT INTO host_reports (run, kind, host, body, number, created_at) VALUES \
+             ({}, {}, {}, {}, 1, clock_timestamp()) ON CONFLICT (run, kind) DO UPDATE SET \
+             body = excluded.body, number = host_reports.number + 1",
+            quote(&run.to_string()),
+            quote(kind),
+            quote(self.host.name.as_str()),
+            quote(body),
+        );
+        self.query("report a run", &sql).map(drop)
+    }
+
+    /// Reads reports, oldest first. Those of runs whose result is on record are removed.
+    pub fn reports(&self) -> Result<Vec<HostReportRow>, DatabaseError> {
+        let sql = format!(
+            "DELETE FROM host_reports WHERE run IN (SELECT id FROM runs WHERE committed = 1) OR \
+             run NOT IN (SELECT id FROM runs); \
+             SELECT run, kind, host, body, number FROM host_reports ORDER BY created_at, run \
+             LIMIT {REPORTS_AT_ONCE}"
+        );
+        let rows = self.query("read reports", &sql)?;
+        let one = |row: &Vec<Option<String>>| {
+            Some(HostReportRow {
+                run: text(row, 0)?.parse().ok()?,
+                kind: text(row, 1)?,
+                host: text(row, 2)?,
+                body: text(row, 3)?,
+                number: number(row, 4),
+            })
+        };
+        Ok(rows.iter().filter_map(one).collect())
+    }
+
+    /// Removes a report that was dealt with, unless the host has replaced it.
+    pub fn forget_report(&self, report: &HostReportRow) -> Result<(), DatabaseError> {
+        let sql = format!(
+            "DELETE FROM host_reports WHERE run = {} AND kind = {} AND number = {}",
+            quote(&report.run.to_string()),
+            quote(&report.kind),
+            report.number
+        );
+        self.query("forget a report", &sql).map(drop)
+    }
+}
+
+impl StateDatabase {
+    /// Lists the hosts of the fleet by name; none for a fleet with one machine.
+    pub fn hosts(&self) -> Result<Vec<HostRecord>, DatabaseError> {
+        let Some(conn) = self.conn.as_postgres() else { return Ok(Vec::new()) };
+        let query =
+            |sql: &str| conn.simple_query(sql).map_err(|source| failed("list the hosts", source));
+        let is_there = query("SELECT to_regclass('hosts') IS NOT NULL")?;
+        if !is_there.first().is_some_and(|row| flag(row, 0)) {
+            return Ok(Vec::new());
+        }
+        let alive = HOST_LEASE.as_secs();
+        let rows = query(&format!(
+            "SELECT name, state, \
+             state <> 'stopped' AND seen_at > clock_timestamp() - interval '{alive} seconds', \
+             COALESCE((SELECT lease_until > clock_timestamp() AND instance IS NOT NULL \
+             FROM store_writer WHERE store_writer.holder = hosts.holder), false), \
+             GREATEST(CAST(EXTRACT(EPOCH FROM clock_timestamp() - seen_at) AS BIGINT), 0), \
+             machine, version, pid, url, \
+             to_char(started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'), \
+             (SELECT COUNT(*) FROM runs WHERE runs.host = hosts.name AND committed = 0) \
+             FROM hosts ORDER BY name"
+        ))?;
+        let one = |row: &Vec<Option<String>>| HostRecord {
+            name: text(row, 0).unwrap_or_default(),
+            state: HostState::from_text(&text(row, 1).unwrap_or_default()),
+            is_alive: flag(row, 2),
+            is_leader: flag(row, 3),
+            seen_seconds_ago: number(row, 4),
+            machine: text(row, 5).unwrap_or_default(),
+            version: text(row, 6).unwrap_or_default(),
+            pid: number(row, 7),
+            url: text(row, 8),
+            started_at: text(row, 9).unwrap_or_default(),
+            runs: number(row, 10),
+        };
+        Ok(rows.iter().map(one).collect())
+    }
+}
