@@ -91,7 +91,7 @@ pub(super) fn run_command_hook(
     let _granted = shell.grant(run, hook.permissions, context, &mut brief)?;
     let (folder, spec) = shell.prepare(run, context)?;
     let input = RunnerInput { brief, spec: Some(spec), result_key: None };
-    let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
+    let (child, _) = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
         Some(result) => check_result(&folder, &result, timeout),
@@ -306,6 +306,7 @@ impl ShellHookRun<'_> {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         })
     }
 
