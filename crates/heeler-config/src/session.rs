@@ -42,6 +42,11 @@ section! {
         /// it is in a git repository. `session fork --workspace` and `session diff` need the
         /// snapshots.
         snapshots: bool = "true",
+        /// Keep Claude's process between the turns of a conversation in `heeler chat`
+        /// (`runtime: sdk`), so that the next turn need not start it. It ends with the conversation.
+        keep_agent: bool = "true",
+        /// Longest time without a turn after which a kept process ends.
+        keep_agent_for: ConfigDuration = "5m",
     }
 }
 
@@ -66,6 +71,10 @@ pub struct SessionRules {
     pub context_window: Option<NonZeroU32>,
     /// Take a snapshot of the working directory after each turn.
     pub snapshots: bool,
+    /// Longest time for which the agent's process is kept between two turns of a conversation;
+    /// `None` ends it with each turn.
+    #[serde(default)]
+    pub keep_agent_for: Option<ConfigDuration>,
 }
 
 impl SessionKeys {
@@ -86,6 +95,7 @@ impl SessionKeys {
             max_context_tokens: self.max_context_tokens,
             context_window: self.context_window,
             snapshots: self.snapshots,
+            keep_agent_for: self.keep_agent.then_some(self.keep_agent_for),
         }
     }
 

@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, file};
+use heeler_model::run::{
+    ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunnerInput, file,
+};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{LeadLease, ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
@@ -49,7 +51,7 @@ use crate::recovery;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::retention;
 use crate::run_questions::RunQuestionFiles;
-use crate::run_start::{self, StartedRun};
+use crate::run_start::{self, LaunchedRunner, StartedRun};
 use crate::runner_watcher::RunnerWatcher;
 use crate::sessions::{self, SessionMoveLocks};
 use crate::setup::DaemonSetup;
@@ -205,6 +207,11 @@ impl EffectExecutor {
 
     pub(crate) fn dispatcher(&self) -> &DaemonHandle {
         &self.shared.dispatcher
+    }
+
+    /// Returns true if a runner waits with its agent for the next run of a conversation.
+    pub(crate) fn has_kept_agents(&self) -> bool {
+        self.shared.watcher().has_kept()
     }
 
     /// Sends the recorded notices that are due.
@@ -409,7 +416,14 @@ impl ExecutorContext {
                 shared.read_questions(run);
             }
         };
-        let watcher = RunnerWatcher::start(ended, asked)?;
+        let leaving = Arc::downgrade(self);
+        let abandoned = move |run| {
+            if let Some(shared) = leaving.upgrade() {
+                let own = Arc::clone(&shared);
+                shared.collectors.submit(move || end_abandoned_agent(&own.fleet, run));
+            }
+        };
+        let watcher = RunnerWatcher::start(ended, asked, abandoned)?;
         // The cell is set once, before any other thread has this context.
         self.watcher.get_or_init(|| watcher);
         Ok(())
@@ -631,6 +645,14 @@ fn await_lead(lead: &LeadLease) -> bool {
     lead.is_held()
 }
 
+/// Ends what is left of a kept agent whose runner has ended.
+fn end_abandoned_agent(fleet: &EngineContext, run: RunId) {
+    if let Err(error) = launch::end_leftover_processes(fleet, &fleet.dir.run(run)) {
+        let reason = error_chain(&error);
+        tracing::warn!(%run, reason, "processes of a kept agent may still be running");
+    }
+}
+
 /// Starts the runner of a recorded run, and watches it.
 fn launch_recorded_run(
     shared: &Arc<ExecutorContext>,
@@ -646,10 +668,18 @@ fn launch_recorded_run(
         let retry_after = SETTLE_RETRY_DELAY;
         return shared.send_input(DispatchInput::RunUnsettled { run, why: None, retry_after });
     }
-    match run_start::launch_run(&shared.fleet, request, &begun) {
-        Ok(child) => {
+    let session = begun.spec.session.start.id();
+    let hand_over = |input: &RunnerInput| shared.watcher().hand_over(run, session, input);
+    match run_start::launch_run(&shared.fleet, request, &begun, hand_over) {
+        Ok(launched) => {
             fault::reach(FaultPoint::RunnerStarted);
-            if let Err(error) = shared.watcher().add(run, child) {
+            let watched = match launched {
+                LaunchedRunner::New(child, link) => {
+                    shared.watcher().add(run, child, link.map(|link| (session.clone(), link)))
+                }
+                LaunchedRunner::Kept => Ok(()),
+            };
+            if let Err(error) = watched {
                 tracing::error!(%run, %error, "cannot watch a runner");
                 // Collecting finds the live runner and tries to watch it again later.
                 collect_run_exit(shared, run);

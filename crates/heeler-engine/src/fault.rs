@@ -116,6 +116,8 @@ apart: {
     LogSetAside = "log-set-aside",
     /// A request with an idempotency key is executed and recorded; no reply was sent.
     RequestDone = "request-done",
+    /// A run was passed to the runner of its conversation's last run; the outcome is not known yet.
+    RunHandedOver = "run-handed-over",
     /// An access change is recorded; no reply was sent.
     AccessDone = "access-done",
     /// The files of a run's skills are written; its spec is not.

@@ -85,12 +85,13 @@ impl LaunchError {
     }
 }
 
-/// Starts the runner of a run directory that holds a spec, and passes it its input.
+/// Starts the runner of a run directory that holds a spec, and passes it its input. Returns the
+/// connection to it, too, if its agent may stay for further runs.
 pub(crate) fn start_runner(
     fleet: &EngineContext,
     folder: &Utf8Path,
     input: &RunnerInput,
-) -> Result<Child, LaunchError> {
+) -> Result<(Child, Option<UnixStream>), LaunchError> {
     let log = open_log(&folder.join("runner.log"))?;
     let (mut child, input_end) =
         spawn_program(fleet, &["runner", folder.as_str()], Stdio::null(), log)?;
@@ -99,14 +100,16 @@ pub(crate) fn start_runner(
         // The tests need a runner that has its brief but has done nothing.
         let _sent = kill_process(Pid::from_child(&child), Signal::STOP);
     });
-    match write_input(input_end, "runner", input) {
+    let keeps_agent = input.spec.as_ref().is_some_and(|spec| spec.keep_agent.is_some());
+    match write_input(&input_end, "runner", input) {
         Ok(()) => {
             fault::reach(FaultPoint::RunnerLate);
-            Ok(child)
+            Ok((child, keeps_agent.then_some(input_end)))
         }
         Err(error) => {
             // Without its brief the runner ends on its own; recovery treats the run like any other
             // dead run.
+            drop(input_end);
             let _status = child.wait();
             Err(error)
         }
@@ -132,7 +135,8 @@ pub(crate) fn settle_runs(fleet: &EngineContext, folders: &[Utf8PathBuf], input:
         return;
     };
     // A process that ended already is noticed below.
-    let _told = write_input(input_end, "runner --settle", input);
+    let _told = write_input(&input_end, "runner --settle", input);
+    drop(input_end);
     let deadline = Instant::now() + SETTLE_WAIT;
     while let Ok(None) = child.try_wait() {
         if Instant::now() >= deadline {
@@ -165,9 +169,11 @@ fn run_settle_command(
     // A settling process gets no brief: it knows only its key and what is on disk.
     match input {
         // A process that ended already is noticed below.
-        Some(input) => drop(write_input(input_end, "runner", input)),
-        None => drop(input_end),
+        Some(input) => drop(write_input(&input_end, "runner", input)),
+        None => {}
     }
+    // The end of the input.
+    drop(input_end);
     let failed = |outcome: String, lasting: bool| LaunchError::Settle {
         what,
         folder: folder.to_owned(),
@@ -235,13 +241,14 @@ impl StartingDaemon {
     }
 }
 
-/// Passes a document to a new process. Closing the input ends the document for the reader.
-fn write_input(
-    mut input_end: UnixStream,
+/// Passes a document, which is one line, to a process.
+pub(crate) fn write_input(
+    mut input_end: &UnixStream,
     command: &str,
     what: &impl Serialize,
 ) -> Result<(), LaunchError> {
-    let document = serde_json::to_vec(what).expect("the input is JSON");
+    let mut document = serde_json::to_vec(what).expect("the input is JSON");
+    document.push(b'\n');
     input_end
         .write_all(&document)
         .map_err(|source| LaunchError::Tell { command: command.to_owned(), source })

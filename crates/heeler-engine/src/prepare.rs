@@ -22,7 +22,8 @@ pub(crate) use heeler_model::agent_environment as environment;
 use heeler_model::agent_environment::AgentEnvironmentError;
 use heeler_model::permission_grant::PermissionGrant;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits, RuntimeLaunchSpec,
+    AgentLaunchSpec, KeptAgentLimits, PROTOCOL, QuestionPolicy, RunAuthority, RunLimits,
+    RuntimeLaunchSpec,
 };
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ApprovalMode, JobRequest, PhaseJobKind, SessionMode, TriggerType};
@@ -254,6 +255,7 @@ pub fn prepare_request(
         sync_each_row: around.durability == LogDurability::Event,
         // The answer to a message is posted.
         keep_output: wanted.phase.is_some() || wanted.trigger == TriggerType::Chat,
+        keep_agent: kept_agent_limits(agent, wanted),
         skill_files: Vec::new(),
         github_token: agent.github_token.clone(),
         brief: AgentLaunchSpec {
@@ -269,6 +271,17 @@ pub fn prepare_request(
             sandbox,
         },
     })
+}
+
+/// Returns the limits of the agent's process if it may stay for the next turn of a conversation.
+fn kept_agent_limits(agent: &AgentConfig, wanted: &JobRequest) -> Option<KeptAgentLimits> {
+    let conversation_pid = wanted.conversation_pid.filter(|_| wanted.attended)?;
+    let idle_ms = period_millis(agent.session.keep_agent_for?);
+    // Claude counts these limits for its process, which would have all turns.
+    let is_limited = agent.max_turns.is_some()
+        || agent.budget.as_ref().is_some_and(|budget| budget.job.is_some());
+    let is_sdk = matches!(agent.runtime, RuntimeConfig::Sdk);
+    (is_sdk && !is_limited).then_some(KeptAgentLimits { idle_ms, conversation_pid })
 }
 
 fn question_policy(agent: &AgentConfig, wanted: &JobRequest) -> QuestionPolicy {

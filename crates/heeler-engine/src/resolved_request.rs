@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use camino::Utf8PathBuf;
 use heeler_config::{GithubPermission, workflow::SkillFile};
 use heeler_config::{RuntimeType, SessionRules};
-use heeler_model::run::{AgentLaunchSpec, QuestionPolicy, RunLimits};
+use heeler_model::run::{AgentLaunchSpec, KeptAgentLimits, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ApprovalMode, JobId, TriggerType};
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,9 @@ pub struct ResolvedJobRequest {
     /// True if the agent's final answer is stored with the job.
     #[serde(default)]
     pub keep_output: bool,
+    /// Limits of the agent's process if it stays for the next turn of the conversation.
+    #[serde(default)]
+    pub keep_agent: Option<KeptAgentLimits>,
     /// Files of skills, which the agent may read.
     #[serde(default)]
     pub skill_files: Vec<SkillFile>,

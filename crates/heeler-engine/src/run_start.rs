@@ -4,6 +4,7 @@
 //! Start at [`plan_run_start`], [`record_run_start`] and [`launch_run`].
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::process::Child;
 
 use camino::Utf8PathBuf;
@@ -223,12 +224,33 @@ pub(crate) fn random_result_key() -> ResultSigningKey {
     ResultSigningKey::from_seed(seed)
 }
 
-/// Creates the run directory and starts the runner.
+/// A runner that executes a run.
+pub(crate) enum LaunchedRunner {
+    /// A new process, and the connection to it if its agent may stay for further runs.
+    New(Child, Option<UnixStream>),
+    /// The process of the conversation's last run.
+    Kept,
+}
+
+#[cfg(test)]
+impl LaunchedRunner {
+    /// Waits until the process has ended.
+    pub(crate) fn wait(&mut self) -> io::Result<std::process::ExitStatus> {
+        match self {
+            LaunchedRunner::New(child, _) => child.wait(),
+            LaunchedRunner::Kept => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Creates the run directory and starts the runner. `hand_over` passes the run to the runner of the
+/// conversation's last run and returns true, if there is one.
 pub(crate) fn launch_run(
     fleet: &EngineContext,
     request: &ResolvedJobRequest,
     begun: &StartedRun,
-) -> Result<Child, RunStartError> {
+    hand_over: impl FnOnce(&RunnerInput) -> bool,
+) -> Result<LaunchedRunner, RunStartError> {
     let folder = fleet.dir.run(begun.run);
     // The folder follows the commit: without a row no daemon would look at it.
     create_subfolder(&OsDisk, &folder).map_err(RunStartError::Disk)?;
@@ -250,7 +272,11 @@ pub(crate) fn launch_run(
     brief.authority.daemon_lock = Some(fleet.dir.lock());
     let (spec, result_key) = (Some(begun.spec.clone()), begun.result_key.clone());
     let input = RunnerInput { brief, spec, result_key };
-    Ok(launch::start_runner(fleet, &folder, &input)?)
+    if begun.spec.keep_agent.is_some() && hand_over(&input) {
+        return Ok(LaunchedRunner::Kept);
+    }
+    let (child, link) = launch::start_runner(fleet, &folder, &input)?;
+    Ok(LaunchedRunner::New(child, link))
 }
 
 /// Returns the content of `spec.json`. The key of the run signs it: agents can write the file, and
@@ -556,5 +582,6 @@ fn build_run_spec(
         sync_each_row: request.sync_each_row,
         workspaces: request.rules.snapshots.then(|| dir.workspaces()),
         keep_output: request.keep_output,
+        keep_agent: request.keep_agent.clone(),
     }
 }

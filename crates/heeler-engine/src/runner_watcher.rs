@@ -7,25 +7,39 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::DirBuilder;
-use std::io;
+use std::io::{self, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use camino::Utf8Path;
-use heeler_model::RunId;
-use heeler_model::run::file;
+use heeler_model::run::{AGENT_KEPT_REPLY, RUN_TAKEN_REPLY, RunnerInput, file};
+use heeler_model::{AgentSessionId, RunId};
 use heeler_transcript::LockFile;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::inotify;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use crate::fault::{self, FaultPoint};
+use crate::launch;
 use crate::run_questions;
 
 /// Event key of the question watches. Keys of runners start at 1.
 const QUESTIONS: u64 = 0;
+
+/// Bit of an event key that means the connection to a runner instead of its process.
+const LINK: u64 = 1 << 63;
+
+/// Limit on runners that wait with their agent for the next run; beyond it, the one that waits for
+/// the longest time is ended.
+pub(crate) const KEPT_RUNNERS_MAX: usize = 8;
+
+/// Time for a kept runner to confirm a run. It has nothing else to do.
+const CONFIRM_WAIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of events taken at a time.
 const ENDS_MAX: usize = 64;
@@ -36,12 +50,13 @@ pub(crate) struct RunnerWatcher {
     shared: Arc<RunnerWatcherState>,
 }
 
-#[derive(Debug)]
 struct RunnerWatcherState {
     epoll: OwnedFd,
     /// Reports new files in question directories.
     inotify: OwnedFd,
     registry: Mutex<RunnerRegistry>,
+    /// Called with each run that has ended.
+    ended: Box<dyn Fn(RunId) + Send + Sync>,
 }
 
 #[derive(Debug, Default)]
@@ -55,38 +70,108 @@ struct RunnerRegistry {
 #[derive(Debug)]
 struct WatchedRunner {
     run: RunId,
+    /// Run for which it was started. Processes of its agent may have the mark of that run.
+    first_run: RunId,
     /// Closing it ends the watch.
-    _process: OwnedFd,
+    process: OwnedFd,
     /// Child process to reap, if the runner is one.
     child: Option<Child>,
+    state: WatchedRunnerState,
+    /// Connection to a runner whose agent may stay for further runs of a session.
+    link: Option<(AgentSessionId, UnixStream)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WatchedRunnerState {
+    /// It executes its run.
+    Running,
+    /// Its run has a result, and its agent waits for the next run of the session.
+    Kept,
+    /// The next run is being passed to it.
+    Receiving,
 }
 
 impl RunnerWatcher {
     /// Starts the thread. `ended` is called once for each runner that has ended; `asked` is called
-    /// for each run that may have asked a question or received an answer.
+    /// for each run that may have asked a question or received an answer; `abandoned` is called with
+    /// the first run of a runner that has ended between two runs.
     pub(crate) fn start(
-        ended: impl Fn(RunId) + Send + 'static,
+        ended: impl Fn(RunId) + Send + Sync + 'static,
         asked: impl Fn(RunId) + Send + 'static,
+        abandoned: impl Fn(RunId) + Send + 'static,
     ) -> io::Result<RunnerWatcher> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         let inotify = inotify::init(flags)?;
         epoll::add(&epoll, &inotify, EventData::new_u64(QUESTIONS), EventFlags::IN)?;
-        let shared = Arc::new(RunnerWatcherState { epoll, inotify, registry: Mutex::default() });
+        let (registry, ended) = (Mutex::default(), Box::new(ended));
+        let shared = Arc::new(RunnerWatcherState { epoll, inotify, registry, ended });
         let watcher = RunnerWatcher { shared: Arc::clone(&shared) };
         std::thread::Builder::new()
             .name("heeler-watch".to_owned())
-            .spawn(move || run_loop(&shared, ended, asked))?;
+            .spawn(move || run_loop(&shared, asked, abandoned))?;
         Ok(watcher)
     }
 
-    /// Watches a runner that was just started.
-    pub(crate) fn add(&self, run: RunId, child: Child) -> io::Result<()> {
+    /// Watches a runner that was just started. With a connection, its agent may stay for further runs
+    /// of a session.
+    pub(crate) fn add(
+        &self,
+        run: RunId,
+        child: Child,
+        link: Option<(AgentSessionId, UnixStream)>,
+    ) -> io::Result<()> {
         let pid = Pid::from_raw(child.id().cast_signed());
         let pid = pid.ok_or_else(|| io::Error::other("a child has a process number"))?;
         // A child that is not reaped keeps its id, so this is the right process.
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        self.insert(WatchedRunner { run, _process: process, child: Some(child) })
+        let state = WatchedRunnerState::Running;
+        let (first_run, child) = (run, Some(child));
+        self.insert(WatchedRunner { run, first_run, process, child, state, link })
+    }
+
+    /// Returns true if a runner waits with its agent for the next run.
+    pub(crate) fn has_kept(&self) -> bool {
+        let watched = self.shared.lock();
+        watched.runners.values().any(|runner| runner.state != WatchedRunnerState::Running)
+    }
+
+    /// Passes a run to the runner that keeps the agent of its session. Returns false if no runner
+    /// has confirmed that it executes the run.
+    pub(crate) fn hand_over(
+        &self,
+        run: RunId,
+        session: &AgentSessionId,
+        input: &RunnerInput,
+    ) -> bool {
+        let taken = self.shared.lock().take_kept(session);
+        let Some((token, link)) = taken else { return false };
+        // It cannot be watched for replies while one is awaited here.
+        let _unwatched = epoll::delete(&self.shared.epoll, &link);
+        let is_confirmed = request_next_run(&link, input);
+        fault::reach(FaultPoint::RunHandedOver);
+        let mut watched = self.shared.lock();
+        if !is_confirmed {
+            // It is ending. A runner that hangs must not execute the run later, beside another one.
+            if let Some(runner) = watched.runners.get(&token) {
+                let _ended = pidfd_send_signal(&runner.process, Signal::KILL);
+            }
+            return false;
+        }
+        let Some(runner) = watched.runners.get_mut(&token) else {
+            // It has ended since, and the thread has not reported that, because it was no run then.
+            drop(watched);
+            (self.shared.ended)(run);
+            return true;
+        };
+        (runner.run, runner.state) = (run, WatchedRunnerState::Running);
+        let data = EventData::new_u64(token | LINK);
+        if link.set_nonblocking(true).is_ok()
+            && epoll::add(&self.shared.epoll, &link, data, EventFlags::IN).is_ok()
+        {
+            runner.link = Some((session.clone(), link));
+        }
+        true
     }
 
     /// Watches the runner that another daemon started for a run directory; returns false if there
@@ -103,7 +188,10 @@ impl RunnerWatcher {
         if holder().is_none_or(|it| it.pid.cast_signed() != pid.as_raw_nonzero().get()) {
             return Ok(false);
         }
-        self.insert(WatchedRunner { run, _process: process, child: None }).map(|()| true)
+        let state = WatchedRunnerState::Running;
+        let (first_run, child, link) = (run, None, None);
+        let runner = WatchedRunner { run, first_run, process, child, state, link };
+        self.insert(runner).map(|()| true)
     }
 
     /// Watches the questions of a run while its runner is watched.
@@ -133,15 +221,93 @@ impl RunnerWatcher {
         let token = watched.last_id;
         let data = EventData::new_u64(token);
         // A process descriptor is readable once the process has ended, even if that was before.
-        epoll::add(&self.shared.epoll, &runner._process, data, EventFlags::IN)?;
+        epoll::add(&self.shared.epoll, &runner.process, data, EventFlags::IN)?;
+        if let Some((_, link)) = &runner.link {
+            link.set_nonblocking(true)?;
+            let data = EventData::new_u64(token | LINK);
+            epoll::add(&self.shared.epoll, link, data, EventFlags::IN)?;
+        }
         watched.runners.insert(token, runner);
         Ok(())
     }
 }
 
+impl std::fmt::Debug for RunnerWatcherState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunnerWatcherState").finish_non_exhaustive()
+    }
+}
+
+impl RunnerRegistry {
+    /// Takes the connection to the runner that keeps the agent of a session.
+    fn take_kept(&mut self, session: &AgentSessionId) -> Option<(u64, UnixStream)> {
+        let (token, runner) = self.runners.iter_mut().find(|(_, runner)| {
+            runner.state == WatchedRunnerState::Kept
+                && runner.link.as_ref().is_some_and(|(kept, _)| kept == session)
+        })?;
+        let (_, link) = runner.link.take()?;
+        runner.state = WatchedRunnerState::Receiving;
+        Some((*token, link))
+    }
+
+    /// Closes the connections to kept runners beyond the limit, which ends them.
+    fn limit_kept(&mut self) {
+        let is_kept = |runner: &WatchedRunner| {
+            runner.state == WatchedRunnerState::Kept && runner.link.is_some()
+        };
+        let kept = self.runners.iter().filter(|(_, runner)| is_kept(runner));
+        let mut kept: Vec<(RunId, u64)> = kept.map(|(token, it)| (it.run, *token)).collect();
+        // The ID of a run begins with its time.
+        kept.sort_unstable();
+        let over = kept.len().saturating_sub(KEPT_RUNNERS_MAX);
+        for (_, token) in &kept[..over] {
+            if let Some(runner) = self.runners.get_mut(token) {
+                runner.link = None;
+            }
+        }
+    }
+}
+
+/// Passes a run to a kept runner; returns true if it confirms the run.
+fn request_next_run(link: &UnixStream, input: &RunnerInput) -> bool {
+    let sent = link
+        .set_nonblocking(false)
+        .and_then(|()| link.set_write_timeout(Some(CONFIRM_WAIT)))
+        .and_then(|()| link.set_read_timeout(Some(CONFIRM_WAIT)));
+    if sent.is_err() || launch::write_input(link, "runner", input).is_err() {
+        return false;
+    }
+    let mut reply = [0; RUN_TAKEN_REPLY.len()];
+    let mut link = link;
+    link.read_exact(&mut reply).is_ok() && reply == *RUN_TAKEN_REPLY.as_bytes()
+}
+
 impl RunnerWatcherState {
     fn lock(&self) -> MutexGuard<'_, RunnerRegistry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Handles a message of a runner. Returns the run that has ended, if one has.
+    fn read_link(&self, token: u64) -> Option<RunId> {
+        let mut watched = self.lock();
+        let runner = watched.runners.get_mut(&token)?;
+        let mut text = [0; AGENT_KEPT_REPLY.len()];
+        let (_, link) = runner.link.as_mut()?;
+        let is_kept = match link.read(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            // It is one small write, so it arrives as a whole.
+            read => read.is_ok_and(|length| text[..length] == *AGENT_KEPT_REPLY.as_bytes()),
+        };
+        if !is_kept || runner.state != WatchedRunnerState::Running {
+            // Closing it removes it from the watched descriptors.
+            runner.link = None;
+            return None;
+        }
+        runner.state = WatchedRunnerState::Kept;
+        let run = runner.run;
+        self.unwatch_questions(&mut watched, run);
+        watched.limit_kept();
+        Some(run)
     }
 
     fn unwatch_questions(&self, watched: &mut RunnerRegistry, run: RunId) {
@@ -175,7 +341,7 @@ impl RunnerWatcherState {
     }
 }
 
-fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(RunId)) {
+fn run_loop(shared: &RunnerWatcherState, asked: impl Fn(RunId), abandoned: impl Fn(RunId)) {
     let mut events = Vec::with_capacity(ENDS_MAX);
     loop {
         events.clear();
@@ -189,6 +355,12 @@ fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(R
         for event in &events {
             if event.data.u64() == QUESTIONS {
                 shared.runs_with_new_questions().into_iter().for_each(&asked);
+                continue;
+            }
+            if event.data.u64() & LINK != 0 {
+                if let Some(run) = shared.read_link(event.data.u64() & !LINK) {
+                    (shared.ended)(run);
+                }
                 continue;
             }
             let gone = {
@@ -205,7 +377,14 @@ fn run_loop(shared: &RunnerWatcherState, ended: impl Fn(RunId), asked: impl Fn(R
                 // The process has ended, so this does not block.
                 let _status = child.wait();
             }
-            ended(gone.run);
+            match gone.state {
+                WatchedRunnerState::Running => (shared.ended)(gone.run),
+                // The end of its last run was reported, and none has begun since. If the runner was
+                // killed, its agent may still be there.
+                WatchedRunnerState::Kept | WatchedRunnerState::Receiving => {
+                    abandoned(gone.first_run)
+                }
+            }
         }
     }
 }

@@ -194,6 +194,7 @@ impl EngineFixture {
             sync_each_row: false,
             keep_output: false,
             skill_files: Vec::new(),
+            keep_agent: None,
             github_token: Vec::new(),
             brief: AgentLaunchSpec {
                 protocol: PROTOCOL,

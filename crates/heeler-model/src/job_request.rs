@@ -59,6 +59,10 @@ pub struct JobRequest {
     /// The agent that wrote the prompt; `None` if a person or the config did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_by: Option<PromptAuthor>,
+    /// PID of the conversation that the job is a turn of. While that process lives, the agent's
+    /// process may stay for the next turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation_pid: Option<u32>,
     /// Part of a workflow run that the job executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Box<PhaseJobRequest>>,
@@ -133,6 +137,7 @@ impl JobRequest {
             permissions: PermissionGrant::default(),
             worker: None,
             prompt_by: None,
+            conversation_pid: None,
             phase: None,
         }
     }

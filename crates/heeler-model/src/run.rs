@@ -19,9 +19,9 @@ pub use control::{
     RunState, SOCKET_NAME_LEN, socket_name,
 };
 pub use launch_spec::{
-    AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec, ContainerVolume,
-    FileLimitSpec, GitAccessSpec, McpServerSpec, ProgramLaunchSpec, RunAuthority, RunnerInput,
-    RuntimeLaunchSpec, SandboxSpec, SettleInput,
+    AGENT_KEPT_REPLY, AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec,
+    ContainerVolume, FileLimitSpec, GitAccessSpec, McpServerSpec, ProgramLaunchSpec,
+    RUN_TAKEN_REPLY, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,
@@ -32,7 +32,7 @@ pub use signature::{
     QuestionFileKind, QuestionProof, ResultKeyParseError, ResultPublicKey, ResultSigningKey,
     SIGNATURE_FIELD_BYTES,
 };
-pub use spec::{QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
+pub use spec::{KeptAgentLimits, QuestionPolicy, RunLimits, RunSpec, SessionPlan, SessionStart};
 
 /// Version that all data of this protocol carries.
 pub const PROTOCOL: u32 = 1;

@@ -8,6 +8,7 @@ mod agent_descent;
 mod fleet_tag;
 mod lock_holder;
 mod origin;
+mod own_arguments;
 mod protection;
 mod socket_peer;
 mod user_name;
@@ -19,6 +20,7 @@ pub use lock_holder::{flock_descriptor_holders, flock_holders};
 pub use origin::{
     HEELER_PROGRAM_PREFIX, ProcessOrigin, find_runner, has_agent_process, is_own_process_of_agent,
 };
+pub use own_arguments::replace_own_argument;
 pub use protection::hide_own_memory;
 pub use socket_peer::SocketPeerProcess;
 pub use user_name::login_name;

@@ -17,6 +17,7 @@ use std::os::fd::AsFd;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
@@ -90,6 +91,10 @@ pub(crate) struct ActiveRun {
     /// `None`.
     pub(crate) side_reply: Option<SideReply>,
     pub(crate) snapshot_options: SnapshotProcessOptions,
+    /// True if the agent's process may stay after its turn.
+    pub(crate) may_keep_agent: bool,
+    /// The agent's process, if it has ended its turn and stays.
+    pub(crate) kept_agent: Option<AgentConnection>,
     /// Requests that arrived before the agent was started.
     pub(crate) early_requests: Vec<PendingControlRequest>,
 }
@@ -163,10 +168,33 @@ impl ActiveRun {
 /// Outcome of an agent's process.
 #[derive(Debug)]
 pub(crate) struct AgentExit {
-    /// `None` if it had to be killed.
+    /// `None` if it had to be killed, or if it stays.
     pub(crate) exit: Option<ExitStatus>,
     /// Tail of its standard error.
     pub(crate) stderr: String,
+    /// The process, if it has ended its turn and stays.
+    pub(crate) kept: Option<AgentConnection>,
+}
+
+/// Agent's process and the runner's ends of its pipes.
+#[derive(Debug)]
+pub(crate) struct AgentConnection {
+    pub(crate) agent: AgentProcess,
+    /// Program that it executes.
+    pub(crate) program: Utf8PathBuf,
+    pub(crate) input: AgentInputWriter<ChildStdin>,
+    /// `None` once it is closed.
+    pub(crate) stdout: Option<ChildStdout>,
+    /// `None` once it is closed.
+    pub(crate) stderr: Option<ChildStderr>,
+}
+
+impl AgentConnection {
+    pub(crate) fn new(mut agent: AgentProcess, program: &Utf8Path) -> AgentConnection {
+        let input = AgentInputWriter::new(agent.stdin.take());
+        let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
+        AgentConnection { agent, program: program.to_owned(), input, stdout, stderr }
+    }
 }
 
 /// One start of an agent.
@@ -174,6 +202,8 @@ pub(crate) struct RunEventLoop<'r> {
     run: &'r mut ActiveRun,
     tree: &'r ProcessTree,
     agent: AgentProcess,
+    /// Program of the agent.
+    program: Utf8PathBuf,
     input: AgentInputWriter<ChildStdin>,
     /// `None` once it is closed.
     stdout: Option<ChildStdout>,
@@ -187,6 +217,8 @@ pub(crate) struct RunEventLoop<'r> {
     exit: Option<ExitStatus>,
     /// The agent has nothing left to do.
     done: bool,
+    /// The agent is done, and its process is to stay.
+    stays: bool,
     /// Buffered lines wait to be processed.
     has_unread_lines: bool,
     /// The process tree must be killed now.
@@ -217,15 +249,15 @@ impl<'r> RunEventLoop<'r> {
     pub(crate) fn new(
         run: &'r mut ActiveRun,
         tree: &'r ProcessTree,
-        mut agent: AgentProcess,
+        connection: AgentConnection,
         complaints: AgentStderrLog,
     ) -> RunEventLoop<'r> {
-        let input = AgentInputWriter::new(agent.stdin.take());
-        let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
+        let AgentConnection { agent, program, input, stdout, stderr } = connection;
         RunEventLoop {
             run,
             tree,
             agent,
+            program,
             input,
             stdout,
             stderr,
@@ -235,6 +267,7 @@ impl<'r> RunEventLoop<'r> {
             calls: JoinSet::new(),
             exit: None,
             done: false,
+            stays: false,
             has_unread_lines: false,
             must_kill: false,
             snapshot: None,
@@ -253,8 +286,21 @@ impl<'r> RunEventLoop<'r> {
         }
         // The result of a turn is recorded after its snapshot, so an exit alone does not end the
         // loop.
-        while (self.exit.is_none() || self.snapshot.is_some()) && !self.must_kill {
-            self.run_iteration().await;
+        loop {
+            while (self.exit.is_none() || self.snapshot.is_some())
+                && !self.must_kill
+                && !self.is_at_rest()
+            {
+                self.run_iteration().await;
+            }
+            if !self.is_at_rest() {
+                break;
+            }
+            // A process that the turn left behind would act between the turns.
+            if self.tree.is_agent_alone(self.agent.pid, &self.program) {
+                return self.into_kept();
+            }
+            self.close_input_when_done();
         }
         let exit = self.exit.filter(|_| !self.must_kill);
         self.tree_ended = true;
@@ -279,7 +325,40 @@ impl<'r> RunEventLoop<'r> {
         self.close_all_questions();
         // The rows of these last effects are not written yet.
         self.drain_output().await;
-        AgentExit { exit, stderr }
+        AgentExit { exit, stderr, kept: None }
+    }
+
+    /// Returns true if the agent's process is to stay and nothing of its turn is left to do.
+    fn is_at_rest(&self) -> bool {
+        self.stays
+            && self.exit.is_none()
+            && !self.must_kill
+            && self.run.ending.is_none()
+            && self.snapshot.is_none()
+            && self.pending_effects.is_empty()
+            && !self.has_unread_lines
+            && self.run.lines.is_empty()
+            && !self.is_blocked()
+            && !self.input.is_waiting()
+            && self.stdout.is_some()
+    }
+
+    /// Ends the turn without an end of the agent's process.
+    fn into_kept(mut self) -> AgentExit {
+        let stderr = self.stderr_log.finish().to_owned();
+        self.record_stderr();
+        self.record_notes();
+        let RunEventLoop { agent, program, input, stdout, stderr: pipe, .. } = self;
+        let kept = Some(AgentConnection { agent, program, input, stdout, stderr: pipe });
+        AgentExit { exit: None, stderr, kept }
+    }
+
+    /// Lets an agent that is done exit.
+    fn close_input_when_done(&mut self) {
+        self.stays = false;
+        // An agent that speaks the protocol exits when its input ends.
+        self.input.close();
+        self.run.deadlines.record_done(Instant::now());
     }
 
     /// Ends the processes that the agent left behind. This may take a while; control requests are

@@ -36,6 +36,9 @@ points! {
     TreeEnded,
     LogsSynced,
     ResultWritten,
+    AgentKept,
+    NextRunReceived,
+    NextRunConfirmed,
 }
 
 #[cfg(not(test))]

@@ -50,7 +50,7 @@ pub use memory::release_free_memory;
 pub use process::{control_group_unavailable_reason, restart_process, restart_without_marker};
 #[cfg(target_os = "linux")]
 pub use process::{find_first_process, landlock_unavailable_reason, probe_sandbox};
-pub use run::{RunnerError, RunnerHost, read_spec, run};
+pub use run::{RunnerError, RunnerHost, RunnerTask, read_spec, run, run_conversation};
 pub use settle::{
     RunSettleError, end_leftover_processes, settle_run, settle_run_signed, settle_runs,
 };

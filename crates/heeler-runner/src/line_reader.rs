@@ -125,6 +125,11 @@ impl AgentLineReader {
         }
     }
 
+    /// Returns true if no byte waits to become part of a line.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.buffer.len() && self.spill.is_none()
+    }
+
     /// Reads once and returns the number of bytes, 0 at the end. Cancel-safe.
     pub(crate) async fn fill(&mut self, from: &mut (impl AsyncRead + Unpin)) -> io::Result<usize> {
         self.make_room();

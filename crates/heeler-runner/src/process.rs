@@ -37,6 +37,7 @@ mod linux;
 mod marker;
 #[cfg(not(target_os = "linux"))]
 mod non_linux;
+mod process_end;
 #[cfg(target_os = "linux")]
 mod running_container;
 #[cfg(target_os = "linux")]
@@ -108,6 +109,7 @@ pub(crate) use kept_container::KeptContainerPlan;
 use marker::MARKER;
 pub use marker::{restart_process, restart_without_marker};
 pub(crate) use os::memory_file;
+pub(crate) use process_end::ProcessEnd;
 #[cfg(target_os = "linux")]
 pub(crate) use sandbox::AgentSandbox;
 #[cfg(target_os = "linux")]
@@ -468,6 +470,29 @@ impl ProcessTree {
     /// other than Linux, where this cannot be determined.
     pub(crate) fn contains(&self, pid: Pid) -> bool {
         cfg!(target_os = "linux") && self.scanner(false).contains(pid)
+    }
+
+    /// Returns the run that claimed the tree. Its processes have the mark of that run.
+    pub(crate) fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Returns true if the agent is the only process of the tree, besides those that make its
+    /// sandbox. Returns false where that cannot be determined.
+    pub(crate) fn is_agent_alone(&self, agent: Pid, program: &Utf8Path) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            let has_container =
+                self.sandbox.as_ref().is_some_and(|sandbox| sandbox.spec.container.is_some());
+            // In a sandbox, the agent is known by the program that it executes.
+            let program = self.sandbox.as_ref().map(|_| program);
+            !has_container && self.scanner(false).is_agent_alone(agent, program)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = (agent, program);
+            false
+        }
     }
 
     /// Ends every process of the tree: returns once two scans in a row find none, or when time is

@@ -53,6 +53,24 @@ pub(crate) trait AgentRuntime {
     fn deliver_mcp_reply(&mut self, _call: &str, _reply: Json) -> Vec<RuntimeEffect> {
         Vec::new()
     }
+    /// Returns true if the agent has ended its turn in a state in which its process can take the next
+    /// one of the conversation.
+    fn can_stay(&self) -> bool {
+        false
+    }
+    /// Handles a line between two turns. Returns false if it is not one of an agent that is idle.
+    fn handle_idle_line(&mut self, _line: &[u8]) -> bool {
+        false
+    }
+    /// Returns the permissions that people gave the agent's process, besides those of its start.
+    fn session_rules(&self) -> &[String] {
+        &[]
+    }
+    /// Returns the effects that begin the next turn in the process of an earlier one; the prompt's
+    /// row has this `uuid`.
+    fn begin_next_turn(&mut self, _uuid: Uuid, _turn: &NextTurn) -> Vec<RuntimeEffect> {
+        Vec::new()
+    }
     /// Returns true while the agent waits for a tool: its silence is not a stall.
     fn waits_for_tool(&self) -> bool {
         false
@@ -62,6 +80,16 @@ pub(crate) trait AgentRuntime {
     fn handle_exit(&mut self, _code: Option<i32>) -> Vec<RuntimeEffect> {
         Vec::new()
     }
+}
+
+/// Turn of a conversation that begins in the process of an earlier one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct NextTurn {
+    pub(crate) prompt: String,
+    /// Permission mode to set; `None` leaves it as it is.
+    pub(crate) permission_mode: Option<String>,
+    /// Model to set; `None` leaves it as it is.
+    pub(crate) model: Option<String>,
 }
 
 /// Effect that the event loop performs for a runtime.

@@ -28,7 +28,7 @@ use uuid::Uuid;
 use crate::program_rows::{NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
 
 /// Time to wait for a lock that another process may only be probing.
-const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
+pub(crate) const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);
 
 /// Number of rows read per page, from the end.
 const PAGE_ROWS: usize = 64;

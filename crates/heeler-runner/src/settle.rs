@@ -236,16 +236,24 @@ fn end_processes(
     started: Option<&RunStartRecord>,
     census: Option<&LiveRunSet>,
 ) -> TerminationReport {
-    let cgroup = RunCgroup::find(spec.run, started.and_then(|started| started.cgroup.as_deref()));
-    if cgroup.is_none() && census.is_some_and(|census| !census.contains(spec.run)) {
+    let run = agent_run(spec, started);
+    let cgroup = RunCgroup::find(run, started.and_then(|started| started.cgroup.as_deref()));
+    if cgroup.is_none() && census.is_some_and(|census| !census.contains(run)) {
         return TerminationReport::default();
     }
-    let ended = RunProcessScanner::for_dead_run(spec.run, cgroup).kill_all();
+    let ended = RunProcessScanner::for_dead_run(run, cgroup).kill_all();
     // The run is settled all the same; only a session that they hold prevents that.
     for survivor in &ended.survivors {
         tracing::warn!(run = %spec.run, "{survivor}");
     }
     ended
+}
+
+/// Returns the run whose mark the processes of a run have: that which started its agent.
+fn agent_run(spec: &RunSpec, started: Option<&RunStartRecord>) -> RunId {
+    let recorded = started.and_then(|started| started.agent_run);
+    // An agent can write the record, so it must not name a run that is alive.
+    recorded.filter(|run| !is_runner_alive(*run)).unwrap_or(spec.run)
 }
 
 /// Ends the remaining processes of a dead run, and does nothing else. For a run with an unusable
@@ -322,8 +330,9 @@ fn end_lock_holders(
     lock: Utf8PathBuf,
     ended: &mut TerminationReport,
 ) {
-    let cgroup = RunCgroup::find(spec.run, started.cgroup.as_deref());
-    let scanner = RunProcessScanner::for_dead_run(spec.run, cgroup).with_lock_holders(lock);
+    let run = agent_run(spec, Some(started));
+    let cgroup = RunCgroup::find(run, started.cgroup.as_deref());
+    let scanner = RunProcessScanner::for_dead_run(run, cgroup).with_lock_holders(lock);
     let TerminationReport { processes, survivors } = scanner.kill_all();
     ended.processes += processes;
     ended.survivors = survivors;

@@ -44,7 +44,7 @@ pub use folder_watch::{FolderWatch, FolderWatchStopper};
 pub use follow::{
     FollowRestartReason, FollowStart, FollowStopper, FollowUpdate, FollowWaker, TranscriptFollower,
 };
-pub use lock::{LockError, LockFile, LockHolder, LockState};
+pub use lock::{LockError, LockFile, LockHolder, LockState, SuspendedLock};
 pub use numbered_lines::{NumberedLine, NumberedLineReader};
 pub use page::{
     PAGE_BYTES_MAX, PAGE_FAULTS_MAX, PageBoundary, TranscriptPage, count_lines, read_range,

@@ -164,6 +164,14 @@ impl LockFile {
         self.file.as_fd()
     }
 
+    /// Releases the lock, but keeps its file open, so that [`SuspendedLock::resume`] gives it to this
+    /// process and to the children that inherited it. Meanwhile none of them holds it.
+    pub fn suspend(self) -> Result<SuspendedLock, LockError> {
+        let LockFile { file, path } = self;
+        file.unlock().map_err(|source| io_error("release", &path, source))?;
+        Ok(SuspendedLock { file, path })
+    }
+
     /// Writes the holder's identity, unless the file holds data that is not a lock record: links in
     /// a path may lead to any file.
     fn write_holder(&mut self, holder: &LockHolder) -> io::Result<()> {
@@ -180,6 +188,44 @@ impl LockFile {
         self.file.rewind()?;
         // Not synced: after a power loss no process holds the lock, so the name has no use.
         self.file.write_all(&line)
+    }
+}
+
+/// Lock that this process has released for a while.
+#[derive(Debug)]
+pub struct SuspendedLock {
+    file: File,
+    path: Utf8PathBuf,
+}
+
+impl SuspendedLock {
+    /// Acquires the lock again, retrying until `wait` has passed.
+    pub fn resume(self, holder: &LockHolder, wait: Duration) -> Result<LockFile, LockError> {
+        let SuspendedLock { file, path } = self;
+        let deadline = Instant::now() + wait;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(RETRY_INTERVAL);
+                }
+                Err(TryLockError::WouldBlock) => {
+                    let holder = read_holder(&path);
+                    return Err(LockError::Held { path, holder });
+                }
+                Err(TryLockError::Error(source)) => return Err(io_error("lock", &path, source)),
+            }
+        }
+        let mut lock = LockFile { file, path };
+        // A file that was unlinked or replaced meanwhile guards nothing.
+        if !lock.is_intact() {
+            return Err(LockError::Held { path: lock.path, holder: None });
+        }
+        let signed = lock.file.rewind().and_then(|()| lock.write_holder(holder));
+        match signed {
+            Ok(()) => Ok(lock),
+            Err(source) => Err(io_error("sign", &lock.path, source)),
+        }
     }
 }
 
@@ -261,5 +307,33 @@ mod tests {
             drop(take().unwrap());
             drop(take().unwrap());
         }
+    }
+
+    #[test]
+    fn a_suspended_lock_is_free_and_a_resumed_one_is_held_by_the_same_file() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = Utf8Path::from_path(temp.path()).unwrap().join("lock");
+        let holder = LockHolder::this_process("test", Timestamp::UNIX_EPOCH);
+        let take = || LockFile::acquire(&path, &holder, Duration::ZERO);
+        let lock = take().unwrap();
+        let inherited = lock.fd().try_clone_to_owned().unwrap();
+        let suspended = lock.suspend().unwrap();
+        let other = take().unwrap();
+        assert!(matches!(
+            suspended.resume(&holder, Duration::ZERO),
+            Err(LockError::Held { holder: Some(_), .. })
+        ));
+        drop(other);
+        let suspended = take().unwrap().suspend().unwrap();
+        let resumed = suspended.resume(&holder, Duration::ZERO).unwrap();
+        assert!(LockFile::probe(&path).unwrap().is_some());
+        // A child with a copy of the file holds the lock, too.
+        let copy = resumed.fd().try_clone_to_owned().unwrap();
+        drop(resumed);
+        assert!(take().is_err());
+        drop((copy, inherited));
+        let suspended = take().unwrap().suspend().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(suspended.resume(&holder, Duration::ZERO).is_err(), "it guards nothing");
     }
 }

@@ -8,7 +8,7 @@ mod line_format;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _, Write};
-use std::sync::OnceLock;
+use std::sync::{PoisonError, RwLock};
 
 use heeler_model::redact::SecretRedactor;
 use tracing::{Level, Metadata, Subscriber};
@@ -23,7 +23,12 @@ pub(crate) use daemon_log::log_to_file;
 use crate::output;
 
 /// Secrets that must not be logged, once they are known.
-static SECRETS: OnceLock<SecretRedactor> = OnceLock::new();
+static SECRETS: RwLock<Option<SecretRedactor>> = RwLock::new(None);
+
+fn known_secrets() -> Option<SecretRedactor> {
+    // The value is replaced as a whole, so a panic elsewhere leaves it usable.
+    SECRETS.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
 
 /// Format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,13 +68,13 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
             filter.add_directive(quiet.parse().expect("a target and a level are a directive"))
         });
     // The secrets are looked up for each line, because they become known after logging has started.
-    let to_stderr = || RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
+    let to_stderr = || RedactingWriter { to: io::stderr(), secrets: known_secrets() };
     let ansi = io::stderr().is_terminal();
     if form == LogOutputFormat::Remarks {
         return subscriber(filter, ansi, to_stderr).init();
     }
-    let to_stderr = || RedactingWriter { to: daemon_log::DaemonStderr, secrets: SECRETS.get() };
-    let to_file = || RedactingWriter { to: daemon_log::DaemonLogFile, secrets: SECRETS.get() };
+    let to_stderr = || RedactingWriter { to: daemon_log::DaemonStderr, secrets: known_secrets() };
+    let to_file = || RedactingWriter { to: daemon_log::DaemonLogFile, secrets: known_secrets() };
     // The file has full timestamps and no colours, whatever stderr is.
     let lines = line_format::LogLineFormat { is_terminal: false };
     let kept = fmt::layer().with_ansi(false).event_format(lines).with_writer(to_file);
@@ -86,10 +91,8 @@ pub(crate) fn start(form: LogOutputFormat, verbose: u8, quiet: bool, wanted: Opt
 
 /// Removes secrets from all further log lines and panic messages.
 pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
-    // Only a runner sets them, and it does so once.
-    if SECRETS.set(secrets.clone()).is_err() {
-        tracing::debug!("the secrets to redact were set already");
-    }
+    // Only a runner sets them, for each run that it executes.
+    *SECRETS.write().unwrap_or_else(PoisonError::into_inner) = Some(secrets.clone());
     // A panic message may quote a value, and the standard hook would write it unredacted.
     std::panic::set_hook(Box::new(|panic| {
         let trace = Backtrace::capture();
@@ -97,7 +100,7 @@ pub(crate) fn redact_secrets(secrets: &SecretRedactor) {
             BacktraceStatus::Captured => format!("{panic}\n{trace}\n"),
             _ => format!("{panic}\n"),
         };
-        let mut clean = RedactingWriter { to: io::stderr(), secrets: SECRETS.get() };
+        let mut clean = RedactingWriter { to: io::stderr(), secrets: known_secrets() };
         // If stderr is closed, there is nothing left to do.
         drop(clean.write_all(text.as_bytes()));
     }));
@@ -119,14 +122,14 @@ fn is_loggable(what: &Metadata<'_>) -> bool {
 }
 
 /// Writer that removes secrets. Each write must be a complete text.
-struct RedactingWriter<'s, W> {
+struct RedactingWriter<W> {
     to: W,
-    secrets: Option<&'s SecretRedactor>,
+    secrets: Option<SecretRedactor>,
 }
 
-impl<W: Write> Write for RedactingWriter<'_, W> {
+impl<W: Write> Write for RedactingWriter<W> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        match self.secrets {
+        match &self.secrets {
             Some(secrets) => self.to.write_all(&secrets.redact_bytes(text))?,
             None => self.to.write_all(text)?,
         }
@@ -161,9 +164,8 @@ mod tests {
     fn logged(wanted: &str, log: fn()) -> String {
         let kept = TestLogBuffer::default();
         let to = kept.clone();
-        let secrets: &SecretRedactor =
-            Box::leak(Box::new(SecretRedactor::new(&["hunter2hunter2".to_owned()])));
-        let writer = move || RedactingWriter { to: to.clone(), secrets: Some(secrets) };
+        let secrets = SecretRedactor::new(&["hunter2hunter2".to_owned()]);
+        let writer = move || RedactingWriter { to: to.clone(), secrets: Some(secrets.clone()) };
         tracing::subscriber::with_default(subscriber(EnvFilter::new(wanted), false, writer), log);
         let kept = kept.0.lock().unwrap().clone();
         String::from_utf8(kept).unwrap()

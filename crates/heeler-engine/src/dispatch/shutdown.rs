@@ -156,7 +156,8 @@ impl Dispatcher {
                 && board.gate_expires_at.is_none()
                 && self.clients.load(Ordering::SeqCst) == 0
         };
-        is_quiet && !self.has_pending_effects()
+        // A kept agent ends with its conversation, or by its idle limit.
+        is_quiet && !self.executor.has_kept_agents() && !self.has_pending_effects()
     }
 
     /// Returns true if recorded effects are still pending.

@@ -97,7 +97,7 @@ pub(super) fn run_command_hook(
     let (folder, spec) = shell.prepare(run, context)?;
     let result_key = Some(shell.proof.key().clone());
     let input = RunnerInput { brief, spec: Some(spec), result_key };
-    let child = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
+    let (child, _) = launch::start_runner(&fleet, &folder, &input).map_err(transient_error)?;
     shell.wait(child)?;
     match shell.settled_result(&folder)? {
         Some(result) => check_result(&folder, &result, timeout),
@@ -314,6 +314,7 @@ impl ShellHookRun<'_> {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         })
     }
 

@@ -61,7 +61,9 @@ fn a_job_whose_runner_died_at_work_is_cancelled() {
 fn a_job_that_succeeded_all_the_same_did() {
     let place = EngineFixture::new("success");
     let (store, begun) = place.begin_and_wish();
-    run_start::launch_run(&place.fleet, &place.request(), &begun).unwrap().wait().unwrap();
+    let mut runner =
+        run_start::launch_run(&place.fleet, &place.request(), &begun, |_| false).unwrap();
+    runner.wait().unwrap();
     recover_runs(&place.fleet, &store, RunFolderCheck::WhenDue).unwrap();
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
     let wishes = crate::cancel::pending_requests(&place.reader()).unwrap();

@@ -55,6 +55,7 @@ impl ExecutorFixture {
             job_rows_before: 0,
             session_rows_before: 0,
             own_sessions: None,
+            agent_run: None,
         };
         std::fs::write(folder.join(file::STARTED), serde_json::to_vec(&started).unwrap()).unwrap();
         (run, listener)

@@ -105,7 +105,7 @@ fn cut_off_with_the_result_not_committed() {
     let begun = place.begin_with_spec();
     let input = RunnerInput { brief: place.request().brief, spec: None, result_key: None };
     let folder = place.fleet.dir.run(begun.run);
-    let status = crate::launch::start_runner(&place.fleet, &folder, &input).unwrap().wait();
+    let status = crate::launch::start_runner(&place.fleet, &folder, &input).unwrap().0.wait();
     assert!(status.unwrap().success());
     place.check(&begun, RunEnd::Finished);
     assert_eq!(place.job(&begun.job).head.status, JobStatus::Completed);
@@ -298,7 +298,7 @@ fn adopted_runs_of_one_job_are_taken_by_attempt_whatever_the_clock_did() {
         std::fs::write(folder.join("spec.json"), spec).unwrap();
         other.behave(how);
         let input = RunnerInput { brief: other.request().brief, spec: None, result_key: None };
-        crate::launch::start_runner(&other.fleet, &folder, &input).unwrap().wait().unwrap();
+        crate::launch::start_runner(&other.fleet, &folder, &input).unwrap().0.wait().unwrap();
     }
     let ends = other.recover().committed.into_iter().map(|it| it.status).collect::<Vec<_>>();
     assert_eq!(ends, [JobStatus::Failed, JobStatus::Completed]);

@@ -73,7 +73,7 @@ pub(crate) fn conduct(
         let begun = begin(fleet, &store, request, job.as_ref())?;
         tell(&JobNotice::Started { job: begun.job.clone(), run: begun.run });
         let run = StoreReader::open(&fleet.dir).unwrap().run(begun.run).unwrap().unwrap();
-        let failed = match run_start::launch_run(fleet, request, &begun) {
+        let failed = match run_start::launch_run(fleet, request, &begun, |_| false) {
             Ok(mut child) => {
                 drop(store);
                 child.wait().unwrap();

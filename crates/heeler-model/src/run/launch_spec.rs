@@ -200,6 +200,13 @@ pub struct RunnerInput {
     pub result_key: Option<ResultSigningKey>,
 }
 
+/// Line by which a runner tells its daemon that the run has a result and that the agent's process
+/// stays for the next run.
+pub const AGENT_KEPT_REPLY: &str = "kept\n";
+
+/// Line by which such a runner confirms the next run.
+pub const RUN_TAKEN_REPLY: &str = "taken\n";
+
 /// Standard input of a settling process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SettleInput {

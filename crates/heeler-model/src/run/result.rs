@@ -48,6 +48,10 @@ pub struct RunStartRecord {
     /// Directory of native sessions, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_sessions: Option<Utf8PathBuf>,
+    /// Run that started the agent, if that was an earlier one of the same conversation. The agent's
+    /// processes have its mark and its control group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_run: Option<RunId>,
 }
 
 /// Content of `asks/<id>.json`: a question to a person. Written before the question counts as

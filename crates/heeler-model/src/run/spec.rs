@@ -45,6 +45,19 @@ pub struct RunSpec {
     /// Stores the agent's final text, or a command's whole output, in the result.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_output: bool,
+    /// Condition under which the agent's process stays after the run, for the next turn of its
+    /// conversation. `None` ends it with the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_agent: Option<KeptAgentLimits>,
+}
+
+/// Limits of an agent's process that stays between two turns of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptAgentLimits {
+    /// Longest time without a turn.
+    pub idle_ms: u64,
+    /// PID of the conversation's process. The agent ends with it.
+    pub conversation_pid: u32,
 }
 
 /// Session of a run, and the reason for that choice.

@@ -70,6 +70,7 @@ fn spec() -> RunSpec {
         sync_each_row: false,
         workspaces: None,
         keep_output: false,
+        keep_agent: None,
     }
 }
 
@@ -195,6 +196,7 @@ fn started() -> RunStartRecord {
         job_rows_before: 0,
         session_rows_before: 12,
         own_sessions: None,
+        agent_run: None,
     }
 }
 

@@ -157,6 +157,17 @@ impl ClaudeTurnProgress {
         }
     }
 
+    /// Returns true if Claude has reported that it is idle, and nothing of an earlier turn is left.
+    pub(super) fn is_idle(&self) -> bool {
+        self.turn_over
+            && self.idle == Some(true)
+            && self.queued_messages.is_empty()
+            && self.background.is_empty()
+            && self.calls.is_empty()
+            && !self.ending
+            && !self.ended
+    }
+
     /// Returns true, once each time the condition becomes true, if the run may end.
     pub(super) fn take_done(&mut self) -> bool {
         let quiet = self.queued_messages.is_empty()

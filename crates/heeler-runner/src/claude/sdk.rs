@@ -24,7 +24,7 @@ use super::control_messages;
 use super::progress::ClaudeTurnProgress;
 use super::tool_allowlist::AllowedToolsError;
 use crate::process::LaunchSpec;
-use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
+use crate::runtime::{AgentQuestionKind, AgentRuntime, NextTurn, RuntimeEffect};
 
 /// ID of the runner's first request, and of the hook that enforces the policy.
 const INITIALIZE: &str = "heeler-initialize";
@@ -55,6 +55,10 @@ struct SdkRuntimeState {
     /// Messages held back until the hook that enforces the policy is registered: the prompt, and
     /// any sent since.
     held_messages: Option<Vec<(Uuid, String)>>,
+    /// Request whose reply the held messages wait for.
+    held_until: String,
+    /// Rules that people have given this process.
+    session_rules: Vec<String>,
     progress: ClaudeTurnProgress,
     /// Questions to a person, with the input that was shown and the permission that was offered.
     questions: HashMap<String, (Json, Option<PermissionGrant>)>,
@@ -188,11 +192,8 @@ impl SdkRuntime {
         let response = fields.get("response").unwrap_or(&Json::Null);
         let failed = response["subtype"] == "error";
         let why = response["error"].as_str().unwrap_or("it gave no reason");
-        let held = if response["request_id"] == INITIALIZE {
-            self.state.held_messages.take()
-        } else {
-            None
-        };
+        let is_awaited = response["request_id"] == self.state.held_until.as_str();
+        let held = if is_awaited { self.state.held_messages.take() } else { None };
         match held {
             // Without the hook the policy would not be enforced, so the prompt is never sent.
             Some(_) if failed => {
@@ -306,6 +307,7 @@ impl AgentRuntime for SdkRuntime {
         // Claude could call a tool before the hook exists, so the prompt waits for the reply.
         if self.policy.is_restrictive() {
             self.state.held_messages = Some(vec![(uuid, self.prompt.clone())]);
+            self.state.held_until = INITIALIZE.to_owned();
         } else {
             // The clone ends the borrow of the prompt, because the call needs the whole runtime.
             steps.extend(self.send_user_message(uuid, &self.prompt.clone()));
@@ -345,7 +347,9 @@ impl AgentRuntime for SdkRuntime {
         let Some((shown, grant)) = self.state.questions.remove(ask) else { return Vec::new() };
         let response = match answer {
             QuestionAnswer::AllowSession => {
-                let updates = grant.unwrap_or_default().to_updates();
+                let grant = grant.unwrap_or_default();
+                self.state.session_rules.extend(grant.allow.iter().map(ToString::to_string));
+                let updates = grant.to_updates();
                 json!({ "behavior": "allow", "updatedInput": shown, "updatedPermissions": updates })
             }
             QuestionAnswer::Allow { input } => {
@@ -387,6 +391,63 @@ impl AgentRuntime for SdkRuntime {
             return Vec::new();
         }
         vec![control_messages::success_response(call, json!({ "mcp_response": reply }))]
+    }
+
+    fn can_stay(&self) -> bool {
+        let SdkRuntimeState { held_messages, questions, calls, forbidden, progress, .. } =
+            &self.state;
+        held_messages.is_none()
+            && questions.is_empty()
+            && calls.is_empty()
+            && forbidden.is_empty()
+            && progress.is_idle()
+    }
+
+    fn handle_idle_line(&mut self, line: &[u8]) -> bool {
+        let message = parse_line(line);
+        let is_quiet = match &message.body {
+            MessageBody::Ignored { kind } if kind == "session_state_changed" => {
+                message.fields.get("state").is_some_and(|state| state == "idle")
+            }
+            MessageBody::Ignored { kind } => {
+                matches!(
+                    kind.as_str(),
+                    "blank" | "keep_alive" | "ui_invalidate" | "session_title_changed"
+                )
+            }
+            MessageBody::CommandLifecycle { state, .. } => state == "completed",
+            MessageBody::BackgroundTasks { running } => running.is_empty(),
+            // The reply to a request of the turn that has ended.
+            MessageBody::Unknown { kind, .. } => kind == "control_response",
+            _ => false,
+        };
+        if is_quiet {
+            self.state.progress.handle_message(&message);
+        }
+        is_quiet
+    }
+
+    fn session_rules(&self) -> &[String] {
+        &self.state.session_rules
+    }
+
+    fn begin_next_turn(&mut self, uuid: Uuid, turn: &NextTurn) -> Vec<RuntimeEffect> {
+        self.prompt.clone_from(&turn.prompt);
+        let mode = turn.permission_mode.as_ref();
+        let mode = mode.map(|mode| json!({ "subtype": "set_permission_mode", "mode": mode }));
+        let model = turn.model.as_ref();
+        let model = model.map(|model| json!({ "subtype": "set_model", "model": model }));
+        let mut steps = Vec::new();
+        for request in [mode, model].into_iter().flatten() {
+            steps.push(self.make_request(request));
+        }
+        if steps.is_empty() {
+            return self.send_user_message(uuid, &turn.prompt);
+        }
+        // Claude must not begin before it has confirmed the settings of this turn.
+        self.state.held_until = format!("heeler-{}", self.state.requests);
+        self.state.held_messages = Some(vec![(uuid, turn.prompt.clone())]);
+        steps
     }
 
     fn waits_for_tool(&self) -> bool {

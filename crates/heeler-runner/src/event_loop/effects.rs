@@ -115,9 +115,16 @@ impl RunEventLoop<'_> {
             RuntimeEffect::Mcp { call, server, message } => self.call_tool(call, server, message),
             RuntimeEffect::Done => {
                 self.done = true;
-                // An agent that speaks the protocol exits when its input ends.
-                self.input.close();
-                self.run.deadlines.record_done(Instant::now());
+                self.stays = self.run.may_keep_agent
+                    && self.run.ending.is_none()
+                    && self.run.side_reply.is_none()
+                    && self.calls.is_empty()
+                    && self.run.questions.is_empty()
+                    && self.input.is_open()
+                    && self.run.runtime.can_stay();
+                if !self.stays {
+                    self.close_input_when_done();
+                }
             }
         }
         Ok(())

@@ -62,6 +62,7 @@ impl RunFolderFixture {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         };
         let folder = RunFolderFixture { _temp: temp, state, dir, spec };
         folder.write_spec(&folder.spec);
@@ -92,6 +93,7 @@ impl RunFolderFixture {
             job_rows_before: 0,
             session_rows_before: 0,
             own_sessions: None,
+            agent_run: None,
         }
     }
 

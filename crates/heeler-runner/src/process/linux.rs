@@ -29,6 +29,12 @@ impl ProcessHandle {
         rustix::process::pidfd_send_signal(&self.0, signal)
     }
 
+    /// Returns true if the process has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     /// Waits until the process has ended, up to `at_most`.
     pub(super) fn wait(&self, at_most: Duration) {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];

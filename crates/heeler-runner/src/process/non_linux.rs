@@ -25,6 +25,10 @@ impl ProcessHandle {
         rustix::process::kill_process(self.0, signal)
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        rustix::process::test_kill_process(self.0).is_err()
+    }
+
     pub(super) fn wait(&self, at_most: Duration) {
         // Nothing reports the end of a foreign process here, so the caller looks again soon.
         std::thread::sleep(at_most.min(Duration::from_millis(10)));

@@ -145,6 +145,31 @@ impl RunProcessScanner {
         false
     }
 
+    /// Returns true if the run has no other process than its agent, and those between the runner and
+    /// an agent that executes `program` in a sandbox.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_agent_alone(&self, first: Pid, program: Option<&Utf8Path>) -> bool {
+        if let Some(children) = &self.children {
+            children.reap();
+        }
+        let mut others: HashSet<Pid> = self.find().into_iter().map(|it| it.pid).collect();
+        let mut pid = first;
+        loop {
+            if !others.remove(&pid) {
+                return false;
+            }
+            if program.is_none_or(|program| executes(pid, program)) {
+                // The last of the chain is the agent, and nothing may be left.
+                return others.is_empty();
+            }
+            let child = |other: &&Pid| {
+                ProcessStat::read(**other).is_some_and(|stat| stat.parent == Some(pid))
+            };
+            let Some(next) = others.iter().find(child).copied() else { return false };
+            pid = next;
+        }
+    }
+
     /// Returns true if the kernel says that no process of the run is left. A runner adopts the
     /// orphans of its agent, so it has a child as long as the agent has a descendant.
     fn is_gone(&self) -> bool {
@@ -256,6 +281,15 @@ impl RunProcessScanner {
         let found = found.iter().filter_map(|pid| all.get(pid));
         found.filter(|stat| stat.alive).map(|stat| stat.process).collect()
     }
+}
+
+/// Returns true if a process executes this program.
+#[cfg(target_os = "linux")]
+fn executes(pid: Pid, program: &Utf8Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let identity = |path: &str| std::fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+    let program = identity(program.as_str());
+    program.is_some() && identity(&format!("/proc/{pid}/exe")) == program
 }
 
 fn summarize(

@@ -8,6 +8,7 @@ use heeler_model::run::RunSpec;
 use heeler_transcript::{DiskBackend, OsDisk};
 use jiff::Timestamp;
 
+use super::DaemonLink;
 use super::host::RunnerHost;
 use crate::event_loop::SNAPSHOT_TIME_MAX;
 use crate::line_reader::LineLimits;
@@ -44,6 +45,8 @@ pub(crate) struct RunExecutor<'o> {
     pub(crate) host: &'o RunnerHost,
     pub(crate) dependencies: &'o RunnerDependencies,
     pub(crate) started_at: Timestamp,
+    /// Connection to the daemon, if later runs may be executed by this process.
+    pub(crate) link: Option<&'o DaemonLink>,
 }
 
 impl RunExecutor<'_> {

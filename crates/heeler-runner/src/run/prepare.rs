@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::executor::RunExecutor;
 use super::external_messages::RunExternalMessages;
+use super::kept_agent::AgentSurroundings;
 use super::runner_error::RunPrepareError;
 use super::sandbox::{self, RunSocketFolder};
 use crate::control::{ControlPeerVerifier, RunControlServer};
@@ -71,8 +72,11 @@ fn snapshot_options(executor: &RunExecutor<'_>) -> SnapshotProcessOptions {
 pub(super) async fn prepare_run(
     executor: &RunExecutor<'_>,
     mut external_messages: RunExternalMessages,
+    surroundings: Option<AgentSurroundings>,
 ) -> Result<PreparedRun, RunPrepareError> {
-    let RunExecutor { dir, spec, host, dependencies, started_at } = *executor;
+    let RunExecutor { dir, spec, host, dependencies, started_at, .. } = *executor;
+    let (kept_tree, kept_sockets) =
+        surroundings.map(|AgentSurroundings { tree, sockets }| (tree, sockets)).unzip();
     // Signals are caught first, so that one during the preparation does not kill the process.
     let signals = RunnerSignals::listen().map_err(refuse)?;
     let files_folder = host.brief.send_files_to.as_deref();
@@ -82,7 +86,10 @@ pub(super) async fn prepare_run(
     let (injected, channels) =
         InjectedMcpServers::new(&spec.working_directory, files_folder, &redactor, access);
     let ToolChannels { notes, questions: tool_questions, note_sender, question_sender } = channels;
-    let sockets = open_sockets(executor)?;
+    let sockets = match kept_sockets {
+        Some(kept) => kept.inspect(RunSocketFolder::clear),
+        None => open_sockets(executor)?,
+    };
     let network = start_network(executor, sockets.as_ref(), note_sender, question_sender)?;
     let bridge = open_bridge(executor, &injected, sockets.as_ref()).await?;
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
@@ -136,10 +143,13 @@ pub(super) async fn prepare_run(
         disk_failure: None,
         side_reply: None,
         snapshot_options: snapshot_options(executor),
+        may_keep_agent: false,
+        kept_agent: None,
         early_requests: Vec::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
-    let tree = claim_tree(executor, sockets.as_ref(), network.as_ref());
+    let tree =
+        kept_tree.unwrap_or_else(|| claim_tree(executor, sockets.as_ref(), network.as_ref()));
     Ok(PreparedRun { run, tree, bridge, network, sockets, first })
 }
 

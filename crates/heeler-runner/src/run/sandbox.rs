@@ -77,6 +77,13 @@ impl RunSocketFolder {
         Ok(RunSocketFolder(path))
     }
 
+    /// Removes the sockets, so that the next run of a kept agent can listen on them.
+    pub(super) fn clear(&self) {
+        for name in FILE_NAMES.into_iter().chain(FORWARD_SOCKETS) {
+            drop(std::fs::remove_file(self.0.join(name)));
+        }
+    }
+
     pub(super) fn egress_socket(&self) -> Utf8PathBuf {
         self.0.join(EGRESS_SOCKET)
     }

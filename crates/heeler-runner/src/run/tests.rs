@@ -8,6 +8,8 @@ mod crashes;
 mod disk;
 mod external_messages;
 mod hand_over;
+#[cfg(target_os = "linux")]
+mod kept;
 mod limits;
 mod requests;
 mod retries;

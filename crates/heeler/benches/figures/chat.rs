@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use camino::{Utf8Path, Utf8PathBuf};
+use heeler_testkit::{ApiRequest, MessagesApi, claude};
 use serde_json::json;
 
 use crate::scene::{Scene, until};
@@ -26,6 +27,11 @@ const KEYS_PAUSE: Duration = Duration::from_millis(23);
 const CLEAR: &[u8] = b"\x15";
 const LEAVE: &[u8] = b"\x04";
 const STARTS: usize = 10;
+/// Turns of a conversation, and the time in which a reply is on the screen.
+const TURNS: usize = 9;
+const TURN_PAUSE: Duration = Duration::from_secs(2);
+const TERMINAL_START: Duration = Duration::from_secs(5);
+const KEY: &str = "sk-ant-a-key-of-the-benchmark";
 const SESSIONS: u64 = 10_000;
 const ENTRIES: usize = 20;
 
@@ -33,6 +39,7 @@ pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let mut figures = open(bench);
     figures.extend(typing(bench));
     figures.push(list(bench));
+    figures.push(turns(bench));
     figures
 }
 
@@ -45,8 +52,12 @@ struct Screen {
 
 impl Screen {
     fn start(scene: &Scene<'_>, home: &Utf8Path, args: &str) -> Screen {
-        let heeler = env!("CARGO_BIN_EXE_heeler");
-        let line = format!("stty cols 100 rows 30; exec {heeler} {args}");
+        Screen::of(scene, home, &format!("{} {args}", env!("CARGO_BIN_EXE_heeler")), &[])
+    }
+
+    /// The same for any program, with more variables.
+    fn of(scene: &Scene<'_>, home: &Utf8Path, program: &str, more: &[(&str, &str)]) -> Screen {
+        let line = format!("stty cols 100 rows 30; exec {program}");
         let mut script = Command::new("script");
         script.args(["-qefc", &line, "/dev/null"]).current_dir(&scene.root);
         // The state directory is where it is found without being named.
@@ -54,6 +65,7 @@ impl Screen {
         let envs = envs.get_envs().filter(|(name, _)| *name != "HEELER_STATE_DIR");
         script.envs(envs.filter_map(|(name, value)| Some((name, value?))));
         script.env("HOME", home).env("HEELER_HOME", home).env("TERM", "xterm-256color");
+        script.envs(more.iter().copied());
         script.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut script = script.spawn().expect("util-linux is installed");
         let mut out = script.stdout.take().expect("it was asked for");
@@ -220,6 +232,81 @@ fn list(bench: &Bench) -> Figure {
         goal: Goal::AtMost(Duration::from_millis(150).into()),
         alternative: Some(("node parses the JSON files".to_owned(), theirs.into())),
     }
+}
+
+/// From Enter to the request to the model, beside claude's own terminal, with the same prompts.
+fn turns(bench: &Bench) -> Figure {
+    let api = MessagesApi::start();
+    let scene = Scene::new(bench, "chat-turns", 0, |_| String::new());
+    let lead = json!({
+        "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+    });
+    let config = json!({ "agents": [lead] }).to_string();
+    std::fs::write(scene.root.join("heeler.yaml"), config).expect("disk has space");
+    let home = scene.root.join("home");
+    let settings = home.join("claude");
+    std::fs::create_dir_all(&settings).expect("disk has space");
+    // What a person has answered who uses the terminal every day.
+    let answered = json!({
+        "hasCompletedOnboarding": true, "theme": "dark", "numStartups": 9,
+        "customApiKeyResponses": { "approved": [&KEY[KEY.len() - 20..]], "rejected": [] },
+        "projects": { scene.root.as_str(): {
+            "hasTrustDialogAccepted": true, "hasCompletedProjectOnboarding": true,
+        } },
+    });
+    std::fs::write(settings.join(".claude.json"), answered.to_string()).expect("disk has space");
+    let envs = [
+        ("ANTHROPIC_BASE_URL", api.url()),
+        ("ANTHROPIC_API_KEY", KEY),
+        ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+        ("DISABLE_AUTOUPDATER", "1"),
+        ("CLAUDE_CONFIG_DIR", settings.as_str()),
+    ];
+    let heeler = concat!(env!("CARGO_BIN_EXE_heeler"), " chat --no-insights");
+    let ours = turn_time(&api, Screen::of(&scene, &home, heeler, &envs), "heeler");
+    let theirs = turn_time(&api, Screen::of(&scene, &home, claude().as_str(), &envs), "claude");
+    Figure {
+        what: "chat: Enter to the request to the model, from the second turn on".to_owned(),
+        ours: ours.into(),
+        goal: Goal::TimesFaster(1.0 / 1.1),
+        alternative: Some(("claude's own terminal".to_owned(), theirs.into())),
+    }
+}
+
+/// Returns the median time from Enter to the request, without the first turn.
+fn turn_time(api: &MessagesApi, mut screen: Screen, who: &str) -> Duration {
+    std::thread::sleep(TERMINAL_START);
+    let mut times: Vec<Duration> = (0..TURNS)
+        .map(|turn| {
+            let words = format!("{who}-turn-{turn}");
+            screen.press(words.as_bytes());
+            std::thread::sleep(TURN_PAUSE);
+            let mut seen = api.messages().len();
+            let pressed = screen.press(b"\r");
+            loop {
+                api.wait_for_messages(seen + 1);
+                let at = pressed.elapsed();
+                let sent = api.messages();
+                // Small requests of the terminal itself have no tools.
+                let is_turn = |request: &ApiRequest| {
+                    let has_tools =
+                        request.body["tools"].as_array().is_some_and(|it| !it.is_empty());
+                    has_tools && request.body.to_string().contains(&words)
+                };
+                if sent[seen..].iter().any(is_turn) {
+                    std::thread::sleep(TURN_PAUSE);
+                    break at;
+                }
+                seen = sent.len();
+            }
+        })
+        .collect();
+    screen.press(LEAVE);
+    std::thread::sleep(TURN_PAUSE);
+    screen.leave(LEAVE);
+    times.remove(0);
+    times.sort_unstable();
+    times[times.len() / 2]
 }
 
 /// Returns how many lines the only transcript of a folder has.

@@ -132,6 +132,7 @@ fn spec(scene: &Scene<'_>, number: usize, now: Timestamp) -> RunSpec {
         sync_each_row: false,
         workspaces: None,
         keep_output: false,
+        keep_agent: None,
     }
 }
 
@@ -223,6 +224,7 @@ fn die_at_work(scene: &Scene<'_>, spec: &RunSpec) {
         job_rows_before: 0,
         session_rows_before: 0,
         own_sessions: None,
+        agent_run: None,
     };
     let text = serde_json::to_vec(&started).expect("it is JSON");
     std::fs::write(dir.run(spec.run).join(file::STARTED), text).expect("disk has space");

@@ -147,6 +147,7 @@ impl<'a> Place<'a> {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         };
         let text = serde_json::to_vec(&spec).expect("a spec is JSON");
         std::fs::write(dir.join("spec.json"), text).expect("disk has space");

@@ -161,6 +161,7 @@ impl ChatFleetClient for DaemonFleet {
             model: turn.model.clone(),
             attended: turn.attended,
             permissions: turn.permissions.clone(),
+            conversation_pid: turn.attended.then(std::process::id),
             ..JobRequest::new(agent)
         };
         let command = DaemonCommand::Trigger(Box::new(wanted));

@@ -1,18 +1,24 @@
 //! `heeler runner`: one run of one agent, as a process of its own. Started by the daemon.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal as _, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use heeler_model::run::{
     CAPABILITY_VARIABLE, RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput,
 };
-use heeler_runner::{RunSettleError, RunnerHost};
+use heeler_runner::{RunSettleError, RunnerHost, RunnerTask};
 use serde::de::DeserializeOwned;
 
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::process_env;
 use crate::{fleet_client, logging, open_file_limit};
+
+/// Number of bytes read at a time.
+const INPUT_PIECE_BYTES: usize = 64 << 10;
 
 /// Arguments of `runner`.
 #[derive(Args)]
@@ -50,7 +56,26 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
             .map(|_| ())
             .map_err(|error| CommandFailure::new(settle_code(&error, dir), error));
     }
-    let RunnerInput { brief, spec, result_key } = read_input()?;
+    let (input, link) = read_input()?;
+    let task = prepare_task(dir, input)?;
+    // By it, other fleets recognize processes that outlive this run as not their own.
+    if let Some(state_dir) = dir.parent().and_then(Utf8Path::parent) {
+        heeler_process::FleetTag::new(state_dir).apply()?;
+    }
+    match link.filter(|_| task.spec.keep_agent.is_some()) {
+        Some(link) => {
+            let mut shown = dir.clone();
+            heeler_runner::run_conversation(task, link, |input| next_task(&mut shown, input))
+        }
+        None => heeler_runner::run(&task.dir, task.spec, &task.host).map(|_| ()),
+    }
+    .map_err(anyhow::Error::from)?;
+    Ok(())
+}
+
+/// Makes this process ready for a run.
+fn prepare_task(dir: &Utf8Path, input: RunnerInput) -> CommandResult<RunnerTask> {
+    let RunnerInput { brief, spec, result_key } = input;
     let capability = brief.env.get(CAPABILITY_VARIABLE).cloned();
     let mut host = RunnerHost::new(process_env::program()?, process_env::now, brief)
         .with_result_key(result_key);
@@ -61,14 +86,22 @@ pub(crate) fn run(args: &RunnerArgs) -> CommandResult {
     if let Some(client) = fleet_client::open_for_run(dir, &spec, capability) {
         host = host.with_fleet_client(client);
     }
-    // By it, other fleets recognize processes that outlive this run as not their own.
-    if let Some(state_dir) = dir.parent().and_then(Utf8Path::parent) {
-        heeler_process::FleetTag::new(state_dir).apply()?;
-    }
     // Before the run begins: its stderr is a file that is kept.
     logging::redact_secrets(host.redactor());
-    heeler_runner::run(dir, spec, &host).map_err(anyhow::Error::from)?;
-    Ok(())
+    Ok(RunnerTask { dir: dir.to_owned(), spec, host })
+}
+
+/// Makes this process the runner of the next run of its conversation. `shown` is the run directory in
+/// its command line, by which others recognize it.
+fn next_task(shown: &mut Utf8PathBuf, input: RunnerInput) -> Result<RunnerTask, String> {
+    let spec = input.spec.as_ref().ok_or("it has no spec")?;
+    let dir = shown.with_file_name(spec.run.to_string());
+    // The log stays that of the first run.
+    let task = prepare_task(&dir, input).map_err(|failure| format!("{:#}", failure.error))?;
+    heeler_process::replace_own_argument(shown.as_str(), dir.as_str())
+        .map_err(|error| error.to_string())?;
+    *shown = dir;
+    Ok(task)
 }
 
 /// Settles all runs that can be settled, and fails if one cannot. The caller retries that one
@@ -111,11 +144,25 @@ fn settle_code(error: &RunSettleError, folder: &Utf8Path) -> FailureCode {
     }
 }
 
-fn read_input() -> CommandResult<RunnerInput> {
-    // It comes by a pipe, because no argument and no file may hold its secrets.
-    let mut text = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut text)?;
-    parse_input(&text, "launch spec")
+/// Reads the run. Returns standard input, too, if it is still open for further runs.
+fn read_input() -> CommandResult<(RunnerInput, Option<UnixStream>)> {
+    // It comes by a pipe or socket, because no argument and no file may hold its secrets. It is read
+    // without the buffer of the standard library, which would keep the beginning of the next run.
+    let mut stdin = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let (mut text, mut piece) = (Vec::new(), vec![0; INPUT_PIECE_BYTES]);
+    loop {
+        match stdin.read(&mut piece) {
+            Ok(0) => return Ok((parse_input(&text, "launch spec")?, None)),
+            Ok(length) => text.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+        if text.ends_with(b"\n")
+            && let Ok(input) = serde_json::from_slice(&text)
+        {
+            return Ok((input, Some(UnixStream::from(OwnedFd::from(stdin)))));
+        }
+    }
 }
 
 /// Reads the keys of a settling process. A person who settles a run gives none.

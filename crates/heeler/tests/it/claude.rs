@@ -9,6 +9,7 @@ mod contained;
 mod daemon;
 mod ends;
 mod handed_over;
+mod kept;
 mod moved;
 mod outside;
 mod permissions;

@@ -77,6 +77,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::NoticeSent],
         &LOGS,
         &[FaultPoint::RequestDone],
+        // In `claude::kept`.
+        &[FaultPoint::RunHandedOver],
         // In `web_kills`.
         &[FaultPoint::AccessDone],
         // In `workflow_skills`.

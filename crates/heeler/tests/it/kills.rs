@@ -90,6 +90,7 @@ impl Scene {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         };
         let dir = self.root.join(format!("state/runs/{}", spec.run));
         std::fs::create_dir(&dir).unwrap();

@@ -100,6 +100,7 @@ impl Rig {
             sync_each_row: false,
             workspaces: None,
             keep_output: false,
+            keep_agent: None,
         };
         let claude = ClaudeLaunchSpec {
             program: claude(),

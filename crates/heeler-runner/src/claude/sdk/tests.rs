@@ -488,3 +488,56 @@ fn a_second_attempt_knows_nothing_of_the_first() {
     assert_eq!(sdk.deliver_answer("p", &QuestionAnswer::Allow { input: None }), []);
     assert!(is_done(&take(&mut sdk, result())));
 }
+
+#[test]
+fn the_next_turn_of_a_process_waits_for_its_settings() {
+    let mut sdk = SdkRuntime::new("one".to_owned(), Box::new(|_| unreachable!("it runs already")));
+    let turn = NextTurn {
+        prompt: "two".to_owned(),
+        permission_mode: Some("plan".to_owned()),
+        model: Some("haiku".to_owned()),
+    };
+    let text = |steps: &[RuntimeEffect]| {
+        let texts = steps.iter().map(|step| match step {
+            RuntimeEffect::Write(line) => String::from_utf8(line.clone()).unwrap(),
+            step => format!("{step:?}"),
+        });
+        texts.collect::<Vec<_>>()
+    };
+    let steps = text(&sdk.begin_next_turn(Uuid::nil(), &turn));
+    assert_eq!(steps.len(), 2, "{steps:?}");
+    assert!(steps[0].contains("set_permission_mode") && steps[0].contains("plan"));
+    assert!(steps[1].contains("set_model") && steps[1].contains("haiku"));
+    let reply = |sdk: &mut SdkRuntime, number: u32| {
+        let line = format!(
+            r#"{{"type":"control_response","response":{{"subtype":"success","request_id":"heeler-{number}"}}}}"#
+        );
+        text(&sdk.handle_line(line.as_bytes()))
+    };
+    assert!(reply(&mut sdk, 1).is_empty());
+    let sent = reply(&mut sdk, 2);
+    assert!(sent.len() == 1 && sent[0].contains("\"two\""), "{sent:?}");
+    let plain = NextTurn { prompt: "three".to_owned(), ..NextTurn::default() };
+    let sent = text(&sdk.begin_next_turn(Uuid::nil(), &plain));
+    assert!(sent.len() == 1 && sent[0].contains("three"), "{sent:?}");
+    assert!(!sdk.can_stay(), "its turn has not ended");
+}
+
+#[test]
+fn an_idle_process_says_nothing_but_that_it_is_idle() {
+    let mut sdk = SdkRuntime::new("one".to_owned(), Box::new(|_| unreachable!("it runs already")));
+    let state = |state: &str| {
+        format!(r#"{{"type":"system","subtype":"session_state_changed","state":"{state}"}}"#)
+    };
+    assert!(sdk.handle_idle_line(state("idle").as_bytes()));
+    assert!(sdk.handle_idle_line(br#"{"type":"keep_alive"}"#));
+    for line in [
+        state("running").as_str(),
+        r#"{"type":"system","subtype":"init"}"#,
+        r#"{"type":"control_request","request_id":"1","request":{"subtype":"can_use_tool"}}"#,
+        r#"{"type":"assistant","message":{"content":[]}}"#,
+        "no JSON",
+    ] {
+        assert!(!sdk.handle_idle_line(line.as_bytes()), "{line}");
+    }
+}

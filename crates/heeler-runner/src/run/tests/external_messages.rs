@@ -28,8 +28,8 @@ fn entry(n: u128, after: u128) -> Json {
 }
 
 /// A run that goes on with a session of which the agent has its own record.
-struct ExternalMessagesFixture {
-    trial: RunFixture,
+pub(super) struct ExternalMessagesFixture {
+    pub(super) trial: RunFixture,
     id: AgentSessionId,
     own: Utf8PathBuf,
 }
@@ -39,7 +39,7 @@ impl ExternalMessagesFixture {
         ExternalMessagesFixture::of(stream_fixture(ANSWERS), rows)
     }
 
-    fn of(trial: RunFixture, rows: &[Json]) -> ExternalMessagesFixture {
+    pub(super) fn of(trial: RunFixture, rows: &[Json]) -> ExternalMessagesFixture {
         let id = trial.spec.session.start.id().clone();
         let trial = trial.start_session(SessionStart::Resume { id: id.clone() });
         let folder = trial.spec.home.join("scripted/projects");
@@ -49,14 +49,14 @@ impl ExternalMessagesFixture {
         scene
     }
 
-    fn write(&self, rows: &[Json]) {
+    pub(super) fn write(&self, rows: &[Json]) {
         std::fs::create_dir_all(self.own.parent().unwrap()).unwrap();
         let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
         std::fs::write(&self.own, text).unwrap();
     }
 
     /// Says that we left the session as it is now.
-    fn leave(&mut self) -> NativeSessionPosition {
+    pub(super) fn leave(&mut self) -> NativeSessionPosition {
         let mark = native_session::read_mark(&self.own).unwrap().unwrap();
         self.trial.spec.session.own = Some(mark);
         mark
@@ -68,7 +68,7 @@ impl ExternalMessagesFixture {
     }
 }
 
-fn talk(n: u128) -> Vec<Json> {
+pub(super) fn talk(n: u128) -> Vec<Json> {
     (1..=n).map(|n| entry(n, n - 1)).collect()
 }
 

@@ -1,5 +1,7 @@
 //! The real claude in a conversation on a terminal.
 
+use std::process::Command;
+
 use expect_test::expect;
 use heeler_testkit::{MessagesApi, ModelScript, ModelScriptStep, claude};
 use serde_json::json;
@@ -10,18 +12,24 @@ use crate::fleet::Fleet;
 use crate::pty::{ENTER, ESC, Pty};
 
 /// Starts a conversation, or goes on with one.
-fn chat(fleet: &Fleet, api: &MessagesApi, args: &[&str]) -> Pty {
+pub(super) fn chat(fleet: &Fleet, api: &MessagesApi, args: &[&str]) -> Pty {
     let mut command = fleet.command(&[args, &["--no-insights"]].concat());
-    command.env("ANTHROPIC_BASE_URL", api.url()).env("ANTHROPIC_API_KEY", "mock-api-key");
-    command.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1");
-    command.env("CLAUDE_CODE_MAX_RETRIES", "1");
-    let pty = Pty::of(&command);
+    let pty = Pty::of(with_api(&mut command, api));
     pty.shows("lead");
     pty
 }
 
+/// Lets the agents of a command use this API.
+pub(super) fn with_api<'c>(command: &'c mut Command, api: &MessagesApi) -> &'c mut Command {
+    command
+        .env("ANTHROPIC_BASE_URL", api.url())
+        .env("ANTHROPIC_API_KEY", "mock-api-key")
+        .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+        .env("CLAUDE_CODE_MAX_RETRIES", "1")
+}
+
 /// Says something; what the model does about it is in it.
-fn say(pty: &Pty, words: &str, script: &ModelScript) {
+pub(super) fn say(pty: &Pty, words: &str, script: &ModelScript) {
     pty.paste(&format!("{words} {script}"));
     pty.type_in(ENTER);
 }
