@@ -490,7 +490,7 @@ fn a_notice_on_the_desktop_has_plain_text_and_no_secrets() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&program, mode).unwrap();
     let path = std::env::var("PATH").unwrap();
-    herd.env.push(("PATH", format!("{folder}:{path}")));
+    herd.env.push(("PATH", format!("{}:{path}", folder.display())));
     let (_life, mut client) = herd.begin(&[]);
     trigger(&mut client, "broken");
     let shown = wait_for("the message", || std::fs::read_to_string(folder.join("shown")).ok());
