@@ -522,10 +522,10 @@ fn landlock_is_refused_with_keys_that_it_cannot_honour() {
         "sandbox: {level: landlock, network: none}",
         expect![[r#"
             error: `level: landlock` limits only files, so it cannot honour `network`
-             --> a.yaml:2:10
+             --> a.yaml:2:11
               |
             2 | sandbox: {level: landlock, network: none}
-              |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ remove `network`, or `level: landlock`
+              |           ^^^^^ remove `network`, or `level: landlock`
         "#]],
     );
     let agent = |keys: &str| {

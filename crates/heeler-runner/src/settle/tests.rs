@@ -4,7 +4,7 @@ use heeler_config::RuntimeType;
 use heeler_model::ExitReason;
 use heeler_model::message::parse_line;
 use heeler_model::recorder::{EXIT_REASON_KEY, RecordedRows, TranscriptRecorder};
-use heeler_model::run::{ErrorClass, ResultSigningKey, RunEnd, RunError};
+use heeler_model::run::{ErrorClass, ResultPublicKey, ResultSigningKey, RunEnd, RunError};
 use heeler_transcript::{TranscriptEntry, TranscriptScanner};
 use serde_json::json;
 use uuid::Uuid;
