@@ -28,7 +28,7 @@ const HOST_SILENCE_MAX: Duration = Duration::from_secs(10);
 pub const HOST_MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Most commands that the leader takes at once.
-const COMMANDS_AT_ONCE: usize = 64;
+pub const HOST_COMMANDS_AT_ONCE: usize = 64;
 
 /// Most reports that the leader reads at once.
 const REPORTS_AT_ONCE: usize = 16;
@@ -409,7 +409,7 @@ impl HostLink {
              answered_at < clock_timestamp() - interval '{ANSWER_AGE_MAX_SECONDS} seconds'); \
              UPDATE host_commands SET taken_by = {own} WHERE id IN (SELECT id FROM host_commands \
              WHERE reply IS NULL AND taken_by IS DISTINCT FROM {own} \
-             ORDER BY created_at, id LIMIT {COMMANDS_AT_ONCE}) \
+             ORDER BY created_at, id LIMIT {HOST_COMMANDS_AT_ONCE}) \
              AND EXISTS (SELECT 1 FROM store_writer WHERE instance = {own}) \
              RETURNING id, host, body"
         );
