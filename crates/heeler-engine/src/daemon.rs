@@ -7,29 +7,25 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use heeler_model::config_change::HeldConfigChange;
-use heeler_model::redact::SecretRedactor;
 use heeler_model::{RunId, error_chain, iso_millis};
 use heeler_store::{
     DaemonFile, DatabaseError, HostFacts, STARTED_AT, STOPPED_AT, StateFileKeeper, Store,
     StoreReader, StoreWriteError, ViewPublisher,
 };
-use thiserror::Error;
 
 use crate::access::{self, ApiTokenError};
 use crate::command::DaemonMode;
-use crate::config_guard::ConfigGuard;
 use crate::containers::start_container_sweep;
 use crate::daemon_handle::DaemonHandle;
+use crate::daemon_open::{DaemonOpenError, refuse_held_change};
 use crate::dispatch::{DaemonExit, DeferredWork, Dispatcher, DispatcherState, SetupLoader};
 use crate::dispatch_input::DispatchInput;
 use crate::executor::EffectExecutor;
-use crate::fleet::{EngineContext, StateOpenError};
+use crate::fleet::EngineContext;
 use crate::fleet_monitor::FleetMonitor;
 use crate::hooks::{HookResultKey, HookWorker};
 use crate::hosts::LeaderDuty;
-use crate::recovery::{self, RecoveryError, RunFolderCheck};
-use crate::setup::DaemonSetup;
+use crate::recovery::{self, RunFolderCheck};
 use crate::watchdog::RunnerWatchdog;
 
 /// Options of a daemon.
@@ -50,43 +46,6 @@ pub struct DaemonOptions {
     pub silence_max: Duration,
     /// Facts for the other hosts of the fleet, if it has several.
     pub host: Option<HostFacts>,
-}
-
-/// Failure to start a daemon.
-#[derive(Debug, Error)]
-pub enum DaemonOpenError {
-    /// The state directory belongs to another process, or cannot be opened.
-    #[error(transparent)]
-    Open(#[from] StateOpenError),
-    #[error("{0}")]
-    Config(String),
-    /// The config was changed while a run was alive, and no person has confirmed it.
-    #[error("{}", .0.summary())]
-    HeldChange(Box<HeldConfigChange>),
-    #[error("cannot read the state: {0}")]
-    Read(String),
-    #[error("cannot write the state: {0}")]
-    Write(String),
-    /// Recovery of an earlier process's runs failed.
-    #[error(transparent)]
-    Recover(#[from] RecoveryError),
-    #[error("cannot start a thread")]
-    Thread(#[source] io::Error),
-}
-
-/// Fails if the config was changed while a run was alive. Runs that are alive continue by themselves,
-/// and the next daemon records their results.
-pub(crate) fn refuse_held_change(
-    fleet: &EngineContext,
-    setup: &DaemonSetup,
-) -> Result<(), DaemonOpenError> {
-    let read = |error: &dyn std::error::Error| DaemonOpenError::Read(error_chain(error));
-    let reader = StoreReader::open(&fleet.dir).map_err(|error| read(&error))?;
-    let guard = ConfigGuard::load(&reader).map_err(|error| read(&error))?;
-    match guard.held_change(&setup.content, &SecretRedactor::new(&setup.secrets())) {
-        Some(change) => Err(DaemonOpenError::HeldChange(Box::new(change))),
-        None => Ok(()),
-    }
 }
 
 /// A daemon that holds the state directory and is ready to run.

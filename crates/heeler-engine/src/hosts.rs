@@ -1,7 +1,7 @@
 //! Several hosts of one fleet: one leads, the others stand by.
 //!
 //! Hosts share a PostgreSQL database and nothing else. The leader is the daemon of a fleet with one
-//! machine, plus [`LeaderDuty`]. A [`Standby`] serves reads, passes commands on to the leader, cares for
+//! machine, plus [`LeaderDuty`]. A [`StandbyDaemon`] serves reads, passes commands on to the leader, cares for
 //! the runs that it started while it led itself, and takes over if the leader dies.
 
 mod host_message;
@@ -9,9 +9,4 @@ mod leader_duty;
 mod standby;
 
 pub(crate) use leader_duty::LeaderDuty;
-pub use standby::{Standby, StandbyExit, StandbyOptions};
-
-use std::time::Duration;
-
-/// Interval between two signs of life.
-const BEAT_INTERVAL: Duration = Duration::from_millis(500);
+pub use standby::{StandbyDaemon, StandbyExit, StandbyOptions};

@@ -21,6 +21,7 @@ mod containers;
 mod daemon;
 mod daemon_file;
 mod daemon_handle;
+mod daemon_open;
 mod dispatch;
 mod dispatch_failure;
 mod dispatch_input;
@@ -80,9 +81,10 @@ pub use containers::{
     ContainerSurvey, EngineSurvey, OrphanContainer, OrphanReason, SessionContainer,
     survey_containers,
 };
-pub use daemon::{Daemon, DaemonOpenError, DaemonOptions};
+pub use daemon::{Daemon, DaemonOptions};
 pub use daemon_file::{remove_daemon_file, write_daemon_file};
 pub use daemon_handle::DaemonHandle;
+pub use daemon_open::DaemonOpenError;
 pub use dispatch::{
     DaemonExit, REQUEST_RETENTION, RESUME_PROMPT, SetupLoader, WebhookEndpoint, WebhookSecret,
     recorded_reply,
@@ -95,7 +97,7 @@ pub use fleet_monitor::{CommitNotice, FleetMonitor};
 pub use github::{GithubAccessReport, check_github_access};
 pub use heeler_control::{ControlClient, ControlError, read_started_file};
 pub use heeler_store::WRITER_LOCK_FILE;
-pub use hosts::{Standby, StandbyExit, StandbyOptions};
+pub use hosts::{StandbyDaemon, StandbyExit, StandbyOptions};
 pub use launch::{LaunchError, StartingDaemon, launch_daemon};
 pub use notices::{ChannelReport, check_channels, send_test_notice};
 pub use prepare::{

@@ -5,6 +5,8 @@
 //! executes and answers. A report is the end of a run that another host executed. These tables are not
 //! part of the records: they are neither copied nor restored. Start at [`HostLink::connect`].
 
+use std::time::Duration;
+
 use heeler_model::RunId;
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +21,14 @@ use crate::lead_lease::{LeadLease, boot_time};
 use crate::server_store;
 use crate::store_location::HostIdentity;
 
+/// Time without a sign of life after which a host counts as away.
+const HOST_SILENCE_MAX: Duration = Duration::from_secs(10);
+
 /// Most bytes of a command or report.
 pub const HOST_MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Most commands that the leader takes at once.
-const COMMANDS_AT_ONCE: usize = 64;
+pub const HOST_COMMANDS_AT_ONCE: usize = 64;
 
 /// Most reports that the leader reads at once.
 const REPORTS_AT_ONCE: usize = 16;
@@ -276,7 +281,7 @@ impl HostLink {
             let text = format!("{} runs of host `{name}` have no result yet", host.runs);
             return Ok(Err(text));
         }
-        let seconds = HOST_LEASE.as_secs();
+        let seconds = HOST_SILENCE_MAX.as_secs();
         let sql = format!(
             "DELETE FROM hosts WHERE name = {} AND (state = 'stopped' OR \
              seen_at < clock_timestamp() - interval '{seconds} seconds') RETURNING 1",
@@ -404,7 +409,7 @@ impl HostLink {
              answered_at < clock_timestamp() - interval '{ANSWER_AGE_MAX_SECONDS} seconds'); \
              UPDATE host_commands SET taken_by = {own} WHERE id IN (SELECT id FROM host_commands \
              WHERE reply IS NULL AND taken_by IS DISTINCT FROM {own} \
-             ORDER BY created_at, id LIMIT {COMMANDS_AT_ONCE}) \
+             ORDER BY created_at, id LIMIT {HOST_COMMANDS_AT_ONCE}) \
              AND EXISTS (SELECT 1 FROM store_writer WHERE instance = {own}) \
              RETURNING id, host, body"
         );
@@ -491,7 +496,7 @@ impl StateDatabase {
         if !is_there.first().is_some_and(|row| flag(row, 0)) {
             return Ok(Vec::new());
         }
-        let alive = HOST_LEASE.as_secs();
+        let alive = HOST_SILENCE_MAX.as_secs();
         let rows = query(&format!(
             "SELECT name, state, \
              state <> 'stopped' AND seen_at > clock_timestamp() - interval '{alive} seconds', \

@@ -84,8 +84,8 @@ pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
 pub use host_link::{
-    FleetPulse, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostFacts, HostLink, HostRecord,
-    HostReplyRow, HostReportRow, HostState,
+    FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostFacts, HostLink,
+    HostRecord, HostReplyRow, HostReportRow, HostState,
 };
 pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};

@@ -4,7 +4,8 @@
 use heeler_config::StoreUrl;
 use heeler_model::LocalName;
 use heeler_store::{
-    HostIdentity, PostgresLocation, StateDir, StoreCredentials, fleet_at, holds_fleet, is_adoptable,
+    HostFacts, HostIdentity, HostLink, HostState, PostgresLocation, StateDir, StoreCredentials,
+    fleet_at, holds_fleet, is_adoptable,
 };
 
 use crate::context::CommandContext;
@@ -54,8 +55,16 @@ fn settle_host(dir: &StateDir, name: &LocalName) -> CommandResult {
         }
         None => {
             let host = Some(HostIdentity::new(name.clone()));
-            PostgresLocation { host, ..location.clone() }.write(dir)?;
-            Ok(())
+            let named = PostgresLocation { host, ..location.clone() }.write(dir)?;
+            let facts = HostFacts { pid: std::process::id(), ..HostFacts::default() };
+            let registered = HostLink::connect(&named)?.register(&facts, HostState::Standby);
+            registered.map_err(|error| {
+                // Another name can be chosen then.
+                match location.write(dir) {
+                    Ok(_) => CommandFailure::new(FailureCode::Refused, error),
+                    Err(error) => error.into(),
+                }
+            })
         }
     }
 }

@@ -3,12 +3,17 @@
 //! Hosts of neighbouring releases read each other's messages, so fields are only added. Start at
 //! [`ForwardedCommand`].
 
+use std::time::Duration;
+
 use heeler_model::ApprovalId;
 use serde::{Deserialize, Serialize};
 
 use crate::caller::Caller;
 use crate::command::{CommandReply, DaemonCommand, DaemonCommandError, IdempotencyKey};
 use crate::run_questions::RawQuestionFile;
+
+/// Interval between two signs of life of a host.
+pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Kind of a report with the result of a run.
 pub(super) const EXIT_REPORT: &str = "exit";

@@ -5,32 +5,37 @@
 //! under an idempotency key and answered after its commit. If the leader dies in between, the next one
 //! executes it again under the same key. Start at [`LeaderDuty::start`].
 
-use std::collections::HashMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use heeler_model::{RunId, error_chain};
 use heeler_store::{
-    DatabaseError, DatabaseOpenError, HostCommandRow, HostFacts, HostLink, HostReportRow,
-    HostState, StoreOpenError,
+    DatabaseError, DatabaseOpenError, HOST_COMMANDS_AT_ONCE, HostCommandRow, HostFacts, HostLink,
+    HostReportRow, HostState, StoreOpenError,
 };
 
-use super::BEAT_INTERVAL;
 use super::host_message::{
-    EXIT_REPORT, ForwardedCommand, ForwardedReply, QUESTIONS_REPORT, QuestionsReport,
+    BEAT_INTERVAL, EXIT_REPORT, ForwardedCommand, ForwardedReply, QUESTIONS_REPORT, QuestionsReport,
 };
 use crate::command::{
     DaemonCommandError, DaemonCommandErrorKind, DispatcherStoppedError, IdempotencyKey,
 };
-use crate::daemon::DaemonOpenError;
 use crate::daemon_handle::DaemonHandle;
+use crate::daemon_open::DaemonOpenError;
 use crate::dispatch_input::{DispatchInput, RunExit};
 use crate::fleet::{EngineContext, StateOpenError};
 use crate::run_questions::RunQuestionFiles;
 
 /// Time after which a report is given to the dispatcher again if its commit failed.
 const REPORT_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Most commands of other hosts that are executed at once. Further ones wait in the database.
+const COMMANDS_MAX: usize = 512;
+
+/// Capacity of the thread's channel: an answer to each command, and the end.
+const DUTY_EVENTS_MAX: usize = COMMANDS_MAX + HOST_COMMANDS_AT_ONCE + 1;
 
 /// Event for the thread.
 enum DutyEvent {
@@ -45,7 +50,7 @@ enum DutyEvent {
 /// Handle to the thread.
 #[derive(Debug)]
 pub(crate) struct LeaderDuty {
-    events: Sender<DutyEvent>,
+    events: SyncSender<DutyEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,7 +62,7 @@ impl LeaderDuty {
         facts: HostFacts,
         dispatcher: DaemonHandle,
     ) -> Result<LeaderDuty, DaemonOpenError> {
-        let (events, received) = channel();
+        let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
         let mut duty = DutyThread {
             fleet,
@@ -66,6 +71,7 @@ impl LeaderDuty {
             dispatcher,
             answers,
             link: None,
+            executing: HashSet::new(),
             sent_reports: HashMap::new(),
         };
         // Before anything starts: from here on the length of the lead is known.
@@ -99,9 +105,11 @@ struct DutyThread {
     instance: String,
     facts: HostFacts,
     dispatcher: DaemonHandle,
-    answers: Sender<DutyEvent>,
+    answers: SyncSender<DutyEvent>,
     /// `None` while the server cannot be reached.
     link: Option<HostLink>,
+    /// Commands that have no answer yet.
+    executing: HashSet<String>,
     /// Reports that the dispatcher has, with their number and the time.
     sent_reports: HashMap<(RunId, String), (i64, Instant)>,
 }
@@ -129,6 +137,7 @@ impl DutyThread {
             }
             match events.recv_timeout(next_beat.saturating_duration_since(Instant::now())) {
                 Ok(DutyEvent::Answered { id, reply }) => {
+                    self.executing.remove(&id);
                     unsent.push((id, reply));
                     self.send_answers(&mut unsent);
                 }
@@ -167,8 +176,9 @@ impl DutyThread {
         if !pulse.is_own {
             return Ok(false);
         }
-        if pulse.open_commands > 0 {
+        if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {
             let taken = link.take_commands(&self.instance).map_err(failed)?;
+            self.executing.extend(taken.iter().map(|command| command.id.clone()));
             taken.into_iter().for_each(|command| self.execute(command));
         }
         if pulse.reports > 0 {
@@ -189,8 +199,8 @@ impl DutyThread {
                 return;
             }
             let reply = Box::new(ForwardedReply::new(answer));
-            // The thread has ended with the lead, so the next leader answers.
-            let _ended = answers.send(DutyEvent::Answered { id, reply });
+            // It has room for all commands. Without the thread, the next leader answers.
+            let _ended = answers.try_send(DutyEvent::Answered { id, reply });
         };
         let forwarded: ForwardedCommand = match serde_json::from_str(&row.body) {
             Ok(forwarded) => forwarded,

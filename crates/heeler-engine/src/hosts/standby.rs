@@ -2,7 +2,7 @@
 //!
 //! It decides nothing and changes no record. Runs that it started while it led continue; it reports
 //! their ends and questions to the leader, and delivers answers and cancellations that are on record.
-//! Start at [`Standby::open`].
+//! Start at [`StandbyDaemon::open`].
 
 mod pending_commands;
 
@@ -22,16 +22,17 @@ use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
 
 use self::pending_commands::PendingCommands;
-use super::BEAT_INTERVAL;
-use super::host_message::{EXIT_REPORT, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
+use super::host_message::{
+    BEAT_INTERVAL, EXIT_REPORT, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport,
+};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind, PendingReply,
 };
 use crate::config_guard::ConfigGuard;
-use crate::daemon::{DaemonOpenError, refuse_held_change};
 use crate::daemon_handle::DaemonHandle;
+use crate::daemon_open::{DaemonOpenError, refuse_held_change};
 use crate::dispatch::SetupLoader;
 use crate::dispatch_input::DispatchInput;
 use crate::executor::EffectExecutor;
@@ -71,7 +72,7 @@ pub enum StandbyExit {
 }
 
 /// A host that stands by and is ready to run.
-pub struct Standby {
+pub struct StandbyDaemon {
     fleet: EngineContext,
     load: SetupLoader,
     facts: HostFacts,
@@ -96,9 +97,9 @@ pub struct Standby {
     link_failed_at: Option<Instant>,
 }
 
-impl Standby {
+impl StandbyDaemon {
     /// Takes the lock of the state directory, and records this host.
-    pub fn open(options: StandbyOptions) -> Result<Standby, DaemonOpenError> {
+    pub fn open(options: StandbyOptions) -> Result<StandbyDaemon, DaemonOpenError> {
         let StandbyOptions { fleet, mut load, facts, lock_timeout, silence_max } = options;
         let setup = Arc::new(load().map_err(DaemonOpenError::Config)?);
         let since = (fleet.now)();
@@ -127,7 +128,7 @@ impl Standby {
             move || known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
-        Ok(Standby {
+        Ok(StandbyDaemon {
             fleet,
             load,
             facts,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use camino::Utf8Path;
+use heeler_model::RunId;
 use heeler_testkit::{PostgresCluster, WAIT_MAX};
 
 use super::database::all_sql;

@@ -227,7 +227,7 @@ impl DaemonPhases<'_> {
         store_setting::settle_store_location(context, store, args.host.as_ref())?;
         if args.mode() == DaemonMode::UntilIdle && context.dir()?.host().is_some() {
             let message = "this state directory is a host of a fleet, and its daemon does not run";
-            let failure = CommandFailure::message(FailureCode::NoDaemon, message);
+            let failure = CommandFailure::message(FailureCode::Refused, message);
             return Err(DaemonStartFailure::Failed(failure.hint("heeler start")));
         }
         let (mut prepared, mut ready) = (Some(prepared), Some(ready));

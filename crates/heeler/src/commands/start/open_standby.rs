@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use heeler_engine::logs::DAEMON_LOG;
-use heeler_engine::{Standby, StandbyExit, StandbyOptions, remove_daemon_file};
+use heeler_engine::{StandbyDaemon, StandbyExit, StandbyOptions, remove_daemon_file};
 use heeler_store::{DaemonFile, StoreReader};
 
 use super::serving::start_serving;
@@ -23,7 +23,7 @@ use crate::process_env;
 
 /// A host that accepts connections and stands by.
 pub(super) struct OpenStandby {
-    standby: Standby,
+    standby: StandbyDaemon,
     file: DaemonFile,
     serving: SocketServer,
 }
@@ -57,7 +57,7 @@ impl OpenStandby {
             lock_timeout: patience,
             silence_max: args.silence_max(),
         };
-        let standby = Standby::open(options).map_err(to_start_failure)?;
+        let standby = StandbyDaemon::open(options).map_err(to_start_failure)?;
         // Only the holder of the lock may rotate the log file.
         if let Some(limits) = logs {
             logging::log_to_file(&dir.logs().join(DAEMON_LOG), limits);
