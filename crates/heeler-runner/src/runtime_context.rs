@@ -11,7 +11,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
-use crate::codex::{CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
+use crate::codex::{self, CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
 use crate::command::CommandRuntime;
 use crate::mcp::{
     self, InjectedMcpAddress, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint,
@@ -109,7 +109,7 @@ fn codex_options(
 ) -> Result<CodexLaunchOptions, String> {
     let spec = context.spec;
     let mode = parse_mode(program)?;
-    let args = vec![LaunchArg::Text("app-server".to_owned())];
+    let args = codex::launch_args(&context.host.brief.env);
     Ok(CodexLaunchOptions {
         launch: LaunchSpec { program: program.program.clone(), args, env: Vec::new() },
         mode,
