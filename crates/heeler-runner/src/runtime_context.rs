@@ -13,6 +13,7 @@ use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
 use crate::codex::{self, CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
 use crate::command::CommandRuntime;
+use crate::conversation_text::prompt_with_conversation;
 use crate::mcp::{
     self, InjectedMcpAddress, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint,
 };
@@ -36,7 +37,7 @@ pub(crate) struct RuntimeContext<'s> {
 pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String> {
     let RuntimeContext { spec, host, injected, endpoint } = context;
     let brief = &host.brief;
-    let prompt = brief.prompt.clone();
+    let prompt = prompt_with_conversation(spec, &brief.prompt).map_err(|it| error_chain(&it))?;
     match (spec.runtime, &brief.work) {
         (RuntimeType::Sdk, RuntimeLaunchSpec::Claude(claude)) => {
             let setup = claude_options(spec, claude, injected, &InjectedMcpTransport::InProcess);
