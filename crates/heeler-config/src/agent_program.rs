@@ -6,6 +6,7 @@
 
 use serde_json::Value as Json;
 
+use crate::agent_detection::LoginSigns;
 use crate::egress::EgressPreset;
 use crate::reader::ConfigReader;
 use crate::runtime::{PermissionMode, ProgramPath, RuntimeType};
@@ -46,6 +47,10 @@ pub struct KnownAgent {
     pub login_error_codes: &'static [i64],
     /// True if the agent exits when its input ends.
     pub exits_at_end_of_input: bool,
+    pub login: LoginSigns,
+    /// Directories below the home directory that the agent writes. `heeler init` adds no agent for a
+    /// program without them.
+    pub state_folders: &'static [&'static str],
 }
 
 /// IDs of an agent's modes.
@@ -93,6 +98,8 @@ const PLAIN: KnownAgent = KnownAgent {
     error_without_usage: false,
     login_error_codes: &[],
     exits_at_end_of_input: true,
+    login: LoginSigns::NONE,
+    state_folders: &[],
 };
 
 /// Known agents. A new agent is a new entry.
@@ -113,6 +120,13 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("plan"),
             auto: None,
         },
+        login: LoginSigns {
+            files: &[".gemini/oauth_creds.json", ".gemini/gemini-credentials.json"],
+            variables: &["GEMINI_API_KEY"],
+            has_others: true,
+            cure: "run `gemini` and choose a login, or set GEMINI_API_KEY",
+        },
+        state_folders: &[".gemini"],
         ..PLAIN
     },
     KnownAgent {
@@ -126,6 +140,11 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         // Its default config allows every command, and the protocol cannot change that.
         asks_before_commands: false,
         usage: UsageScope::LastRequest,
+        login: LoginSigns {
+            files: &[".local/share/opencode/auth.json"],
+            cure: "run `opencode auth login`",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -141,6 +160,11 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("plan"),
             auto: Some("auto"),
         },
+        login: LoginSigns {
+            files: &[".qwen/oauth_creds.json"],
+            cure: "run `qwen` and choose a login",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -154,6 +178,11 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         preset: Some(EgressPreset::Github),
         usage: UsageScope::Session,
         status_error_prefixes: &["Error: "],
+        login: LoginSigns {
+            variables: &["COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"],
+            cure: "run `copilot` and `/login`, or set COPILOT_GITHUB_TOKEN",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -173,6 +202,12 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         usage: UsageScope::LastRequest,
         error_prefixes: &["Ran into this error: "],
         exits_at_end_of_input: false,
+        login: LoginSigns {
+            files: &[".config/goose/config.yaml"],
+            variables: &["GOOSE_PROVIDER"],
+            cure: "run `goose configure`",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -195,6 +230,11 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         args: &["agent", "stdio"],
         env: &[("GROK_DISABLE_AUTOUPDATER", "1")],
         asks_before_commands: false,
+        login: LoginSigns {
+            variables: &["XAI_API_KEY"],
+            cure: "run `grok` and log in, or set XAI_API_KEY",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -211,6 +251,12 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         },
         usage: UsageScope::Session,
         login_error_codes: &[-31002],
+        login: LoginSigns {
+            files: &[".vibe/.env"],
+            variables: &["MISTRAL_API_KEY"],
+            cure: "run `vibe --setup`, or set MISTRAL_API_KEY",
+            ..LoginSigns::NONE
+        },
         ..PLAIN
     },
     KnownAgent {
@@ -226,6 +272,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("plan"),
             auto: Some("auto"),
         },
+        login: LoginSigns::CLAUDE,
         ..PLAIN
     },
     KnownAgent {
@@ -237,6 +284,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         preset: Some(EgressPreset::Openai),
         modes: KnownModes { ask: Some("read-only"), bypass: None, plan: None, auto: None },
         error_without_usage: true,
+        login: LoginSigns::CODEX,
         ..PLAIN
     },
 ];

@@ -1,5 +1,6 @@
 //! The page `docs/agents.md`: an introduction, and the tables of runtimes and of known agents.
 
+use crate::agent_conformance::conformance_markdown;
 use crate::agent_program::{CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, UsageScope};
 use crate::capabilities::{CapabilityOffer, RuntimeCapability};
 use crate::runtime::RuntimeType;
@@ -27,8 +28,9 @@ pub fn agents_markdown() -> String {
     }
     page.push_str("\n## Known agents\n\n");
     page.push_str(
-        "The version is the one with which Heeler was checked: Codex and Gemini CLI by tests with the real \
-         programs, the others by recorded conversations. Other versions usually work.\n\n",
+        "The version is the one with which Heeler was checked: the agents of the last table by tests with the real \
+         programs, the others by recorded conversations. `heeler doctor` says when the version of an agent of the \
+         fleet differs in its first two numbers.\n\n",
     );
     page.push_str(
         "| `program` | agent | package | version | asks before commands | plan mode | tokens |\n",
@@ -38,6 +40,12 @@ pub fn agents_markdown() -> String {
         "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn |\n"
     ));
     KNOWN_AGENTS.iter().for_each(|agent| page.push_str(&describe_agent(agent)));
+    page.push_str("\n## Conformance\n\n");
+    page.push_str(
+        "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
+         `refused` means that a config or an answer that asks for it is refused with the reason.\n\n",
+    );
+    page.push_str(&conformance_markdown());
     page
 }
 

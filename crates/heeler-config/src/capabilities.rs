@@ -50,6 +50,9 @@ words! {
     }
 }
 
+/// How agents besides Claude fork sessions.
+const FORK_AS_TEXT: &str = "the first prompt of the fork contains the conversation as text";
+
 /// Answer of a runtime to a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapabilityOffer {
@@ -118,7 +121,7 @@ impl RuntimeCapability {
             RuntimeCapability::Messages => Offered,
             RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
             RuntimeCapability::Resume => Limited("if the agent can load a session"),
-            RuntimeCapability::Fork => Missing("Heeler does not fork sessions of ACP agents yet"),
+            RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
             RuntimeCapability::Summary => {
                 Missing("Heeler does not summarize sessions of ACP agents yet")
             }
@@ -159,7 +162,7 @@ impl RuntimeCapability {
             RuntimeCapability::Cost => {
                 Missing("Codex reports tokens and no cost, so no budget holds: use `timeout`")
             }
-            RuntimeCapability::Fork => Missing("Heeler does not fork sessions of Codex yet"),
+            RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
             RuntimeCapability::Summary => {
                 Missing("Heeler does not summarize sessions of Codex yet; Codex compacts them")
             }
@@ -214,6 +217,7 @@ impl RuntimeSettings<'_> {
                 ));
             }
         }
+        self.refuse_servers(reader);
         let at = self.program.map_or(self.tree.at, |program| program.at);
         let program = match AgentProgram::check(runtime, self.program.map(|it| &it.value)) {
             Ok(program) => program,
@@ -234,6 +238,25 @@ impl RuntimeSettings<'_> {
             RuntimeType::Codex => RuntimeConfig::Codex(program),
             _ => RuntimeConfig::Acp(program),
         })
+    }
+
+    /// Refuses MCP servers that the runtime cannot pass on.
+    fn refuse_servers(&self, reader: &mut ConfigReader) {
+        if self.runtime != RuntimeType::Codex {
+            return;
+        }
+        let servers = self.tree.get("mcp_servers").map_or(&[][..], YamlNode::entries);
+        for (name, server) in servers {
+            let Some(transport) = server.get("type") else { continue };
+            let is_sse =
+                matches!(&transport.kind, YamlKind::Scalar(scalar) if scalar.text == "sse");
+            if is_sse {
+                let message =
+                    format!("the MCP server `{}` cannot be used with `runtime: codex`", name.text);
+                let fault = reader.error(transport.at, message);
+                fault.expected("Codex has no MCP servers by SSE: use `type: http`");
+            }
+        }
     }
 
     /// Refuses `program` with a runtime that has none.

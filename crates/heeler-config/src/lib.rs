@@ -11,6 +11,8 @@
 //! in one place.
 
 mod agent;
+mod agent_conformance;
+mod agent_detection;
 mod agent_program;
 mod agents_page;
 mod amount;
@@ -81,6 +83,11 @@ pub mod workflow;
 mod yaml;
 
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
+pub use agent_conformance::{AgentScenario, CertifiedAgent, ScenarioOutcome};
+pub use agent_detection::{
+    CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, LoginSigns, LoginState, VersionRange,
+    detectable_agents, find_version,
+};
 pub use agent_program::{
     AgentProgram, CODEX_PROGRAM, CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, KnownModes,
     UsageScope, find_known_agent,

@@ -7,6 +7,7 @@
 use thiserror::Error;
 
 use crate::LocalName;
+use crate::egress::EgressPreset;
 use crate::reader::{ConfigDialect, ConfigReader};
 use crate::yaml::{self, YamlKind, YamlNode};
 
@@ -102,6 +103,35 @@ pub struct AgentTemplateOptions<'t> {
     pub description: Option<&'t str>,
     pub permission_mode: Option<&'t str>,
     pub runtime: Option<&'t str>,
+    /// Name of a known agent, or a path.
+    pub program: Option<&'t str>,
+    /// Name of an environment variable that the agent receives.
+    pub secret: Option<&'t str>,
+    pub sandbox: Option<AgentTemplateSandbox<'t>>,
+}
+
+/// Sandbox of an agent whose program writes directories of the home directory.
+#[derive(Debug, Clone, Copy)]
+pub struct AgentTemplateSandbox<'t> {
+    /// Name of the program, for people.
+    pub title: &'t str,
+    /// Directories below the home directory that the program writes.
+    pub state_folders: &'t [&'t str],
+    /// Hosts that the program needs.
+    pub preset: Option<EgressPreset>,
+}
+
+impl AgentTemplateSandbox<'_> {
+    fn lines(self) -> String {
+        let AgentTemplateSandbox { title, state_folders, preset } = self;
+        let folders: Vec<String> = state_folders.iter().map(|it| format!("~/{it}")).collect();
+        let presets = preset.map(|preset| preset.to_string()).unwrap_or_default();
+        format!(
+            "\n# {title} has its login, settings and sessions in the directory below, and can change them.\n\
+             sandbox:\n  write: [{}]\n  network: {{presets: [{presets}]}}\n",
+            folders.join(", ")
+        )
+    }
 }
 
 /// Returns a template of an additional agent, with these values.
@@ -114,9 +144,20 @@ pub fn agent_file_with(
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let description =
         options.description.map_or_else(|| "The purpose of this agent.".to_owned(), quoted);
-    let keys = [("runtime", options.runtime), ("permission_mode", options.permission_mode)];
+    let keys = [
+        ("runtime", options.runtime),
+        ("program", options.program),
+        ("permission_mode", options.permission_mode),
+    ];
     let given = keys.into_iter().filter_map(|(key, value)| Some(format!("{key}: {}\n", value?)));
-    let given: String = given.collect();
+    let mut given: String = given.collect();
+    given.extend(options.secret.map(|name| format!("secrets: [{name}]\n")));
+    given.extend(options.sandbox.map(AgentTemplateSandbox::lines));
+    // Only Claude reports its cost.
+    let budget = match options.runtime {
+        None | Some("sdk" | "cli") => "\n# budget:\n#   job: 2.00\n",
+        Some(_) => "",
+    };
     format!(
         r#"# yaml-language-server: $schema={schema}
 
@@ -136,10 +177,7 @@ default_prompt: Look around and say what should be done next.
 #   nightly:
 #     cron: "0 3 * * *"
 #     prompt: Check the code and fix one thing.
-
-# budget:
-#   job: 2.00
-"#
+{budget}"#
     )
 }
 

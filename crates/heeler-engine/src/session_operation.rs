@@ -101,4 +101,8 @@ pub struct ForkedSession {
     /// end. 0 if a message was requested.
     #[serde(default)]
     pub left_behind: u64,
+    /// The agent cannot fork this session itself, so its first prompt contains the conversation as
+    /// text.
+    #[serde(default)]
+    pub as_text: bool,
 }

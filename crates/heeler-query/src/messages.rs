@@ -184,9 +184,6 @@ impl FleetReader {
         // A command keeps no context, so no message of it can be continued.
         let refusal = match session.runtime.parse() {
             Ok(RuntimeType::Command) => Some("a command has no sessions"),
-            Ok(RuntimeType::Acp | RuntimeType::Codex) => {
-                Some("sessions of this runtime cannot be forked")
-            }
             _ => None,
         };
         if let Some(refusal) = refusal {

@@ -20,11 +20,12 @@ use camino::Utf8PathBuf;
 use heeler_config::{PermissionMode, ReasoningEffort};
 use heeler_model::message::ID_BYTES_MAX;
 use heeler_model::run::{QuestionAnswer, SessionStart};
+use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
 
 use crate::json_rpc::{RpcDialect, RpcError, RpcMessage, parse_rpc_line};
-use crate::process::LaunchSpec;
+use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::program_rows::{self as rows, CollectedText, TurnUsage};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
@@ -37,6 +38,35 @@ const RPC: RpcDialect = RpcDialect::Unversioned;
 
 /// Name of the agent in rows, and in the record of a session.
 pub(crate) const CODEX_AGENT: &str = "codex";
+
+/// Variable with a key of OpenAI's API. Codex itself reads it with `codex exec` only.
+const API_KEY_VARIABLE: &str = "CODEX_API_KEY";
+
+/// Variable with the address of OpenAI's API.
+const API_URL_VARIABLE: &str = "OPENAI_BASE_URL";
+
+/// Address of OpenAI's API.
+const API_URL: &str = "https://api.openai.com/v1";
+
+/// Returns the arguments of the app server. It reads no key from the environment by itself, so an
+/// agent with one gets a provider that does. The arguments hold the name of the variable only.
+pub(crate) fn launch_args(env: &IndexMap<String, String>) -> Vec<LaunchArg> {
+    let text = |text: &str| LaunchArg::Text(text.to_owned());
+    let mut args = Vec::new();
+    if env.get(API_KEY_VARIABLE).is_some_and(|key| !key.is_empty()) {
+        let url = env.get(API_URL_VARIABLE).map_or(API_URL, String::as_str);
+        // A JSON string is a TOML string too.
+        let provider = format!(
+            "model_providers.openai_api_key={{name=\"OpenAI\",base_url={},env_key=\"{API_KEY_VARIABLE}\",\
+             wire_api=\"responses\"}}",
+            Json::from(url)
+        );
+        args.extend([text("-c"), text("model_provider=\"openai_api_key\"")]);
+        args.extend([text("-c"), LaunchArg::ConfigText("env", provider)]);
+    }
+    args.push(text("app-server"));
+    args
+}
 
 /// Inputs of a run known before Codex starts.
 pub(crate) struct CodexLaunchOptions {

@@ -9,6 +9,7 @@ mod claude;
 mod codex;
 mod command;
 mod control;
+mod conversation_text;
 mod deadlines;
 mod egress;
 mod event_loop;

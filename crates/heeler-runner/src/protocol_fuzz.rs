@@ -109,3 +109,67 @@ fn check(effects: Vec<RuntimeEffect>) -> Vec<String> {
     }
     asks
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Number of damaged variants of each conversation.
+    const VARIANTS: u64 = 8;
+
+    /// Returns the lines that agents wrote, of every recorded conversation in a directory.
+    fn recorded_outputs(folder: &str) -> Vec<Vec<u8>> {
+        let folder = format!("{}/tests/captures/{folder}", env!("CARGO_MANIFEST_DIR"));
+        let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+        let mut files: Vec<_> =
+            files.filter(|file| file.extension().is_some_and(|it| it == "io")).collect();
+        files.sort();
+        let outputs = files.iter().map(|file| {
+            let text = std::fs::read_to_string(file).unwrap();
+            let lines = text.lines().filter_map(|line| line.strip_prefix("< "));
+            lines.collect::<Vec<_>>().join("\n").into_bytes()
+        });
+        outputs.collect()
+    }
+
+    /// Changes, removes, repeats and inserts bytes and lines.
+    fn damage(output: &[u8], seed: u64) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut lines: Vec<Vec<u8>> = output.split(|it| *it == b'\n').map(<[u8]>::to_vec).collect();
+        for _ in 0..random.usize(1..20) {
+            let at = random.usize(..lines.len());
+            let other = random.usize(..lines.len());
+            match random.u8(..5) {
+                0 => lines.swap(at, other),
+                1 => lines[at] = lines[other].clone(),
+                2 => lines[at].truncate(random.usize(..=lines[at].len())),
+                3 => lines.insert(at, vec![random.u8(..); 9]),
+                _ => {
+                    if let Some(byte) = random.choice(lines[at].iter_mut()) {
+                        *byte = random.u8(..);
+                    }
+                }
+            }
+        }
+        lines.join(&b'\n')
+    }
+
+    /// What the fuzz target does, for recorded conversations and damaged ones.
+    #[test]
+    fn recorded_and_damaged_conversations_break_no_runtime() {
+        let outputs = [recorded_outputs("acp"), recorded_outputs("codex")].concat();
+        assert!(outputs.len() > 40, "{}", outputs.len());
+        for (number, output) in (0_u64..).zip(&outputs) {
+            drive_acp(output);
+            drive_codex(output);
+            for variant in 0..VARIANTS {
+                let seed = number * VARIANTS + variant;
+                let mut damaged = damage(output, seed);
+                // The first byte selects the known agent.
+                damaged.insert(0, u8::try_from(seed % 256).unwrap_or_default());
+                drive_acp(&damaged);
+                drive_codex(&damaged[1..]);
+            }
+        }
+    }
+}

@@ -11,8 +11,9 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::acp::{AcpLaunchOptions, AcpRuntime};
 use crate::claude::{ClaudeCliRuntime, ClaudeLaunchOptions, SdkRuntime};
-use crate::codex::{CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
+use crate::codex::{self, CODEX_AGENT, CodexLaunchOptions, CodexRuntime};
 use crate::command::CommandRuntime;
+use crate::conversation_text::prompt_with_conversation;
 use crate::mcp::{
     self, InjectedMcpAddress, InjectedMcpServers, InjectedMcpTransport, McpBridgeEndpoint,
 };
@@ -36,7 +37,7 @@ pub(crate) struct RuntimeContext<'s> {
 pub(crate) fn build_runtime(context: &RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String> {
     let RuntimeContext { spec, host, injected, endpoint } = context;
     let brief = &host.brief;
-    let prompt = brief.prompt.clone();
+    let prompt = prompt_with_conversation(spec, &brief.prompt).map_err(|it| error_chain(&it))?;
     match (spec.runtime, &brief.work) {
         (RuntimeType::Sdk, RuntimeLaunchSpec::Claude(claude)) => {
             let setup = claude_options(spec, claude, injected, &InjectedMcpTransport::InProcess);
@@ -109,7 +110,7 @@ fn codex_options(
 ) -> Result<CodexLaunchOptions, String> {
     let spec = context.spec;
     let mode = parse_mode(program)?;
-    let args = vec![LaunchArg::Text("app-server".to_owned())];
+    let args = codex::launch_args(&context.host.brief.env);
     Ok(CodexLaunchOptions {
         launch: LaunchSpec { program: program.program.clone(), args, env: Vec::new() },
         mode,

@@ -120,6 +120,8 @@ pub struct CreatedSessionReply {
     pub left_out: Vec<Value>,
     /// IDs of the jobs that were active in the same directory when the snapshot was taken.
     pub others: Vec<String>,
+    /// The agent cannot fork the session itself, so its first prompt contains the conversation as text.
+    pub as_text: bool,
 }
 
 impl From<ForkedSession> for CreatedSessionReply {
@@ -135,6 +137,7 @@ impl From<ForkedSession> for CreatedSessionReply {
             left_behind: session.left_behind,
             left_out: session.left_out,
             others: session.others,
+            as_text: session.as_text,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Programs that `cargo xtask setup` downloads: the real Claude Code, Codex and Gemini CLI, and
-//! axe-core.
+//! Programs that `cargo xtask setup` downloads: the real Claude Code, Codex, Gemini CLI and goose,
+//! and axe-core.
 //!
 //! Start at [`claude()`].
 
@@ -47,6 +47,20 @@ pub fn codex() -> Utf8PathBuf {
 pub fn gemini() -> Utf8PathBuf {
     let package = tools().join(format!("gemini-{}", GEMINI_VERSION.trim()));
     let program = package.join("bundle/gemini.js");
+    assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
+    program
+}
+
+/// Also read by `cargo xtask setup`. The version of the package; the program has another one.
+const GOOSE_VERSION: &str = include_str!("../goose-version");
+
+/// Returns the path of the pinned goose.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn goose() -> Utf8PathBuf {
+    let program = tools().join(format!("goose-{}/bin/goose", GOOSE_VERSION.trim()));
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
     program
 }

@@ -1,10 +1,11 @@
 //! A fake Messages API, so that the real Claude Code runs without network, key or cost. It also
-//! speaks the APIs of OpenAI and Gemini, for the real Codex and the real Gemini CLI.
+//! speaks the APIs of OpenAI and Gemini, for the real Codex, goose and Gemini CLI.
 //!
 //! It stores no script: each prompt carries its own as a directive (see [`ModelScript`]). So
 //! tests share nothing, and a resumed or forked session still knows the next step. Start at
 //! [`MessagesApi`].
 
+mod chat_completions;
 mod event_stream;
 mod gemini;
 mod mcp;
@@ -146,6 +147,7 @@ impl ApiRequest {
         let path = self.path.split('?').next().unwrap_or_default();
         match path {
             "/v1/responses" => script::history(&openai::messages(&self.body)),
+            "/v1/chat/completions" => script::history(&chat_completions::messages(&self.body)),
             _ if path.ends_with("enerateContent") => script::history(&gemini::messages(&self.body)),
             _ => script::history(&self.body),
         }
@@ -154,7 +156,10 @@ impl ApiRequest {
     /// Returns the names of the tools that the model is offered.
     pub fn tools(&self) -> Vec<String> {
         let tools = self.body["tools"].as_array().into_iter().flatten();
-        tools.filter_map(|tool| tool["name"].as_str()).map(str::to_owned).collect()
+        let name = |tool: &Json| {
+            tool["name"].as_str().or(tool["function"]["name"].as_str()).map(str::to_owned)
+        };
+        tools.filter_map(name).collect()
     }
 
     /// Returns all blocks of the system prompt.
@@ -165,7 +170,10 @@ impl ApiRequest {
 
     fn is_message(&self) -> bool {
         let path = self.path.split('?').next().unwrap_or_default();
+        // Agents make titles by requests without tools.
+        let has_tools = self.body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         let is_reply = matches!(path, "/v1/messages" | "/v1/responses")
+            || (path == "/v1/chat/completions" && has_tools)
             || path.ends_with(":streamGenerateContent");
         self.method == "POST" && is_reply
     }
@@ -223,6 +231,16 @@ async fn handle(State(seen): State<Arc<ApiRequestLog>>, request: Request<Body>) 
             let messages = openai::messages(&body);
             let step = script::pick_step(&messages, |key, times| seen.fails_again(key, times));
             openai::reply(step, &body, number).await
+        }
+        (Method::POST, "/v1/chat/completions") => {
+            let messages = chat_completions::messages(&body);
+            let scripted =
+                || script::pick_step(&messages, |key, times| seen.fails_again(key, times));
+            let step = chat_completions::side_step(&body).unwrap_or_else(scripted);
+            chat_completions::reply(step, &body, number).await
+        }
+        (Method::GET, "/v1/models") => {
+            axum::Json(json!({"object": "list", "data": []})).into_response()
         }
         (Method::POST, path) if path.ends_with(":countTokens") => {
             axum::Json(json!({"totalTokens": raw.len().div_ceil(4)})).into_response()

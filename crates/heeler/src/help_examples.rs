@@ -44,7 +44,7 @@ const EXAMPLES: [(&str, &[&str]); 34] = [
         "heeler import",
         &["heeler import lastlight ~/lastlight/state", "heeler import herdctl ~/project"],
     ),
-    ("heeler doctor", &["heeler doctor", "heeler doctor --fix", "heeler doctor sandbox"]),
+    ("heeler doctor", &["heeler doctor", "heeler doctor --fix", "heeler doctor agents"]),
     ("heeler image", &["heeler image build"]),
     ("heeler backup", &["heeler backup fleet.tar.gz"]),
     ("heeler restore", &["heeler restore fleet.tar.gz"]),

@@ -10,6 +10,7 @@
 //!   config and open its state; `daemon` sends requests to its daemon.
 //! - `trust`, `command_effect`: whether a person has agreed to what a fleet runs, and which commands
 //!   need that.
+//! - `installed_agents`: the agent programs of this machine.
 //! - `job_watch`, `chat`: a watched job and a conversation on the terminal.
 //! - `output`, `display_rows`, `failure`: printed texts, transcript rows, errors with exit codes.
 
@@ -29,6 +30,7 @@ mod fleet_client;
 mod fleet_config;
 mod global_args;
 mod help_examples;
+mod installed_agents;
 mod internal_command;
 mod job_watch;
 mod last_lines;

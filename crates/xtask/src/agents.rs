@@ -1,4 +1,4 @@
-//! Fetches the agents besides Claude Code that the tests run: Codex and Gemini CLI.
+//! Fetches the agents besides Claude Code that the tests run: Codex, Gemini CLI and goose.
 //!
 //! Each is one package of npm without further dependencies, pinned by version and checksum and
 //! stored in the user's cache, once for all clones; `heeler_testkit` finds it there. Start at
@@ -46,6 +46,12 @@ const CODEX_PACKAGES: [(&str, &str, &str, &str); 4] = [
 /// Checksum of Gemini CLI, which is the same package for every system.
 const GEMINI_INTEGRITY: &str = "sha512-dbQ9A0qBtFJNi6XBkHvfZ6Azpn6PNgH/P8h2MZ67RLlX8hSAVjup39CRWqdRxZv7YXIuhrFaytr8y0jKnkoxnQ==";
 
+/// Also read by `heeler_testkit`.
+const GOOSE_VERSION: &str = include_str!("../../heeler-testkit/goose-version");
+
+/// Checksum of goose for Linux on x86-64, the only system for which this version is published.
+const GOOSE_INTEGRITY: &str = "sha512-XYf4tu5Z1zkMNPm/ROwEuBD+21urw4trIlpBHJnbqNdMLiAyQQ2G5xplt71jdGm5q0VxhZT7VRvi9DPDTN+enQ==";
+
 /// Fetches the agents that are not in the cache.
 pub(crate) fn fetch() -> Result<()> {
     install_debian_packages(&[("npm", "npm"), ("node", "nodejs"), ("tar", "tar")])?;
@@ -58,7 +64,14 @@ pub(crate) fn fetch() -> Result<()> {
     fetch_package("codex", codex, &format!("@openai/codex@{codex}-{platform}"), integrity)?;
     let gemini = GEMINI_VERSION.trim();
     let package = format!("@google/gemini-cli@{gemini}");
-    fetch_package("gemini", gemini, &package, GEMINI_INTEGRITY)
+    fetch_package("gemini", gemini, &package, GEMINI_INTEGRITY)?;
+    let goose = GOOSE_VERSION.trim();
+    if (system, processor) != ("linux", "x86_64") {
+        eprintln!("setup: goose {goose} exists for Linux on x86-64 only; its tests will fail here");
+        return Ok(());
+    }
+    let package = format!("@aaif/goose-binary-linux-x64@{goose}");
+    fetch_package("goose", goose, &package, GOOSE_INTEGRITY)
 }
 
 /// Fetches and unpacks a package, unless it is in the cache.

@@ -198,3 +198,18 @@ agents:
           |                                                ^^^^ Codex is read-only by its own sandbox, which does not run inside another
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
+
+#[test]
+fn servers_by_sse_are_refused_for_codex_only() {
+    let server = "mcp_servers: {news: {type: sse, url: 'https://example.com/sse'}}";
+    let fleet = |runtime: &str| format!("agents:\n  - {{name: a, {runtime}, {server}}}\n");
+    let refused = render(&[("heeler.yaml", fleet("runtime: codex").as_str())], &[]);
+    assert!(
+        refused.contains("the MCP server `news` cannot be used with `runtime: codex`"),
+        "{refused}"
+    );
+    assert!(refused.contains("use `type: http`"), "{refused}");
+    for runtime in ["runtime: sdk", "runtime: acp, program: gemini"] {
+        assert_eq!(render(&[("heeler.yaml", fleet(runtime).as_str())], &[]), "ok\n", "{runtime}");
+    }
+}

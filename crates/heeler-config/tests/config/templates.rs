@@ -2,9 +2,12 @@
 
 use expect_test::{Expect, expect};
 use heeler_config::templates::{
-    FIRST_AGENT_PATH, TemplateSandbox, add_agent, agent_file, first_agent_file, fleet_file,
+    AgentTemplateOptions, AgentTemplateSandbox, FIRST_AGENT_PATH, TemplateSandbox, add_agent,
+    agent_file, agent_file_with, first_agent_file, fleet_file,
 };
-use heeler_config::{LocalName, RuntimeConfig, ScheduleTrigger};
+use heeler_config::{
+    EgressConfig, LocalName, RuntimeConfig, RuntimeType, ScheduleTrigger, detectable_agents,
+};
 
 use crate::{load_files, render};
 
@@ -57,6 +60,44 @@ fn a_new_fleet_says_whether_its_agents_have_a_sandbox_and_why() {
     let text = fleet_file(&name("my-fleet"), SCHEMA, TemplateSandbox::Unavailable(reason));
     assert!(text.contains("  # run `sysctl -w a=1`\n  # agents: []"), "{text}");
     assert!(!text.contains(['\r', '\u{1b}']), "{text:?}");
+}
+
+#[test]
+fn an_agent_of_each_kind_of_program_loads_without_a_fault_or_a_warning() {
+    let first = first_agent_file(SCHEMA);
+    for found in detectable_agents().iter().filter(|it| !it.state_folders.is_empty()) {
+        let runtime = found.runtime.to_string();
+        let is_claude = found.runtime == RuntimeType::Sdk;
+        let sandbox = AgentTemplateSandbox {
+            title: found.title,
+            state_folders: found.state_folders,
+            preset: found.preset,
+        };
+        let options = AgentTemplateOptions {
+            runtime: Some(&runtime),
+            program: (found.runtime == RuntimeType::Acp).then_some(found.name),
+            secret: found.login.variables.first().copied(),
+            sandbox: (!is_claude).then_some(sandbox),
+            ..AgentTemplateOptions::default()
+        };
+        let text = agent_file_with(&name(found.name), SCHEMA, &options);
+        let path = format!("agents/{}.yaml", found.name);
+        let fleet = fleet_file(&name("my-fleet"), SCHEMA, TemplateSandbox::On);
+        let fleet = add_agent(&fleet, &path).unwrap();
+        let files = [
+            ("heeler.yaml", fleet.as_str()),
+            (FIRST_AGENT_PATH, first.as_str()),
+            (path.as_str(), text.as_str()),
+        ];
+        let env = [("HOME", "/home/user"), (found.login.variables[0], "key")];
+        assert_eq!(render(&files, &env), "ok\n", "{text}");
+        let agent = load_files(&files, &env).unwrap().agents.remove(1);
+        let settings = agent.isolation_settings().unwrap();
+        let EgressConfig::Allow(rules) = settings.network else { panic!("{text}") };
+        assert_eq!(rules.presets, found.preset.as_slice(), "{text}");
+        assert_eq!(settings.write.len(), usize::from(!is_claude), "{text}");
+        assert_eq!(text.contains("budget"), is_claude, "{text}");
+    }
 }
 
 #[track_caller]

@@ -46,7 +46,7 @@ pub(super) fn prepare_fork(
     let source = reader.session(id).map_err(|error| internal_error(&error))?;
     let source = source.ok_or_else(|| session_not_found(id))?;
     let agent = setup.find_agent(wish.agent.as_deref().unwrap_or(&source.agent))?;
-    check_runtime(&source, agent)?;
+    let transfer = find_transfer(&source, agent)?;
     // Two sessions in one worktree would change each other's files.
     if source.workspace.is_some() && !wish.workspace {
         let message = format!("session {id} has its own worktree, and the fork would have none");
@@ -65,7 +65,11 @@ pub(super) fn prepare_fork(
         let message = format!("the transcript of session {} does not exist", source.id);
         DaemonCommandError::new(DaemonCommandErrorKind::Trouble, message).with_hint("heeler doctor")
     })?;
-    let own = setup.fleet_environment().native_session_file(&source, remembered);
+    let own = match transfer {
+        ForkTransfer::Native => setup.fleet_environment().native_session_file(&source, remembered),
+        // The native session stays where it is, so its content does not matter.
+        ForkTransfer::Text => None,
+    };
     let cut = find_fork_point(&log, own.as_deref(), wish.at_message).map_err(|error| {
         DaemonCommandError::new(
             DaemonCommandErrorKind::NotAllowed,
@@ -76,7 +80,9 @@ pub(super) fn prepare_fork(
             source.id
         ))
     })?;
-    create_fork(fleet, agent, &source, &log, remembered, &cut, wish)
+    let mut fork = create_fork(fleet, agent, &source, &log, remembered, &cut, wish)?;
+    fork.forked.as_text = transfer == ForkTransfer::Text;
+    Ok(fork)
 }
 
 fn create_fork(
@@ -117,6 +123,7 @@ fn create_fork(
             Some(_) => 0,
             None => source.message_count.unsigned_abs().saturating_sub(cut.number),
         },
+        as_text: false,
     };
     let number = i64::try_from(cut.number).unwrap_or(i64::MAX);
     let session = Session {
@@ -153,32 +160,53 @@ fn copy_log(
     Ok(())
 }
 
-/// Refuses an agent with a runtime that cannot read the source's native session.
-fn check_runtime(source: &Session, agent: &AgentConfig) -> Result<(), DaemonCommandError> {
+/// How the agent of a fork learns the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ForkTransfer {
+    /// The agent program forks its own session.
+    Native,
+    /// The first prompt contains the conversation as text.
+    Text,
+}
+
+/// Returns how an agent gets the history of a session. Only Claude and scripted agents fork their own
+/// sessions.
+fn find_transfer(
+    source: &Session,
+    agent: &AgentConfig,
+) -> Result<ForkTransfer, DaemonCommandError> {
     let family = |runtime: RuntimeType| match runtime {
         RuntimeType::Sdk | RuntimeType::Cli => Some("claude"),
         RuntimeType::Scripted => Some("a script"),
         RuntimeType::Command | RuntimeType::Acp | RuntimeType::Codex => None,
     };
-    let name = &agent.name;
-    let Some(own) = family(agent.runtime.kind()) else {
-        let message = match agent.runtime.kind() {
-            RuntimeType::Command => format!("{name} is a command, which has no sessions"),
-            runtime => format!("sessions of runtime {runtime} cannot be forked, and {name} has it"),
+    let own = agent.runtime.kind();
+    // If an import did not record the runtime, the agent program decides.
+    let made_by: Option<RuntimeType> = source.runtime.parse().ok();
+    if own == RuntimeType::Command || made_by == Some(RuntimeType::Command) {
+        let message = match own {
+            RuntimeType::Command => format!("{} is a command, which has no sessions", agent.name),
+            _ => format!("session {} is that of a command, which has no conversation", source.id),
         };
         return Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message));
-    };
-    // If an import did not record the runtime, the agent program decides.
-    let made_by = source.runtime.parse().ok().map(family);
-    if made_by.is_some_and(|made_by| made_by != Some(own)) {
-        let message = format!(
-            "session {} was made by runtime {}, {name} has {own}",
-            source.id, source.runtime
-        );
-        let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-        return Err(refused.with_hint("--as names an agent with the same runtime"));
     }
-    Ok(())
+    let is_program =
+        |runtime: RuntimeType| matches!(runtime, RuntimeType::Acp | RuntimeType::Codex);
+    match family(own) {
+        None => Ok(ForkTransfer::Text),
+        Some(own) if made_by.is_none_or(|made_by| family(made_by) == Some(own)) => {
+            Ok(ForkTransfer::Native)
+        }
+        Some("claude") if made_by.is_some_and(is_program) => Ok(ForkTransfer::Text),
+        Some(own) => {
+            let message = format!(
+                "session {} was made by runtime {}, {} has {own}",
+                source.id, source.runtime, agent.name
+            );
+            let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
+            Err(refused.with_hint("--as names an agent with the same runtime"))
+        }
+    }
 }
 
 pub(super) fn commit_fork(

@@ -12,6 +12,7 @@ use heeler_transcript::{DiskError, PageBoundary, read_range};
 use uuid::Uuid;
 
 use super::executor::RunExecutor;
+use crate::conversation_text::is_handed_over;
 use crate::{native_session, session};
 
 /// Number of transcript rows read per page, from the end.
@@ -27,8 +28,18 @@ impl RunExecutor<'_> {
         let plan = &self.spec.session;
         let as_planned = (plan.start.clone(), plan.reason.clone());
         let SessionStart::Fork { id, at, .. } = &plan.start else { return Ok(as_planned) };
+        let is_handed_over = is_handed_over(self.spec).map_err(|error| error_chain(&error))?;
         let native_file =
             self.native_sessions_folder().and_then(|folder| self.find_native_session(&folder, id));
+        if is_handed_over {
+            let reason = format!("{}; the agent gets the conversation as text", plan.reason);
+            let id = id.clone();
+            // An interrupted run has sent the conversation already.
+            return Ok(match native_file {
+                Some(_) => (SessionStart::Resume { id }, reason),
+                None => (SessionStart::Fresh { id }, reason),
+            });
+        }
         let Some(native_file) = native_file else { return Ok(as_planned) };
         // The agent refuses to fork again under the same ID, so an existing file must be dealt
         // with.

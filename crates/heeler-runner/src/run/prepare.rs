@@ -94,8 +94,9 @@ pub(super) async fn prepare_run(
     let bridge = open_bridge(executor, &injected, sockets.as_ref()).await?;
     let endpoint = bridge.as_ref().map(McpHttpBridge::endpoint);
     let context = RuntimeContext { spec, host, injected: &injected, endpoint };
-    let runtime = (dependencies.runtime)(&context).map_err(RunPrepareError::Refused)?;
+    // The first prompt of a fork that is handed over contains its history.
     session::copy_history(dependencies.disk.as_ref(), spec)?;
+    let runtime = (dependencies.runtime)(&context).map_err(RunPrepareError::Refused)?;
     let (start, reason) = executor.resolve_session_start().map_err(RunPrepareError::Refused)?;
     let session = spec.session.start.id().clone();
     let mut journal = RunTranscriptWriter::open(

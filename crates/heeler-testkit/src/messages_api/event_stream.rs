@@ -24,6 +24,11 @@ impl PreparedEvent {
         Self { text: format!("event: {name}\ndata: {data}\n\n"), is_piece }
     }
 
+    /// Creates an event of this text, without a name.
+    pub(super) fn data(text: &str, is_piece: bool) -> Self {
+        Self { text: format!("data: {text}\n\n"), is_piece }
+    }
+
     /// Creates an event without a name.
     pub(super) fn unnamed(data: &Json, is_piece: bool) -> Self {
         Self { text: format!("data: {data}\r\n\r\n"), is_piece }

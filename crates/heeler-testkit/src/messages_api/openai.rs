@@ -94,7 +94,7 @@ pub(super) async fn reply(mut step: ModelScriptStep, body: &Json, number: usize)
     with_headers(stream(step, events), &headers)
 }
 
-fn error(status: u16, step: &ModelScriptStep, number: usize) -> Response {
+pub(super) fn error(status: u16, step: &ModelScriptStep, number: usize) -> Response {
     let (kind, code) = match status {
         401 => ("invalid_request_error", Some("invalid_api_key")),
         429 => ("requests", Some("rate_limit_exceeded")),
@@ -134,9 +134,20 @@ fn output_items(step: &ModelScriptStep, body: &Json) -> Vec<Json> {
     }
     for tool in &step.tools {
         items.push(match offered_tool(tool, body) {
-            OfferedTool::Function(name, input) => json!({ "type": "function_call", "id": id("fc"),
-                "call_id": id("call"), "name": name, "arguments": input.to_string(),
-                "status": "completed" }),
+            OfferedTool::Function(name, input) => {
+                // Codex names the tools of MCP servers by server and tool.
+                let (space, name) = match name.split_once("::") {
+                    Some((space, name)) => (Some(space), name),
+                    None => (None, name.as_str()),
+                };
+                let mut call = json!({ "type": "function_call", "id": id("fc"),
+                    "call_id": id("call"), "name": name, "arguments": input.to_string(),
+                    "status": "completed" });
+                if let Some(space) = space {
+                    call["namespace"] = space.into();
+                }
+                call
+            }
             OfferedTool::Text(name, input) => json!({ "type": "custom_tool_call", "id": id("ctc"),
                 "call_id": id("call"), "name": name, "input": input, "status": "completed" }),
         });

@@ -125,9 +125,15 @@ impl ModelReply {
         }
         for tool in &step.tools {
             let id = format!("toolu_{}", &Uuid::new_v4().simple().to_string()[..20]);
-            blocks.push(
-                json!({"type": "tool_use", "id": id, "name": tool.name, "input": tool.input}),
-            );
+            let (name, input) = match tool.name.as_str() {
+                "sh" => ("Bash", tool.input.clone()),
+                "write" => {
+                    let (path, content) = (&tool.input["path"], &tool.input["content"]);
+                    ("Write", json!({"file_path": path, "content": content}))
+                }
+                name => (name, tool.input.clone()),
+            };
+            blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
         }
         let usual = if step.tools.is_empty() { "end_turn" } else { "tool_use" };
         let stop_reason = step.stop_reason.clone().unwrap_or_else(|| usual.to_owned());

@@ -1,6 +1,7 @@
 //! `heeler doctor`: reports and repairs problems of the state directory; lists and removes
 //! everything that Heeler stores on this machine. Start at [`run`].
 
+mod agents;
 mod chat;
 mod docker;
 mod footprint;
@@ -29,6 +30,7 @@ use crate::config_changes;
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
+use crate::installed_agents::VersionedAgent;
 use crate::output::{self, ProgressIndicator, SafeText};
 use crate::process_env;
 use crate::trust::visible;
@@ -48,8 +50,8 @@ const UNMARKED: &str = "no mark of agents: this process can gain no privileges (
 #[derive(Args)]
 #[command(after_help = "Exits with 1 if a problem remains.")]
 pub(crate) struct DoctorArgs {
-    /// Check one part only: whether agents can run in a sandbox or in containers, or the access to GitHub, to chat
-    /// platforms or to channels of `notify` that the config names
+    /// Check one part only: the agent programs of this machine, whether agents can run in a sandbox or in
+    /// containers, or the access to GitHub, to chat platforms or to channels of `notify` that the config names
     part: Option<DoctorPart>,
     /// Make all repairs that lose nothing
     #[arg(long)]
@@ -76,6 +78,8 @@ pub(crate) struct DoctorArgs {
 /// Part of the machine that `doctor` checks alone.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum DoctorPart {
+    /// Lists the installed agent programs with their versions and logins
+    Agents,
     /// Starts a sandbox and attacks it from inside
     Sandbox,
     /// Asks the container engine, and lists containers that are left
@@ -90,18 +94,10 @@ enum DoctorPart {
 
 /// Runs `doctor`.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
-    match args.part {
-        Some(DoctorPart::Sandbox) => return sandbox::run(args.json),
-        Some(DoctorPart::Docker) => return docker::run(global, args.json),
-        Some(DoctorPart::Github | DoctorPart::Chat | DoctorPart::Notify) | None => {}
+    if let Some(part) = args.part {
+        return run_part(global, part, args.json);
     }
     let context = CommandContext::find(global)?;
-    match args.part {
-        Some(DoctorPart::Github) => return github::run(&context, args.json),
-        Some(DoctorPart::Chat) => return chat::run(&context, args.json),
-        Some(DoctorPart::Notify) => return notify::run(&context, args.json),
-        Some(DoctorPart::Sandbox | DoctorPart::Docker) | None => {}
-    }
     if args.rebuild {
         return rebuild(&context, args);
     }
@@ -140,6 +136,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
         is_unmarked: heeler_process::is_own_process_marked(),
         unconfined: sandbox::unconfined_agents(&context),
         containers: docker::containers(&context),
+        untested: agents::untested_agents(&context),
         github,
     };
     match args.json {
@@ -166,6 +163,18 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> CommandResult {
     }
 }
 
+/// Checks one part.
+fn run_part(global: &GlobalArgs, part: DoctorPart, is_json: bool) -> CommandResult {
+    match part {
+        DoctorPart::Agents => agents::run(is_json),
+        DoctorPart::Sandbox => sandbox::run(is_json),
+        DoctorPart::Docker => docker::run(global, is_json),
+        DoctorPart::Github => github::run(&CommandContext::find(global)?, is_json),
+        DoctorPart::Chat => chat::run(&CommandContext::find(global)?, is_json),
+        DoctorPart::Notify => notify::run(&CommandContext::find(global)?, is_json),
+    }
+}
+
 /// Properties of the machine and the config, which no repair of the state can change.
 struct MachineReport {
     /// Reason that there are no control groups.
@@ -174,6 +183,8 @@ struct MachineReport {
     /// Agents without a sandbox.
     unconfined: Vec<String>,
     containers: ContainerSurvey,
+    /// Programs of agents with a version outside the tested range.
+    untested: Vec<VersionedAgent>,
     github: Option<GithubAccessReport>,
 }
 
@@ -183,6 +194,8 @@ impl MachineReport {
         document["noAgentMark"] = self.is_unmarked.into();
         document["noSandbox"] = self.unconfined.clone().into();
         document["orphanContainers"] = docker::orphans_json(&self.containers);
+        let untested = self.untested.iter().map(agents::to_json);
+        document["untestedAgents"] = untested.collect::<Vec<Value>>().into();
         document["github"] = self.github.as_ref().map_or(Value::Null, github::to_json);
     }
 
@@ -196,6 +209,7 @@ impl MachineReport {
         if let Some(text) = sandbox::recommendation(context, &self.unconfined) {
             output::print_line(text)?;
         }
+        agents::print_warnings(&self.untested)?;
         docker::print_orphans(&self.containers)?;
         self.github.as_ref().map_or(Ok(()), github::print_report)
     }

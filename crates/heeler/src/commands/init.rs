@@ -1,15 +1,18 @@
 //! `heeler init`: creates a fleet that works at once, or adds an agent to one. Never overwrites a
 //! file. Start at [`run`].
 
+mod installed;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::{Args, Subcommand, ValueHint};
-use heeler_config::PermissionMode;
 use heeler_config::templates::{self, AgentTemplateOptions, TemplateSandbox};
+use heeler_config::{KNOWN_AGENTS, PermissionMode, find_known_agent};
 use heeler_model::LocalName;
 
+use self::installed::InstalledAgentFiles;
 use crate::commands::doctor;
 use crate::config_changes::OwnConfigEdit;
 use crate::context::{CONFIG_NAMES, CommandContext};
@@ -85,9 +88,12 @@ struct InitAgentArgs {
     /// Actions that the agent may take without asking
     #[arg(long, value_name = "MODE")]
     permission_mode: Option<PermissionMode>,
-    /// Runtime: `sdk` or `cli`
-    #[arg(long, value_parser = ["sdk", "cli"])]
+    /// Runtime: `sdk` or `cli` (Claude Code), `codex`, or `acp` (with --program)
+    #[arg(long, value_parser = ["sdk", "cli", "codex", "acp"])]
     runtime: Option<String>,
+    /// Agent program with `--runtime acp`: a name that `heeler agent capabilities` lists
+    #[arg(long, value_name = "NAME", value_parser = known_program, required_if_eq("runtime", "acp"))]
+    program: Option<&'static str>,
     /// Refused: containers are set in the config (herdctl's flag)
     #[arg(long, hide = true)]
     docker: bool,
@@ -153,17 +159,27 @@ fn make_fleet(
     let own_name = folder.file_name().and_then(|name| name.parse::<LocalName>().ok());
     let name =
         options.name.or(own_name).unwrap_or_else(|| "fleet".parse().expect("`fleet` is a name"));
-    let first_agent = folder.join(templates::FIRST_AGENT_PATH);
-    let first_text = templates::first_agent_file(&format!("../.heeler/{}", schema::AGENT));
-    let found = find_foreign_content(&folder, &first_text);
+    let agent_schema = format!("../.heeler/{}", schema::AGENT);
+    let first_text = templates::first_agent_file(&agent_schema);
+    let probed = options.sandbox.probe();
+    let sandbox = template_sandbox(probed.as_ref());
+    let installed = InstalledAgentFiles::find(sandbox, &agent_schema);
+    let first = (templates::FIRST_AGENT_PATH, first_text.as_str());
+    let own: Vec<(&str, &str)> = [first].into_iter().chain(installed.files()).collect();
+    let found = find_foreign_content(&folder, &own);
     schema::write_schemas(&folder.join(".heeler"))?;
     // An interrupted `init` may have written it already.
+    let first_agent = folder.join(templates::FIRST_AGENT_PATH);
     if !first_agent.exists() {
         write_new(&first_agent, &first_text)?;
     }
-    let probed = options.sandbox.probe();
+    installed.write(&folder)?;
     let fleet_schema = format!(".heeler/{}", schema::FLEET);
-    let fleet_file = templates::fleet_file(&name, &fleet_schema, template_sandbox(probed.as_ref()));
+    let mut fleet_file = templates::fleet_file(&name, &fleet_schema, sandbox);
+    for (path, _) in installed.files() {
+        fleet_file = templates::add_agent(&fleet_file, path)
+            .map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
+    }
     // Written last, so that an interrupted `init` can be repeated.
     write_new(&folder.join("heeler.yaml"), &fleet_file)?;
     ignore_state(&folder)?;
@@ -174,6 +190,7 @@ fn make_fleet(
              {reason}; once `heeler doctor sandbox` succeeds, write `sandbox: true` in heeler.yaml"
         ))?;
     }
+    installed.print()?;
     let enter = dir.map(|dir| format!("cd {dir} && ")).unwrap_or_default();
     output::print_line(format!("\nNext: {enter}heeler trigger greeter"))?;
     Ok(output::print_line("Then: heeler start     # start the daemon: schedules, queue, recovery")?)
@@ -200,12 +217,13 @@ const FOREIGN_CONTENT: [&str; 6] =
 
 /// Returns something that was in the folder before `init` and would take part in what the fleet
 /// runs. It may be a stranger's.
-fn find_foreign_content(folder: &Utf8Path, first_agent: &str) -> Option<Utf8PathBuf> {
+fn find_foreign_content(folder: &Utf8Path, own: &[(&str, &str)]) -> Option<Utf8PathBuf> {
     let first_path = folder.join(templates::FIRST_AGENT_PATH);
     let agents = text_file::parent_dir(&first_path).read_dir_utf8().into_iter().flatten().flatten();
-    // An interrupted `init` may have written the first agent.
+    // An interrupted `init` may have written its agents.
     let is_ours = |path: &Utf8Path| {
-        path == first_path && text_file::read_text(path).is_ok_and(|text| text == first_agent)
+        let text = own.iter().find(|(own, _)| folder.join(own) == path).map(|(_, text)| *text);
+        text.is_some_and(|own| text_file::read_text(path).is_ok_and(|text| text == own))
     };
     let agents = agents.map(|entry| entry.into_path()).filter(|path| !is_ours(path));
     let others = FOREIGN_CONTENT.map(|name| folder.join(name));
@@ -226,6 +244,14 @@ fn record_trust(folder: &Utf8Path, found: Option<&Utf8Path>) -> CommandResult {
         },
     };
     Ok(output::print_note(&format!("{why}, so heeler asks before it runs the fleet"))?)
+}
+
+/// Returns the name of a known agent.
+fn known_program(text: &str) -> Result<&'static str, String> {
+    find_known_agent(text).map(|known| known.name).ok_or_else(|| {
+        let names: Vec<&str> = KNOWN_AGENTS.iter().map(|known| known.name).collect();
+        format!("expected one of {}", names.join(", "))
+    })
 }
 
 /// Refuses options of herdctl that need something that Heeler does not have.
@@ -250,6 +276,10 @@ fn refuse_missing_features(args: &InitAgentArgs) -> CommandResult {
 
 fn add_agent(global: &GlobalArgs, here: &Utf8Path, args: &InitAgentArgs) -> CommandResult {
     refuse_missing_features(args)?;
+    if args.program.is_some() && args.runtime.as_deref() != Some("acp") {
+        let message = "`--program` needs `--runtime acp`";
+        return Err(CommandFailure::message(FailureCode::Usage, message));
+    }
     let name = &args.name;
     let (file, state_name) = CONFIG_NAMES
         .map(|(file, state_name)| (here.join(file), state_name))
@@ -272,6 +302,8 @@ fn add_agent(global: &GlobalArgs, here: &Utf8Path, args: &InitAgentArgs) -> Comm
         description: args.description.as_deref(),
         permission_mode: args.permission_mode.map(PermissionMode::as_str),
         runtime: args.runtime.as_deref(),
+        program: args.program,
+        ..AgentTemplateOptions::default()
     };
     let schema = format!("../{state_name}/{}", schema::AGENT);
     let text = templates::agent_file_with(name, &schema, &options);

@@ -68,7 +68,9 @@ pub(crate) struct ForkOptionArgs {
     #[arg(short = 'W', long)]
     workspace: bool,
     /// Assign the fork to another agent
-    #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]
+    ///
+    /// An agent of another kind gets the conversation as text in its first prompt.
+    #[arg(long = "as", alias = "agent", value_name = "AGENT", add = shared_args::agents())]
     agent: Option<String>,
     /// Continue the fork at once, and watch it
     #[arg(long)]
@@ -151,6 +153,12 @@ fn fork_not_run_failure(failure: CommandFailure, made: &ForkedSession) -> Comman
 fn print_fork(made: &ForkedSession) -> CommandResult {
     let ForkedSession { id, parent, at_message, .. } = made;
     output::print_note(&format!("{id} has the history of {parent} up to message {at_message}"))?;
+    if made.as_text {
+        output::print_note(&format!(
+            "{} cannot fork that session itself: its first prompt contains the conversation as text",
+            made.agent
+        ))?;
+    }
     if let Some(asked) = made.asked_for {
         let why = "a session can be forked after the last answer of a finished turn";
         output::print_note(&format!(

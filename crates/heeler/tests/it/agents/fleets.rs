@@ -33,7 +33,7 @@ fn mixed_fleet() -> (Fleet, MessagesApi) {
         "permission_mode": "plan",
     });
     let agents =
-        [planner, with_env(TestedAgent::Codex, builder), with_env(TestedAgent::Gemini, reviewer)];
+        [planner, with_env(TestedAgent::CODEX, builder), with_env(TestedAgent::GEMINI, reviewer)];
     fleet.write("heeler.yaml", &json!({ "agents": agents }).to_string());
     (fleet, api)
 }
@@ -66,10 +66,18 @@ fn a_job_of_codex_is_shown_recorded_and_continued() {
     let sessions = fleet.json(&["session", "list", "--agent", "builder", "--json"]);
     assert_eq!(sessions["total"], 1, "{sessions:#}");
 
-    // A fork would need the agent's help, which Heeler does not ask for yet.
+    // Claude gets the conversation as text.
     let session = sessions["sessions"][0]["id"].as_str().unwrap().to_owned();
-    let refused = fleet.run(&["session", "fork", &session]);
-    assert!(refused.stderr.contains("cannot be forked"), "{}", refused.stderr);
+    let forked = fleet.run(&["session", "fork", &session, "--as", "planner"]);
+    assert!(forked.stderr.contains("the conversation as text"), "{}", forked.stderr);
+    let fork = forked.ok().trim().to_owned();
+    let next = prompt(&ModelScript::new().text("I see."));
+    run(&fleet, &api, &["session", "resume", &fork, "-p", &next]).ok();
+    let sent = api.messages();
+    let last = sent.last().unwrap();
+    assert_eq!(last.path.split('?').next(), Some("/v1/messages"));
+    let told = last.history().join("\n");
+    assert!(told.contains("Built.") && told.contains("The record ends here."), "{told}");
 }
 
 #[test]

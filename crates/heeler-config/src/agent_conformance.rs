@@ -1,0 +1,146 @@
+//! The conformance table: what each certified agent does in each scenario, and the version of which
+//! that is known.
+//!
+//! The tests run every scenario that works with the real programs against fake APIs, and read the
+//! agents of each scenario from this table. So a cell that says `works` is a test that passed. Start
+//! at [`CertifiedAgent::outcome`].
+
+use crate::agent_detection::CLAUDE_TESTED_VERSION;
+use crate::agent_program::{CODEX_TESTED_VERSION, find_known_agent};
+use crate::words::words;
+
+words! {
+    /// Agent whose real program takes part in the conformance suite.
+    pub enum CertifiedAgent ("certified agent") {
+        Claude = "claude",
+        Codex = "codex",
+        Gemini = "gemini",
+        Goose = "goose",
+    }
+}
+
+words! {
+    /// Scenario of the conformance suite.
+    pub enum AgentScenario ("scenario") {
+        /// The agent answers, and its tokens are counted.
+        Text = "text and tokens",
+        /// A later job continues the session.
+        Resume = "resume",
+        /// A session that the agent has lost begins anew.
+        LostSession = "lost session",
+        /// A new session begins with the conversation of another agent.
+        Fork = "fork",
+        /// A person allows one command and denies another.
+        Permission = "permission allowed and denied",
+        /// No person attends, so a command is denied.
+        Unattended = "permission without a person",
+        /// Edits are accepted, except of protected files.
+        AcceptEdits = "accepted edits",
+        /// Nothing is asked.
+        Bypass = "bypassed permissions",
+        /// A person changes the input of an action.
+        ChangedInput = "changed input",
+        /// A running text is cancelled.
+        CancelText = "cancel in a text",
+        /// A running tool is cancelled, and no process is left.
+        CancelTool = "cancel in a tool",
+        /// The agent is killed, and no process is left.
+        Killed = "agent killed",
+        /// The API refuses the key.
+        Status401 = "API error 401",
+        /// The API is at its limit.
+        Status429 = "API error 429",
+        /// The API fails.
+        Status500 = "API error 500",
+        /// The API is overloaded.
+        Status529 = "API error 529",
+        /// The API closes the connection in the middle of a reply.
+        DroppedStream = "dropped stream",
+        /// A message reaches the running turn, or gets the next one.
+        Message = "message in a turn",
+        /// A system prompt reaches the model.
+        SystemPrompt = "system prompt",
+        /// A tool of a configured MCP server is called.
+        McpServer = "MCP server",
+        /// The output of a command has megabytes, or is no UTF-8.
+        HugeOutput = "huge and binary output",
+        /// The number of turns is limited.
+        MaxTurns = "max turns",
+        /// The cost is limited.
+        Budget = "budget",
+        /// The tools are limited.
+        ToolList = "tool list",
+    }
+}
+
+/// Result of a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScenarioOutcome {
+    Works,
+    /// The agent does not offer it, for this reason.
+    NotOffered(&'static str),
+    /// A config that asks for it is refused.
+    Refused,
+}
+
+impl CertifiedAgent {
+    /// Returns the version with which the scenarios were run.
+    pub fn version(self) -> &'static str {
+        let known = |name| find_known_agent(name).map_or("", |known| known.tested_version);
+        match self {
+            CertifiedAgent::Claude => CLAUDE_TESTED_VERSION,
+            CertifiedAgent::Codex => CODEX_TESTED_VERSION,
+            CertifiedAgent::Gemini => known("gemini"),
+            CertifiedAgent::Goose => known("goose"),
+        }
+    }
+
+    /// Returns the result of a scenario with this agent.
+    pub fn outcome(self, scenario: AgentScenario) -> ScenarioOutcome {
+        use ScenarioOutcome::{NotOffered, Refused, Works};
+        match (self, scenario) {
+            (CertifiedAgent::Claude, _) => Works,
+            (
+                _,
+                AgentScenario::MaxTurns
+                | AgentScenario::Budget
+                | AgentScenario::ToolList
+                | AgentScenario::ChangedInput,
+            ) => Refused,
+            (CertifiedAgent::Goose, AgentScenario::AcceptEdits) => {
+                NotOffered("its questions do not say that they are about files")
+            }
+            _ => Works,
+        }
+    }
+
+    /// Returns the agents with which a scenario works.
+    pub fn all_with(scenario: AgentScenario) -> impl Iterator<Item = CertifiedAgent> {
+        let agents = CertifiedAgent::ALL.iter().copied();
+        agents.filter(move |agent| agent.outcome(scenario) == ScenarioOutcome::Works)
+    }
+}
+
+/// Renders the table for `docs/agents.md`.
+pub(crate) fn conformance_markdown() -> String {
+    let mut table = "| scenario |".to_owned();
+    for agent in CertifiedAgent::ALL {
+        table.push_str(&format!(" {agent} {} |", agent.version()));
+    }
+    table.push_str("\n|---|");
+    CertifiedAgent::ALL.iter().for_each(|_| table.push_str("---|"));
+    table.push('\n');
+    for scenario in AgentScenario::ALL {
+        table.push_str(&format!("| {scenario} |"));
+        for agent in CertifiedAgent::ALL {
+            let cell = match agent.outcome(*scenario) {
+                ScenarioOutcome::Works => "works".to_owned(),
+                ScenarioOutcome::NotOffered(why) => format!("not offered: {why}"),
+                ScenarioOutcome::Refused => "refused".to_owned(),
+            };
+            table.push_str(&format!(" {cell} |"));
+        }
+        table.push('\n');
+    }
+    table
+}

@@ -1,0 +1,281 @@
+//! Further scenarios of the conformance suite, and the ones that are refused or not offered.
+
+use heeler_config::{AgentScenario, CertifiedAgent, ScenarioOutcome};
+use heeler_model::run::{
+    ControlOperation, ErrorClass, McpServerSpec, QuestionAnswer, RuntimeLaunchSpec, SessionPlan,
+    SessionStart,
+};
+use heeler_testkit::{ModelScript, ModelScriptStep};
+use serde_json::json;
+
+use super::{
+    TestedAgent, calls_are_closed, certified, failed, program, said, set_mode, shell, succeeded,
+    work,
+};
+use crate::fleet::Fleet;
+use crate::rig::{Rig, new_session, wait};
+
+#[test]
+fn tokens_of_a_text_are_counted() {
+    for agent in certified(AgentScenario::Text) {
+        let rig = Rig::new();
+        let end = rig.run(agent.plan(&rig, &ModelScript::new().text("Hi.")));
+        succeeded(&end);
+        assert_eq!(said(&end), ["Hi."], "{agent:?} {:#?}", end.rows);
+        let usage = &end.result.cost.usage;
+        assert!(usage.input_tokens.is_some_and(|it| it > 0), "{agent:?} {usage:?}");
+    }
+}
+
+#[test]
+fn a_fork_begins_with_the_conversation_of_another_agent() {
+    for agent in certified(AgentScenario::Fork) {
+        let rig = Rig::new();
+        let mut first = TestedAgent::GOOSE.plan(&rig, &ModelScript::new());
+        // Without a script, the model repeats the prompt. The fork must not find a second script.
+        first.brief.prompt = "Remember the kelpie.".to_owned();
+        let first = rig.run(first);
+        succeeded(&first);
+        let reply = said(&first).join("");
+        assert!(reply.contains("mock reply"), "{reply}");
+        let mut plan = agent.plan(&rig, &ModelScript::new().text("I see."));
+        let start = SessionStart::Fork { source: first.session_id(), id: new_session(), at: None };
+        plan.spec.session = SessionPlan::new(start, "the test asks for a fork");
+        let second = rig.run(plan);
+        succeeded(&second);
+        assert_ne!(second.session_id(), first.session_id(), "{agent:?}");
+        let told = second.sent.last().unwrap().history().join("\n");
+        assert!(told.contains("mock reply") && told.contains("The record ends here."), "{told}");
+        let shown = rig.show(&second.rows);
+        assert!(shown.contains("the agent gets the conversation as text"), "{agent:?} {shown}");
+        assert_eq!(said(&second), ["I see."], "{agent:?} {:#?}", second.rows);
+        // The fork has the rows of its source, once.
+        let texts = second.session.iter().filter(|row| row["type"] == "assistant");
+        let texts = texts.filter(|row| row.to_string().contains("mock reply")).count();
+        assert_eq!(texts, 1, "{agent:?} {:#?}", second.session);
+    }
+}
+
+#[test]
+fn a_dropped_stream_is_a_failure_or_repeated() {
+    for agent in certified(AgentScenario::DroppedStream) {
+        let rig = Rig::new();
+        let script = ModelScript::new().step(ModelScriptStep::dropped(3));
+        let end = rig.run(agent.plan(&rig, &script));
+        // Claude asks again without a stream.
+        let is_failure = agent.0 != CertifiedAgent::Claude;
+        assert_eq!(end.result.error.is_some(), is_failure, "{agent:?} {:#?}", end.rows);
+    }
+}
+
+#[test]
+fn a_message_reaches_the_agent_while_it_works() {
+    for agent in certified(AgentScenario::Message) {
+        let rig = Rig::new();
+        let (started, go_on) = (work(&rig, "started"), work(&rig, "go"));
+        let held = shell(&format!("touch {started}; until [ -e {go_on} ]; do sleep 0.1; done"));
+        let script = ModelScript::new().step(held).text("Done.");
+        let mut plan = agent.plan(&rig, &script);
+        set_mode(&mut plan, "bypassPermissions");
+        let mut live = rig.start(plan);
+        wait("the tool", || started.exists().then_some(()));
+        let next = ModelScript::new().text("Cats.");
+        live.send(ControlOperation::Message { text: format!("mention cats {next}") });
+        // Its row is written before the agent receives it.
+        live.until("the message", |event| match event {
+            heeler_model::run::ControlEvent::Row { row, .. } => {
+                row.as_json().to_string().contains("mention cats").then_some(())
+            }
+            _ => None,
+        });
+        std::fs::write(&go_on, "").unwrap();
+        let end = live.finish();
+        succeeded(&end);
+        let sent = rig.api.requests();
+        let is_received = sent.iter().any(|it| it.body.to_string().contains("mention cats"));
+        assert!(is_received, "{agent:?} {:#?}", end.rows);
+    }
+}
+
+#[test]
+fn a_tool_of_a_configured_server_is_called() {
+    for agent in certified(AgentScenario::McpServer) {
+        let rig = Rig::new();
+        let server = McpServerSpec::Http {
+            url: rig.api.mcp_url(),
+            headers: indexmap::IndexMap::new(),
+            timeout_ms: None,
+            always_load: None,
+        };
+        let tool = match agent.0 {
+            CertifiedAgent::Claude => "mcp__calc__add",
+            CertifiedAgent::Codex => "mcp__calc::add",
+            CertifiedAgent::Gemini => "mcp_calc_add",
+            CertifiedAgent::Goose => "calc__add",
+        };
+        let script = ModelScript::new().tool(tool, json!({ "a": 20, "b": 22 })).text("Done.");
+        let mut plan = agent.plan(&rig, &script);
+        set_mode(&mut plan, "bypassPermissions");
+        let servers = indexmap::IndexMap::from([("calc".to_owned(), server)]);
+        match &mut plan.brief.work {
+            RuntimeLaunchSpec::Claude(spec) => spec.mcp_servers = servers,
+            _ => program(&mut plan).mcp_servers = servers,
+        }
+        let end = rig.run(plan);
+        succeeded(&end);
+        calls_are_closed(&end);
+        let told = end.sent.last().unwrap().history().join("\n");
+        // Gemini CLI takes a text that is a number for structured content, and refuses it.
+        if agent.0 != CertifiedAgent::Gemini {
+            assert!(told.contains("42"), "{agent:?} {told} {:#?}", end.rows);
+        }
+        let is_call = |body: &serde_json::Value| body["method"] == "tools/call";
+        let calls = rig.api.requests();
+        let calls = calls.iter().filter(|it| it.path == "/mcp" && is_call(&it.body)).count();
+        assert_eq!(calls, 1, "{agent:?}");
+    }
+}
+
+#[test]
+fn huge_and_binary_output_is_survived() {
+    for agent in certified(AgentScenario::HugeOutput) {
+        let rig = Rig::new();
+        let command = "head -c 3000000 /dev/zero | tr '\\0' x; printf '\\377\\376\\000\\033'";
+        let script = ModelScript::new().step(shell(command)).text("Done.");
+        let mut plan = agent.plan(&rig, &script);
+        set_mode(&mut plan, "bypassPermissions");
+        let end = rig.run(plan);
+        succeeded(&end);
+        calls_are_closed(&end);
+        assert_eq!(said(&end).last(), Some(&"Done."), "{agent:?}");
+    }
+}
+
+#[test]
+fn turns_and_money_run_out() {
+    let script = ModelScript::new().step(shell("true")).step(shell("true")).text("Never said.");
+    for agent in certified(AgentScenario::MaxTurns) {
+        let rig = Rig::new();
+        let mut plan = agent.plan(&rig, &script);
+        set_mode(&mut plan, "bypassPermissions");
+        plan.spec.limits.max_turns = Some(1);
+        failed(&rig.run(plan), ErrorClass::MaxTurns);
+    }
+    for agent in certified(AgentScenario::Budget) {
+        let rig = Rig::new();
+        let dear = ModelScriptStep {
+            usage: Some(json!({ "input_tokens": 1_000_000, "output_tokens": 1_000_000 })),
+            ..shell("true")
+        };
+        let mut plan = agent.plan(&rig, &ModelScript::new().step(dear).text("Never said."));
+        set_mode(&mut plan, "bypassPermissions");
+        plan.spec.limits.budget_usd = Some(0.5);
+        failed(&rig.run(plan), ErrorClass::Budget);
+    }
+}
+
+#[test]
+fn a_tool_that_is_not_listed_does_not_run() {
+    for agent in certified(AgentScenario::ToolList) {
+        let rig = Rig::new();
+        let script = ModelScript::new().step(shell("touch made.txt")).text("Done.");
+        let mut plan = agent.plan(&rig, &script);
+        set_mode(&mut plan, "bypassPermissions");
+        plan.claude().allowed_tools = Some(vec!["Read".to_owned()]);
+        let end = rig.run(plan);
+        succeeded(&end);
+        assert!(!work(&rig, "made.txt").exists(), "{agent:?} {:#?}", end.rows);
+    }
+}
+
+#[test]
+fn a_person_changes_the_input_of_an_action() {
+    for agent in certified(AgentScenario::ChangedInput) {
+        let rig = Rig::new();
+        let script = ModelScript::new().step(shell("touch a.txt")).text("Done.");
+        let mut live = rig.start(agent.plan(&rig, &script).attended());
+        let ask = live.until_asked();
+        let mut changed = ask.input.clone();
+        changed["command"] = json!("touch b.txt");
+        live.answer(&ask, QuestionAnswer::Allow { input: Some(changed) });
+        let end = live.finish();
+        succeeded(&end);
+        assert!(work(&rig, "b.txt").is_file() && !work(&rig, "a.txt").exists(), "{agent:?}");
+    }
+}
+
+/// Each cell that says `refused` is one: the config, or for a changed input the answer.
+#[test]
+fn a_config_that_needs_what_an_agent_cannot_do_is_refused() {
+    let fleet = Fleet::new();
+    for agent in CertifiedAgent::ALL {
+        for scenario in AgentScenario::ALL {
+            if agent.outcome(*scenario) != ScenarioOutcome::Refused {
+                continue;
+            }
+            let (key, value) = match scenario {
+                AgentScenario::MaxTurns => ("max_turns", json!(3)),
+                AgentScenario::Budget => ("budget", json!({ "job": 1.0 })),
+                AgentScenario::ToolList => ("allowed_tools", json!(["Read"])),
+                AgentScenario::ChangedInput => {
+                    answer_is_refused(TestedAgent(*agent));
+                    continue;
+                }
+                other => panic!("{other} has no key"),
+            };
+            let mut config = json!({ "name": "a", "runtime": "codex" });
+            if *agent != CertifiedAgent::Codex {
+                config["runtime"] = "acp".into();
+                config["program"] = agent.as_str().into();
+            }
+            config[key] = value;
+            fleet.write("heeler.yaml", &json!({ "agents": [config] }).to_string());
+            let refused = fleet.run(&["config", "validate"]);
+            assert_ne!(refused.code, Some(0), "{agent} {scenario}");
+            let text = refused.stdout + refused.stderr.as_str();
+            assert!(text.contains("cannot be honoured"), "{agent} {scenario}: {text}");
+        }
+    }
+}
+
+fn answer_is_refused(agent: TestedAgent) {
+    let rig = Rig::new();
+    let script = ModelScript::new().step(shell("touch a.txt")).text("Done.");
+    let mut live = rig.start(agent.plan(&rig, &script).attended());
+    let ask = live.until_asked();
+    let changed = json!({ "command": "touch b.txt" });
+    live.answer(&ask, QuestionAnswer::Allow { input: Some(changed) });
+    let refusal = live.next_refusal();
+    assert!(refusal.contains("cannot take a changed input"), "{agent:?} {refusal}");
+    live.answer(&ask, QuestionAnswer::Allow { input: None });
+    let end = live.finish();
+    succeeded(&end);
+    assert!(work(&rig, "a.txt").is_file() && !work(&rig, "b.txt").exists(), "{agent:?}");
+}
+
+/// goose asks about edits without saying that they are edits, so they are denied like commands.
+#[test]
+fn an_edit_that_is_not_marked_as_one_is_denied() {
+    let outcome = CertifiedAgent::Goose.outcome(AgentScenario::AcceptEdits);
+    assert!(matches!(outcome, ScenarioOutcome::NotOffered(_)));
+    let rig = Rig::new();
+    let input = json!({ "path": work(&rig, "free.txt"), "content": "new\n" });
+    let script = ModelScript::new().step(ModelScriptStep::tools([("write", input)])).text("Done.");
+    let mut plan = TestedAgent::GOOSE.plan(&rig, &script);
+    set_mode(&mut plan, "acceptEdits");
+    let end = rig.run(plan);
+    succeeded(&end);
+    calls_are_closed(&end);
+    assert!(!work(&rig, "free.txt").exists(), "{:#?}", end.rows);
+}
+
+/// No scenario of the table lacks its test.
+#[test]
+fn every_scenario_has_a_test() {
+    let source = concat!(include_str!("../agents.rs"), include_str!("scenarios.rs"));
+    for scenario in AgentScenario::ALL {
+        let calls =
+            ["certified(", "        ("].map(|it| format!("{it}AgentScenario::{scenario:?}"));
+        assert!(calls.iter().any(|call| source.contains(call)), "{scenario} has no test");
+    }
+}
