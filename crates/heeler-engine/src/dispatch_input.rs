@@ -12,9 +12,8 @@ use jiff::Timestamp;
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
-use crate::chat::{ChatPostResult, RunCardChange};
+use crate::chat::{ChatPostResult, RunCardChange, SaidMessageResult};
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
-use crate::dispatch::SaidMessageResult;
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
 use crate::notices::NoticeResult;
