@@ -13,6 +13,7 @@ mod link_worker;
 mod post;
 mod rate_limits;
 mod run_card;
+mod said_message;
 mod slack_catch_up;
 mod slack_link;
 mod speaker_names;
@@ -29,3 +30,4 @@ pub(crate) use post::{
 };
 pub(crate) use rate_limits::note_rate_limit;
 pub(crate) use run_card::{RunCard, RunCardChange};
+pub(crate) use said_message::SaidMessageResult;

@@ -61,7 +61,6 @@ pub(crate) use dispatcher::Dispatcher;
 pub use dispatcher::{DaemonExit, SetupLoader};
 pub(crate) use dispatcher_state::DispatcherState;
 pub use idempotency::{REQUEST_RETENTION, recorded_reply};
-pub(crate) use said_messages::SaidMessageResult;
 pub use webhook::{WebhookEndpoint, WebhookSecret};
 
 use crate::cancel;

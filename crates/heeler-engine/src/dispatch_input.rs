@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
-use crate::chat::{ChatPostResult, RunCardChange};
+use crate::chat::{ChatPostResult, RunCardChange, SaidMessageResult};
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
-use crate::dispatch::SaidMessageResult;
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
 use crate::notices::NoticeResult;

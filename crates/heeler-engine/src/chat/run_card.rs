@@ -76,15 +76,15 @@ impl RunCard {
         if output.shows_system
             && let Some(event) = &self.event
         {
-            parts.push(block(event, EVENT_CHARS_MAX, Keep::Beginning));
+            parts.push(block(event, EVENT_CHARS_MAX, KeptPart::Beginning));
         }
         if let (Some(most), Some(result)) = (output.tool_result_chars, &self.tool_result) {
-            parts.push(block(result, most, Keep::Beginning));
+            parts.push(block(result, most, KeptPart::Beginning));
         }
         if output.shows_messages
             && let Some(message) = &self.message
         {
-            parts.push(block(message, MESSAGE_CHARS_MAX, Keep::End));
+            parts.push(block(message, MESSAGE_CHARS_MAX, KeptPart::End));
         }
         parts.join("\n")
     }
@@ -123,20 +123,20 @@ fn is_shown_event(subtype: &str) -> bool {
 }
 
 #[derive(Clone, Copy)]
-enum Keep {
+enum KeptPart {
     Beginning,
     End,
 }
 
 /// Returns a block of code with the beginning or the end of a text.
-fn block(text: &str, most: usize, keep: Keep) -> String {
+fn block(text: &str, most: usize, keep: KeptPart) -> String {
     // Characters that reorder or hide text are shown as numbers.
     let text = reveal_hidden(text.trim()).replace("```", "'''");
     let count = text.chars().count();
     let shown: String = match keep {
         _ if count <= most => text,
-        Keep::Beginning => text.chars().take(most).chain(['…']).collect(),
-        Keep::End => ['…'].into_iter().chain(text.chars().skip(count - most)).collect(),
+        KeptPart::Beginning => text.chars().take(most).chain(['…']).collect(),
+        KeptPart::End => ['…'].into_iter().chain(text.chars().skip(count - most)).collect(),
     };
     format!("```\n{shown}\n```")
 }

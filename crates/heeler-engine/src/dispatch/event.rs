@@ -11,8 +11,7 @@ use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId};
 use jiff::Timestamp;
 
-use super::said_messages::SaidMessageResult;
-use crate::chat::{ChatPostResult, RunCardChange};
+use crate::chat::{ChatPostResult, RunCardChange, SaidMessageResult};
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;

@@ -6,7 +6,7 @@
 use heeler_model::{JobId, TriggerType, error_chain};
 use heeler_store::{DatabaseError, EffectRecord, StoreReader};
 
-use super::Dispatcher;
+use super::dispatcher::Dispatcher;
 use super::transaction::DispatchTransaction;
 use crate::chat::RunCardChange;
 

@@ -12,11 +12,11 @@ use heeler_model::{JobId, JobRequest, TriggerType, error_chain};
 use heeler_store::{EffectRecord, InboxRecord, StoreReader};
 use serde::{Deserialize, Serialize};
 
-use super::Dispatcher;
 use super::chat_events::{ChatOutcome, sender_name};
+use super::dispatcher::Dispatcher;
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
-use crate::chat::{ChatPost, ChatPostAction, event_place};
+use crate::chat::{ChatPost, ChatPostAction, SaidMessageResult, event_place};
 use crate::dispatch_failure::DispatchFailure;
 use crate::dispatch_input::DispatchInput;
 
@@ -35,15 +35,6 @@ struct SaidMessage {
     platform: String,
     account: String,
     event_id: String,
-}
-
-/// Result of an attempt to send a message to a running job.
-#[derive(Debug, Clone)]
-pub(crate) struct SaidMessageResult {
-    /// ID of the effect.
-    pub(crate) effect: String,
-    /// True if the run has taken the message.
-    pub(crate) is_taken: bool,
 }
 
 impl DispatchTransaction<'_, '_> {

@@ -16,7 +16,7 @@ use super::desktop;
 
 /// Client of one channel.
 pub(super) enum ChannelClient<'e> {
-    Remote(NoticeClient),
+    Remote(Box<NoticeClient>),
     Desktop { env: &'e BTreeMap<String, String> },
 }
 
@@ -76,7 +76,7 @@ impl<'e> ChannelClient<'e> {
                 NoticeClient::Email { server: smtp_server(smtp, env)?, to: email.to.clone() }
             }
         };
-        Ok(ChannelClient::Remote(client))
+        Ok(ChannelClient::Remote(Box::new(client)))
     }
 
     /// Sends a notice; see [`NoticeClient::send`].
