@@ -182,6 +182,7 @@ impl EngineFixture {
                 max_context_tokens: None,
                 context_window: None,
                 snapshots: true,
+                keep_agent_for: None,
             },
             forked_from: None,
             channel: None,
