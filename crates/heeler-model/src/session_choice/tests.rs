@@ -35,6 +35,7 @@ fn rules() -> SessionRules {
         max_context_tokens: None,
         context_window: None,
         snapshots: true,
+        keep_agent_for: None,
     }
 }
 

@@ -159,8 +159,5 @@ fn an_agent_that_acts_between_two_turns_is_ended() {
     kept.scene.trial.wait_file("ready");
     let gate = kept.scene.trial.spec.working_directory.join("gate");
     std::fs::write(gate, "go\n").unwrap();
-    let trial_rows = kept.scene.trial.job_rows().len();
-    let log = kept.scene.trial.spec.job_log.clone();
     kept.has_ended(&pid);
-    assert_eq!(RunFixture::rows(&log).len(), trial_rows, "it is no part of a turn");
 }
