@@ -185,7 +185,7 @@ mod tests {
         let lines: Vec<Json> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let left_out = lines[0]["older_messages_left_out"].as_u64().unwrap();
-        assert_eq!(left_out + lines.len() as u64 - 1, 40);
+        assert_eq!(usize::try_from(left_out).unwrap() + lines.len() - 1, 40);
         let last = lines.last().unwrap();
         assert!(last["text"].as_str().unwrap().starts_with("39 ä"), "{last}");
         assert!(last["bytes_left_out"].as_u64().unwrap() > 0);

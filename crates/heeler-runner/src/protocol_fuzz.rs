@@ -142,7 +142,10 @@ mod tests {
             match random.u8(..5) {
                 0 => lines.swap(at, other),
                 1 => lines[at] = lines[other].clone(),
-                2 => lines[at].truncate(random.usize(..=lines[at].len())),
+                2 => {
+                    let end = random.usize(..=lines[at].len());
+                    lines[at].truncate(end);
+                }
                 3 => lines.insert(at, vec![random.u8(..); 9]),
                 _ => {
                     if let Some(byte) = random.choice(lines[at].iter_mut()) {
