@@ -240,6 +240,7 @@ fn turns(bench: &Bench) -> Figure {
     let scene = Scene::new(bench, "chat-turns", 0, |_| String::new());
     let lead = json!({
         "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+        "session": { "keep_agent": true },
     });
     let config = json!({ "agents": [lead] }).to_string();
     std::fs::write(scene.root.join("heeler.yaml"), config).expect("disk has space");

@@ -85,7 +85,7 @@ fn wait_until_gone(process: Pid) {
 #[test]
 fn claude_stays_for_the_next_turns_and_any_death_between_them_costs_only_its_start() {
     let api = MessagesApi::start();
-    let fleet = fleet_with(json!({}));
+    let fleet = fleet_with(json!({"keep_agent": true}));
     let pty = chat(&fleet, &api, &["chat"]);
     let one = turn(&fleet, &pty, "One.", "First.");
     let process = claude_of(&one);
@@ -137,9 +137,10 @@ fn claude_stays_for_the_next_turns_and_any_death_between_them_costs_only_its_sta
 #[test]
 fn claude_ends_with_its_turn_if_a_process_is_left_behind_and_after_the_idle_time() {
     let api = MessagesApi::start();
-    let fleet = fleet_with(json!({"keep_agent_for": "2s"}));
+    let fleet = fleet_with(json!({"keep_agent": true, "keep_agent_for": "2s"}));
     let pty = chat(&fleet, &api, &["chat"]);
-    let command = format!("setsid -f sleep 1000; pgrep -n -x sleep > {}", "left");
+    let command = "setsid -f sh -c 'echo $$ > left.new; mv left.new left; exec sleep 1000'; \
+                   while [ ! -e left ]; do sleep 0.1; done";
     let script = ModelScript::new().tool("Bash", json!({"command": command})).text("Left.");
     say(&pty, "One.", &script);
     pty.shows("? the agent wants to use Bash");
@@ -161,7 +162,7 @@ fn claude_ends_with_its_turn_if_a_process_is_left_behind_and_after_the_idle_time
 #[test]
 fn a_config_without_kept_agents_ends_claude_with_each_turn() {
     let api = MessagesApi::start();
-    let fleet = fleet_with(json!({"keep_agent": false}));
+    let fleet = fleet_with(json!({}));
     let pty = chat(&fleet, &api, &["chat"]);
     let one = turn(&fleet, &pty, "One.", "First.");
     wait_until_gone(pid(one.pid));
@@ -173,7 +174,7 @@ fn a_config_without_kept_agents_ends_claude_with_each_turn() {
 #[test]
 fn a_turn_that_is_handed_over_while_the_daemon_dies_is_executed_once() {
     let api = MessagesApi::start();
-    let fleet = fleet_with(json!({}));
+    let fleet = fleet_with(json!({"keep_agent": true}));
     let mut command = fleet.command(&["start", "--fault", FaultPoint::RunHandedOver.name()]);
     let mut daemon = with_api(&mut command, &api).stdout(Stdio::null()).spawn().unwrap();
     wait_for("a daemon", || daemon_pid(&fleet));
@@ -196,7 +197,7 @@ fn a_turn_that_is_handed_over_while_the_daemon_dies_is_executed_once() {
 #[test]
 fn claude_stays_in_its_sandbox_whose_network_is_open_during_turns_only() {
     let api = MessagesApi::start();
-    let fleet = fleet_in(json!({"read_only": [claude()]}), json!({}));
+    let fleet = fleet_in(json!({"read_only": [claude()]}), json!({"keep_agent": true}));
     let pty = chat(&fleet, &api, &["chat"]);
     let one = turn(&fleet, &pty, "One.", "First.");
     let egress = |start: &RunStartRecord| start.socket.with_extension("d").join("e");
