@@ -380,9 +380,8 @@ impl AgentConfig {
             Some(WorkingDirectory::Folder(folder)) => (folder, None),
             Some(WorkingDirectory::Checkout(checkout)) => (checkout.root.clone(), Some(checkout)),
         };
-        let (name, runtime) = (name?, runtime?);
+        let (name, runtime, mode) = (name?, runtime?, keys.session.mode);
         let shown = render_agent_json(&keys, &name, origin, &working_directory);
-        let mode = keys.session.mode;
         Some(AgentConfig {
             name,
             file: origin.file.to_owned(),

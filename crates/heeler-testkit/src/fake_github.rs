@@ -476,16 +476,7 @@ impl GithubState {
                 self.reactions.push((id.parse().unwrap_or(0), content));
                 GithubAnswer::ok(201, json!({"id": 1}))
             }
-            ("PATCH", ["issues", "comments", id]) => {
-                let is_it = |comment: &&mut Json| comment["id"].to_string() == *id;
-                match self.comments.values_mut().flatten().find(is_it) {
-                    Some(comment) => {
-                        comment["body"] = request.body["body"].clone();
-                        GithubAnswer::ok(200, comment.clone())
-                    }
-                    None => GithubAnswer::not_found(),
-                }
-            }
+            ("PATCH", ["issues", "comments", id]) => self.edit_comment(id, request),
             ("POST", ["issues", number, "comments"]) => {
                 let key = numbered(number);
                 let body = json!({"body": request.body["body"]});
@@ -522,6 +513,15 @@ impl GithubState {
         object["user"] = json!({"login": "heeler-user", "type": "User"});
         place(self).entry(key).or_default().push(object.clone());
         GithubAnswer::ok(201, object)
+    }
+
+    fn edit_comment(&mut self, id: &str, request: &ApiRequest) -> GithubAnswer {
+        let is_it = |comment: &&mut Json| comment["id"].to_string() == id;
+        let Some(comment) = self.comments.values_mut().flatten().find(is_it) else {
+            return GithubAnswer::not_found();
+        };
+        comment["body"] = request.body["body"].clone();
+        GithubAnswer::ok(200, comment.clone())
     }
 
     fn change_state(&mut self, key: &(String, u64), request: &ApiRequest) -> GithubAnswer {

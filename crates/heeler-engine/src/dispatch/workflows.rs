@@ -156,6 +156,21 @@ impl DispatchTransaction<'_, '_> {
         found.map(|(id, _)| id.clone())
     }
 
+    /// Returns the reason why a run cannot be active again: another one would do its work twice.
+    fn retry_conflict(
+        &self,
+        head: &WorkflowRunHead,
+        workflow: &Workflow,
+    ) -> Result<Option<String>, DatabaseError> {
+        let trigger = &head.trigger_id;
+        if let Some(active) = self.tx.active_workflow_run(&head.workflow, trigger)? {
+            let message = format!("{active} is already active for the same trigger ({trigger})");
+            return Ok(Some(message));
+        }
+        let active = self.active_run_of_pull_request(workflow, &subject_of(head));
+        Ok(active.map(|active| format!("{active} is already active for the same pull request")))
+    }
+
     /// Creates the record of a run that starts.
     pub(super) fn record_workflow_start(
         &mut self,
@@ -284,16 +299,8 @@ impl DispatchTransaction<'_, '_> {
                 }
             },
         };
-        // Two active runs for one trigger would do its work twice.
-        let active = self.tx.active_workflow_run(&row.head.workflow, &row.head.trigger_id)?;
-        if let Some(active) = active {
-            return busy(format!(
-                "{active} is already active for the same trigger ({})",
-                row.head.trigger_id
-            ));
-        }
-        if let Some(active) = self.active_run_of_pull_request(&workflow, &subject_of(&row.head)) {
-            return busy(format!("{active} is already active for the same pull request"));
+        if let Some(conflict) = self.retry_conflict(&row.head, &workflow)? {
+            return busy(conflict);
         }
         if is_imported {
             self.adopt_imported_run(&mut row, by)?;

@@ -72,6 +72,15 @@ pub enum PartJobWork {
     },
 }
 
+/// Returns the reasoning effort that a rendered word means.
+fn parse_effort(word: Option<String>) -> Result<Option<ReasoningEffort>, String> {
+    let Some(word) = word else { return Ok(None) };
+    match ReasoningEffort::from_variant(&word) {
+        None => Err(format!("unknown reasoning effort `{}`", word.trim())),
+        effort => Ok(effort),
+    }
+}
+
 impl WorkflowRun {
     /// Builds the job for a part.
     pub(super) fn part_job(
@@ -101,11 +110,15 @@ impl WorkflowRun {
             // A template that renders to nothing means that the setting is absent.
             Ok::<_, String>(filled.filter(|text| !text.trim().is_empty()))
         };
-        let effort = |template: &Option<WorkflowTemplate>| match maybe(template)? {
-            None => Ok(None),
-            Some(word) => ReasoningEffort::from_variant(&word)
-                .map(Some)
-                .ok_or_else(|| format!("unknown reasoning effort `{}`", word.trim())),
+        let ask = |prompt: &WorkflowTemplate,
+                   model: &Option<WorkflowTemplate>,
+                   effort: &Option<WorkflowTemplate>| {
+            let (prompt, model) = (fill(prompt)?, maybe(model)?);
+            Ok::<_, String>(PartJobWork::Ask {
+                prompt,
+                model,
+                effort: parse_effort(maybe(effort)?)?,
+            })
         };
         let env = || self.environment(place, around);
         // Checks and fixes come first: they belong to the loop, not to the phase's own work.
@@ -114,26 +127,22 @@ impl WorkflowRun {
                 let check = until.until_bash.as_ref().ok_or("it has no `until_bash`")?;
                 PartJobWork::Bash { command: fill(check)?, env: env() }
             }
-            (PhasePart::Fix(_), PhaseRepeat::Review(review), _) => PartJobWork::Ask {
-                prompt: fill(&review.fix_prompt)?,
-                model: maybe(&review.fix_model)?,
-                effort: effort(&review.fix_effort)?,
-            },
+            (PhasePart::Fix(_), PhaseRepeat::Review(review), _) => {
+                ask(&review.fix_prompt, &review.fix_model, &review.fix_effort)?
+            }
             (
                 PhasePart::Recheck(_),
                 PhaseRepeat::Review(review),
-                PhaseWork::Agent { model, effort: own_effort, .. },
-            ) => PartJobWork::Ask {
-                prompt: fill(&review.re_review_prompt)?,
-                model: maybe(model)?,
-                effort: effort(own_effort)?,
-            },
-            (_, _, PhaseWork::Agent { prompt, model, effort: own_effort }) => {
-                let mut prompt = fill(prompt)?;
-                if phase.skills.are_prompt {
+                PhaseWork::Agent { model, effort, .. },
+            ) => ask(&review.re_review_prompt, model, effort)?,
+            (_, _, PhaseWork::Agent { prompt, model, effort }) => {
+                let mut work = ask(prompt, model, effort)?;
+                if let (true, PartJobWork::Ask { prompt, .. }) =
+                    (phase.skills.are_prompt, &mut work)
+                {
                     prompt.push_str(&self.context_section(place, &names));
                 }
-                PartJobWork::Ask { prompt, model: maybe(model)?, effort: effort(own_effort)? }
+                work
             }
             (_, _, PhaseWork::Bash { command }) => {
                 PartJobWork::Bash { command: fill(command)?, env: env() }
