@@ -63,6 +63,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// Takes the lock of the state directory; reads config and state.
+    #[expect(clippy::too_many_lines, reason = "it starts the parts of a daemon in their order")]
     pub fn open(settings: DaemonOptions) -> Result<Daemon, DaemonOpenError> {
         let DaemonOptions {
             fleet,
