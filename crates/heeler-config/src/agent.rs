@@ -364,12 +364,9 @@ impl AgentConfig {
         let runtime = check_runtime(&keys, origin, reader);
         check_combinations(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
-        let mcp_servers = keys.mcp_servers.iter();
-        let mcp_servers = mcp_servers
-            .filter_map(|(name, server)| {
-                Some((name.clone(), McpServer::check(name, server, reader)?))
-            })
-            .collect();
+        let mut check_server =
+            |(name, server)| Some((String::clone(name), McpServer::check(name, server, reader)?));
+        let mcp_servers = keys.mcp_servers.iter().filter_map(&mut check_server).collect();
         let hooks = AgentHooks::check(&keys.hooks, reader);
         let allow_new_privileges = check_new_privileges(keys.allow_new_privileges.as_ref(), reader);
         let retry = RetryPolicy::check(&keys.retry, reader);

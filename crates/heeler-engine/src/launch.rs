@@ -167,10 +167,9 @@ fn run_settle_command(
     let args = ["runner", what, folder.as_str()];
     let (mut child, input_end) = spawn_program(fleet, &args, Stdio::null(), log)?;
     // A settling process gets no brief: it knows only its key and what is on disk.
-    match input {
+    if let Some(input) = input {
         // A process that ended already is noticed below.
-        Some(input) => drop(write_input(&input_end, "runner", input)),
-        None => {}
+        drop(write_input(&input_end, "runner", input));
     }
     // The end of the input.
     drop(input_end);

@@ -382,7 +382,7 @@ fn run_loop(shared: &RunnerWatcherState, asked: impl Fn(RunId), abandoned: impl 
                 // The end of its last run was reported, and none has begun since. If the runner was
                 // killed, its agent may still be there.
                 WatchedRunnerState::Kept | WatchedRunnerState::Receiving => {
-                    abandoned(gone.first_run)
+                    abandoned(gone.first_run);
                 }
             }
         }

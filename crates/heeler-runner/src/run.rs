@@ -179,6 +179,10 @@ fn run_once(
 }
 
 impl RunExecutor<'_> {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the steps of a run, in the order in which they become durable"
+    )]
     async fn execute(
         &self,
         reserved: ReservedResultFile,
@@ -336,7 +340,7 @@ impl RunExecutor<'_> {
             return None;
         }
         // Without a position, the next run could not tell whether another writer was there.
-        result.session.as_ref()?.own.clone()
+        result.session.as_ref()?.own
     }
 
     fn lock_source(&self) -> Result<Option<LockFile>, SessionLockError> {

@@ -516,7 +516,8 @@ impl GithubState {
     }
 
     fn edit_comment(&mut self, id: &str, request: &ApiRequest) -> GithubAnswer {
-        let is_it = |comment: &&mut Json| comment["id"].to_string() == id;
+        let id: Option<u64> = id.parse().ok();
+        let is_it = |comment: &&mut Json| comment["id"].as_u64() == id;
         let Some(comment) = self.comments.values_mut().flatten().find(is_it) else {
             return GithubAnswer::not_found();
         };

@@ -142,6 +142,7 @@ pub struct SkillFile {
 
 /// Work of a phase.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one value for each phase of a file")]
 pub enum PhaseWork {
     /// Nothing: a point that other phases depend on.
     Context,

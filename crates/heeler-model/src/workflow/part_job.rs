@@ -81,6 +81,18 @@ fn parse_effort(word: Option<String>) -> Result<Option<ReasoningEffort>, String>
     }
 }
 
+/// Returns the number of a repetition; 0 for a part that is executed once.
+fn repetition(part: PhasePart) -> u32 {
+    match part {
+        PhasePart::Fix(n)
+        | PhasePart::Recheck(n)
+        | PhasePart::Iteration(n)
+        | PhasePart::Check(n)
+        | PhasePart::Item(n) => n,
+        _ => 0,
+    }
+}
+
 impl WorkflowRun {
     /// Builds the job for a part.
     pub(super) fn part_job(
@@ -90,15 +102,7 @@ impl WorkflowRun {
         around: &WorkflowStepContext<'_>,
     ) -> Result<PartJobSpec, String> {
         let phase = &self.workflow.phases[place];
-        let number = match part {
-            PhasePart::Fix(n)
-            | PhasePart::Recheck(n)
-            | PhasePart::Iteration(n)
-            | PhasePart::Check(n)
-            | PhasePart::Item(n) => n,
-            _ => 0,
-        };
-        let mut names = self.template_names(place, number, around);
+        let mut names = self.template_names(place, repetition(part), around);
         if let (PhasePart::Item(number), PhaseRepeat::Foreach(each)) = (part, &phase.repeat) {
             names.push((each.name.as_str(), self.item(place, number)));
         }
@@ -113,12 +117,8 @@ impl WorkflowRun {
         let ask = |prompt: &WorkflowTemplate,
                    model: &Option<WorkflowTemplate>,
                    effort: &Option<WorkflowTemplate>| {
-            let (prompt, model) = (fill(prompt)?, maybe(model)?);
-            Ok::<_, String>(PartJobWork::Ask {
-                prompt,
-                model,
-                effort: parse_effort(maybe(effort)?)?,
-            })
+            let (prompt, model, effort) = (fill(prompt)?, maybe(model)?, maybe(effort)?);
+            Ok::<_, String>(PartJobWork::Ask { prompt, model, effort: parse_effort(effort)? })
         };
         let env = || self.environment(place, around);
         // Checks and fixes come first: they belong to the loop, not to the phase's own work.

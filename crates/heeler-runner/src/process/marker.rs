@@ -42,7 +42,6 @@ fn find_marker(environ: &[u8]) -> Option<&[u8]> {
 /// Executes this program again without the marker of another run, if it has one: that run would
 /// otherwise end this process with itself. Must be called before anything else. Returns if there is
 /// no marker, or with the error that prevented the restart.
-#[expect(clippy::disallowed_methods, reason = "this process becomes itself, without the marker")]
 pub fn restart_without_marker() -> io::Result<()> {
     if own_marker().is_none() {
         return Ok(());
@@ -51,6 +50,7 @@ pub fn restart_without_marker() -> io::Result<()> {
 }
 
 /// Executes this program again in this process, with the same arguments. Returns only on failure.
+#[expect(clippy::disallowed_methods, reason = "this process becomes itself, without the marker")]
 pub fn restart_process() -> io::Error {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();

@@ -69,6 +69,7 @@ fn snapshot_options(executor: &RunExecutor<'_>) -> SnapshotProcessOptions {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "it fills the fields of one value")]
 pub(super) async fn prepare_run(
     executor: &RunExecutor<'_>,
     mut external_messages: RunExternalMessages,

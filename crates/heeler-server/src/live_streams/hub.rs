@@ -41,7 +41,7 @@ pub(super) enum RowSource {
     /// Transcript, once its path is known.
     File(OnceLock<Utf8PathBuf>),
     /// Events of a workflow run, in the database.
-    Run(FleetReader, String),
+    Run(Box<FleetReader>, String),
 }
 
 /// Followed job, session or run.

@@ -37,7 +37,7 @@ pub(super) fn start_hub(
     commits: Arc<AtomicU64>,
 ) -> io::Result<Arc<StreamHub>> {
     let source = match &followed {
-        FollowTarget::Run(run) => RowSource::Run(records.clone(), run.clone()),
+        FollowTarget::Run(run) => RowSource::Run(Box::new(records.clone()), run.clone()),
         FollowTarget::Job(_) | FollowTarget::Session(_) => RowSource::File(OnceLock::new()),
     };
     let hub = Arc::new(StreamHub::new(source));

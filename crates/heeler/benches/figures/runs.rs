@@ -275,6 +275,7 @@ pub(crate) fn sandbox_figures(bench: &Bench) -> Vec<Figure> {
 
 /// The start of an agent in a container, beside the engine's own client with the same image, files
 /// and program.
+#[expect(clippy::too_many_lines, reason = "both sides of one comparison, step by step")]
 pub(crate) fn container_figures(bench: &Bench) -> Vec<Figure> {
     let place = Place::new(bench);
     let engine = TestEngine::start();
