@@ -3,7 +3,7 @@
 //! The runner makes mounts of it. Start at [`run_sandbox`].
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_config::{AgentConfig, GitAccessConfig, UnixSocketAccess};
+use heeler_config::{AgentConfig, GitAccessConfig, UnixSocketAccess, detectable_agents};
 use heeler_model::run::{ContainerSpec, FileLimitSpec, GitAccessSpec, SandboxSpec};
 use indexmap::IndexMap;
 
@@ -90,8 +90,9 @@ pub(super) fn run_sandbox(
     container: Option<ContainerSpec>,
 ) -> Option<SandboxSpec> {
     let settings = agent.isolation_settings()?;
+    let granted = [settings.write.as_slice(), &settings.read_only].concat();
     let (protected, hidden) =
-        limited_paths(agent, around, env, working_directory, &settings.deny_read);
+        limited_paths(agent, around, env, working_directory, (&settings.deny_read, &granted));
     let mut readable = settings.read_only.clone();
     if container.is_some() {
         // A container shows nothing by itself.
@@ -111,6 +112,14 @@ pub(super) fn run_sandbox(
     })
 }
 
+/// Returns the login files of agent programs, except those in directories that the config grants: the
+/// agent has its own login there.
+fn hidden_logins(home: &Utf8Path, granted: &[Utf8PathBuf]) -> Vec<Utf8PathBuf> {
+    let agents = detectable_agents();
+    let files = agents.iter().flat_map(|agent| agent.login.files).map(|file| home.join(file));
+    files.filter(|file| !granted.iter().any(|folder| file.starts_with(folder))).collect()
+}
+
 /// Returns the files that a run's agent may use, if Landlock limits them.
 pub(super) fn run_file_limits(
     agent: &AgentConfig,
@@ -119,7 +128,8 @@ pub(super) fn run_file_limits(
     working_directory: &Utf8Path,
 ) -> Option<FileLimitSpec> {
     let settings = agent.file_limits()?;
-    let (_, hidden) = limited_paths(agent, around, env, working_directory, &settings.deny_read);
+    let paths = (settings.deny_read.as_slice(), settings.write.as_slice());
+    let (_, hidden) = limited_paths(agent, around, env, working_directory, paths);
     Some(FileLimitSpec { writable: settings.write.clone(), hidden })
 }
 
@@ -129,7 +139,7 @@ fn limited_paths(
     around: &PrepareContext<'_>,
     env: &IndexMap<String, String>,
     working_directory: &Utf8Path,
-    deny_read: &[Utf8PathBuf],
+    (deny_read, granted): (&[Utf8PathBuf], &[Utf8PathBuf]),
 ) -> (Vec<Utf8PathBuf>, Vec<Utf8PathBuf>) {
     let RunProtection { protected, unreadable, .. } =
         protect_run(around.protected, agent, around.agents, working_directory);
@@ -140,6 +150,7 @@ fn limited_paths(
     hidden.extend([around.home.to_owned(), around.sockets.to_owned()]);
     hidden.extend(other_folders(agent, around.agents, working_directory));
     hidden.extend(homes(env, around.env).flat_map(|home| HOME_SECRETS.map(|it| home.join(it))));
+    hidden.extend(homes(env, around.env).flat_map(|home| hidden_logins(home, granted)));
     hidden.extend(ROOT_SECRETS.map(Utf8PathBuf::from));
     hidden.extend(deny_read.iter().cloned());
     hidden.sort();

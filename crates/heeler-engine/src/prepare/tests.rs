@@ -450,6 +450,11 @@ fn a_sandbox_hides_credentials_and_what_belongs_to_others() {
     for path in ["/home/ann/.ssh", "/home/ann/.aws", "/fleet/.env", "/etc/shadow"] {
         assert!(hides(&sandbox, path), "{path}: {:?}", sandbox.hidden);
     }
+    // The login of another agent program, unless the config grants its directory.
+    let (codex, gemini) = ("/home/ann/.codex/auth.json", "/home/ann/.gemini/oauth_creds.json");
+    assert!(hides(&sandbox, codex) && hides(&sandbox, gemini), "{:?}", sandbox.hidden);
+    let granted = place.brief("sandbox: {write: [/home/ann/.codex]}").sandbox.unwrap();
+    assert!(!hides(&granted, codex) && hides(&granted, gemini), "{:?}", granted.hidden);
     assert!(sandbox.protected.iter().any(|it| it == "/fleet/heeler.yaml"));
     let keys = "sandbox: {write: [/w], read_only: [/r], deny_read: [/d], unix_sockets: deny}";
     let sandbox = place.brief(keys).sandbox.unwrap();
