@@ -225,7 +225,9 @@ impl DaemonPhases<'_> {
         // Before anything is opened: a new state directory takes the setting.
         let store = prepared.setup.loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
         store_setting::settle_store_location(context, store, args.host.as_ref())?;
-        if args.mode() == DaemonMode::UntilIdle && context.dir()?.host().is_some() {
+        // A new state directory is created later.
+        let is_host = context.state_dir.is_dir() && context.dir()?.host().is_some();
+        if args.mode() == DaemonMode::UntilIdle && is_host {
             let message = "this state directory is a host of a fleet, and its daemon does not run";
             let failure = CommandFailure::message(FailureCode::Refused, message);
             return Err(DaemonStartFailure::Failed(failure.hint("heeler start")));
