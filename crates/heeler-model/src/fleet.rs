@@ -297,7 +297,7 @@ impl FleetState {
         QueuedJobRecord {
             job: job.clone(),
             priority: self.rules.priority_of(&new.request),
-            requested_at: now,
+            requested_at: self.jobs.request_time(&new.request, now),
             not_before,
             // A job that is put off gets its whole waiting time after that.
             expires_at: Some(later(not_before.unwrap_or(now), self.rules.queue_wait_max)),

@@ -3,11 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::records::QueuedJobRecord;
 use crate::calendar::ScheduleKey;
 use crate::{JobId, JobRequest, TriggerType};
+
+/// Most milliseconds by which the time of a request is moved ahead to keep the order.
+const AHEAD_MS_MAX: i64 = 1_000;
 
 /// A job that has not ended, with its request.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,6 +42,8 @@ pub(super) struct JobQueue {
     waiting: BTreeSet<QueueRank>,
     /// Number of runs per concurrency key, including runs in preparation.
     active: HashMap<String, u32>,
+    /// Time of the newest request per concurrency key.
+    newest: HashMap<String, Timestamp>,
     /// Number of unfinished jobs per schedule, so that a due time does not search all jobs.
     per_schedule: HashMap<ScheduleKey, ScheduleJobs>,
 }
@@ -57,6 +62,9 @@ impl JobQueue {
         // A replaced job must not stay in the order or be counted twice.
         self.remove(&job.entry.job.clone());
         self.count(&job, 1);
+        let requested_at = job.entry.requested_at;
+        let newest = self.newest.entry(concurrency_key(&job.request)).or_insert(requested_at);
+        *newest = requested_at.max(*newest);
         match job.stage {
             JobStage::Waiting => drop(self.waiting.insert(rank(&job.entry))),
             // A job in preparation counts for the limits: otherwise two of them pass the same
@@ -66,6 +74,18 @@ impl JobQueue {
             JobStage::Running => {}
         }
         self.jobs.insert(job.entry.job.clone(), job);
+    }
+
+    /// Returns the time of a new request: now, or a moment after the request before it. Messages that
+    /// come in the same millisecond must be worked on in their order, and IDs have none.
+    pub(super) fn request_time(&self, request: &JobRequest, now: Timestamp) -> Timestamp {
+        let Some(newest) = self.newest.get(&concurrency_key(request)).copied() else { return now };
+        let ahead = newest.as_millisecond() - now.as_millisecond();
+        // A clock that was set back further does not hold up new requests.
+        match (0..AHEAD_MS_MAX).contains(&ahead) {
+            true => newest.checked_add(SignedDuration::from_millis(1)).unwrap_or(now),
+            false => now,
+        }
     }
 
     pub(super) fn remove(&mut self, job: &JobId) -> Option<UnfinishedJob> {
@@ -195,4 +215,42 @@ fn schedule_of(request: &JobRequest) -> Option<ScheduleKey> {
 
 fn is_due_job(request: &JobRequest) -> bool {
     matches!(request.trigger, TriggerType::Schedule | TriggerType::Webhook)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(id: &str, agent: &str, requested_at: Timestamp) -> UnfinishedJob {
+        let entry = QueuedJobRecord {
+            job: id.parse().unwrap(),
+            priority: 0,
+            requested_at,
+            not_before: None,
+            expires_at: None,
+            request_json: String::new(),
+            reason: String::new(),
+        };
+        let request = JobRequest::new(agent.parse().unwrap());
+        UnfinishedJob { entry, request, stage: JobStage::Waiting }
+    }
+
+    #[test]
+    fn requests_of_one_millisecond_keep_their_order() {
+        let now = Timestamp::from_millisecond(1_000_000).unwrap();
+        let later = |ms: i64| now + SignedDuration::from_millis(ms);
+        let mut queue = JobQueue::default();
+        let ids = ["job-2026-11-18-zzzzzz", "job-2026-11-18-mmmmmm", "job-2026-11-18-aaaaaa"];
+        for id in ids {
+            let requested_at = queue.request_time(&job(id, "coder", now).request, now);
+            queue.insert(job(id, "coder", requested_at));
+        }
+        let order: Vec<&str> = queue.waiting().map(|job| job.entry.job.as_str()).collect();
+        assert_eq!(order, ids);
+        // Another agent, a later request and a clock that was set back are not moved.
+        let time = |agent: &str, at| queue.request_time(&job(ids[0], agent, now).request, at);
+        assert_eq!(time("other", now), now);
+        assert_eq!(time("coder", later(10)), later(10));
+        assert_eq!(time("coder", later(-AHEAD_MS_MAX)), later(-AHEAD_MS_MAX));
+    }
 }
