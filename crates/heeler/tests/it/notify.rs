@@ -456,10 +456,13 @@ fn a_usage_limit_causes_one_notice() {
         "channels:
     hook: {{webhook: {{url: '{url}/hook'}}, events: [parked]}}"
     );
+    // Limits that reset much later are not waited for.
+    let reset = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(48);
     let agent = |name: &str| {
+        let at = reset.strftime("%Y-%m-%dT%H:%M:00Z");
         format!(
             "  - {{name: {name}, runtime: scripted, env: {{ANTHROPIC_API_KEY: shared-key-0001}},
-     script: [{{error: rate_limit, message: 'Usage limit reached, resets at 2099-01-01T00:00:00Z'}}]}}\n"
+     script: [{{error: rate_limit, message: 'Usage limit reached, resets at {at}'}}]}}\n"
         )
     };
     let herd = herd(&channels, &format!("{}{}", agent("one"), agent("two")));
@@ -468,7 +471,8 @@ fn a_usage_limit_causes_one_notice() {
     let received = hook.wait_for(1);
     let body = &received[0].body;
     assert_eq!(body["event"], "parked", "{body}");
-    assert_eq!(body["title"], "one is parked until 2099-01-01 00:00 UTC", "{body}");
+    let title = format!("one is parked until {}", reset.strftime("%Y-%m-%d %H:%M UTC"));
+    assert_eq!(body["title"], title, "{body}");
     // The other agent waits for the same limit, so it causes no second notice.
     trigger(&mut client, "two");
     wait_for("a job that waits", || (herd.jobs().len() == 2).then_some(()));
