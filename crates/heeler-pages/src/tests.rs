@@ -285,7 +285,12 @@ fn the_overview_shows_the_links_to_chat_platforms() {
     let links = [evil_link("cannot reach slack.com")];
     let now = evil_overview("a");
     let html = overview::page(&frame(), &now, &figures("a"), None, &links).into_string();
-    for text in ["Chat platforms", "cannot reach slack.com", "recorded in 7 ms", "limits: 1,200"] {
+    for text in [
+        "Chat platforms",
+        "cannot reach slack.com",
+        "recorded in 7 ms",
+        "Calls refused by limits: 1",
+    ] {
         assert!(html.contains(text), "{text}: {html}");
     }
     let html = overview::page(&frame(), &now, &figures("a"), None, &[]).into_string();
