@@ -11,8 +11,10 @@ mod chat_lane;
 mod control_loop;
 mod delivery_fetch;
 mod github_lane;
+mod lead_wait;
 mod limits;
 mod live_lane;
+mod live_thread;
 mod messages;
 mod missed_deliveries;
 mod notice_lane;
@@ -35,6 +37,7 @@ use jiff::Timestamp;
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
+use self::lead_wait::await_lead;
 use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
 use crate::command::ReplyCallback;
@@ -67,10 +70,6 @@ const RECHECK_DELAY: Duration = Duration::from_millis(200);
 
 /// Delay before trying again to settle a run.
 const SETTLE_RETRY_DELAY: Duration = Duration::from_secs(5);
-
-/// Longest wait for the renewal of the lead before a runner is started.
-const LEAD_WAIT: Duration = Duration::from_secs(10);
-const LEAD_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Threads that execute the dispatcher's effects.
 ///
@@ -634,15 +633,6 @@ fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
         let seen = RunExitEvidence { alive_until, ..RunExitEvidence::default() };
         own.report_settled_run_exit(run, &seen);
     });
-}
-
-/// Waits a moment for a lease that is renewed late; returns true if this host leads.
-fn await_lead(lead: &LeadLease) -> bool {
-    let deadline = Instant::now() + LEAD_WAIT;
-    while !lead.is_held() && !lead.is_lost() && Instant::now() < deadline {
-        std::thread::sleep(LEAD_POLL_INTERVAL);
-    }
-    lead.is_held()
 }
 
 /// Ends what is left of a kept agent whose runner has ended.

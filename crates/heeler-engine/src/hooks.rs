@@ -8,6 +8,7 @@
 
 mod command_hook;
 mod effects;
+mod hook_error;
 mod http_hook;
 mod program_paths;
 mod result_keys;
@@ -16,16 +17,15 @@ mod worker;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_config::{AgentConfig, Hook, HookAction, LoadedConfig};
 use heeler_model::hook::HookContext;
-use thiserror::Error;
 
 use crate::fleet::EngineContext;
 
 pub use effects::{JobEnd, METADATA_BYTES_MAX, hook_effects, read_metadata};
+pub(crate) use hook_error::HookExecutionError;
 pub use result_keys::{HOOK_KEYS_MAX, HookResultKey};
 pub use worker::{ATTEMPTS_MAX, FinishedHook, HookOutcome, HookWorker};
 
@@ -81,30 +81,6 @@ pub(crate) struct HookExecutionContext<'a> {
     pub(crate) key: &'a HookResultKey,
     /// Set when the worker must end.
     pub(crate) stop: &'a AtomicBool,
-}
-
-/// Failure of a hook. The texts hold no secrets: they are logged and recorded.
-#[derive(Debug, Error)]
-pub(crate) enum HookExecutionError {
-    /// A retry would fail the same way.
-    #[error("{0}")]
-    Permanent(String),
-    /// A retry may succeed.
-    #[error("{message}")]
-    Transient {
-        message: String,
-        /// Delay requested by the remote side.
-        after: Option<Duration>,
-    },
-    /// The worker is ending. A started command continues, and the next worker collects its result.
-    #[error("the daemon ends")]
-    Stopped,
-}
-
-impl HookExecutionError {
-    fn transient(message: impl Into<String>) -> HookExecutionError {
-        HookExecutionError::Transient { message: message.into(), after: None }
-    }
 }
 
 /// Executes one hook once. Blocks for at most the hook's time limit plus the time to end a process

@@ -26,9 +26,10 @@ use heeler_transcript::{
 };
 use indexmap::IndexMap;
 
+use super::HookExecutionContext;
+use super::hook_error::{HookExecutionError, transient_error};
 use super::program_paths::{CONFIG_FOLDER_VARIABLE, resolve_programs};
 use super::result_keys::ResultProof;
-use super::{HookExecutionContext, HookExecutionError};
 use crate::access::AccessSecret;
 use crate::cancel::kill_runner;
 use crate::capability::{self, ActiveHookGrant, HookGrant};
@@ -354,10 +355,6 @@ impl ShellHookRun<'_> {
         settle(self.fleet, folder, Some(&input))?;
         self.proof.read_result(folder)
     }
-}
-
-pub(super) fn transient_error(error: impl std::error::Error) -> HookExecutionError {
-    HookExecutionError::transient(error_chain(&error))
 }
 
 /// Lists the run directories of an event.

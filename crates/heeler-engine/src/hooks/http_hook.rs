@@ -16,7 +16,8 @@ use ureq::http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_
 use ureq::http::{HeaderMap, Request};
 use url::Url;
 
-use super::{HookExecutionContext, HookExecutionError};
+use super::HookExecutionContext;
+use super::hook_error::HookExecutionError;
 
 /// Time limit for Slack and Discord.
 const CHAT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,8 +13,7 @@ use heeler_model::run::{ResultPublicKey, ResultSigningKey, RunResult, file};
 use heeler_store::{DatabaseError, HOOK_KEYS, StateDatabase, StoreReader, StoreTransaction};
 use heeler_transcript::{set_file_aside, untrusted_file};
 
-use super::HookExecutionError;
-use super::command_hook::transient_error;
+use super::hook_error::{HookExecutionError, transient_error};
 use crate::fleet::EngineContext;
 use crate::run_start;
 

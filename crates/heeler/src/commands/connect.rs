@@ -2,6 +2,7 @@
 //!
 //! Each command can be repeated: it checks what is there, and tells the next step. It writes no file.
 
+mod connect_args;
 mod connected_agent;
 mod discord;
 mod github;
@@ -10,6 +11,7 @@ mod telegram;
 
 use clap::{Args, Subcommand};
 
+use self::connect_args::{ConnectChannelArgs, ConnectTelegramArgs};
 use crate::context::CommandContext;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
@@ -61,34 +63,6 @@ pub(crate) enum ConnectCommand {
     /// Let the fleet act on GitHub
     #[command(after_help = GITHUB)]
     Github(ConnectGithubArgs),
-}
-
-/// Arguments of `connect telegram`.
-#[derive(Args)]
-pub(crate) struct ConnectTelegramArgs {
-    /// Agent that answers [default: the only agent]
-    #[arg(short, long)]
-    agent: Option<String>,
-    /// Variable that holds the bot token [default: that of the agent, or TELEGRAM_BOT_TOKEN]
-    #[arg(long, value_name = "NAME")]
-    token_env: Option<heeler_config::VarName>,
-    /// ID of your chat with the bot [default: the sender of the next message]
-    #[arg(long, value_name = "ID", allow_hyphen_values = true)]
-    chat: Option<String>,
-    /// Time to wait for a message to the bot
-    #[arg(long, value_name = "PERIOD", default_value = "2m")]
-    wait: heeler_config::ConfigDuration,
-}
-
-/// Arguments of `connect slack` and `connect discord`.
-#[derive(Args)]
-pub(crate) struct ConnectChannelArgs {
-    /// Agent that answers [default: the only agent]
-    #[arg(short, long)]
-    agent: Option<String>,
-    /// ID of the channel for the test message [default: the first channel of the agent]
-    #[arg(long, value_name = "ID")]
-    channel: Option<String>,
 }
 
 /// Arguments of `connect github`.

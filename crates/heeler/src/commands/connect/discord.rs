@@ -5,7 +5,7 @@
 use heeler_config::{AgentConfig, DiscordConfig};
 use heeler_connect::{ChatPlace, ChatPlatform, DiscordBot, OutgoingPost, PostMark};
 
-use super::ConnectChannelArgs;
+use super::connect_args::ConnectChannelArgs;
 use super::connected_agent::{check_failed, choose_agent};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};

@@ -10,7 +10,7 @@ use heeler_connect::{
     slack_account,
 };
 
-use super::ConnectChannelArgs;
+use super::connect_args::ConnectChannelArgs;
 use super::connected_agent::{check_failed, choose_agent};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use heeler_config::{AgentConfig, TelegramConfig};
 use heeler_connect::{ChatEvent, ChatPlace, OutgoingPost, TelegramBot, TelegramUser, parse_update};
 
-use super::ConnectTelegramArgs;
+use super::connect_args::ConnectTelegramArgs;
 use super::connected_agent::{check_failed, choose_agent};
 use crate::context::CommandContext;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
