@@ -23,7 +23,7 @@ mod preparation;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
@@ -31,7 +31,7 @@ use heeler_model::run::{
     ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunnerInput, file,
 };
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
-use heeler_store::{LeadLease, ReaderPool, RunRecord, StoreReader, is_run_alive};
+use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
 
 use self::chat_lane::ChatLanes;
@@ -419,7 +419,7 @@ impl ExecutorContext {
         let abandoned = move |run| {
             if let Some(shared) = leaving.upgrade() {
                 let own = Arc::clone(&shared);
-                shared.collectors.submit(move || end_abandoned_agent(&own.fleet, run));
+                shared.collectors.submit(move || launch::end_abandoned_agent(&own.fleet, run));
             }
         };
         let watcher = RunnerWatcher::start(ended, asked, abandoned)?;
@@ -633,14 +633,6 @@ fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
         let seen = RunExitEvidence { alive_until, ..RunExitEvidence::default() };
         own.report_settled_run_exit(run, &seen);
     });
-}
-
-/// Ends what is left of a kept agent whose runner has ended.
-fn end_abandoned_agent(fleet: &EngineContext, run: RunId) {
-    if let Err(error) = launch::end_leftover_processes(fleet, &fleet.dir.run(run)) {
-        let reason = error_chain(&error);
-        tracing::warn!(%run, reason, "processes of a kept agent may still be running");
-    }
 }
 
 /// Starts the runner of a recorded run, and watches it.

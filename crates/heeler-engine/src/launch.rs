@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::run::{RunnerInput, SETTLE_EXIT_BUSY, SETTLE_EXIT_UNUSABLE, SettleInput};
+use heeler_model::{RunId, error_chain};
 use heeler_transcript::untrusted_file;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -290,4 +291,12 @@ fn open_log(path: &Utf8Path) -> Result<File, LaunchError> {
     // The folder of a run may come from a clone, in which the log could be a link.
     untrusted_file::open_with(&mut options, path)
         .map_err(|source| LaunchError::Log { path: path.to_owned(), source })
+}
+
+/// Ends what is left of a kept agent whose runner has ended.
+pub(crate) fn end_abandoned_agent(fleet: &EngineContext, run: RunId) {
+    if let Err(error) = end_leftover_processes(fleet, &fleet.dir.run(run)) {
+        let reason = error_chain(&error);
+        tracing::warn!(%run, reason, "processes of a kept agent may still be running");
+    }
 }

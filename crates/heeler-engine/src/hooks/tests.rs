@@ -3,6 +3,7 @@
 mod server;
 
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use camino::Utf8Path;
 use heeler_model::{ExitReason, Job, JobStatus, TriggerType};
