@@ -5,19 +5,17 @@
 //! rows stops the agent, not the loop. It makes no decision about sessions and results. Start at
 //! [`RunEventLoop::run`].
 
+mod agent_connection;
+mod agent_pipes;
 mod effects;
 mod requests;
 mod snapshot;
 mod streamed_message;
 
 use std::collections::{HashMap, VecDeque};
-use std::future::pending;
 use std::io;
-use std::os::fd::AsFd;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
@@ -27,18 +25,15 @@ use heeler_model::run::{QuestionAnswer, RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::sleep_until;
 use uuid::Uuid;
 
 use crate::control::{PendingControlRequest, RunControlServer};
 use crate::deadlines::{RunDeadlineAction, RunDeadlines};
-use crate::input_writer::AgentInputWriter;
 use crate::line_reader::{AgentLineReader, AgentOutputLine, KEPT_LINE_BYTES_MIN};
 use crate::mcp::{InjectedMcpServers, McpBridgeEndpoint, ToolNote, ToolQuestion};
-use crate::process::{AgentProcess, ProcessTree, TerminationReport};
+use crate::process::{ProcessTree, TerminationReport};
 use crate::questions::RunQuestions;
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::session;
@@ -46,6 +41,8 @@ use crate::signals::RunnerSignals;
 use crate::stderr_log::AgentStderrLog;
 use crate::transcript_writer::RunTranscriptWriter;
 
+pub(crate) use agent_connection::{AgentConnection, AgentExit};
+use agent_pipes::{buffered_bytes, fill_lines, fill_stderr, wait_until};
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -162,38 +159,6 @@ impl ActiveRun {
         let rows =
             self.recorder.record_prompt(uuid, &self.redactor.redact_text(text), (self.now)());
         self.journal.push(rows);
-    }
-}
-
-/// Outcome of an agent's process.
-#[derive(Debug)]
-pub(crate) struct AgentExit {
-    /// `None` if it had to be killed, or if it stays.
-    pub(crate) exit: Option<ExitStatus>,
-    /// Tail of its standard error.
-    pub(crate) stderr: String,
-    /// The process, if it has ended its turn and stays.
-    pub(crate) kept: Option<AgentConnection>,
-}
-
-/// Agent's process and the runner's ends of its pipes.
-#[derive(Debug)]
-pub(crate) struct AgentConnection {
-    pub(crate) agent: AgentProcess,
-    /// Program that it executes.
-    pub(crate) program: Utf8PathBuf,
-    pub(crate) input: AgentInputWriter<ChildStdin>,
-    /// `None` once it is closed.
-    pub(crate) stdout: Option<ChildStdout>,
-    /// `None` once it is closed.
-    pub(crate) stderr: Option<ChildStderr>,
-}
-
-impl AgentConnection {
-    pub(crate) fn new(mut agent: AgentProcess, program: &Utf8Path) -> AgentConnection {
-        let input = AgentInputWriter::new(agent.stdin.take());
-        let (stdout, stderr) = (agent.stdout.take(), agent.stderr.take());
-        AgentConnection { agent, program: program.to_owned(), input, stdout, stderr }
     }
 }
 
@@ -701,40 +666,6 @@ impl<'r> RunEventLoop<'r> {
         let ask = run.questions.next_expiry().filter(|_| disk.is_none());
         [watch, disk, ask].into_iter().flatten().min()
     }
-}
-
-async fn fill_lines(
-    lines: &mut AgentLineReader,
-    stdout: &mut Option<ChildStdout>,
-) -> io::Result<usize> {
-    match stdout {
-        Some(stdout) => lines.fill(stdout).await,
-        // A stream that has ended must not win the selection again and again.
-        None => pending().await,
-    }
-}
-
-async fn fill_stderr(
-    complaints: &mut AgentStderrLog,
-    stderr: &mut Option<ChildStderr>,
-) -> io::Result<usize> {
-    match stderr {
-        Some(stderr) => complaints.fill(stderr).await,
-        None => pending().await,
-    }
-}
-
-async fn wait_until(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at.into()).await,
-        None => pending().await,
-    }
-}
-
-/// Returns the number of bytes a pipe holds.
-fn buffered_bytes(pipe: &impl AsFd) -> usize {
-    // A pipe always supports this ioctl; an error means that it is at its end.
-    rustix::io::ioctl_fionread(pipe).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Returns the effects of a line.
