@@ -6,7 +6,7 @@
 //! [`RunEventLoop::run`].
 
 mod agent_connection;
-mod agent_pipes;
+mod agent_output;
 mod effects;
 mod requests;
 mod snapshot;
@@ -14,8 +14,10 @@ mod streamed_message;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use camino::Utf8PathBuf;
 use heeler_model::AgentSessionId;
 use heeler_model::message::{AgentMessage, MessageBody};
 use heeler_model::outcome::{AgentProcessExit, RunOutcomeBuilder};
@@ -25,15 +27,17 @@ use heeler_model::run::{QuestionAnswer, RunSpec, SessionStart};
 use jiff::Timestamp;
 use rustix::process::Signal;
 use serde_json::{Value as Json, json};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinSet, yield_now};
 use uuid::Uuid;
 
 use crate::control::{PendingControlRequest, RunControlServer};
 use crate::deadlines::{RunDeadlineAction, RunDeadlines};
-use crate::line_reader::{AgentLineReader, AgentOutputLine, KEPT_LINE_BYTES_MIN};
+use crate::input_writer::AgentInputWriter;
+use crate::line_reader::AgentLineReader;
 use crate::mcp::{InjectedMcpServers, McpBridgeEndpoint, ToolNote, ToolQuestion};
-use crate::process::{ProcessTree, TerminationReport};
+use crate::process::{AgentProcess, ProcessTree, TerminationReport};
 use crate::questions::RunQuestions;
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::session;
@@ -42,7 +46,9 @@ use crate::stderr_log::AgentStderrLog;
 use crate::transcript_writer::RunTranscriptWriter;
 
 pub(crate) use agent_connection::{AgentConnection, AgentExit};
-use agent_pipes::{buffered_bytes, fill_lines, fill_stderr, wait_until};
+use agent_output::{
+    buffered_bytes, fill_lines, fill_stderr, line_effects, spill_malformed_line, wait_until,
+};
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -666,31 +672,4 @@ impl<'r> RunEventLoop<'r> {
         let ask = run.questions.next_expiry().filter(|_| disk.is_none());
         [watch, disk, ask].into_iter().flatten().min()
     }
-}
-
-/// Returns the effects of a line.
-fn line_effects(line: AgentOutputLine<'_>, runtime: &mut dyn AgentRuntime) -> Vec<RuntimeEffect> {
-    match line {
-        AgentOutputLine::Whole(line) => runtime.handle_line(line),
-        AgentOutputLine::Spilled(spilled) => {
-            let body = MessageBody::Malformed { reason: spilled.to_string(), text: String::new() };
-            let mut effects = vec![RuntimeEffect::Message(AgentMessage::from_body(body))];
-            effects.extend(runtime.handle_oversized_line());
-            effects
-        }
-    }
-}
-
-/// Moves a malformed line to a file if only a small part of it can be recorded.
-fn spill_malformed_line(mut step: RuntimeEffect, lines: &mut AgentLineReader) -> RuntimeEffect {
-    if let RuntimeEffect::Message(AgentMessage {
-        body: MessageBody::Malformed { reason, text },
-        ..
-    }) = &mut step
-        && text.len() >= KEPT_LINE_BYTES_MIN
-    {
-        let kept = lines.spill_line(text.as_bytes());
-        *reason = format!("{reason}; {}", kept.location_text());
-    }
-    step
 }
