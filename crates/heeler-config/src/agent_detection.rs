@@ -49,7 +49,7 @@ pub struct LoginSigns {
     pub variables: &'static [&'static str],
     /// True if there can be a login without any of these signs, such as in a keychain.
     pub has_others: bool,
-    /// What a person does to log in.
+    /// Instruction for a person who has to log in.
     pub cure: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What a daemon checks before it starts, and the reasons for which it does not. Start at
+//! Checks before the start of a daemon, and the reasons to refuse it. Start at
 //! [`DaemonOpenError`].
 
 use std::io;

@@ -157,7 +157,7 @@ mod tests {
         lines.join(&b'\n')
     }
 
-    /// What the fuzz target does, for recorded conversations and damaged ones.
+    /// Does the same as the fuzz target, with recorded and with damaged conversations.
     #[test]
     fn recorded_and_damaged_conversations_break_no_runtime() {
         let outputs = [recorded_outputs("acp"), recorded_outputs("codex")].concat();

@@ -26,7 +26,7 @@ pub(crate) enum RunCardChange {
     Finished { job: JobId },
 }
 
-/// What a job has done up to now.
+/// Progress of a job.
 #[derive(Debug, Default)]
 pub(crate) struct RunCard {
     /// Tools in the order of their first use, with the number of uses.

@@ -42,7 +42,7 @@ pub(crate) struct DeferredWork {
     pub(super) chat_links: ChatLinks,
     /// Messages of chats that are being sent to their runs, by the IDs of their effects.
     pub(super) said_messages: HashSet<String>,
-    /// Whether the last notice about a chat platform says that it is down, by platform and account.
+    /// True for platform and account if the last notice says that the chat platform is down.
     pub(super) links_down: HashMap<(String, String), bool>,
     /// Dropped after the dispatcher's input channel: once that is closed, the watcher cannot block
     /// on it.

@@ -107,7 +107,7 @@ struct LivePlace<'a> {
     output: LiveOutput<'a>,
 }
 
-/// What follows from a look at a job.
+/// Result of one look at a job.
 #[derive(PartialEq, Eq)]
 enum LiveProgress {
     Continues,

@@ -1,4 +1,4 @@
-//! What the leader does for the other hosts: renews its lead, executes their commands, and records the
+//! Work of the leader for the other hosts: it renews its lead, executes their commands, and records the
 //! results that they report.
 //!
 //! A thread of its own renews the lead, so that no slow transaction loses it. A command is executed

@@ -143,7 +143,7 @@ fn find_above<'p>(path: &Utf8Path, paths: &'p [Utf8PathBuf]) -> Option<&'p Utf8P
     paths.iter().find(|above| path.starts_with(above))
 }
 
-/// What the kernel denies without a rule. Listing a directory is not among it.
+/// Actions that the kernel denies without a rule. Listing a directory is not one of them.
 fn handled_access() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEEDED) & !BitFlags::from(AccessFs::ReadDir)
 }

@@ -24,7 +24,7 @@ fn fleet_with(session: serde_json::Value) -> Fleet {
     fleet
 }
 
-/// What the runners of all runs recorded at their start, the oldest first.
+/// Returns the start records of all runs, oldest first.
 fn starts(fleet: &Fleet) -> Vec<RunStartRecord> {
     let runs = std::fs::read_dir(fleet.file(".heeler/runs")).unwrap();
     let mut runs: Vec<PathBuf> = runs.map(|it| it.unwrap().path()).collect();
