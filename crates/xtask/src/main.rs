@@ -25,6 +25,7 @@ mod source;
 mod test_runner;
 #[cfg(test)]
 mod tidy;
+mod unstable_tests;
 
 use anyhow::Result;
 use clap::Parser;
@@ -138,7 +139,20 @@ fn test() -> Result<()> {
 fn tests() -> Result<()> {
     if has_nextest() {
         let threads = test_runner::test_threads()?.to_string();
-        return run(&["cargo", "nextest", "run", "--workspace", "--test-threads", &threads], &[]);
+        run(
+            &[
+                "cargo",
+                "nextest",
+                "run",
+                "--profile",
+                "ci",
+                "--workspace",
+                "--test-threads",
+                &threads,
+            ],
+            &[],
+        )?;
+        return unstable_tests::check_report();
     }
     eprintln!("xtask: cargo-nextest is not installed; using the built-in test runner");
     test_runner::run_all()

@@ -41,6 +41,13 @@ impl Doomed {
 }
 
 impl Served {
+    /// Serves a fleet on a port of its own. A login belongs to a port, so the next daemon must not find
+    /// its port taken by another test.
+    fn with_own_port() -> Served {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Served::new(&format!("{{port: {free}}}"))
+    }
+
     /// Starts a daemon in the foreground; returns it and where it listens.
     #[track_caller]
     fn begin(&self, args: &[&str]) -> (Doomed, String) {
@@ -121,9 +128,7 @@ fn a_token_that_was_shown_counts_and_one_that_was_revoked_does_not_whenever_the_
 
 #[test]
 fn a_password_that_was_set_is_set_and_a_login_lasts_or_ends_whenever_the_daemon_dies() {
-    // A login belongs to a port, so the next daemon must not find its port taken by another test.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let served = Served::new(&format!("{{port: {free}}}"));
+    let served = Served::with_own_port();
     let (doomed, _) = served.dying();
     served.set_password("correct horse").fails(1);
     doomed.dies();
@@ -147,7 +152,7 @@ fn a_password_that_was_set_is_set_and_a_login_lasts_or_ends_whenever_the_daemon_
 
 #[test]
 fn a_link_lets_nobody_in_twice_whenever_the_daemon_dies() {
-    let served = Served::new("{port: auto}");
+    let served = Served::with_own_port();
     let link = |address: &str| {
         let link = served.run(&["open", "--print"]).ok();
         link_path(&link, address)
