@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::database_error::failed;
 use crate::db::postgres::{
-    ClaimRefusal, HOST_LEASE, PostgresAccess, PostgresConnection, WriterIdentity, quote,
+    ClaimPurpose, ClaimRefusal, HOST_LEASE, PostgresAccess, PostgresConnection, WriterIdentity,
+    quote,
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
@@ -348,7 +349,7 @@ impl HostLink {
         let fail = |source| failed("take the lead", source);
         let location = self.dir.postgres().expect("a host is on a server");
         let identity: WriterIdentity = server_store::identity(&self.dir, location);
-        match self.conn().claim(&identity).map_err(fail)? {
+        match self.conn().claim(&identity, ClaimPurpose::Write).map_err(fail)? {
             Ok(()) => Ok(true),
             Err(ClaimRefusal::Held { .. }) => Ok(false),
             Err(refused) => Err(fail(PostgresError::Unusable(refused.to_string()))),

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 
 use crate::db::database_error::failed;
 use crate::db::postgres::{
-    ClaimRefusal, HOST_LEASE, LEASE, PostgresAccess, PostgresConnection, WriterIdentity,
+    ClaimPurpose, ClaimRefusal, HOST_LEASE, LEASE, PostgresAccess, PostgresConnection,
+    WriterIdentity,
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase, meta, migrate};
@@ -37,6 +38,11 @@ pub(crate) fn machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Returns the note that the records are in the file of a state directory.
+pub(crate) fn file_note(dir: &StateDir) -> String {
+    format!("{} ({})", dir.database(), machine())
+}
+
 /// Returns the name of a state directory as the holder of the right to write.
 pub(crate) fn holder(dir: &StateDir, location: &PostgresLocation) -> String {
     let place = format!("{}:{}", machine(), dir.root());
@@ -53,6 +59,7 @@ pub(crate) fn identity(dir: &StateDir, location: &PostgresLocation) -> WriterIde
         fleet: location.fleet.clone(),
         instance: uuid::Uuid::new_v4().to_string(),
         holder: holder(dir, location),
+        file: file_note(dir),
         lease: if location.host.is_some() { HOST_LEASE } else { LEASE },
     }
 }
@@ -64,7 +71,7 @@ pub(crate) fn open_as_writer(
 ) -> Result<(StateDatabase, WriterIdentity), DatabaseOpenError> {
     finish_move(dir, location);
     let db = StateDatabase::connect(location, PostgresAccess::Write)?;
-    claim(dir, location, db)
+    claim(dir, location, db, ClaimPurpose::Write)
 }
 
 /// Marks the file of a move that was interrupted just before its end.
@@ -85,26 +92,23 @@ fn finish_move(dir: &StateDir, location: &PostgresLocation) {
     }
 }
 
-/// Connects as the writer of a server whose records are about to be moved. Those of an earlier move of
-/// the same fleet may be replaced.
+/// Connects as the writer that fills a server with the records of the file. Those of an earlier move of
+/// the same fleet may be replaced. The server does not count before [`PostgresConnection::end_move`].
 pub(crate) fn open_for_move(
     dir: &StateDir,
     location: &PostgresLocation,
     now: Timestamp,
 ) -> Result<StateDatabase, DatabaseOpenError> {
     let db = StateDatabase::connect(location, PostgresAccess::Write)?;
-    let fail = |error: DatabaseError| refusal(location, error.to_string());
-    prepare_server(&db, location, now).map_err(fail)?;
-    db.conn
-        .run_batch("UPDATE store_writer SET moved_to = NULL", "use the database")
-        .map_err(fail)?;
-    claim(dir, location, db).map(|(db, _)| db)
+    prepare_server(&db, location, now).map_err(|error| refusal(location, error.to_string()))?;
+    claim(dir, location, db, ClaimPurpose::Fill).map(|(db, _)| db)
 }
 
 fn claim(
     dir: &StateDir,
     location: &PostgresLocation,
     db: StateDatabase,
+    purpose: ClaimPurpose,
 ) -> Result<(StateDatabase, WriterIdentity), DatabaseOpenError> {
     let identity = identity(dir, location);
     let fail = |error: PostgresError| refusal(location, error.to_string());
@@ -116,7 +120,7 @@ fn claim(
     }
     let deadline = Instant::now() + CLAIM_WAIT;
     loop {
-        match conn.claim(&identity).map_err(fail)? {
+        match conn.claim(&identity, purpose).map_err(fail)? {
             Ok(()) => return Ok((db, identity)),
             // A host does not wait: it stands by.
             Err(ClaimRefusal::Held { holder }) if location.host.is_some() => {

@@ -2,7 +2,8 @@
 //!
 //! A move may be interrupted at any time and repeated: the target is filled in one transaction, or as
 //! a file that gets its name when it is complete. `store.json` decides which side counts, and changes
-//! in one step. The source is kept, with a note that its records were moved. Start at
+//! in one step. The source is kept, with a note that its records were moved. A server has this note until
+//! `store.json` names it: hosts that know the server are refused until then. Start at
 //! [`move_to_postgres`].
 
 use std::time::Duration;
@@ -97,9 +98,10 @@ pub fn move_to_postgres(
     let location = PostgresLocation { url: url.clone(), fleet, host: None };
     let target = server_store::open_for_move(dir, &location, now)?;
     let tables = table_copy::replace_content(&file, &target)?;
-    release(&target);
-    // From here on the server counts.
+    // From here on the server counts. It had a mark until now: another host that knows the server
+    // must not write there while the file counts.
     let moved = location.write(dir)?;
+    target.conn.as_postgres().expect("it is a server").end_move();
     server_store::mark_file_moved(&file, &location.url.to_string())?;
     let (from, to) = (moved.database().to_string(), location.url.to_string());
     Ok(MoveReport { from, to, tables })
@@ -114,7 +116,8 @@ pub fn move_to_sqlite(dir: &StateDir, now: Timestamp) -> Result<MoveReport, Move
     let _locks = lock(dir, now)?;
     staging::finish_rebuild(dir).map_err(MoveError::Place)?;
     // As the writer: no daemon on another machine changes the records meanwhile.
-    let source = server_store::open_for_move(dir, &location, now)?;
+    let (source, _identity) = server_store::open_as_writer(dir, &location)?;
+    server_store::prepare_server(&source, &location, now)?;
     let draft = temp_name(&dir.database());
     backup::save_copy(&source, &draft)?;
     let copy = StateDatabase::private(&draft)?;
@@ -130,8 +133,8 @@ pub fn move_to_sqlite(dir: &StateDir, now: Timestamp) -> Result<MoveReport, Move
     }
     .map_err(MoveError::Place)?;
     let conn = source.conn.as_postgres().expect("it is a server");
-    let note = format!("{} ({})", dir.database(), server_store::machine());
-    conn.mark_moved(&note).map_err(|source| failed("mark the moved records", source))?;
+    conn.mark_moved(&server_store::file_note(dir))
+        .map_err(|source| failed("mark the moved records", source))?;
     if location.host.is_some() {
         // A file has no hosts. Those of the server notice that the records were moved.
         conn.run_batch("DELETE FROM hosts", "forget the hosts")?;
@@ -140,10 +143,4 @@ pub fn move_to_sqlite(dir: &StateDir, now: Timestamp) -> Result<MoveReport, Move
     let moved = PostgresLocation::remove(dir)?;
     let (from, to) = (location.url.to_string(), moved.database().to_string());
     Ok(MoveReport { from, to, tables })
-}
-
-fn release(db: &StateDatabase) {
-    if let Some(conn) = db.conn.as_postgres() {
-        conn.release_claim();
-    }
 }

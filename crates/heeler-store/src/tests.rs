@@ -8,6 +8,7 @@ mod hostile;
 mod lists;
 mod locks;
 mod lost_files;
+mod moves;
 mod parts;
 mod postgres;
 mod races;

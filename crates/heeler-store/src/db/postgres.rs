@@ -31,7 +31,7 @@ use server_check::check_server;
 use values::BoundValue;
 pub(crate) use values::{ColumnValue, without_nul};
 pub(crate) use writer_claim::{
-    ClaimRefusal, HOST_LEASE, LEASE, WriterClaim, WriterIdentity, quote,
+    ClaimPurpose, ClaimRefusal, HOST_LEASE, LEASE, WriterClaim, WriterIdentity, quote,
 };
 
 /// Longest wait for a connection.

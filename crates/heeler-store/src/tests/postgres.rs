@@ -20,6 +20,7 @@ use crate::{HostFacts, HostLink, HostState, JobFilter, LeadLease, RunRecord, Sto
 /// Tests of SQLite's own files, locks, plans and failures, by the beginning of their names.
 const SQLITE_ONLY: &[(&str, &str)] = &[
     ("tests::postgres::", "they start their own server"),
+    ("tests::moves::", "they start their own server"),
     ("tests::lost_files::", "files of a database that are deleted"),
     ("tests::locks::", "locks of files"),
     ("tests::database::every_statement_fits_the_schema", "the other engine has its own test"),
@@ -122,7 +123,7 @@ fn server_place() -> ServerPlace {
 }
 
 /// A state directory with SQLite, whatever the other tests use.
-fn file_place() -> TempStateDir {
+pub(super) fn file_place() -> TempStateDir {
     let temp = tempfile::tempdir().unwrap();
     let root = Utf8PathBuf::from_path_buf(temp.path().to_owned()).unwrap().join(".heeler");
     let dir = StateDir::create(&root).unwrap();

@@ -41,6 +41,8 @@ pub(crate) struct WriterIdentity {
     pub(crate) instance: String,
     /// Machine and state directory. The lock of that directory excludes a second process.
     pub(crate) holder: String,
+    /// Database file of that directory, as [`PostgresConnection::mark_moved`] notes it.
+    pub(crate) file: String,
     /// Time for which it keeps its right without a sign of life.
     pub(crate) lease: Duration,
 }
@@ -50,6 +52,16 @@ impl WriterIdentity {
     pub(crate) fn renewal(&self) -> Duration {
         if self.lease == HOST_LEASE { HOST_LEASE_RENEWAL } else { LEASE_RENEWAL }
     }
+}
+
+/// Purpose of a process that wants to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimPurpose {
+    /// The records are in the database.
+    Write,
+    /// The database is filled with the records of a file. It is marked as moved meanwhile, so no other
+    /// process becomes its writer before [`PostgresConnection::end_move`].
+    Fill,
 }
 
 /// The right to write, as one connection has it.
@@ -121,15 +133,26 @@ impl PostgresConnection {
     pub(crate) fn claim(
         &self,
         identity: &WriterIdentity,
+        purpose: ClaimPurpose,
     ) -> Result<Result<(), ClaimRefusal>, PostgresError> {
-        let WriterIdentity { fleet, instance, holder, lease } = identity;
+        let file = quote(&identity.file);
+        let (mark, permission) = match purpose {
+            // The state directory says that the records are here. A mark that names its own file is
+            // left by a move that was interrupted.
+            ClaimPurpose::Write => {
+                ("NULL".to_owned(), format!("(moved_to IS NULL OR moved_to = {file})"))
+            }
+            ClaimPurpose::Fill => (file, "TRUE".to_owned()),
+        };
+        let WriterIdentity { fleet, instance, holder, lease, .. } = identity;
         let (fleet_text, holder_text) = (quote(fleet), quote(holder));
         // The process that had the lock of this directory before has ended: the caller has it now.
         let condition = format!(
-            "fleet = {fleet_text} AND moved_to IS NULL AND (instance IS NULL \
+            "fleet = {fleet_text} AND {permission} AND (instance IS NULL \
              OR holder = {holder_text} OR lease_until < clock_timestamp())"
         );
-        let set = format!("instance = {}, holder = {holder_text}", quote(instance));
+        let set =
+            format!("moved_to = {mark}, instance = {}, holder = {holder_text}", quote(instance));
         if self.take(&set, &condition, *lease)? {
             return Ok(Ok(()));
         }
@@ -141,7 +164,9 @@ impl PostgresConnection {
             (Some(found), _) if found != *fleet => {
                 ClaimRefusal::OtherFleet { fleet: found, holder }
             }
-            (_, Some(to)) => ClaimRefusal::Moved { to },
+            (_, Some(to)) if purpose == ClaimPurpose::Write && to != identity.file => {
+                ClaimRefusal::Moved { to }
+            }
             _ => ClaimRefusal::Held { holder },
         }))
     }
@@ -230,6 +255,20 @@ impl PostgresConnection {
         ));
         if let Err(error) = released {
             tracing::warn!(%error, "cannot release the lease of the database");
+        }
+    }
+
+    /// Ends a move to this database: its records count from now on.
+    pub(crate) fn end_move(&self) {
+        let Some(claim) = self.claim.borrow_mut().take() else { return };
+        let term = claim.term;
+        let ended = self.simple_query(&format!(
+            "UPDATE store_writer SET moved_to = NULL, instance = NULL, lease_until = NULL \
+             WHERE term = {term}"
+        ));
+        if let Err(error) = ended {
+            // The next daemon of this state directory removes the mark.
+            tracing::warn!(%error, "cannot mark the end of the move");
         }
     }
 
