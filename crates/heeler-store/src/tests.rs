@@ -11,6 +11,7 @@ mod lost_files;
 mod moves;
 mod parts;
 mod postgres;
+mod postgres_network;
 mod races;
 mod view_requests;
 mod views;

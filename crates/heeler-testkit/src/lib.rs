@@ -37,7 +37,10 @@ pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use git_server::GitServer;
 pub use messages_api::{ApiRequest, MessagesApi, ModelScript, ModelScriptStep, ModelToolCall};
 pub use podman_engine::PodmanEngine;
-pub use postgres::{PostgresCluster, create_database, drop_database, wait_for_transactions};
+pub use postgres::{
+    NetworkAccess, PostgresCluster, PostgresPool, create_database, drop_database,
+    wait_for_transactions,
+};
 pub use proof::ProofSettings;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 

@@ -1,4 +1,5 @@
-//! A real PostgreSQL server for tests: a private cluster in a temporary folder, on a unix socket only.
+//! A real PostgreSQL server for tests: a private cluster in a temporary folder, on a unix socket or on
+//! the network, and a connection pool before it.
 //!
 //! `initdb` refuses root, so the server runs as the user `postgres` or `nobody` then. Start at
 //! [`PostgresCluster::start`].
@@ -25,15 +26,80 @@ const PACKAGE_FOLDER: &str = "/usr/lib/postgresql";
 pub struct PostgresCluster {
     folder: TempDir,
     server: Option<Child>,
+    network: Option<NetworkAccess>,
 }
+
+/// TCP port of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NetworkAccess {
+    pub port: u16,
+    /// True if the server offers TLS, with a certificate for 0.0.0.0 by [`PostgresCluster::ca_file`].
+    pub has_tls: bool,
+}
+
+/// Port that names the socket.
+const PORT: u16 = 5432;
 
 impl PostgresCluster {
     /// Creates a cluster and starts it.
     pub fn start() -> PostgresCluster {
+        let mut cluster = PostgresCluster::create();
+        cluster.start_server();
+        cluster
+    }
+
+    /// Creates a cluster that also listens on a TCP port, and asks for passwords there, and starts it.
+    pub fn start_on_network(has_tls: bool) -> PostgresCluster {
+        let mut cluster = PostgresCluster::create();
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        cluster.network = Some(NetworkAccess { port, has_tls });
+        let rule = "host all all 127.0.0.1/32 scram-sha-256\n";
+        let path = cluster.data().join("pg_hba.conf");
+        std::fs::write(path, format!("local all all trust\n{rule}")).unwrap();
+        cluster.make_certificates();
+        drop(free);
+        cluster.start_server();
+        cluster
+    }
+
+    /// Makes an authority, and a certificate for the address 0.0.0.0. A client takes that address for
+    /// one of another machine, and the kernel for this machine.
+    fn make_certificates(&self) {
+        let root = self.root();
+        let new = |name: &str, more: &[&str]| {
+            let (key, certificate) = (format!("{root}/{name}.key"), format!("{root}/{name}.crt"));
+            let made = program("openssl")
+                .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"])
+                .args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", &format!("/CN={name}")])
+                .args(["-keyout", &key, "-out", &certificate])
+                .args(more)
+                .output()
+                .unwrap();
+            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        };
+        new("authority", &[]);
+        let (authority, key) = (format!("{root}/authority.crt"), format!("{root}/authority.key"));
+        let name = ["-addext", "subjectAltName=IP:0.0.0.0"];
+        let kind = ["-addext", "basicConstraints=critical,CA:FALSE"];
+        new("server", &[&["-CA", &authority, "-CAkey", &key][..], &name[..], &kind[..]].concat());
+    }
+
+    /// Returns the certificate of the authority that signed the server's certificate.
+    pub fn ca_file(&self) -> Utf8PathBuf {
+        self.root().join("authority.crt")
+    }
+
+    /// Returns the TCP port, if the cluster has one.
+    pub fn network(&self) -> Option<NetworkAccess> {
+        self.network
+    }
+
+    fn create() -> PostgresCluster {
         let folder = tempfile::Builder::new().prefix("heeler-pg-").tempdir().unwrap();
         let mode = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(folder.path(), mode).unwrap();
-        let mut cluster = PostgresCluster { folder, server: None };
+        let cluster = PostgresCluster { folder, server: None, network: None };
         let data = cluster.data();
         let made = program("initdb")
             .args(["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C"])
@@ -42,8 +108,11 @@ impl PostgresCluster {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        cluster.start_server();
         cluster
+    }
+
+    fn port(&self) -> u16 {
+        self.network.map_or(PORT, |network| network.port)
     }
 
     fn root(&self) -> &Utf8Path {
@@ -61,12 +130,13 @@ impl PostgresCluster {
 
     /// Returns the path of the socket.
     pub fn socket(&self) -> Utf8PathBuf {
-        self.root().join(".s.PGSQL.5432")
+        self.root().join(format!(".s.PGSQL.{}", self.port()))
     }
 
     /// Returns the URL of a database.
     pub fn url(&self, database: &str) -> String {
-        url_of(self.socket_folder(), database)
+        let port = self.network.map(|network| format!("&port={}", network.port));
+        format!("{}{}", url_of(self.socket_folder(), database), port.unwrap_or_default())
     }
 
     /// Starts the server again after [`PostgresCluster::kill`], and waits until it answers.
@@ -74,8 +144,21 @@ impl PostgresCluster {
         let path = self.root().join("log");
         let log = std::fs::File::options().create(true).append(true).open(path).unwrap();
         let socket = format!("unix_socket_directories={}", self.root());
-        let server = program("postgres")
-            .args(["-D", self.data().as_str(), "-c", "listen_addresses=", "-c", &socket])
+        let mut command = program("postgres");
+        command.args(["-D", self.data().as_str(), "-c", &socket, "-p", &self.port().to_string()]);
+        match self.network {
+            None => command.args(["-c", "listen_addresses="]),
+            Some(_) => command.args(["-c", "listen_addresses=127.0.0.1"]),
+        };
+        if self.network.is_some_and(|network| network.has_tls) {
+            let root = self.root();
+            let (key, certificate) = (
+                format!("ssl_key_file={root}/server.key"),
+                format!("ssl_cert_file={root}/server.crt"),
+            );
+            command.args(["-c", "ssl=on", "-c", &key, "-c", &certificate]);
+        }
+        let server = command
             .args(["-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=16MB"])
             // Many tests share the server; each needs a few connections.
             .args(["-c", "unix_socket_permissions=0777"])
@@ -120,16 +203,16 @@ impl PostgresCluster {
 
     /// Creates an empty database.
     pub fn create_database(&self, name: &str) {
-        create_database(self.socket_folder(), name);
+        self.query("postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
     }
 
     fn try_run(&self, database: &str, sql: &str) -> bool {
-        try_run(self.socket_folder(), database, sql)
+        psql(self.socket_folder(), self.port(), database, sql).status.success()
     }
 
     /// Runs a statement as the superuser, and returns the result as text.
     pub fn query(&self, database: &str, sql: &str) -> String {
-        query(self.socket_folder(), database, sql)
+        query(self.socket_folder(), self.port(), database, sql)
     }
 }
 
@@ -145,19 +228,72 @@ impl Drop for PostgresCluster {
     }
 }
 
+/// PgBouncer before a cluster, on a unix socket of its own; ends with this value.
+#[derive(Debug)]
+pub struct PostgresPool {
+    folder: TempDir,
+    process: Child,
+}
+
+impl PostgresPool {
+    /// Starts a pool that gives a session to each transaction. `more` is added to its settings.
+    pub fn start(cluster: &PostgresCluster, more: &str) -> PostgresPool {
+        let folder = tempfile::Builder::new().prefix("heeler-pool-").tempdir().unwrap();
+        let mode = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(folder.path(), mode).unwrap();
+        let root = Utf8Path::from_path(folder.path()).unwrap().to_owned();
+        let settings = format!(
+            "[databases]\n* = host={} port={} user={USER}\n[pgbouncer]\nunix_socket_dir = {root}\n\
+             listen_addr =\nlisten_port = {PORT}\nauth_type = any\npool_mode = transaction\n{more}\n",
+            cluster.socket_folder(),
+            cluster.port(),
+        );
+        let file = root.join("pgbouncer.ini");
+        std::fs::write(&file, settings).unwrap();
+        let log = std::fs::File::create(root.join("log")).unwrap();
+        let process = program("pgbouncer").arg(&file).stderr(log).spawn().unwrap();
+        let deadline = Instant::now() + WAIT_MAX;
+        while !root.join(format!(".s.PGSQL.{PORT}")).exists() {
+            let log = std::fs::read_to_string(root.join("log")).unwrap();
+            assert!(Instant::now() < deadline, "the pool does not start:\n{log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        PostgresPool { folder, process }
+    }
+
+    /// Returns the URL of a database behind the pool.
+    pub fn url(&self, database: &str) -> String {
+        url_of(Utf8Path::from_path(self.folder.path()).unwrap(), database)
+    }
+}
+
+impl Drop for PostgresPool {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
 fn url_of(socket_folder: &Utf8Path, database: &str) -> String {
     format!("postgres://{USER}@/{database}?host={socket_folder}")
 }
 
 /// Creates an empty database on the server with this socket folder; returns its URL.
 pub fn create_database(socket_folder: &Utf8Path, name: &str) -> String {
-    query(socket_folder, "postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
+    query(socket_folder, PORT, "postgres", &format!("CREATE DATABASE {name} TEMPLATE template0"));
     url_of(socket_folder, name)
 }
 
 /// Removes a database, also while it is used.
 pub fn drop_database(socket_folder: &Utf8Path, name: &str) {
-    try_run(socket_folder, "postgres", &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"));
+    // It may be gone.
+    drop(psql(
+        socket_folder,
+        PORT,
+        "postgres",
+        &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
+    ));
 }
 
 /// Waits until no connection to a database has an open transaction: those of a killed process end on
@@ -167,28 +303,33 @@ pub fn wait_for_transactions(socket_folder: &Utf8Path, name: &str) {
         "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = '{name}' AND xact_start IS NOT NULL"
     );
     let deadline = Instant::now() + WAIT_MAX;
-    while query(socket_folder, "postgres", &open) != "0" {
+    while query(socket_folder, PORT, "postgres", &open) != "0" {
         assert!(Instant::now() < deadline, "transactions do not end");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn psql(socket_folder: &Utf8Path, database: &str, sql: &str) -> std::process::Output {
+fn psql(socket_folder: &Utf8Path, port: u16, database: &str, sql: &str) -> std::process::Output {
     program("psql")
         .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set=ON_ERROR_STOP=1"])
-        .args(["--host", socket_folder.as_str(), "--username", USER, "--dbname", database])
+        .args([
+            "--host",
+            socket_folder.as_str(),
+            "--port",
+            &port.to_string(),
+            "--username",
+            USER,
+            "--dbname",
+            database,
+        ])
         .args(["--command", sql])
         .stdin(Stdio::null())
         .output()
         .unwrap()
 }
 
-fn try_run(socket_folder: &Utf8Path, database: &str, sql: &str) -> bool {
-    psql(socket_folder, database, sql).status.success()
-}
-
-fn query(socket_folder: &Utf8Path, database: &str, sql: &str) -> String {
-    let output = psql(socket_folder, database, sql);
+fn query(socket_folder: &Utf8Path, port: u16, database: &str, sql: &str) -> String {
+    let output = psql(socket_folder, port, database, sql);
     assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
@@ -212,6 +353,9 @@ fn find_program(name: &str) -> Utf8PathBuf {
         .filter(|path| path.exists())
         .collect();
     found.sort();
+    // Debian's pool is not in the `PATH` of all users.
+    let system = Utf8Path::new("/usr/sbin").join(name);
+    found.extend(system.exists().then_some(system));
     // Elsewhere the programs are in `PATH`. A missing one fails the test: `cargo xtask setup`.
     found.pop().unwrap_or_else(|| name.into())
 }

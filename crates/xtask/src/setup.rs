@@ -16,6 +16,8 @@ pub(crate) fn all() -> Result<()> {
         ("chromium", "chromium"),
         ("chromedriver", "chromium-driver"),
         ("pg_lsclusters", "postgresql"),
+        ("pgbouncer", "pgbouncer"),
+        ("openssl", "openssl"),
     ])?;
     inside::build_static_program()?;
     claude::fetch()?;

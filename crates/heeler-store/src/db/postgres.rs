@@ -27,7 +27,7 @@ use super::database_error::{DatabaseError, failed};
 use super::dialect::{NamedValue, StatementParameter, translate};
 use super::postgres_error::{PostgresError, REPLY_TIMEOUT};
 use runtime::{spawn, wait_for};
-use server_check::check_server;
+use server_check::{check_server, explain_failure};
 use values::BoundValue;
 pub(crate) use values::{ColumnValue, without_nul};
 pub(crate) use writer_claim::{
@@ -88,9 +88,10 @@ impl PostgresConnection {
         let session = format!("{:016x}", fastrand::u64(..));
         let config = client_config(url, password, access, &session);
         let client = match url.host.needs_tls() {
-            false => open(&config, NoTls)?,
-            true => open(&config, tls::connector(url)?)?,
-        };
+            false => open(&config, NoTls),
+            true => open(&config, tls::connector(url)?),
+        }
+        .map_err(explain_failure)?;
         let conn = PostgresConnection {
             client,
             statements: RefCell::default(),

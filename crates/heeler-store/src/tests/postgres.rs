@@ -20,6 +20,7 @@ use crate::{HostFacts, HostLink, HostState, JobFilter, LeadLease, RunRecord, Sto
 /// Tests of SQLite's own files, locks, plans and failures, by the beginning of their names.
 const SQLITE_ONLY: &[(&str, &str)] = &[
     ("tests::postgres::", "they start their own server"),
+    ("tests::postgres_network::", "they start their own server"),
     ("tests::moves::", "they start their own server"),
     ("tests::lost_files::", "files of a database that are deleted"),
     ("tests::locks::", "locks of files"),

@@ -1,5 +1,7 @@
 //! Checks that a server and a database can hold a store. Start at [`check_server`].
 
+use tokio_postgres::error::SqlState;
+
 use super::{PostgresConnection, SESSION_SETTING};
 use crate::db::postgres_error::PostgresError;
 
@@ -31,6 +33,25 @@ pub(crate) fn check_server(conn: &PostgresConnection, session: &str) -> Result<(
     .map_err(PostgresError::Unusable)
 }
 
+fn pool_refusal(fault: &str) -> String {
+    format!(
+        "the connection {fault}: a connection pool such as PgBouncer is in between; name the server \
+         itself"
+    )
+}
+
+/// Explains the failure of a connection. A pool refuses one that has settings.
+pub(crate) fn explain_failure(error: PostgresError) -> PostgresError {
+    let PostgresError::Client(client) = &error else { return error };
+    let refused = client.as_db_error().is_some_and(|it| {
+        *it.code() == SqlState::PROTOCOL_VIOLATION && it.message().contains("startup parameter")
+    });
+    match refused {
+        true => PostgresError::Unusable(pool_refusal("is refused because it has settings")),
+        false => error,
+    }
+}
+
 struct ServerFacts {
     /// Such as 150018 for 15.18.
     version: i64,
@@ -51,10 +72,7 @@ fn check_facts(facts: &ServerFacts) -> Result<(), String> {
         ));
     }
     if !facts.has_session {
-        return Err(format!(
-            "the connection does not keep its settings ({SESSION_SETTING}): a connection pool such as \
-             PgBouncer is in between; name the server itself"
-        ));
+        return Err(pool_refusal(&format!("does not keep its settings ({SESSION_SETTING})")));
     }
     let cure =
         "create the database with `createdb --template=template0 --encoding=UTF8 --locale=C`";
