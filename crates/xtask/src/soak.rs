@@ -33,8 +33,31 @@ agents:
   - {name: timed, runtime: command, command: echo due, schedules: {often: {interval: 10s}}}
 ";
 
-/// The load takes turns with these agents.
-const AGENTS: [&str; 4] = ["short", "short", "long", "loud"];
+/// A workflow that waits for an answer.
+const WORKFLOW: &str = "\
+name: gated
+agent: short
+phases:
+  - {name: work, type: bash, command: 'true', approval_gate: {name: ship, message: 'Ship?'}}
+";
+
+/// The load takes turns with these.
+const WORK: [SoakWork; 5] = [
+    SoakWork::Job("short"),
+    SoakWork::Job("short"),
+    SoakWork::Job("long"),
+    SoakWork::Job("loud"),
+    SoakWork::GatedWorkflow,
+];
+
+/// One piece of the load.
+#[derive(Clone, Copy)]
+enum SoakWork {
+    /// A job of this agent.
+    Job(&'static str),
+    /// A run of the workflow, whose question is answered.
+    GatedWorkflow,
+}
 
 /// A daemon under load.
 struct SoakDaemon {
@@ -73,7 +96,7 @@ pub(crate) fn soak(minutes: u64, program: Option<PathBuf>) -> Result<()> {
             daemon.sample(begun.elapsed(), jobs)?.print();
             samples += 1;
         }
-        daemon.trigger(AGENTS[usize::try_from(jobs)? % AGENTS.len()])?;
+        daemon.put_on(WORK[usize::try_from(jobs)? % WORK.len()])?;
         jobs += 1;
         std::thread::sleep(pause_at(begun.elapsed()));
     }
@@ -93,6 +116,8 @@ impl SoakDaemon {
     fn start(program: PathBuf) -> Result<SoakDaemon> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("heeler.yaml"), FLEET)?;
+        fs::create_dir(folder.path().join("workflows"))?;
+        fs::write(folder.path().join("workflows/gated.yaml"), WORKFLOW)?;
         let mut command = heeler(&program, folder.path());
         let log = folder.path().join("daemon.log");
         command.arg("start").stdout(Stdio::null()).stderr(fs::File::create(&log)?);
@@ -112,9 +137,26 @@ impl SoakDaemon {
         Ok(command.args(args).stdin(Stdio::null()).output()?)
     }
 
-    fn trigger(&self, agent: &str) -> Result<()> {
-        let output = self.call(&["trigger", agent, "--detach", "--quiet"])?;
+    /// Calls the program, and fails if it fails.
+    fn call_well(&self, args: &[&str]) -> Result<Output> {
+        let output = self.call(args)?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(output)
+    }
+
+    fn put_on(&self, work: SoakWork) -> Result<()> {
+        match work {
+            SoakWork::Job(agent) => {
+                self.call_well(&["trigger", agent, "--detach", "--quiet"])?;
+            }
+            SoakWork::GatedWorkflow => {
+                self.call_well(&["workflow", "run", "gated", "--until-asked", "--quiet"])?;
+                let asked = self.call_well(&["approvals", "list", "--json"])?;
+                let asked: Json = serde_json::from_slice(&asked.stdout)?;
+                let question = asked["approvals"][0]["id"].as_str().context("a run asks")?;
+                self.call_well(&["approvals", "approve", question])?;
+            }
+        }
         Ok(())
     }
 
