@@ -109,6 +109,12 @@ pub enum DaemonCommand {
         /// Requester.
         by: String,
     },
+    /// End the runs of a host that does not return.
+    GiveUpHost {
+        host: String,
+        /// Requester.
+        by: String,
+    },
     /// Reload the config.
     Reload,
     /// Confirm a change of the config that was held.
@@ -140,6 +146,7 @@ impl DaemonCommand {
             | DaemonCommand::Workflow { by, .. }
             | DaemonCommand::Approval { by, .. }
             | DaemonCommand::Access { by, .. }
+            | DaemonCommand::GiveUpHost { by, .. }
             | DaemonCommand::AcceptConfig { by, .. } => name.clone_into(by),
             DaemonCommand::Trigger(_)
             | DaemonCommand::Webhook(_)

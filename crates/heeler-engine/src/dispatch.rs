@@ -28,6 +28,7 @@ mod github_tasks;
 mod hook_authorization;
 mod idempotency;
 mod imported_runs;
+mod lost_hosts;
 mod notice_checks;
 mod notifications;
 mod question_notices;
@@ -118,6 +119,7 @@ impl Dispatcher {
         ]);
         let left: Vec<RunId> = self.state().fleet.runs().keys().copied().collect();
         self.executor.adopt_runs(left);
+        self.executor.end_given_up_runs();
         // A run may have ended meanwhile. Its cancellation then finds the result and does nothing.
         self.resume_cancellations();
         // An earlier daemon may have died between the commit of a session change and the moves.

@@ -4,7 +4,7 @@
 //! another process is just starting. A live run is left alone: its owner, or the next recovery,
 //! commits its result. Start at [`recover_runs`].
 
-mod adopt;
+pub(crate) mod adopt;
 mod run_results;
 
 use std::collections::HashMap;
@@ -301,7 +301,7 @@ pub(crate) fn settle_input(runs: &[RunRecord]) -> SettleInput {
 }
 
 /// Creates the result of a dead run with unknown progress and cost.
-fn lost_result(run: &RunRecord, now: Timestamp, reason: &str) -> RunResult {
+pub(crate) fn lost_result(run: &RunRecord, now: Timestamp, reason: &str) -> RunResult {
     let error = RunError {
         cure: "its transcript shows its work; trigger it again".to_owned(),
         ..RunError::new(ErrorClass::Interrupted, reason)

@@ -229,6 +229,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Disable),
         agent(AgentChange::Reset),
         agent(AgentChange::ForgetHosts),
+        DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {
             fingerprint: "ab12".to_owned(),

@@ -279,7 +279,11 @@ impl HostLink {
             return Ok(Err(format!("host `{name}` is alive; stop it first")));
         }
         if host.runs > 0 {
-            let text = format!("{} runs of host `{name}` have no result yet", host.runs);
+            let text = format!(
+                "{} runs of host `{name}` have no result yet; if it does not return: heeler host lost \
+                 {name}",
+                host.runs
+            );
             return Ok(Err(text));
         }
         let seconds = HOST_SILENCE_MAX.as_secs();

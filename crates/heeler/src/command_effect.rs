@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 44] = [
+const RUNNING: [&str; 45] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -42,6 +42,7 @@ const RUNNING: [&str; 44] = [
     "connect github",
     "connect slack",
     "connect telegram",
+    "host lost",
     "jobs cancel",
     "jobs fork",
     "jobs resume",

@@ -48,6 +48,7 @@ impl DispatchTransaction<'_, '_> {
                 self.answer_question(&approval, &answer, &by)
             }
             DaemonCommand::Access { order, by } => self.apply_access_operation(order, &by),
+            DaemonCommand::GiveUpHost { host, by } => self.give_up_host(&host, &by),
             // The dispatcher handles these without a transaction.
             DaemonCommand::Trigger(_)
             | DaemonCommand::Retry { .. }

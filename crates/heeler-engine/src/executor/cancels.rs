@@ -8,11 +8,12 @@ use std::time::Duration;
 use camino::Utf8PathBuf;
 use heeler_model::run::{ControlOperation, ControlReplyBody, file};
 use heeler_model::{RunId, error_chain};
-use heeler_store::is_run_alive;
+use heeler_store::{StoreReader, is_run_alive};
 
 use super::control_loop::{ControlExchange, ControlLane};
 use super::{EffectExecutor, ExecutorContext};
 use crate::cancel::{self, RunnerKillError};
+use crate::recovery::adopt::list_run_folders;
 use crate::work_limits::KeyClaim;
 use heeler_control::{ControlError, REPLY_WAIT, read_started_file};
 
@@ -54,6 +55,37 @@ impl EffectExecutor {
         let (folder, wait) = (shared.fleet.dir.run(run), CANCEL_RETRY_DELAY);
         let attempt = CancelAttempt { run, folder, now, by, wait, _claim: claim };
         self.shared.deliverers.submit(move || shared.attempt_cancel(attempt));
+    }
+}
+
+/// Requester of cancellations of runs that were given up.
+const GIVEN_UP_BY: &str = "the fleet, which has given this host up";
+
+impl EffectExecutor {
+    /// Ends runs of this host that have a result on record: the fleet has given the host up while they
+    /// ran ([`DaemonCommand::GiveUpHost`](crate::DaemonCommand::GiveUpHost)).
+    pub(crate) fn end_given_up_runs(&self) {
+        let dir = &self.shared.fleet.dir;
+        if dir.postgres().is_none_or(|location| location.host.is_none()) {
+            return;
+        }
+        let found = list_run_folders(dir).map_err(|error| error.to_string()).and_then(|runs| {
+            let reader = StoreReader::open(dir).map_err(|error| error_chain(&error))?;
+            let alive = runs.into_iter().filter(|run| is_run_alive(&dir.run(*run)));
+            // A runner that has written its result ends by itself.
+            let busy = alive.filter(|run| !dir.run(*run).join(file::RESULT).exists());
+            let is_ended = |run: &RunId| {
+                reader.run(*run).is_ok_and(|record| record.is_some_and(|it| it.committed))
+            };
+            Ok(busy.filter(is_ended).collect::<Vec<RunId>>())
+        });
+        match found {
+            Ok(runs) => runs.into_iter().for_each(|run| {
+                tracing::warn!(%run, "the fleet has given this run up; it is cancelled");
+                self.cancel_run(run, true, GIVEN_UP_BY.to_owned());
+            }),
+            Err(why) => tracing::warn!(why, "cannot look for runs that were given up"),
+        }
     }
 }
 

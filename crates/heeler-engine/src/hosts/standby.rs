@@ -95,6 +95,8 @@ pub struct StandbyDaemon {
     /// Runs to look at again.
     unsettled: Vec<(Instant, RunId)>,
     link_failed_at: Option<Instant>,
+    /// True if runs that were given up have been looked for.
+    has_swept_runs: bool,
 }
 
 impl StandbyDaemon {
@@ -147,6 +149,7 @@ impl StandbyDaemon {
             unsent: Vec::new(),
             unsettled: Vec::new(),
             link_failed_at: None,
+            has_swept_runs: false,
         })
     }
 
@@ -282,6 +285,10 @@ impl StandbyDaemon {
             let mut known = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut *known, own.clone())
         };
+        // Their results are on record. Those that the leader has given up still run.
+        if !std::mem::replace(&mut self.has_swept_runs, true) || !known.is_subset(&own) {
+            self.executor.end_given_up_runs();
+        }
         for run in own.difference(&known) {
             tracing::info!(%run, "a run of this host has no result yet");
             self.executor.adopt_run(*run);

@@ -130,7 +130,7 @@ fn find_unrecorded_runs(
 }
 
 /// Lists the runs that have a directory.
-fn list_run_folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
+pub(crate) fn list_run_folders(dir: &StateDir) -> io::Result<Vec<RunId>> {
     let entries = match std::fs::read_dir(dir.runs()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

@@ -1,10 +1,14 @@
 //! `heeler host`: the machines of a fleet with several hosts. Start at [`run`].
 
+use std::io::IsTerminal as _;
+
 use clap::{Args, Subcommand};
+use heeler_engine::DaemonCommand;
 use heeler_store::{HostLink, HostRecord, HostState, StoreReader};
 use serde_json::{Value, json};
 
 use crate::context::CommandContext;
+use crate::daemon;
 use crate::failure::{CommandFailure, CommandResult, FailureCode};
 use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable};
@@ -24,12 +28,21 @@ const SHOW: &str = "Examples:
 
 Exit codes: 0 shown, 4 no such host.";
 
+/// Help footer of `host lost`.
+const LOST: &str = "Examples:
+  heeler host lost alpha
+  heeler host lost alpha --yes && heeler host remove alpha
+
+Use it for a machine that does not return. Its jobs end as interrupted, and their whole reservations count as spent,
+because their cost is not known. A host that is alive is refused. If the machine returns, it ends what is left of these
+runs; until then an agent on it may still act. Exit codes: 0 done, 4 no such host, 5 refused.";
+
 /// Help footer of `host remove`.
 const REMOVE: &str = "Example:
   heeler host remove alpha
 
-A host that is alive, or that has runs without a recorded result, is not removed. If it is started again, it is
-listed again. Exit codes: 0 removed, 4 no such host, 5 refused.";
+A host that is alive, or that has runs without a recorded result, is not removed; `heeler host lost` ends such runs.
+If it is started again, it is listed again. Exit codes: 0 removed, 4 no such host, 5 refused.";
 
 #[derive(Subcommand)]
 pub(crate) enum HostCommand {
@@ -39,6 +52,9 @@ pub(crate) enum HostCommand {
     /// Show one host
     #[command(after_help = SHOW)]
     Show(HostShowArgs),
+    /// End the jobs of a host that does not return
+    #[command(after_help = LOST)]
+    Lost(HostLostArgs),
     /// Remove a host that is not used any more
     #[command(after_help = REMOVE)]
     Remove(HostRemoveArgs),
@@ -62,6 +78,19 @@ pub(crate) struct HostShowArgs {
     json: bool,
 }
 
+/// Arguments of `host lost`.
+#[derive(Args)]
+pub(crate) struct HostLostArgs {
+    /// Name of the host
+    host: String,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// Arguments of `host remove`.
 #[derive(Args)]
 pub(crate) struct HostRemoveArgs {
@@ -78,6 +107,7 @@ pub(crate) fn run(global: &GlobalArgs, command: &HostCommand) -> CommandResult {
     match command {
         HostCommand::List(args) => list(&context, args),
         HostCommand::Show(args) => show(&context, args),
+        HostCommand::Lost(args) => give_up(&context, args),
         HostCommand::Remove(args) => remove(&context, args),
     }
 }
@@ -151,6 +181,29 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
         output::print_line(output::one_line(&format!("{name}: {value}")))?;
     }
     Ok(())
+}
+
+fn give_up(context: &CommandContext, args: &HostLostArgs) -> CommandResult {
+    let host = find(context, &args.host)?;
+    if !args.yes {
+        confirm_loss(&host)?;
+    }
+    let command = DaemonCommand::GiveUpHost { host: host.name, by: context.caller_name() };
+    daemon::print_answer(&daemon::request(context, &command)?, args.json)
+}
+
+fn confirm_loss(host: &HostRecord) -> CommandResult {
+    let name = output::one_line(&host.name);
+    let question = format!("End the {} runs of host `{name}` as interrupted?", host.runs);
+    // A script must say `--yes`, so that it ends nothing by accident.
+    if !std::io::stdin().is_terminal() {
+        let message = format!("this ends the {} runs of host `{name}`", host.runs);
+        return Err(CommandFailure::message(FailureCode::Refused, message).hint("--yes ends them"));
+    }
+    match output::confirm(&question, false)? {
+        true => Ok(()),
+        false => Err(CommandFailure::message(FailureCode::Refused, "nothing was changed")),
+    }
 }
 
 fn remove(context: &CommandContext, args: &HostRemoveArgs) -> CommandResult {

@@ -284,3 +284,47 @@ fn a_host_needs_a_server_and_a_name_of_its_own() {
     let (code, _) = failure_of(&first, &["host", "show", "gamma"]);
     assert_eq!(code, 4);
 }
+
+#[test]
+fn a_host_that_does_not_return_is_given_up_and_ends_its_runs_if_it_does() {
+    let cluster = cluster();
+    let (first, second) = (herd(&cluster), herd(&cluster));
+    let (mut alpha, mut client) = first.begin(&["--host", "alpha"]);
+    let (mut beta, _) = second.begin(&["--host", "beta"]);
+    let job = ask(&mut client, wanted("worker"));
+    wait_for("its start", || (ran(&first).len() == 1).then_some(()));
+    let (code, text) = failure_of(&second, &["host", "lost", "alpha", "--yes"]);
+    assert!(code == 5 && text.contains("is alive"), "{code}: {text}");
+    let (code, text) = failure_of(&second, &["host", "lost", "gamma", "--yes"]);
+    assert!(code == 4 && text.contains("no host `gamma`"), "{code}: {text}");
+    alpha.kill();
+    wait_for_leader(&second, "beta");
+    let (code, text) = failure_of(&second, &["host", "lost", "alpha"]);
+    assert!(code == 5 && text.contains("--yes"), "a script does not do it by accident: {text}");
+    let message = wait_for("alpha is away", || {
+        second.connect(&mut beta)?;
+        let output = second.command("host").args(["lost", "alpha", "--yes"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(text)
+    });
+    assert!(message.contains("1 run of host `alpha` was ended"), "{message}");
+    let ended = second.ends(&job);
+    assert_eq!(ended.head.status, JobStatus::Failed);
+    assert!(ended.error.as_deref().is_some_and(|error| error.contains("given up")), "{ended:?}");
+    // The agent has its place back.
+    let next = send(&second, &mut beta, "worker");
+    wait_for("the next run", || (ran(&second).len() == 1).then_some(()));
+
+    // The machine returns. Its runner still waits at the gate, and is ended.
+    assert_eq!(first.runners().len(), 1);
+    let (alpha, mut client) = first.begin(&[]);
+    wait_for("the end of the old run", || first.runners().is_empty().then_some(()));
+    assert_eq!(second.job(&job).head.status, JobStatus::Failed, "its result is not recorded");
+    stop(&mut client, alpha);
+    json_of(&second, &["host", "remove", "alpha"]);
+    let mut second = second;
+    second.let_through(1);
+    assert_eq!(second.ends(&next).head.status, JobStatus::Completed);
+    let mut client = second.connect(&mut beta).unwrap();
+    stop(&mut client, beta);
+}
