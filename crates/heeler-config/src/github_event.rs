@@ -206,9 +206,22 @@ impl<'j> GithubEvent<'j> {
     /// Returns true if the newest text of the event mentions an account. Quoted lines and code do
     /// not count.
     pub fn mentions(&self, login: &str) -> bool {
+        self.mention(login).is_some()
+    }
+
+    /// Returns the word that follows the first mention of an account in the newest text of the event.
+    pub fn word_after_mention(&self, login: &str) -> Option<&'j str> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let rest = self.mention(login)?.trim_start_matches([' ', '\t', ',', ':', '/']);
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        Some(&rest[..end]).filter(|word| !word.is_empty())
+    }
+
+    /// Returns the rest of the line behind the first mention of an account.
+    fn mention(&self, login: &str) -> Option<&'j str> {
         let places = ["/comment/body", "/review/body", "/issue/body", "/pull_request/body"];
-        let text = places.iter().find_map(|place| self.text(place));
-        text.is_some_and(|text| mentions(text, base_login(login)))
+        let text = places.iter().find_map(|place| self.text(place))?;
+        find_mention(text, base_login(login))
     }
 
     /// Returns the inputs of a workflow that the event starts, under the names of Last Light.
@@ -298,27 +311,30 @@ fn base_login(login: &str) -> &str {
     login.strip_suffix("[bot]").unwrap_or(login)
 }
 
-fn mentions(text: &str, login: &str) -> bool {
+/// Returns the rest of the line behind the first mention of an account.
+fn find_mention<'t>(text: &'t str, login: &str) -> Option<&'t str> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/');
     let wanted = format!("@{}", login.to_ascii_lowercase());
     let mut is_code = false;
-    text.lines().any(|line| {
+    text.lines().find_map(|line| {
         let line = line.trim_start();
         if line.starts_with("```") || line.starts_with("~~~") {
             is_code = !is_code;
-            return false;
+            return None;
         }
         // A reply that quotes an earlier mention is no new one.
         if is_code || line.starts_with('>') {
-            return false;
+            return None;
         }
-        let line = line.to_ascii_lowercase();
-        line.match_indices(&wanted).any(|(at, found)| {
-            let before = line[..at].chars().next_back();
+        // Of ASCII letters only, so that positions are the same.
+        let lower = line.to_ascii_lowercase();
+        let mut found = lower.match_indices(&wanted).filter(|(at, found)| {
+            let before = line[..*at].chars().next_back();
             let after = line[at + found.len()..].chars().next();
             // `ann@heeler` is an address, and `@heeler-dev` is another account.
             !before.is_some_and(|c| is_part(c) || c == '`') && !after.is_some_and(is_part)
-        })
+        });
+        found.next().map(|(at, found)| &line[at + found.len()..])
     })
 }
 
@@ -399,6 +415,24 @@ mod tests {
         assert_eq!(event.check_author(&[AuthorAssociation::Any]), Ok(()));
         assert_eq!(event.subject().number, Some(3));
         assert!(event.check_author(&[AuthorAssociation::Owner]).unwrap_err().contains("ANY"));
+    }
+
+    #[test]
+    fn the_word_after_the_mention_is_the_intent() {
+        let word = |body: &str| {
+            let json = json!({"comment": {"body": body}});
+            let event = GithubEvent { name: "issue_comment", json: &json };
+            event.word_after_mention("heeler-bot[bot]").map(str::to_owned)
+        };
+        for body in ["@heeler-bot build", "Hi\n  @Heeler-Bot, build!", "@heeler-bot: /build it"] {
+            assert_eq!(word(body).as_deref(), Some("build"), "{body}");
+        }
+        assert_eq!(word("@heeler-bot security-review\nnow").as_deref(), Some("security-review"));
+        let none =
+            ["build", "@heeler-bot", "@heeler-bot\nbuild", "> @heeler-bot build", "@heeler-bot *x"];
+        for body in none {
+            assert_eq!(word(body), None, "{body}");
+        }
     }
 
     #[test]

@@ -57,6 +57,12 @@ impl LoadedConfig {
         self.workflows.iter().find(|it| it.workflow.name.as_str() == name)
     }
 
+    /// Returns the workflow that a word of a person starts.
+    pub fn workflow_with_intent(&self, word: &str) -> Option<&Arc<LoadedWorkflow>> {
+        let intent = word.parse().ok()?;
+        self.workflows.iter().find(|it| it.workflow.intent.as_ref() == Some(&intent))
+    }
+
     /// Returns the faulty workflow file with this workflow name or file name.
     pub fn faulty_workflow(&self, name: &str) -> Option<&FaultyWorkflowFile> {
         let mut workflows = self.faulty_files.iter().filter(|it| !it.is_cron);

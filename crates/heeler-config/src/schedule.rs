@@ -137,6 +137,10 @@ section! {
         /// Workflow that a request starts, instead of a job of the agent (webhook). Its inputs are the `fields`; by
         /// default those of a GitHub event, or `payload`.
         workflow: Option<SpannedValue<LocalName>>,
+        /// Start the workflow with this word as `classification.intent`, if the word follows the mention
+        /// (webhook): `@heeler-bot build it` starts the workflow with the intent `build`. Other texts
+        /// start `workflow`. Needs `mention` and `workflow`.
+        intents: Option<SpannedValue<bool>>,
         /// Also accept events caused by bots (webhook). By default they are ignored, because an
         /// agent's own actions could start it again.
         bots: Option<SpannedValue<bool>>,
@@ -550,6 +554,7 @@ fn warn_unused(kind: ScheduleType, keys: &ScheduleKeys, reader: &mut ConfigReade
         (ScheduleType::Webhook, "authors", authors.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "associations", associations.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "mention", mention.as_ref().map(|key| key.at)),
+        (ScheduleType::Webhook, "intents", keys.intents.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "bots", bots.as_ref().map(|key| key.at)),
         (ScheduleType::Webhook, "fields", fields.as_ref().map(|key| key.at)),
         (ScheduleType::Watch, "ignore", ignore.as_ref().map(|key| key.at)),

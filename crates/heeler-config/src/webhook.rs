@@ -41,6 +41,8 @@ pub struct WebhookRules {
     pub associations: Option<Vec<AuthorAssociation>>,
     /// Accepts only events whose text mentions this account.
     pub mention: Option<String>,
+    /// The word after the mention chooses the workflow.
+    pub intents: bool,
     /// Account under which the fleet acts. Its own events start nothing.
     pub own_login: Option<String>,
     /// Also accepts events of bots.

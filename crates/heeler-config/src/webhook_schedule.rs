@@ -26,6 +26,14 @@ pub(crate) fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> S
         let message = format!("`{}` is no name of an account", mention.value);
         reader.error(mention.at, message).expected("a login without `@`, such as `heeler-bot`");
     }
+    if let Some(SpannedValue { value: true, at, .. }) = &keys.intents
+        && (keys.mention.is_none() || keys.workflow.is_none())
+    {
+        let message = "`intents` needs `mention` and `workflow`".to_owned();
+        let expected =
+            "the word after the mention chooses a workflow, and `workflow` is for other texts";
+        reader.error(*at, message).expected(expected);
+    }
     let globs = |key: &Option<SpannedValue<GlobList>>| {
         // An empty list means no condition, not a condition that never holds.
         key.as_ref().map(|globs| globs.value.clone()).filter(|globs| !globs.patterns().is_empty())
@@ -39,6 +47,7 @@ pub(crate) fn check_webhook(keys: &ScheduleKeys, reader: &mut ConfigReader) -> S
         authors: value(keys.authors.as_ref()),
         associations: keys.associations.as_ref().map(|it| it.value.clone()),
         mention: keys.mention.as_ref().map(|it| it.value.clone()),
+        intents: value(keys.intents.as_ref()),
         bots: value(keys.bots.as_ref()),
         fields: value(keys.fields.as_ref()),
         own_login: None,

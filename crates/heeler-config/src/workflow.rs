@@ -27,10 +27,10 @@ mod template_value;
 mod translate;
 
 pub use definition::{
-    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, GitAccessProfile, ITEMS_MAX,
-    MarkerRule, OutputRules, Phase, PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork, ReviewLoop,
-    ScriptLanguage, SkillFile, SoftFailurePolicy, TriggerRule, UntilLoop, Workflow,
-    WorkflowGithubRules, WorkflowInput, WorkflowInputType,
+    ContextNumber, ForeachLoop, Gate, GateDefault, GateKind, GitAccessProfile, INTENT_CHARS_MAX,
+    ITEMS_MAX, MarkerRule, OutputRules, Phase, PhaseMessages, PhaseRepeat, PhaseSkills, PhaseWork,
+    ReviewLoop, RunClonePolicy, ScriptLanguage, SkillFile, SoftFailurePolicy, TriggerRule,
+    UntilLoop, Workflow, WorkflowGithubRules, WorkflowInput, WorkflowInputType, WorkflowIntent,
 };
 pub use folder::{
     FaultyWorkflowFile, WORKFLOW_FILES_MAX, WorkflowCron, WorkflowFolder, load_workflow_folder,

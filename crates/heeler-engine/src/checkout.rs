@@ -63,6 +63,9 @@ const PASSED_VARIABLES: [&str; 23] = [
     "ALL_PROXY",
 ];
 
+/// Part of the names of temporary directories of clones.
+pub(crate) const CLONE_MARK: &str = ".heeler-clone.";
+
 /// Git credential helper that passes the user name and token from the environment. A shell runs it
 /// and expands them, so they appear in no process argument.
 const CREDENTIAL_HELPER: &str = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
@@ -126,10 +129,34 @@ pub fn ensure_checkout(
     let (path, how) = (&agent.working_directory, agent.checkout.as_ref());
     match &agent.repo {
         Some(repo) if needs_clone(agent) => {
-            RepositoryClone { path, repo, options: how, env, time: CLONE_TIME_MAX }.run_clone(now)
+            let lock = clone_lock_name(path);
+            RepositoryClone { path, repo, options: how, env, time: CLONE_TIME_MAX, lock }
+                .run_clone(now)
         }
         _ => Ok(()),
     }
+}
+
+/// Clones a repository of an agent to another path, if that is missing. Clones with the same lock
+/// wait for each other. The lock file is beside the clone.
+pub(crate) fn clone_to(
+    path: &Utf8Path,
+    (agent, repo): (&AgentConfig, &RepoConfig),
+    env: &BTreeMap<String, String>,
+    lock: String,
+    now: Timestamp,
+) -> Result<(), CheckoutError> {
+    let options = agent.checkout.as_ref();
+    RepositoryClone { path, repo, options, env, time: CLONE_TIME_MAX, lock }.run_clone(now)
+}
+
+/// Returns the beginning of the names of temporary directories of a clone.
+fn temporary_prefix(path: &Utf8Path) -> String {
+    format!(".{}{CLONE_MARK}", path.file_name().unwrap_or_default())
+}
+
+fn clone_lock_name(path: &Utf8Path) -> String {
+    format!("{}lock", temporary_prefix(path))
 }
 
 /// Returns true if [`ensure_checkout`] would clone.
@@ -140,7 +167,7 @@ pub(crate) fn needs_clone(agent: &AgentConfig) -> bool {
 }
 
 /// Returns true if nothing exists at the path, not even a broken symbolic link.
-fn is_missing(path: &Utf8Path) -> bool {
+pub(crate) fn is_missing(path: &Utf8Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
@@ -151,6 +178,8 @@ struct RepositoryClone<'c> {
     options: Option<&'c CheckoutConfig>,
     env: &'c BTreeMap<String, String>,
     time: Duration,
+    /// Name of the lock file, which is beside the target.
+    lock: String,
 }
 
 impl RepositoryClone<'_> {
@@ -159,8 +188,8 @@ impl RepositoryClone<'_> {
         fs::create_dir_all(parent).map_err(|source| self.folder_error(parent, source))?;
         // The name begins with a dot and is beside the target, so the rename stays on one file
         // system.
-        let ours = format!(".{}.heeler-clone.", self.path.file_name().unwrap_or_default());
-        let lock = self.lock(&parent.join(format!("{ours}lock")), now)?;
+        let ours = temporary_prefix(self.path);
+        let lock = self.lock(&parent.join(&self.lock), now)?;
         // Another process may have made the clone while this one waited for the lock.
         if !is_missing(self.path) {
             return Ok(());

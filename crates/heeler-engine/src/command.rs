@@ -182,6 +182,9 @@ pub struct WebhookCall {
 pub struct WebhookWorkflowInputs {
     pub inputs: Map<String, Json>,
     pub subject: WorkflowSubject,
+    /// Word of a person that chooses the workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub intent: Option<String>,
 }
 
 /// Change to a schedule.

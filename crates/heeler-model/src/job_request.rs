@@ -3,7 +3,7 @@
 //! Start at [`JobRequest`].
 
 use heeler_config::ReasoningEffort;
-use heeler_config::workflow::GitAccessProfile;
+use heeler_config::workflow::{GitAccessProfile, RunClonePolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::permission_grant::PermissionGrant;
@@ -85,6 +85,9 @@ pub struct PhaseJobRequest {
     /// Highest permissions of the token for GitHub that the agent gets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub git_access: Option<GitAccessProfile>,
+    /// Set if the job works in the clone of its workflow run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_clone: Option<RunClonePolicy>,
 }
 
 /// Place of the files of a phase's skills. The files may be large, so a request only names them.

@@ -15,6 +15,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::parse_iso;
 use jiff::Timestamp;
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use thiserror::Error;
@@ -71,6 +72,10 @@ pub(crate) const STATEMENTS_MAX: usize = 320;
 
 /// Longest path of a database: SQLite has room for 512 bytes, with `-journal` at the end.
 const PATH_BYTES_MAX: usize = 512 - "-journal".len();
+
+/// Longest value of a row: a prompt of the greatest length, as JSON. A state directory may come with a
+/// clone, and a column that is computed takes no room in the file.
+pub(crate) const VALUE_BYTES_MAX: i32 = 128 << 20;
 
 /// Memory for pages of the one connection that writes.
 // A limit makes the memory of a daemon independent of the number of its jobs: the cache fills with
@@ -439,6 +444,9 @@ fn connect(path: &Utf8Path, name: &str, flags: OpenFlags) -> Result<Connection, 
     let conn = Connection::open_with_flags(name, flags).map_err(|source| sqlite(path, source))?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(|source| sqlite(path, source))?;
     // Without this, SQLite plans most statements again whenever they are bound to other values.
+    // SQLite then fails on a longer value before it is in memory.
+    let is_limited = conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, VALUE_BYTES_MAX);
+    is_limited.map_err(|source| sqlite(path, source))?;
     let is_planned_once = conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true);
     is_planned_once.map_err(|source| sqlite(path, source))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);

@@ -13,6 +13,7 @@ use heeler_engine::ProtectedFiles;
 
 use crate::context::{CONFIG_NAMES, CommandContext};
 use crate::failure::CommandResult;
+use crate::store_setting::credentials;
 use crate::text_file::parent_dir;
 use crate::trust::has_script_ending;
 use crate::trust_file::TrustFile;
@@ -44,9 +45,14 @@ pub(crate) fn protected_files(
     let github = loaded.fleets.iter().filter_map(|fleet| fleet.github.as_ref());
     let keys: Vec<Utf8PathBuf> = github.filter_map(|it| it.key_file().cloned()).collect();
     paths.extend(keys.iter().cloned());
+    // The password of the records: with it an agent could write commands of a person.
+    let passwords = loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
+    let passwords = passwords.and_then(|_| credentials(context).password_file);
+    paths.extend(passwords.iter().cloned());
+    let secrets = keys.into_iter().chain(passwords).chain([dotenv]);
     Ok(ProtectedFiles {
         unwritable: with_real_names(paths),
-        unreadable: with_real_names(keys.into_iter().chain([dotenv]).collect()),
+        unreadable: with_real_names(secrets.collect()),
         state_dirs: with_real_names(vec![context.state_dir.clone()]),
         other_states: Some(trusted_state_dirs),
         fleet_folders: with_real_names(fleet_folders),
@@ -178,4 +184,40 @@ fn canonicalize(path: &Utf8Path) -> Option<Utf8PathBuf> {
     // A protected file may not exist yet, but its folder does.
     let folder = || Some(path.parent()?.canonicalize_utf8().ok()?.join(path.file_name()?));
     path.canonicalize_utf8().ok().or_else(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_of_the_records_is_protected_wherever_it_is() {
+        let protects = |yaml: &str, variable: Option<&str>| {
+            let read = |_: &Utf8Path| Ok(yaml.to_owned());
+            let loaded = heeler_config::load("/f/heeler.yaml".into(), &read, &BTreeMap::new());
+            let mut env = BTreeMap::from([("HOME".to_owned(), "/home/ann".to_owned())]);
+            env.extend(variable.map(|path| ("PGPASSFILE".to_owned(), path.to_owned())));
+            let context = CommandContext {
+                config: Some("/f/heeler.yaml".into()),
+                state_dir: "/f/.heeler".into(),
+                home: None,
+                is_state_dir_named: false,
+                env,
+                working_dir: "/f".into(),
+                quiet: true,
+            };
+            let files = protected_files(&context, &loaded.unwrap(), "/home/ann/.heeler".into());
+            let files = files.ok().unwrap();
+            move |path: &str| {
+                let has = |paths: &[Utf8PathBuf]| paths.iter().any(|it| it == path);
+                (has(&files.unreadable), has(&files.unwritable))
+            }
+        };
+        let there = "store: postgres://heeler@db.test/heeler\nagents: [{name: a}]\n";
+        assert_eq!(protects(there, None)("/home/ann/.pgpass"), (true, true));
+        assert_eq!(protects(there, Some("keys/pg"))("/f/keys/pg"), (true, true));
+        assert_eq!(protects(there, None)("/f/.env"), (true, true));
+        // A fleet in a file has no use for it, and no say over it.
+        assert_eq!(protects("agents: [{name: a}]\n", None)("/home/ann/.pgpass"), (false, false));
+    }
 }

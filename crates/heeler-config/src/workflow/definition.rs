@@ -3,6 +3,7 @@
 //! Start at [`Workflow`].
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,43 @@ pub struct Workflow {
     /// Message when the run has succeeded.
     pub final_message: Option<WorkflowTemplate>,
     pub github: WorkflowGithubRules,
+    /// Set if the phases work in a clone that belongs to the run.
+    pub run_clone: Option<RunClonePolicy>,
+    /// Word by which a text of a person starts it.
+    pub intent: Option<WorkflowIntent>,
+}
+
+/// Longest intent, in characters.
+pub const INTENT_CHARS_MAX: usize = 64;
+
+/// Word by which a text of a person starts a workflow (`classification.intent`). As in Last Light,
+/// case and hyphens do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowIntent(String);
+
+impl FromStr for WorkflowIntent {
+    type Err = ();
+
+    fn from_str(word: &str) -> Result<WorkflowIntent, ()> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let letters: String = word
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|letter| letter.to_ascii_uppercase())
+            .collect();
+        let is_word = word.chars().all(is_part) && word.len() <= INTENT_CHARS_MAX;
+        (is_word && !letters.is_empty()).then_some(WorkflowIntent(letters)).ok_or(())
+    }
+}
+
+words! {
+    /// Lifetime of the clone in which the phases of a run work.
+    pub enum RunClonePolicy ("clone of a run") {
+        /// Removed some time after the run has succeeded.
+        PerRun = "per-run",
+        /// Removed when the next run about the same issue or pull request begins.
+        PerTarget = "per-target",
+    }
 }
 
 /// Rules of a workflow that is about issues and pull requests of GitHub.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use camino::{Utf8Path, Utf8PathBuf};
 use serde_json::{Map, Value as Json};
 
+use super::definition::Workflow;
 use super::keys::CronKeys;
 use super::parse::{FolderLister, LoadedWorkflow, WorkflowLoadContext, WorkflowLoader};
 use super::settings::WorkflowSettings;
@@ -168,6 +169,9 @@ impl WorkflowFolderLoader {
         let workflow = tree.and_then(|tree| loader.build_workflow(tree));
         // Even for a file with faults, because its name would be ambiguous when it is corrected.
         self.reject_duplicate(&mut loader, "workflow", tree);
+        if let (Some(tree), Some(workflow)) = (tree, &workflow) {
+            self.reject_same_intent(&mut loader, tree, workflow);
+        }
         let Some(workflow) = workflow.filter(|_| loader.reader.error_count() == 0) else {
             return self.add_faulty(loader, tree, false);
         };
@@ -212,6 +216,22 @@ impl WorkflowFolderLoader {
         if let Some(other) = self.names.insert((kind, name), loader.root_path().to_owned()) {
             let at = tree.get("name").map_or(tree.at, |name| name.at);
             loader.reader.error(at, message).expected(format!("it is also in {other}"));
+        }
+    }
+
+    /// Reports an intent that another workflow already has: a text would start either of them.
+    fn reject_same_intent(
+        &self,
+        loader: &mut WorkflowLoader<'_>,
+        tree: &YamlNode,
+        workflow: &Workflow,
+    ) {
+        let has_it = |it: &&Arc<LoadedWorkflow>| it.workflow.intent == workflow.intent;
+        let other = self.result.workflows.iter().find(has_it).filter(|_| workflow.intent.is_some());
+        if let Some(other) = other {
+            let at = tree.get("classification").map_or(tree.at, |it| it.at);
+            let message = format!("the workflow `{}` has the same intent", other.workflow.name);
+            loader.reader.error(at, message).expected("a text would start either of them");
         }
     }
 

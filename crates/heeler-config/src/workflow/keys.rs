@@ -152,16 +152,20 @@ section! {
         /// Post one comment with the state of all phases, which is edited, instead of one comment for
         /// each message.
         status_checklist: bool = "false",
-        /// Directory of a run: `per-target-reuse` holds always, because phases work in the directory of
-        /// their agent. Heeler makes no clone for a run, so a warning names `per-run` and
-        /// `per-target-recreate`.
+        /// Directory of the phases. By default and with `per-target-reuse`, it is the working directory of
+        /// their agent. With `per-run` and `per-target-recreate`, each run has a new clone of the agent's
+        /// `repo`; agents without one are refused. `per-target-recreate` removes the clone of the
+        /// earlier run about the same issue or pull request.
         workspace: Option<SpannedValue<RunDirectoryPolicy>>,
-        /// Holds always: phases begin in the working directory of their agent.
+        /// Holds always: phases begin with the files of the repository, in the working directory of their
+        /// agent or in the clone of the run.
         prepopulate_synth_branch: bool = "false",
-        /// Kind of text that Last Light's classifier recognizes. Heeler starts the workflow by a schedule with
-        /// `events`; a warning says so if there is none.
+        /// Text of people that starts the workflow. `intent` is the word that follows the mention of the
+        /// bot, for schedules with `intents: true`; case and hyphens do not count. The other keys are for
+        /// people. A warning says so if no schedule starts the workflow.
         classification: Option<SpannedValue<Json>>,
-        /// Words of Last Light's chat agent about the workflow. The same warning applies.
+        /// Words for people about texts that start the workflow, as in Last Light. The same warning
+        /// applies.
         chat: Option<SpannedValue<Json>>,
         /// Names for people. No template can use them, as in Last Light.
         variables: Option<Json>,

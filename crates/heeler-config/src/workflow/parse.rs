@@ -252,6 +252,8 @@ impl<'a> WorkflowLoader<'a> {
         let own = made.iter().flatten().filter_map(|phase| phase.agent.as_ref());
         let used: Vec<&AgentName> = own.chain(agent.as_ref()).collect();
         let github = self.github_rules(&keys, &used);
+        let run_clone = self.run_clone(keys.workspace.as_ref(), &used);
+        let intent = self.intent(&keys);
         if let Some(message) = &keys.final_message {
             self.references.push(TemplateReferences::new(
                 message.at,
@@ -276,6 +278,8 @@ impl<'a> WorkflowLoader<'a> {
             phases: made?,
             final_message: keys.final_message.map(|message| message.value),
             github,
+            run_clone,
+            intent,
         })
     }
 

@@ -5,7 +5,9 @@
 //! is checked of a frozen workflow, which was valid once, except for what skips a phase. Start at
 //! [`WorkflowLoader::check_phase_needs`].
 
-use super::definition::{GitAccessProfile, WorkflowGithubRules};
+use super::definition::{
+    GitAccessProfile, INTENT_CHARS_MAX, RunClonePolicy, WorkflowGithubRules, WorkflowIntent,
+};
 use super::keys::WorkflowKeys;
 use super::keys::{PhaseImage, PhaseKeys, PhaseType, RequiredIsolation, RunDirectoryPolicy};
 use super::parse::WorkflowLoader;
@@ -14,7 +16,7 @@ use crate::effort::ReasoningEffort;
 use crate::github::{GithubPermission, GithubPermissionLevel};
 use crate::reader::SourceSpan;
 use crate::runtime::RuntimeType;
-use crate::schedule::ScheduleTrigger;
+use crate::schedule::{ScheduleConfig, ScheduleTrigger};
 use crate::value::SpannedValue;
 use crate::{AgentConfig, AgentName, NetworkMode};
 
@@ -104,8 +106,8 @@ impl WorkflowLoader<'_> {
         }
     }
 
-    /// Returns the rules about GitHub of a workflow, and warns of Last Light's settings that hold in
-    /// another way.
+    /// Returns the rules about GitHub of a workflow, and refuses settings of Last Light that nothing
+    /// here can honour.
     pub(super) fn github_rules(
         &mut self,
         keys: &WorkflowKeys,
@@ -113,8 +115,6 @@ impl WorkflowLoader<'_> {
     ) -> WorkflowGithubRules {
         if !self.context.is_frozen {
             self.check_scope(keys);
-            self.check_directory(keys.workspace.as_ref());
-            self.check_starters(keys);
             if let Some(access) = &keys.git_access {
                 self.check_git_access(access, agents);
             }
@@ -136,38 +136,71 @@ impl WorkflowLoader<'_> {
         }
     }
 
-    fn check_directory(&mut self, written: Option<&SpannedValue<RunDirectoryPolicy>>) {
-        let Some(SpannedValue { value, at, .. }) = written else { return };
-        if *value != RunDirectoryPolicy::PerTargetReuse {
-            let message = "Heeler makes no clone for a run: the phases begin with the files that \
-                           are in the working directory of their agent"
-                .to_owned();
-            let help = "let the first phase prepare the directory, such as by `git switch` and `git clean`";
-            self.reader.warn(*at, message).expected("the directory is used again").help(help);
+    /// Returns the clone that each run needs. Refuses agents without a repository to clone.
+    pub(super) fn run_clone(
+        &mut self,
+        written: Option<&SpannedValue<RunDirectoryPolicy>>,
+        agents: &[&AgentName],
+    ) -> Option<RunClonePolicy> {
+        let SpannedValue { value, at, .. } = written?;
+        let policy = match value {
+            RunDirectoryPolicy::PerRun => RunClonePolicy::PerRun,
+            RunDirectoryPolicy::PerTargetRecreate => RunClonePolicy::PerTarget,
+            RunDirectoryPolicy::PerTargetReuse => return None,
+        };
+        let is_used = |agent: &&AgentConfig| agents.contains(&&agent.name);
+        let mut used = self.context.agents.iter().filter(is_used);
+        if let (Some(agent), false) = (used.find(|it| it.repo.is_none()), self.context.is_frozen) {
+            let message = format!(
+                "`workspace: {value}` needs a clone for each run, and the agent `{}` has no `repo`",
+                agent.name
+            );
+            let help = "set `repo` of the agent; or `workspace: per-target-reuse`, and let the first phase \
+                        prepare the directory, such as by `git switch` and `git clean`";
+            self.reader.error(*at, message).expected("nothing can be cloned").help(help);
         }
+        Some(policy)
+    }
+
+    /// Returns the word by which a text of a person starts the workflow. Warns if no schedule listens.
+    pub(super) fn intent(&mut self, keys: &WorkflowKeys) -> Option<WorkflowIntent> {
+        let written = keys.classification.as_ref();
+        let intent = written.and_then(|it| it.value["intent"].as_str().map(|word| (it.at, word)));
+        let intent = intent.and_then(|(at, word)| {
+            let parsed = word.parse();
+            if parsed.is_err() {
+                let message = format!("`{word}` cannot be the intent of a text");
+                let expected =
+                    format!("a word of at most {INTENT_CHARS_MAX} letters, digits and hyphens");
+                self.reader.error(at, message).expected(expected);
+            }
+            parsed.ok()
+        });
+        if !self.context.is_frozen {
+            self.check_starters(keys, intent.is_some());
+        }
+        intent
     }
 
     /// Warns if Last Light would start the workflow by a text of a person, and nothing here does.
-    fn check_starters(&mut self, keys: &WorkflowKeys) {
+    fn check_starters(&mut self, keys: &WorkflowKeys, has_intent: bool) {
         let places = [keys.classification.as_ref(), keys.chat.as_ref()];
         let Some(at) = places.into_iter().flatten().map(|it| it.at).next() else { return };
-        let starts = |agent: &AgentConfig| {
-            agent.schedules.iter().any(|schedule| {
-                let is_event = matches!(schedule.trigger, ScheduleTrigger::Webhook(_));
-                let workflow = schedule.workflow.as_ref().map(|it| &it.workflow);
-                is_event && workflow == Some(&keys.name.value)
-            })
+        let starts = |schedule: &ScheduleConfig| {
+            let ScheduleTrigger::Webhook(rules) = &schedule.trigger else { return false };
+            let workflow = schedule.workflow.as_ref().map(|it| &it.workflow);
+            workflow == Some(&keys.name.value) || (rules.intents && has_intent)
         };
-        if self.context.agents.iter().any(starts) {
+        if self.context.agents.iter().any(|agent| agent.schedules.iter().any(starts)) {
             return;
         }
         let name = &keys.name.value;
         let message = format!("no text of a person starts the workflow `{name}`");
         let help = format!(
             "add a schedule with `type: webhook`, `events: [issue_comment]`, `mention` and `workflow: {name}` \
-             to an agent"
+             to an agent, or one with `intents: true`; `heeler workflow run {name}` starts it too"
         );
-        self.reader.warn(at, message).expected("Heeler has no classifier").help(help);
+        self.reader.warn(at, message).expected("no schedule listens").help(help);
     }
 
     /// Refuses agents whose token may do less than the workflow needs. Agents without a token from the

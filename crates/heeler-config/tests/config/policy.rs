@@ -17,7 +17,7 @@ schedules:
 ",
     );
     let triggers: Vec<&ScheduleTrigger> = agent.schedules.iter().map(|one| &one.trigger).collect();
-    expect![[r#"[Watch { paths: Globs(["src"]), ignore: Globs([]), debounce: Period(2s) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Webhook(WebhookRules { secret_env: None, events: [], branches: None, paths: None, labels: [], authors: [], associations: None, mention: None, own_login: None, bots: false, fields: {} })]"#]].assert_eq(&format!("{triggers:?}"));
+    expect![[r#"[Watch { paths: Globs(["src"]), ignore: Globs([]), debounce: Period(2s) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Watch { paths: Globs(["**/*.rs"]), ignore: Globs(["target"]), debounce: Period(500ms) }, Webhook(WebhookRules { secret_env: None, events: [], branches: None, paths: None, labels: [], authors: [], associations: None, mention: None, intents: false, own_login: None, bots: false, fields: {} })]"#]].assert_eq(&format!("{triggers:?}"));
     assert_eq!(triggers[1], triggers[2]);
 }
 

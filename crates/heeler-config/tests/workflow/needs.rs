@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use camino::Utf8Path;
 use heeler_config::AgentConfig;
-use heeler_config::workflow::{GitAccessProfile, PhaseWork, WorkflowFolder};
+use heeler_config::workflow::{GitAccessProfile, PhaseWork, RunClonePolicy, WorkflowFolder};
 
 use crate::{Files, load_any_with, render, settings};
 
@@ -14,6 +14,7 @@ github: {bot: heeler-bot, app: {id: 1, private_key_file: key.pem, installation: 
   agent_tokens: {reviewer: {contents: read, pull_requests: write}}}
 agents:
   - {name: plain}
+  - {name: cloned, repo: ./origin.git}
   - {name: boxed, sandbox: true}
   - {name: held, docker: {enabled: true, image: dev}}
   - {name: open, docker: {enabled: true, image: dev, network: bridge}, sandbox: {credentials: agent}}
@@ -145,22 +146,57 @@ fn a_fix_of_a_pull_request_is_scoped_to_it() {
 }
 
 #[test]
-fn the_directory_of_a_run_is_its_agents() {
-    let warned = "warning: Heeler makes no clone for a run";
+fn a_run_with_a_clone_needs_agents_with_a_repository() {
+    let refused = "error: `workspace: per-run` needs a clone for each run, and the agent `plain` has no `repo`";
     check("agent: plain\nworkspace: per-target-reuse\n", "", "");
-    check("agent: plain\nworkspace: per-run\n", "", warned);
-    check("agent: plain\nworkspace: per-target-recreate\n", "", warned);
+    check("agent: plain\nworkspace: per-run\n", "", refused);
+    check("agent: plain\nworkspace: per-target-recreate\n", "", "the agent `plain` has no `repo`");
+    check("agent: cloned\nworkspace: per-run\n", "", "");
+    check("agent: cloned\nworkspace: per-run\n", "agent: plain", refused);
+    let policy = |word: &str| {
+        let text = format!("name: w\nagent: cloned\n{word}phases: [{{name: a, prompt: go}}]\n");
+        load(&[("w.yaml", &text)]).workflows[0].workflow.run_clone
+    };
+    assert_eq!(policy(""), None);
+    assert_eq!(policy("workspace: per-target-reuse\n"), None);
+    assert_eq!(policy("workspace: per-run\n"), Some(RunClonePolicy::PerRun));
+    assert_eq!(policy("workspace: per-target-recreate\n"), Some(RunClonePolicy::PerTarget));
 }
 
 #[test]
 fn a_workflow_that_a_text_starts_needs_a_rule_for_it() {
-    let keys = "classification: {intent: build, description: Build it}\n";
-    let file = |name: &str| {
-        format!("name: {name}\nagent: plain\n{keys}phases: [{{name: a, prompt: go}}]\n")
+    let file = |name: &str, keys: &str| {
+        format!("name: {name}\nagent: plain\n{keys}\nphases: [{{name: a, prompt: go}}]\n")
     };
-    let (heard, deaf) = (file("heard"), file("deaf"));
-    let all = load(&[("heard.yaml", &heard), ("deaf.yaml", &deaf)]).into_result().unwrap();
-    let said = render(&all.warnings);
+    let all = |fleet: &str, files: Files<'_>| {
+        let read = |_: &Utf8Path| Ok(fleet.to_owned());
+        let loaded = heeler_config::load("/fleet/heeler.yaml".into(), &read, &BTreeMap::new());
+        let agents = loaded.unwrap_or_else(|faults| panic!("{faults:?}")).agents;
+        load_any_with(files, &agents, &settings())
+    };
+    let keys = "classification: {intent: qa-test, description: Test it}";
+    let chat = "chat: {trigger: 'test it', summary: Tests it}";
+    let (heard, deaf) = (file("heard", keys), file("deaf", chat));
+    let folder = load(&[("heard.yaml", &heard), ("deaf.yaml", &deaf)]).into_result().unwrap();
+    let said = render(&folder.warnings);
     assert!(said.contains("no text of a person starts the workflow `deaf`"), "{said}");
     assert!(!said.contains("`heard`"), "{said}");
+
+    // A schedule with `intents` starts every workflow that has one.
+    let listening =
+        FLEET.replace("workflow: heard}", "mention: bot, intents: true, workflow: deaf}");
+    let other = file("other", keys);
+    let folder = all(&listening, &[("other.yaml", &other), ("deaf.yaml", &deaf)]);
+    assert_eq!(render(&folder.warnings), "ok\n");
+    let intent = |word: &str| Some(word.parse().unwrap());
+    assert_eq!(folder.workflows[0].workflow.intent, intent("QATEST"));
+    let twins = [("heard.yaml", heard.as_str()), ("other.yaml", &other)];
+    let said = render(&all(&listening, &twins).into_result().unwrap_err());
+    assert!(said.contains("the workflow `heard` has the same intent"), "{said}");
+    let said = said_of_keys("classification: {intent: 'do it'}\n");
+    assert!(said.contains("error: `do it` cannot be the intent of a text"), "{said}");
+}
+
+fn said_of_keys(keys: &str) -> String {
+    said(&format!("agent: plain\n{keys}"), "")
 }

@@ -6,7 +6,7 @@ use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatButton, ChatPlace, ChatPlatform,
     ChatPolicy, OutgoingPost, PostMark,
 };
-use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question};
+use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question, reveal_line};
 use heeler_store::{EffectRecord, InboxRecord, StateDatabase};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -278,7 +278,8 @@ fn question_buttons(
     let shown = approval.shown_hash().unwrap_or_default();
     let button = |label: &str, verdict: ButtonVerdict| {
         let claim = ButtonClaim { question: approval.id.to_string(), verdict };
-        let label: String = label.chars().take(LABEL_CHARS_MAX).collect();
+        // Labels of options are texts of an agent.
+        let label: String = reveal_line(label).chars().take(LABEL_CHARS_MAX).collect();
         ChatButton { label, value: seal.value(&claim, &shown, channel) }
     };
     let buttons: Vec<ChatButton> = match approval.kind {

@@ -193,6 +193,7 @@ fn real_git_asks_our_helper() {
         options: None,
         env: &rig.env,
         time: CLONE_TIME_MAX,
+        lock: clone_lock_name(&agent.working_directory),
     };
     fs::write(rig.root.join("ask"), "protocol=https\nhost=example.invalid\n\n").unwrap();
     #[expect(clippy::disallowed_methods, reason = "asks git what it would send")]
@@ -220,6 +221,7 @@ fn a_git_that_does_not_end_is_killed_with_all_that_it_started() {
         options: None,
         env: &rig.env,
         time,
+        lock: clone_lock_name(&agent.working_directory),
     };
     let mut time = Duration::from_millis(50);
     // On a slow machine it is killed before it has started.

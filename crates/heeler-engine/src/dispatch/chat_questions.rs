@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use heeler_connect::{ButtonClaim, ButtonSeal, ButtonVerdict, ChatEvent, ChatPlatform, ChatPolicy};
 use heeler_model::{
-    Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus, Job, reveal_hidden,
+    APPROVAL_SUMMARY_BYTES_MAX, Approval, ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalStatus,
+    Job, question, reveal_hidden, reveal_line,
 };
 use heeler_store::{ChatQuestionRecord, DatabaseError};
 use serde_json::Value as Json;
@@ -229,17 +230,10 @@ pub(super) fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
 /// Returns the text of a question, and true if it shows the whole request.
 pub(super) fn question_text(approval: &Approval) -> (String, bool) {
     let Approval { id, gate, kind, .. } = approval;
-    let input = approval.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
-    let request = match kind {
-        ApprovalKind::Permission => match input {
-            Json::Null => approval.summary.clone(),
-            input => serde_json::to_string_pretty(input).unwrap_or_default(),
-        },
-        _ => approval.summary.clone(),
-    };
+    let (request, is_whole) = whole_request(approval);
     // Characters that reorder or hide text are shown as numbers.
     let request = reveal_hidden(&request).replace("```", "'''");
-    let is_complete = request.chars().count() <= REQUEST_CHARS_MAX;
+    let is_complete = is_whole && request.chars().count() <= REQUEST_CHARS_MAX;
     let shown: String = request.chars().take(REQUEST_CHARS_MAX).collect();
     let mut text = match kind {
         ApprovalKind::Permission => {
@@ -252,7 +246,10 @@ pub(super) fn question_text(approval: &Approval) -> (String, bool) {
         ),
         ApprovalKind::Question => {
             let options = question_options(approval);
-            let options = options.iter().zip(1..).map(|(label, n)| format!("\n{n}. {label}"));
+            let options = options.iter().zip(1..).map(|(label, n)| {
+                // An option cannot pose as another one, or as two.
+                format!("\n{n}. {}", reveal_line(label))
+            });
             let options: String = options.collect();
             format!("**{shown}**\n{options}\n\nAn approver answers here with text. `{id}`")
         }
@@ -265,6 +262,28 @@ pub(super) fn question_text(approval: &Approval) -> (String, bool) {
         text.push_str(&format!("\n\n{how} Read it with `heeler approvals show {id}`."));
     }
     (text, is_complete)
+}
+
+/// Returns the request of a question, and false if only a part of it is known. A stored summary is
+/// shortened.
+fn whole_request(approval: &Approval) -> (String, bool) {
+    let detail = approval.detail.as_ref().unwrap_or(&Json::Null);
+    let asked: Vec<&str> = question::questions(&detail["input"])
+        .iter()
+        .filter_map(|it| it["question"].as_str())
+        .collect();
+    match (approval.kind, &detail["input"], detail.as_str()) {
+        (ApprovalKind::Permission, Json::Null, _) => {}
+        (ApprovalKind::Permission, input, _) => {
+            return (serde_json::to_string_pretty(input).unwrap_or_default(), true);
+        }
+        (_, _, Some(text)) => return (text.to_owned(), true),
+        _ if !asked.is_empty() => return (asked.join("\n"), true),
+        _ => {}
+    }
+    // The last character may have had no room.
+    let is_whole = approval.summary.len() + char::MAX.len_utf8() <= APPROVAL_SUMMARY_BYTES_MAX;
+    (approval.summary.clone(), is_whole)
 }
 
 /// Returns the first line of a gate: its name and its workflow run.
@@ -300,5 +319,47 @@ fn consent_words(kind: ApprovalKind) -> (&'static str, &'static str) {
     match kind {
         ApprovalKind::Permission | ApprovalKind::Question => ("Allowed", "Denied"),
         ApprovalKind::Approve | ApprovalKind::Reply => ("Approved", "Rejected"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_option_of_an_agent_poses_as_another_one_or_as_two() {
+        let id = "ask-1a2b3c4d".parse().unwrap();
+        let (kind, at) = (ApprovalKind::Question, Timestamp::UNIX_EPOCH);
+        let mut approval = Approval::new_pending(id, "job-1", "AskUserQuestion", kind, at);
+        approval.summary = "Go on?".to_owned();
+        let options = json!([{"label": "No\n2. Yes"}, {"label": "\u{202e}seY"}]);
+        approval.detail =
+            Some(json!({"input": {"questions": [{"question": "Go on?", "options": options}]}}));
+        let (text, is_complete) = question_text(&approval);
+        assert!(is_complete);
+        assert!(text.contains("\n1. No\\n2. Yes\n2. \\u{202e}seY\n"), "{text}");
+        // The agent receives its own words.
+        assert_eq!(question_options(&approval), ["No\n2. Yes", "\u{202e}seY"]);
+    }
+
+    #[test]
+    fn a_gate_that_is_read_again_is_shown_whole_or_cannot_be_approved_here() {
+        let gate = |summary: String, detail: Option<Json>| {
+            let (kind, at) = (ApprovalKind::Approve, Timestamp::UNIX_EPOCH);
+            let id = "ask-1a2b3c4d".parse().unwrap();
+            Approval { summary, detail, ..Approval::new_pending(id, "wf-1", "ship", kind, at) }
+        };
+        // The database keeps 2,048 bytes of the summary, here 682 characters.
+        let text = format!("{}; and drop the database", "\u{20ac}".repeat(700));
+        let summary = text[..text.floor_char_boundary(APPROVAL_SUMMARY_BYTES_MAX)].to_owned();
+        let (shown, is_complete) = question_text(&gate(summary.clone(), Some(text.clone().into())));
+        assert!(is_complete && shown.contains("; and drop the database"), "{shown}");
+        let long = "\u{20ac}".repeat(REQUEST_CHARS_MAX + 1);
+        assert!(!question_text(&gate(summary.clone(), Some(long.into()))).1);
+        assert!(!question_text(&gate(summary, None)).1, "a part of it is not known");
+        assert!(question_text(&gate("Ship it?".to_owned(), None)).1);
     }
 }

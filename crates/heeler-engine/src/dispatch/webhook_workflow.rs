@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use heeler_config::webhook::WebhookPayload;
+use heeler_config::workflow::INTENT_CHARS_MAX;
 use heeler_config::{GithubEvent, OverlapPolicy};
 use heeler_model::TriggerType;
 use heeler_model::timetable::SkipReason;
@@ -43,7 +44,15 @@ impl WebhookEndpoint<'_> {
             }
             _ => WorkflowSubject::default(),
         };
-        WebhookWorkflowInputs { inputs: self.rules.workflow_inputs(sent), subject }
+        let login = self.rules.mention.as_ref().filter(|_| self.rules.intents);
+        let intent = match (login, sent.event, sent.json) {
+            (Some(login), Some(name), Some(json)) => {
+                GithubEvent { name, json }.word_after_mention(login)
+            }
+            _ => None,
+        };
+        let intent = intent.filter(|word| word.len() <= INTENT_CHARS_MAX).map(str::to_owned);
+        WebhookWorkflowInputs { inputs: self.rules.workflow_inputs(sent), subject, intent }
     }
 
     /// Returns the trigger ID of a run: its subject on GitHub, else the schedule. With `overlap:
@@ -71,14 +80,20 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<Option<StartedWorkflowRun>, DispatchFailure> {
         let Some(start) = &endpoint.schedule.workflow else { return Ok(None) };
         let setup = Arc::clone(&self.state.setup);
-        let loaded = setup.workflow(start.workflow.as_str())?;
         let given = call.workflow.clone().unwrap_or_else(|| {
             // A person has sent a file: the rules of the config apply to it too.
             let json = serde_json::from_str(&call.payload).ok();
             let sent = WebhookPayload { event: None, text: &call.payload, json: json.as_ref() };
             endpoint.workflow_inputs(&sent)
         });
-        let WebhookWorkflowInputs { mut inputs, subject } = given;
+        let WebhookWorkflowInputs { mut inputs, subject, intent } = given;
+        // The config may have changed since the call was received.
+        let intent = intent.filter(|_| endpoint.rules.intents);
+        let chosen = intent.and_then(|word| setup.loaded.workflow_with_intent(&word));
+        let loaded = match chosen {
+            Some(chosen) => chosen,
+            None => setup.workflow(start.workflow.as_str())?,
+        };
         // Read before undeclared inputs are removed.
         let comment = starting_comment(&inputs);
         // Of the many values of an event, a workflow gets those that it declares.

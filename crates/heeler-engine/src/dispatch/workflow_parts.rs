@@ -86,10 +86,8 @@ impl DispatchTransaction<'_, '_> {
         };
         let config = setup.agent(agent.as_str());
         let is_scripted = config.is_some_and(|it| matches!(it.runtime, RuntimeConfig::Scripted(_)));
-        let played = {
-            let agent = PartAgent { name: agent.as_str(), is_scripted };
-            stored.simulate_part(phase, &agent, entry, &piece)
-        };
+        let part_agent = PartAgent { name: agent.as_str(), is_scripted };
+        let played = stored.simulate_part(phase, &part_agent, entry, &piece);
         let (prompt, work) = match (played, piece.work) {
             (Some(played), PartJobWork::Ask { prompt, .. }) => played.into_job(prompt),
             (Some(played), _) => played.into_job(String::new()),
@@ -111,6 +109,7 @@ impl DispatchTransaction<'_, '_> {
             micros_left: piece.micros_left,
             skills: stored.skill_source(phase.name.as_str(), piece.has_skill_files),
             git_access: workflow.github.access,
+            run_clone: workflow.run_clone,
         };
         let wanted = JobRequest {
             prompt: Some(prompt),

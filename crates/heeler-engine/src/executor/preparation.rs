@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use camino::Utf8PathBuf;
+use heeler_config::AgentConfig;
 use heeler_config::workflow::{SkillFile, load_frozen_workflow};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
@@ -18,6 +20,7 @@ use crate::dispatch_input::{DispatchInput, PreparedJob};
 use crate::fleet::EngineContext;
 use crate::prepare::PrepareError;
 use crate::resolved_request::ResolvedJobRequest;
+use crate::run_clone::{ensure_run_clone, needs_run_clone};
 use crate::session_operation::SessionOperation;
 use crate::sessions;
 use crate::setup::DaemonSetup;
@@ -112,6 +115,12 @@ impl ExecutorContext {
                 // A read error is reported by the preparation itself.
                 .is_ok_and(|session| session.is_some_and(|it| sessions::is_worktree_missing(&it)))
         };
+        let needs_clone = |agent: &AgentConfig| match &wanted.phase {
+            Some(phase) if phase.run_clone.is_some() => {
+                needs_run_clone(&self.fleet.dir, agent, phase)
+            }
+            _ => needs_clone(agent),
+        };
         let is_missing = self.setup().find_agent(wanted.agent.as_str()).is_ok_and(needs_clone)
             || needs_worktree();
         if !is_missing {
@@ -190,9 +199,7 @@ fn resolve_request(
     wanted: &JobRequest,
 ) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
     let agent = &*setup.agent_for(wanted)?;
-    ensure_checkout(agent, &setup.env, (fleet.now)()).map_err(|error| {
-        DaemonCommandError::new(DaemonCommandErrorKind::Trouble, error_chain(&error))
-    })?;
+    let own_clone = clone_for(fleet, readers, setup, (agent, wanted))?;
     refuse_changed_settings(agent, fleet)?;
     let session = session_with_own_directory(readers, wanted)?;
     // A person may have removed the worktree. A job would otherwise fail in a missing folder.
@@ -200,7 +207,7 @@ fn resolve_request(
         Some(session) => Some(sessions::recreate_worktree(fleet, &setup.home, session)?),
         None => None,
     };
-    let directory = session.and_then(|session| session.working_directory);
+    let directory = own_clone.or_else(|| session.and_then(|session| session.working_directory));
     let mut request =
         setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
             let kind = match &error {
@@ -216,6 +223,27 @@ fn resolve_request(
     request.forked_from = sessions::find_forked_job(&fleet.dir, readers, wanted);
     request.skill_files = skill_files(readers, setup, wanted)?;
     Ok(Box::new(request))
+}
+
+/// Makes the clone that a job works in, if it is missing. Returns the one that belongs to the job's
+/// workflow run.
+fn clone_for(
+    fleet: &EngineContext,
+    readers: &ReaderPool,
+    setup: &DaemonSetup,
+    (agent, wanted): (&AgentConfig, &JobRequest),
+) -> Result<Option<Utf8PathBuf>, DaemonCommandError> {
+    let trouble = |why: String| DaemonCommandError::new(DaemonCommandErrorKind::Trouble, why);
+    let now = (fleet.now)();
+    match wanted.phase.as_ref().filter(|phase| phase.run_clone.is_some()) {
+        Some(phase) => {
+            let reader = readers.reader().map_err(|error| trouble(error_chain(&error)))?;
+            ensure_run_clone(&fleet.dir, &reader, (agent, phase), &setup.env, now).map_err(trouble)
+        }
+        None => ensure_checkout(agent, &setup.env, now)
+            .map(|()| None)
+            .map_err(|error| trouble(error_chain(&error))),
+    }
 }
 
 /// Returns the files of the skills of a workflow job, from the definition of its run.

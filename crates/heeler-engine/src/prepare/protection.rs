@@ -24,22 +24,28 @@ const INHERITED_NAMES: [&str; 2] = ["CLAUDE.md", "CLAUDE.local.md"];
 const WORKTREES: &str = "worktrees";
 
 /// Names in the state directory that are protected even before they exist.
-const STATE_NAMES: [&str; 18] = [
+const STATE_NAMES: [&str; 23] = [
     "agent-sessions",
     "api-token",
     "backups",
     "daemon.json",
     "heeler.db",
+    // SQLite and a rebuild would take the records from the next two.
+    "heeler.db-journal",
+    "heeler.db.rebuilt",
     "heeler.db-shm",
     "heeler.db-wal",
     WRITER_LOCK_FILE,
     "hooks",
     "jobs",
     "logs",
+    "rebuild.json",
     "restore.lock",
     "runs",
+    "schema",
     "sessions",
     "state.yaml",
+    "store.json",
     "trash",
     "workspaces",
     ".gitignore",
@@ -232,6 +238,10 @@ mod tests {
         let is_denied =
             |path: &str| run.protected.iter().any(|it| state.join(path).starts_with(it));
         for path in ["worktrees/other/x", "jobs/x", "surprise", "heeler.db", "api-token"] {
+            assert!(is_denied(path), "{path}");
+        }
+        // Files from which records would be taken, were they there.
+        for path in ["store.json", "heeler.db-journal", "heeler.db.rebuilt", "rebuild.json"] {
             assert!(is_denied(path), "{path}");
         }
         assert!(!is_denied("worktrees/own/src/main.rs"));

@@ -27,6 +27,7 @@ use super::errors::{internal_error, session_not_found};
 use super::worktree;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
+use crate::run_clone;
 use crate::session_operation::RetainedSession;
 use heeler_store::{SessionHolder, expired_sessions, session_holder};
 
@@ -256,6 +257,7 @@ pub(crate) fn sync_session_files(
         moving().remove(id);
     }
     worktree::remove_orphan_worktrees(dir, reader, now);
+    run_clone::remove_old_clones(dir, reader, now);
     let back = restore_files(dir, home, reader, moving);
     failed.map_or(back, Err)
 }

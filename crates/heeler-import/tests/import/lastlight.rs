@@ -409,3 +409,29 @@ fn a_log_of_a_sub_agent_that_a_power_loss_left_empty_is_copied_again() {
     import_lastlight(&store, &dir, now()).unwrap();
     assert_eq!(std::fs::read(here).unwrap(), std::fs::read(dir.join(log)).unwrap());
 }
+
+#[test]
+fn a_small_database_with_huge_values_is_imported_without_them() {
+    let place = Place::new();
+    // A computed column takes no room in the file. A stored value of zeros does, here in the log.
+    let huge = "ALTER TABLE executions DROP COLUMN error;
+        ALTER TABLE executions ADD COLUMN error TEXT AS (CAST(zeroblob(900000000) AS TEXT));
+        UPDATE workflow_runs SET scratch = zeroblob(20000000) WHERE id = 'run-2';";
+    let (dir, db) = state(&place, &[SEED, huge]);
+    let rows = |table: &str| {
+        let sql = format!("SELECT COUNT(*) FROM {table}");
+        db.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    assert!(rows("executions") > 0 && rows("workflow_runs") > 0);
+    let store = place.store();
+    let report = import_lastlight(&store, &dir, now()).unwrap();
+    let all = reasons(&report).join("\n");
+    assert!(all.contains("too big"), "{all}");
+    // The jobs came in, without the computed column.
+    let jobs = report.counts_for(ImportItemKind::Job);
+    assert_eq!(i64::try_from(jobs.read).unwrap(), rows("executions"), "{all}");
+    let peak = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(peak < 400_000, "{peak} KiB");
+}

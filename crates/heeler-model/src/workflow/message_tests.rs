@@ -1,5 +1,5 @@
-//! Every message hook at every outcome, with files in Last Light's shape. The table in
-//! `docs/workflow-reference.md` has one cell for each assertion.
+//! Every message hook at every outcome, with files in Last Light's shape. `message_table_tests` has
+//! the table in `docs/workflow-reference.md`, row by row.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ const LOOP_HOOKS: &str = "on_cycle_start: 'cycle {{cycle}}/{{maxCycles}}', \
     on_fix_failed: 'fix failed {{cycle}}', on_pause_for_approval: 'pause {{cycle}}'";
 
 /// Loads a workflow by the lines of its phases.
-fn load(phases: &str) -> Workflow {
+pub(super) fn load(phases: &str) -> Workflow {
     let text = format!("name: flow\nagent: coder\nphases:\n{phases}");
     load_files(&[("flow.yaml", &text)])
 }
@@ -72,7 +72,7 @@ fn looped(keys: &str) -> Workflow {
 
 impl WorkflowRunFixture {
     /// Returns the messages and questions so far.
-    fn heard(&self) -> Vec<&str> {
+    pub(super) fn heard(&self) -> Vec<&str> {
         let lines = self.log.lines().map(str::trim);
         lines.filter_map(|line| line.strip_prefix("say ")).collect()
     }
@@ -86,8 +86,8 @@ fn play(workflow: Workflow) -> WorkflowRunFixture {
     WorkflowRunFixture::new(workflow)
 }
 
-const CHANGES: &str = "VERDICT: REQUEST_CHANGES";
-const APPROVED: &str = "VERDICT: APPROVED";
+pub(super) const CHANGES: &str = "VERDICT: REQUEST_CHANGES";
+pub(super) const APPROVED: &str = "VERDICT: APPROVED";
 
 #[test]
 fn a_phase_says_how_it_ended() {

@@ -32,6 +32,8 @@ pub use workflow_step::{
 };
 
 #[cfg(test)]
+mod message_table_tests;
+#[cfg(test)]
 mod message_tests;
 #[cfg(test)]
 pub(crate) mod simulation;

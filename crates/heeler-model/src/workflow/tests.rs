@@ -29,6 +29,8 @@ pub(super) fn workflow(phases: Vec<Phase>) -> Workflow {
         phases,
         final_message: None,
         github: heeler_config::workflow::WorkflowGithubRules::default(),
+        run_clone: None,
+        intent: None,
     }
 }
 

@@ -6,6 +6,7 @@ use camino::Utf8Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;
+use crate::db::VALUE_BYTES_MAX;
 use crate::{StateDirError, backup_to_file};
 use heeler_transcript::{LockError, LockFile, LockHolder};
 
@@ -192,4 +193,34 @@ fn a_sessions_log_is_only_looked_for_where_logs_are() {
         assert_eq!(found(log), None, "{log}");
     }
     assert_eq!(place.dir.session_log_path(Some(&home), &session(1, "coder")), None);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test damages the database")]
+fn a_value_beyond_the_limit_is_refused_before_it_is_in_memory() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Utf8Path::from_path(temp.path()).unwrap().join(".heeler");
+    let dir = StateDir::create(&root).unwrap();
+    let store = Store::open(&dir, "test", now()).unwrap().store;
+    let written = job(1, "coder", JobStatus::Completed);
+    let id = written.head.id.clone();
+    store.write(move |tx| tx.insert_job(&written)).unwrap();
+    drop(store);
+    let prompt_of = |bytes: i32| {
+        // A computed column takes no room in the file.
+        let conn = rusqlite::Connection::open(dir.database()).unwrap();
+        let batch = format!(
+            "ALTER TABLE executions DROP COLUMN prompt; ALTER TABLE executions ADD COLUMN prompt TEXT \
+             AS (CAST(zeroblob({bytes}) AS TEXT))"
+        );
+        conn.execute_batch(&batch).unwrap();
+        drop(conn);
+        StoreReader::open(&dir).unwrap().job(&id).map(|job| job.unwrap().prompt.unwrap().len())
+    };
+    let size = std::fs::metadata(dir.database()).unwrap().len();
+    assert_eq!(prompt_of(1 << 20).unwrap(), 1 << 20);
+    let error = prompt_of(VALUE_BYTES_MAX + 1).unwrap_err();
+    let error = heeler_model::error_chain(&error);
+    assert!(error.contains("too big"), "{error}");
+    assert!(std::fs::metadata(dir.database()).unwrap().len() <= size + (64 << 10));
 }

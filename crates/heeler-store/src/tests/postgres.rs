@@ -412,6 +412,10 @@ fn host_place(server: &ServerPlace, name: &str) -> TempStateDir {
     place
 }
 
+/// Most attempts to take over from a leader that renews its lease.
+const ATTEMPTS_MAX: usize = 100;
+
+/// Ends the lease of the leader.
 const EXPIRE: &str = "UPDATE store_writer SET lease_until = now() - interval '1 hour'";
 
 #[test]
@@ -442,8 +446,12 @@ fn one_host_leads_and_another_takes_over_when_its_lease_has_ended() {
     let roles: Vec<_> = hosts.iter().map(|it| (it.name.as_str(), it.is_leader)).collect();
     assert_eq!(roles, [("alpha", true), ("beta", false)]);
 
-    server.cluster.query("fleet", EXPIRE);
-    assert!(link.take_lead().unwrap());
+    // The leader renews its lease, also just after its end.
+    let is_taken = (0..ATTEMPTS_MAX).any(|_| {
+        server.cluster.query("fleet", EXPIRE);
+        link.take_lead().unwrap()
+    });
+    assert!(is_taken);
     let taken = second.store();
     assert!(!leader.beat(HostState::Leader, Some((&instance, &lease))).unwrap().is_own);
     assert!(lease.is_lost());
@@ -503,8 +511,12 @@ fn a_command_is_taken_by_one_leader_at_a_time_and_answered_once() {
     leader.answer_command(&old, "1", "first").unwrap();
 
     // The next leader takes what is not answered; the old one answers no more.
-    server.cluster.query("fleet", EXPIRE);
-    let next = second.store();
+    let next = (0..ATTEMPTS_MAX).find_map(|_| {
+        // The leader renews its lease, also just after its end.
+        server.cluster.query("fleet", EXPIRE);
+        Store::open(&second.dir, "test", now()).ok()
+    });
+    let next = next.expect("the lead is taken over").store;
     let new = next.writer_instance().unwrap().to_owned();
     leader.answer_command(&old, "2", "stale").unwrap();
     let taken = standby.take_commands(&new).unwrap();

@@ -13,17 +13,19 @@ use jiff::{Timestamp, Zoned};
 
 use crate::agent::moment;
 use crate::scene::{Daemon, Scene, Side, agent_name, until};
-use crate::{Amount, Bench, Figure, Goal, jobs};
+use crate::{Amount, Bench, Figure, Goal, jobs, median};
 
 const AGENTS: usize = 1_000;
 const SCHEDULES_EACH: usize = 10;
 const IDLE_WATCHED: Duration = Duration::from_secs(20);
 const TRIGGERS: usize = 60;
 const STARTS: usize = 20;
+const VIEWED_JOBS: usize = 500;
 
 pub(crate) fn figures(bench: &Bench) -> Vec<Figure> {
     let mut figures = idle(bench);
     figures.push(trigger(bench));
+    figures.push(views(bench));
     figures.push(start(bench));
     figures
 }
@@ -102,6 +104,33 @@ fn trigger(bench: &Bench) -> Figure {
         ours: times(Side::Ours).into(),
         goal: Goal::AtMost(Duration::from_millis(30).into()),
         alternative: Some(("node scheduler".to_owned(), times(Side::Node).into())),
+    }
+}
+
+/// The record of a new job, with its views in place, beside the record alone.
+fn views(bench: &Bench) -> Figure {
+    let scene = Scene::new(bench, "views", 0, |_| String::new());
+    let opened = Store::open(&scene.dir(), "bench", Timestamp::now()).expect("the store opens");
+    let store = opened.store;
+    let mut number = 0;
+    let mut record = |with_views: bool| {
+        median(VIEWED_JOBS, || {
+            number += 1;
+            let job = jobs::job(number);
+            store.write(move |tx| tx.insert_job(&job)).expect("disk has space");
+            if with_views {
+                store.publish_views(Timestamp::now()).expect("disk has space");
+            }
+        })
+    };
+    let without = record(false);
+    // Views of the jobs before are not part of the figure.
+    store.publish_views(Timestamp::now()).expect("disk has space");
+    Figure {
+        what: "a new job on record, with its views".to_owned(),
+        ours: record(true).into(),
+        goal: Goal::AtMost(Duration::from_millis(20).into()),
+        alternative: Some(("without views".to_owned(), without.into())),
     }
 }
 

@@ -348,7 +348,8 @@ fn question_text(approval: &Approval) -> String {
             let mut text = question["question"].as_str().unwrap_or_default().to_owned();
             for (number, option) in question::options(question).iter().enumerate() {
                 let label = option["label"].as_str().unwrap_or_default();
-                text += &format!("\n  {}. {label}", number + 1);
+                // An option must not look like two.
+                text += &format!("\n  {}. {}", number + 1, output::reveal_line(label));
             }
             text
         };

@@ -145,6 +145,31 @@ fn a_stopped_runner_is_killed_and_its_job_ends_or_goes_on_as_its_agent_says() {
     life.kill();
 }
 
+#[test]
+fn the_duration_of_an_interrupted_job_is_the_time_that_it_ran() {
+    let herd = Herd::of(
+        "agents: [{name: coder, runtime: scripted, script: [{say: Working.}, {hang: true}]}]\n",
+    );
+    let (mut life, mut client) = herd.begin(&[]);
+    let job = ask(&mut client, wanted("coder"));
+    herd.says(&job, "Working.", 1);
+    let started = herd.job(&job).head.started_at;
+    wait_for("some seconds of work", || {
+        (Timestamp::now().duration_since(started).as_secs() >= 3).then_some(())
+    });
+    herd.signal(herd.run_ids(&job)[0], Signal::KILL);
+    let ended = herd.ends(&job);
+    assert_eq!((ended.head.status, ended.interrupted), (JobStatus::Failed, true), "{ended:#?}");
+    assert!(ended.head.duration_ms.is_some_and(|it| it >= 1_000), "{ended:#?}");
+    let view = herd.dir().root().join(format!("jobs/{job}.yaml"));
+    wait_for("the view", || {
+        let view = std::fs::read_to_string(&view).ok()?;
+        let duration = view.lines().find_map(|line| line.strip_prefix("duration_seconds: "))?;
+        duration.trim().parse::<f64>().ok().filter(|it| *it >= 1.0)
+    });
+    life.kill();
+}
+
 /// As a machine that is suspended. Nothing tells the daemon, and its wall clock goes on.
 #[test]
 fn due_times_while_the_daemon_was_stopped_are_missed() {

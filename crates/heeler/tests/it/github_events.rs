@@ -238,3 +238,44 @@ fn a_schedule_that_names_no_workflow_is_refused_at_its_place() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("the workflow `gated` has no input `colour`"), "{said}");
 }
+
+#[test]
+fn the_word_after_the_mention_chooses_the_workflow() {
+    let config = CONFIG.replace("workflow: gated}", "intents: true, workflow: gated}");
+    let herd = Herd::of(&config);
+    let flow = |name: &str, keys: &str| {
+        let text = format!(
+            "name: {name}\n{keys}phases:\n  - {{name: note, type: bash, command: 'echo {name} >> ran'}}\n"
+        );
+        herd.fleet.write(&format!("workflows/{name}.yaml"), &text);
+    };
+    flow("triage", "");
+    flow("gated", "");
+    flow(
+        "test-it",
+        "classification: {intent: qa-test, description: Test it, examples: [test this]}\n",
+    );
+    let (_life, _client) = herd.begin(&[]);
+    let started = |number: u64, text: &str| {
+        let (code, reply) = event(&herd, "asked", "issue_comment", &comment(number, text));
+        assert_eq!(code, 202, "{reply}");
+        wait_for_end(&herd, &reply["run"]);
+        let id = reply["run"].as_str().unwrap().parse().unwrap();
+        herd.reader().workflow_run(&id).unwrap().unwrap().head.workflow
+    };
+    assert_eq!(started(1, "@heeler-bot qa-test, please"), "test-it");
+    assert_eq!(started(2, "@heeler-bot QAtest"), "test-it");
+    assert_eq!(started(3, "@heeler-bot what is this? A qa-test?"), "gated", "another word");
+    assert_eq!(started(4, "> @heeler-bot qa-test\n@heeler-bot no"), "gated", "a quoted word");
+    // Without `intents`, the word has no effect.
+    let (code, reply) = event(&herd, "triage", "issue_comment", &comment(5, "@heeler-bot qa-test"));
+    assert_eq!(code, 202, "{reply}");
+    wait_for_end(&herd, &reply["run"]);
+    let id = reply["run"].as_str().unwrap().parse().unwrap();
+    assert_eq!(herd.reader().workflow_run(&id).unwrap().unwrap().head.workflow, "triage");
+    // Strangers choose nothing.
+    let mut stranger = comment(6, "@heeler-bot qa-test");
+    stranger["comment"]["author_association"] = json!("NONE");
+    let (code, reply) = event(&herd, "asked", "issue_comment", &stranger);
+    assert_eq!(runs(&herd).len(), 5, "{code} {reply}");
+}

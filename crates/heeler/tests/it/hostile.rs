@@ -12,6 +12,7 @@ use heeler_store::{DatabaseError, StateDir, Store};
 use heeler_transcript::{TranscriptWriter, TranscriptWriterOptions};
 
 use crate::fleet::{Fleet, Ran, at, job};
+use crate::terminal::Terminal;
 
 /// What steers terminals: colour, cursor, title (ended in two ways), C1, bell, bidi overrides.
 const EVIL: &str = "a\x1b[45mb\x1b[2Jc\x1b]0;title\x07d\x1b]8;;x\x1b\\e\u{9b}31mf\u{9d}g\u{7}h\u{8}\
@@ -158,6 +159,43 @@ fn no_text_of_strangers_steers_the_terminal() {
     check(&fleet, &["doctor", "--rebuild", "--yes"]);
     check(&fleet, &["status"]);
     check(&fleet, &["import", "herdctl", "."]);
+}
+
+#[test]
+fn no_json_of_strangers_steers_the_terminal() {
+    let (fleet, store) = evil_fleet();
+    drop(store);
+    let quoted = serde_json::to_string(EVIL).unwrap();
+    fleet.write("heeler.yaml", &format!("fleet: {{name: b, description: {quoted}}}\n"));
+    let id = evil_job(1, JobStatus::Running).head.id;
+    let id = id.as_str();
+    let commands = [
+        "status --json",
+        "jobs --json",
+        &format!("jobs show {id} --json"),
+        &format!("jobs logs {id} --json"),
+        "logs --json",
+        "session list --json",
+        "session show sess-a1b2c3d4 --json",
+        "session show sess-a1b2c3d4 --history --json",
+        "search title --json",
+        "approvals list --json",
+        "costs --json",
+        "schedule list --json",
+        "workflow runs --json",
+        "doctor --json",
+        "config show --json",
+        "config validate --json",
+    ];
+    let mut shown = 0;
+    for command in commands {
+        let (_code, seen) = Terminal::start(&fleet, command).end();
+        assert!(seen.contains(['{', '[']), "{command}: {seen:?}");
+        // A terminal ends its lines in this way.
+        assert_harmless(command, &without_styles(&seen.replace("\r\n", "\n")));
+        shown += usize::from(seen.contains("\\u009b31m"));
+    }
+    assert!(shown >= 6, "the text is shown in {shown} replies only");
 }
 
 #[test]

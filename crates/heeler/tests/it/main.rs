@@ -71,6 +71,7 @@ mod reads;
 #[path = "../redteam/mod.rs"]
 mod redteam;
 mod rig;
+mod run_clones;
 mod scripted_sessions;
 mod sent;
 mod session_commands;

@@ -193,6 +193,7 @@ impl FleetSimulation {
             micros_left,
             skills: None,
             git_access: None,
+            run_clone: None,
         };
         JobRequest { phase: Some(Box::new(phase)), ..JobRequest::new(agent.parse().unwrap()) }
     }
