@@ -27,10 +27,11 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 44] = [
+const RUNNING: [&str; 45] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
+    "agent forget-permissions",
     "agent reset",
     "agent resume",
     "approvals approve",
