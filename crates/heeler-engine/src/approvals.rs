@@ -84,7 +84,7 @@ pub(crate) fn record_closed_question(
     }
     if closed.how == QuestionOutcome::Allowed {
         record_network_grant(tx, job, closed, by)?;
-        record_permission_rules(tx, job, closed, by)?;
+        record_permission_rules(tx, job, run, closed, by)?;
     }
     tx.set_approval_delivered(id, now)?;
     Ok(())
@@ -117,10 +117,16 @@ fn record_network_grant(
 fn record_permission_rules(
     tx: &mut StoreTransaction<'_>,
     job: &Job,
+    run: RunId,
     closed: &ClosedQuestion,
     by: &str,
 ) -> Result<(), DatabaseError> {
     if closed.kept_rules.is_empty() {
+        return Ok(());
+    }
+    // Without a key, nothing proves that the runner wrote the outcome, and the agent gains by it.
+    if tx.run(run)?.and_then(|run| run.result_key).is_none() {
+        tracing::warn!(%run, "rules of a run without a key are not kept");
         return Ok(());
     }
     let agent = &job.head.agent;
