@@ -44,7 +44,7 @@ section! {
         snapshots: bool = "true",
         /// Keep Claude's process between the turns of a conversation in `heeler chat`
         /// (`runtime: sdk`), so that the next turn need not start it. It ends with the conversation.
-        keep_agent: bool = "false",
+        keep_agent: bool = "true",
         /// Longest time without a turn after which a kept process ends.
         keep_agent_for: ConfigDuration = "5m",
     }

@@ -3,11 +3,12 @@
 //! The outcome that a run reports overrides a stored answer, because the agent acted on it. Start
 //! at [`record_question`] and [`record_closed_question`].
 
+use heeler_model::permission_grant::{KEPT_RULES_MAX, PermissionGrant};
 use heeler_model::run::{AgentQuestion, ClosedQuestion, QuestionOutcome};
 use heeler_model::{
-    Approval, ApprovalKind, ApprovalStatus, Job, NetworkGrantChoice, RunId, question,
+    Approval, ApprovalKind, ApprovalStatus, Job, NetworkGrantChoice, OFFERED_RULES, RunId, question,
 };
-use heeler_store::{DatabaseError, NetworkGrant, StoreTransaction};
+use heeler_store::{DatabaseError, KeptPermissionRule, NetworkGrant, StoreTransaction};
 use jiff::Timestamp;
 use serde_json::{Value as Json, json};
 
@@ -83,6 +84,7 @@ pub(crate) fn record_closed_question(
     }
     if closed.how == QuestionOutcome::Allowed {
         record_network_grant(tx, job, closed, by)?;
+        record_permission_rules(tx, job, run, closed, by)?;
     }
     tx.set_approval_delivered(id, now)?;
     Ok(())
@@ -108,6 +110,40 @@ fn record_network_grant(
     tracing::info!(agent = job.head.agent, host, by, "a host is allowed for later runs");
     let agent = job.head.agent.clone();
     tx.put_network_grant(&NetworkGrant { agent, session, host, at: closed.at, by: by.to_owned() })
+}
+
+/// Stores the rules that a person gave for later runs. Only people answer questions, and they were
+/// shown the rules. A rule beyond the limit is asked about again.
+fn record_permission_rules(
+    tx: &mut StoreTransaction<'_>,
+    job: &Job,
+    run: RunId,
+    closed: &ClosedQuestion,
+    by: &str,
+) -> Result<(), DatabaseError> {
+    if closed.kept_rules.is_empty() {
+        return Ok(());
+    }
+    // Without a key, nothing proves that the runner wrote the outcome, and the agent gains by it.
+    if tx.run(run)?.and_then(|run| run.result_key).is_none() {
+        tracing::warn!(%run, "rules of a run without a key are not kept");
+        return Ok(());
+    }
+    let agent = &job.head.agent;
+    let known = tx.permission_rules(agent)?;
+    let mut count = known.len();
+    for rule in &closed.kept_rules {
+        let is_known = known.iter().any(|known| known.rule == *rule);
+        if !is_known && count >= KEPT_RULES_MAX {
+            tracing::warn!(agent, rule, limit = KEPT_RULES_MAX, "the agent has too many rules");
+            continue;
+        }
+        count += usize::from(!is_known);
+        tracing::info!(agent, rule, by, "a rule is kept for later runs");
+        let (agent, rule, by) = (agent.clone(), rule.clone(), by.to_owned());
+        tx.put_permission_rule(&KeptPermissionRule { agent, rule, at: closed.at, by })?;
+    }
+    Ok(())
 }
 
 /// Stores the outcomes of all questions of a run that has ended. Questions without an outcome are
@@ -150,7 +186,11 @@ fn summary(ask: &AgentQuestion) -> String {
 /// Returns the complete question. Nothing is truncated: a person who approves must be able to see
 /// everything that is approved. The runner denies questions that are too long to store.
 fn detail(ask: &AgentQuestion) -> Json {
-    json!({"tool": ask.tool, "input": ask.input})
+    let mut detail = json!({"tool": ask.tool, "input": ask.input});
+    if let Some(rules) = ask.grant.as_ref().and_then(PermissionGrant::lasting_rules) {
+        detail[OFFERED_RULES] = json!(rules);
+    }
+    detail
 }
 
 #[cfg(test)]
@@ -174,5 +214,8 @@ mod tests {
             grant: None,
         };
         assert_eq!(detail(&ask), json!({"tool": "Bash", "input": input}));
+        let grant = json!({"allow": [{"tool": "Bash", "content": "true:*"}]});
+        let ask = AgentQuestion { grant: serde_json::from_value(grant).unwrap(), ..ask };
+        assert_eq!(detail(&ask)[OFFERED_RULES], json!(["Bash(true:*)"]));
     }
 }

@@ -63,12 +63,36 @@ impl HookGrant {
 
 /// Permissions of the command hooks that this daemon executes.
 #[derive(Debug, Clone, Default)]
-pub struct HookGrants(Arc<Mutex<HashMap<RunId, HookGrant>>>);
+pub struct HookGrants {
+    hooks: Arc<Mutex<HashMap<RunId, HookGrant>>>,
+    /// First run of the agent's process that executes a later run of its conversation. The process
+    /// has the capability of its first run.
+    first_runs: Arc<Mutex<HashMap<RunId, RunId>>>,
+}
 
 impl HookGrants {
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, HookGrant>> {
         // Nothing panics while the lock is held, so poisoning can be ignored.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_first_runs(&self) -> MutexGuard<'_, HashMap<RunId, RunId>> {
+        self.first_runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that a run is passed to the agent's process of an earlier one.
+    pub(crate) fn record_hand_over(&self, run: RunId, first: RunId) {
+        self.lock_first_runs().insert(run, first);
+    }
+
+    /// Forgets the process of a run that has ended.
+    pub(crate) fn forget_hand_over(&self, run: RunId) {
+        self.lock_first_runs().remove(&run);
+    }
+
+    /// Returns true if the agent's process of `first` executes `run`.
+    pub(crate) fn is_handed_over(&self, first: RunId, run: RunId) -> bool {
+        self.lock_first_runs().get(&run) == Some(&first)
     }
 
     /// Grants a hook its permissions until the result is dropped.
@@ -132,6 +156,10 @@ mod tests {
             permissions: HookPermissions::default(),
         };
         let text = capability_text(run(1), &secret);
+        grants.record_hand_over(run(2), run(1));
+        assert!(grants.is_handed_over(run(1), run(2)) && !grants.is_handed_over(run(2), run(1)));
+        grants.forget_hand_over(run(2));
+        assert!(!grants.is_handed_over(run(1), run(2)));
         let active = grants.grant(run(1), grant);
         assert!(grants.is_capability(run(1), &text));
         assert!(!grants.is_capability(run(1), &format!("{text}0")));

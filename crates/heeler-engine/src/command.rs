@@ -218,6 +218,8 @@ pub enum AgentChange {
     Reset,
     /// Remove the hosts that people allowed it to reach in later runs.
     ForgetHosts,
+    /// Remove the permissions that people gave it for all later runs.
+    ForgetPermissions,
 }
 
 /// Treatment of running jobs when the daemon stops.

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use heeler_model::RunId;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, PeerIdentity};
 use crate::capability::HookGrants;
 use crate::command::{
     CommandReply, DaemonCommand, DaemonCommandError, DaemonCommandErrorKind,
@@ -58,6 +58,17 @@ impl DaemonHandle {
     /// Returns true if a text is the capability of a hook that the daemon executes.
     pub fn is_hook_capability(&self, run: RunId, text: &str) -> bool {
         self.hook_grants.is_capability(run, text)
+    }
+
+    /// Returns the holder of a capability that a process presents. The agent's process of a
+    /// conversation has the capability of its first run, which counts for the run that it executes.
+    pub fn holder_in_turn(&self, peer: PeerIdentity, holder: Caller) -> Caller {
+        match (holder, peer.runner()) {
+            (Caller::Run(first), Some(run)) if self.hook_grants.is_handed_over(first, run) => {
+                Caller::Run(run)
+            }
+            _ => holder,
+        }
     }
 
     /// Sends a command. Blocks while the dispatcher's input channel is full.

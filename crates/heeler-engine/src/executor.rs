@@ -407,6 +407,7 @@ impl ExecutorContext {
         let asking = Weak::clone(&weak);
         let ended = move |run| {
             if let Some(shared) = weak.upgrade() {
+                shared.fleet.hook_grants.forget_hand_over(run);
                 collect_run_exit(&shared, run);
             }
         };
@@ -651,7 +652,11 @@ fn launch_recorded_run(
         return shared.send_input(DispatchInput::RunUnsettled { run, why: None, retry_after });
     }
     let session = begun.spec.session.start.id();
-    let hand_over = |input: &RunnerInput| shared.watcher().hand_over(run, session, input);
+    let hand_over = |input: &RunnerInput| {
+        let Some(first) = shared.watcher().first_run_of_kept(session) else { return false };
+        shared.fleet.hook_grants.record_hand_over(run, first);
+        shared.watcher().hand_over(run, session, input)
+    };
     match run_start::launch_run(&shared.fleet, request, &begun, hand_over) {
         Ok(launched) => {
             fault::reach(FaultPoint::RunnerStarted);

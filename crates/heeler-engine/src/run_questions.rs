@@ -13,7 +13,7 @@ use heeler_model::run::{
     AgentQuestion, ClosedQuestion, ControlReplyBody, QuestionAnswer as RunAnswer, QuestionFileKind,
     QuestionProof, ResultPublicKey,
 };
-use heeler_model::{Approval, ApprovalStatus, RunId, error_chain, question};
+use heeler_model::{ALLOWED_ALWAYS, Approval, ApprovalStatus, RunId, error_chain, question};
 use heeler_store::is_run_alive;
 use heeler_transcript::{set_file_aside, untrusted_file};
 use serde::de::DeserializeOwned;
@@ -212,6 +212,7 @@ fn read_file<T: DeserializeOwned>(
 pub(crate) fn answer_from_approval(approval: &Approval) -> Result<RunAnswer, String> {
     let detail = approval.detail.as_ref().unwrap_or(&Json::Null);
     match approval.status {
+        ApprovalStatus::Approved if detail[ALLOWED_ALWAYS] == true => Ok(RunAnswer::AllowAlways),
         ApprovalStatus::Approved => {
             let given = detail.get("updatedInput").cloned();
             let input = match (&approval.response, given) {
@@ -316,6 +317,7 @@ mod tests {
             by: None,
             text: None,
             updated_input: None,
+            kept_rules: Vec::new(),
         };
         let write = |name: &str, text: String| std::fs::write(asks.join(name), text).unwrap();
         write("a.json", serde_json::to_string(&ask("a")).unwrap());

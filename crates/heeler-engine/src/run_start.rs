@@ -11,8 +11,8 @@ use camino::Utf8PathBuf;
 use heeler_config::{EgressConfig, HostPattern};
 use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
-    AgentLaunchSpec, PROTOCOL, ResultSigningKey, RunSpec, RunnerInput, SessionPlan, SessionStart,
-    file,
+    AgentLaunchSpec, PROTOCOL, ResultSigningKey, RunSpec, RunnerInput, RuntimeLaunchSpec,
+    SessionPlan, SessionStart, file,
 };
 use heeler_model::session_choice::{
     SessionChoice, SessionChoiceContext, choose_session, expiry_rule,
@@ -107,6 +107,8 @@ pub(crate) struct StartedRun {
     secret: AccessSecret,
     /// Hosts that people allowed.
     granted_hosts: Vec<HostPattern>,
+    /// Rules that people gave the agent for all its runs.
+    kept_rules: Vec<String>,
 }
 
 /// Session in which a run will start.
@@ -119,6 +121,8 @@ pub(crate) struct RunStartPlan {
     secret: AccessSecret,
     /// Hosts that people allowed.
     granted_hosts: Vec<HostPattern>,
+    /// Rules that people gave the agent for all its runs.
+    kept_rules: Vec<String>,
 }
 
 /// Chooses the session of a run. Changes nothing.
@@ -142,7 +146,8 @@ pub(crate) fn plan_run_start(
     check_last_run_committed(db, &session.start)?;
     check_first_job(db, request, &session.start)?;
     let granted_hosts = granted_hosts(db, request, &session.start)?;
-    Ok(RunStartPlan { session, known, secret: AccessSecret::new()?, granted_hosts })
+    let kept_rules = kept_rules(db, request)?;
+    Ok(RunStartPlan { session, known, secret: AccessSecret::new()?, granted_hosts, kept_rules })
 }
 
 /// Returns the hosts that people allowed for the agent, or for the session. A job that another agent
@@ -170,6 +175,21 @@ fn granted_hosts(
     Ok(grants.filter_map(|grant| grant.host.parse().ok()).collect())
 }
 
+/// Returns the rules that people gave the agent for all its runs. A review asks about every call. A
+/// job that another agent started has none of them: delegation does not raise rights.
+fn kept_rules(
+    db: &StateDatabase,
+    request: &ResolvedJobRequest,
+) -> Result<Vec<String>, DatabaseError> {
+    let is_asked =
+        matches!(&request.brief.work, RuntimeLaunchSpec::Claude(claude) if !claude.review);
+    if !is_asked || request.trigger == TriggerType::Spawned {
+        return Ok(Vec::new());
+    }
+    let rules = db.permission_rules(request.agent.as_str())?;
+    Ok(rules.into_iter().map(|kept| kept.rule).collect())
+}
+
 /// Records a planned run of a job.
 pub(crate) fn record_run_start(
     tx: &mut StoreTransaction<'_>,
@@ -179,7 +199,7 @@ pub(crate) fn record_run_start(
     plan: RunStartPlan,
     now: Timestamp,
 ) -> Result<StartedRun, DatabaseError> {
-    let RunStartPlan { session: plan, known, secret, granted_hosts } = plan;
+    let RunStartPlan { session: plan, known, secret, granted_hosts, kept_rules } = plan;
     // All rows are in one transaction, so a crash leaves the whole start or nothing of it.
     mark_job_running(tx, job, request, &plan, now)?;
     // Attempts are numbered by record, not by time, which a clock change would disturb.
@@ -198,7 +218,7 @@ pub(crate) fn record_run_start(
     mark_session_used(tx, request, &plan.start, now)?;
     mark_agent_running(tx, request, job)?;
     let spec = build_run_spec(dir, request, job, run, attempt, plan);
-    Ok(StartedRun { job: job.clone(), run, spec, result_key, secret, granted_hosts })
+    Ok(StartedRun { job: job.clone(), run, spec, result_key, secret, granted_hosts, kept_rules })
 }
 
 /// Returns the ID of a new run.
@@ -267,6 +287,13 @@ pub(crate) fn launch_run(
     }
     if let Some(EgressConfig::Allow(rules)) = brief.sandbox.as_mut().map(|it| &mut it.network) {
         rules.allow.extend(begun.granted_hosts.iter().cloned());
+    }
+    if let RuntimeLaunchSpec::Claude(claude) = &mut brief.work {
+        for rule in &begun.kept_rules {
+            if !claude.granted.contains(rule) {
+                claude.granted.push(rule.clone());
+            }
+        }
     }
     capability::add_capability(&mut brief, begun.run, &begun.secret);
     brief.authority.daemon_lock = Some(fleet.dir.lock());

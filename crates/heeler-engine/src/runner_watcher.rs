@@ -81,6 +81,14 @@ struct WatchedRunner {
     link: Option<(AgentSessionId, UnixStream)>,
 }
 
+impl WatchedRunner {
+    /// Returns true if it waits with the agent of a session for the next run.
+    fn keeps(&self, session: &AgentSessionId) -> bool {
+        self.state == WatchedRunnerState::Kept
+            && self.link.as_ref().is_some_and(|(kept, _)| kept == session)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchedRunnerState {
     /// It executes its run.
@@ -134,6 +142,13 @@ impl RunnerWatcher {
     pub(crate) fn has_kept(&self) -> bool {
         let watched = self.shared.lock();
         watched.runners.values().any(|runner| runner.state != WatchedRunnerState::Running)
+    }
+
+    /// Returns the run for which the runner was started that keeps the agent of a session.
+    pub(crate) fn first_run_of_kept(&self, session: &AgentSessionId) -> Option<RunId> {
+        let watched = self.shared.lock();
+        let kept = watched.runners.values().find(|runner| runner.keeps(session));
+        kept.map(|runner| runner.first_run)
     }
 
     /// Passes a run to the runner that keeps the agent of its session. Returns false if no runner
@@ -241,10 +256,7 @@ impl std::fmt::Debug for RunnerWatcherState {
 impl RunnerRegistry {
     /// Takes the connection to the runner that keeps the agent of a session.
     fn take_kept(&mut self, session: &AgentSessionId) -> Option<(u64, UnixStream)> {
-        let (token, runner) = self.runners.iter_mut().find(|(_, runner)| {
-            runner.state == WatchedRunnerState::Kept
-                && runner.link.as_ref().is_some_and(|(kept, _)| kept == session)
-        })?;
+        let (token, runner) = self.runners.iter_mut().find(|(_, runner)| runner.keeps(session))?;
         let (_, link) = runner.link.take()?;
         runner.state = WatchedRunnerState::Receiving;
         Some((*token, link))
@@ -385,6 +397,62 @@ fn run_loop(shared: &RunnerWatcherState, asked: impl Fn(RunId), abandoned: impl 
                     abandoned(gone.first_run);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Longest wait for a thread of the watcher.
+    const WAIT_MAX: Duration = Duration::from_secs(120);
+
+    /// Starts a process that ends with its input, as a runner does.
+    #[expect(clippy::disallowed_methods, reason = "the test needs processes to watch")]
+    fn runner(link: UnixStream) -> Child {
+        let input = Stdio::from(OwnedFd::from(link));
+        Command::new("cat").stdin(input).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn beyond_the_limit_the_runner_that_waits_longest_is_ended() {
+        let (ended_sender, ended) = mpsc::channel();
+        let (abandoned_sender, abandoned) = mpsc::channel();
+        let watcher = RunnerWatcher::start(
+            move |run| ended_sender.send(run).unwrap(),
+            |_| {},
+            move |run| abandoned_sender.send(run).unwrap(),
+        )
+        .unwrap();
+        let time = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+        let kept: Vec<_> = (0..=KEPT_RUNNERS_MAX)
+            .map(|number| {
+                let run = RunId::mint(time(number.try_into().unwrap()), [0; 10]);
+                let session: AgentSessionId = format!("session-{number}").parse().unwrap();
+                let (link, theirs) = UnixStream::pair().unwrap();
+                let mut says = theirs.try_clone().unwrap();
+                watcher.add(run, runner(theirs), Some((session.clone(), link))).unwrap();
+                std::io::Write::write_all(&mut says, AGENT_KEPT_REPLY.as_bytes()).unwrap();
+                // The run of a runner that keeps its agent has ended.
+                assert_eq!(ended.recv_timeout(WAIT_MAX).unwrap(), run);
+                (run, session)
+            })
+            .collect();
+        // The one that was kept first ends by itself, because its connection is closed.
+        let (first, session) = &kept[0];
+        assert_eq!(abandoned.recv_timeout(WAIT_MAX).unwrap(), *first);
+        assert_eq!(watcher.first_run_of_kept(session), None);
+        for (run, session) in &kept[1..] {
+            assert_eq!(watcher.first_run_of_kept(session), Some(*run));
+        }
+        // The others end with the test, which closes their connections.
+        watcher.shared.lock().runners.values_mut().for_each(|runner| runner.link = None);
+        for _ in 0..KEPT_RUNNERS_MAX {
+            abandoned.recv_timeout(WAIT_MAX).unwrap();
         }
     }
 }

@@ -152,6 +152,23 @@ impl Approval {
         let input = self.detail.as_ref().map_or(&Json::Null, |detail| &detail["input"]);
         Some(question_hash(&self.gate, input))
     }
+
+    /// Returns the rules that a person may allow for all later runs of the agent.
+    pub fn offered_rules(&self) -> Vec<String> {
+        self.detail.as_ref().map(offered_rules).unwrap_or_default()
+    }
+}
+
+/// Key in the detail of an approval: rules that a person may allow for all later runs of the agent.
+pub const OFFERED_RULES: &str = "offeredRules";
+
+/// Key in the detail of an approval: the person allowed the offered rules for all later runs.
+pub const ALLOWED_ALWAYS: &str = "allowedAlways";
+
+/// Returns the rules in the detail of an approval that a person may allow for all later runs.
+pub fn offered_rules(detail: &Json) -> Vec<String> {
+    let rules = detail[OFFERED_RULES].as_array();
+    rules.into_iter().flatten().filter_map(|rule| Some(rule.as_str()?.to_owned())).collect()
 }
 
 /// Answer that a person gives.
@@ -169,4 +186,7 @@ pub struct ApprovalAnswer {
     /// Hash of what the person was shown; see [`Approval::shown_hash`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_hash: Option<String>,
+    /// Also allows the rules that the question offers, in all later runs of the agent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
 }

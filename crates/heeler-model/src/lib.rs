@@ -50,8 +50,8 @@ pub mod workflow;
 pub use access::{API_TOKEN, AccessScope, AccessToken, BrowserLogin, UserAccount, secret_hash};
 pub use agent::{AgentState, AgentStatus, ScheduleState, ScheduleStatus};
 pub use approval::{
-    APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer, ApprovalKind,
-    ApprovalStatus,
+    ALLOWED_ALWAYS, APPROVAL_SUMMARY_BYTES_MAX, APPROVAL_TEXT_BYTES_MAX, Approval, ApprovalAnswer,
+    ApprovalKind, ApprovalStatus, OFFERED_RULES, offered_rules,
 };
 pub use channel::{CHANNEL_BYTES_MAX, ChannelKey, ChannelParseError};
 pub use denied_tools::DeniedTools;

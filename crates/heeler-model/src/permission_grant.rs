@@ -1,5 +1,5 @@
 //! Permissions that a person gives beyond one request: rules of Claude and a permission mode, for the
-//! rest of a conversation. Start at [`PermissionGrant`].
+//! rest of a conversation; rules also for all later runs. Start at [`PermissionGrant`].
 
 use std::fmt;
 
@@ -8,6 +8,10 @@ use serde_json::{Value as Json, json};
 
 /// Limit on the rules of a grant, and on those that a conversation collects.
 const RULES_MAX: usize = 64;
+
+/// Limit on the rules that people gave an agent for all later runs. Further ones count until the
+/// agent's process ends.
+pub const KEPT_RULES_MAX: usize = 64;
 
 /// Limit on the characters of a rule's content.
 const CONTENT_CHARS_MAX: usize = 500;
@@ -98,6 +102,12 @@ impl PermissionGrant {
         }
     }
 
+    /// Returns the rules if the grant may count for all later runs. A mode may not: it is the config's.
+    pub fn lasting_rules(&self) -> Option<Vec<String>> {
+        let is_lasting = self.mode.is_none() && !self.allow.is_empty();
+        is_lasting.then(|| self.allow.iter().map(ToString::to_string).collect())
+    }
+
     /// Describes the grant in one line: `Bash(npm test:*), all edits of files`.
     pub fn describe(&self) -> String {
         let mut parts: Vec<String> = self.allow.iter().map(ToString::to_string).collect();
@@ -148,6 +158,8 @@ mod tests {
         let mode = json!([{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]);
         let mode = PermissionGrant::from_suggestions(&mode).unwrap();
         assert_eq!(mode.describe(), "all edits of files");
+        assert_eq!(grant.lasting_rules().unwrap(), ["Bash(npm test:*)", "mcp__x"]);
+        assert_eq!(mode.lasting_rules(), None);
         let mut both = grant.clone();
         both.add(&mode);
         both.add(&grant);

@@ -1,6 +1,6 @@
 // Answers to questions: `<form data-answer="ID">`.
 //
-// The value of the button is the decision: `approve`, `reject` or `reply`. `text` holds the text,
+// The value of the button is the decision: `approve`, `always`, `reject` or `reply`. `text` holds the text,
 // `input` the changed input of the tool as JSON (sent only if it differs), and each
 // `[data-question]` one line with the choice or the typed text.
 
@@ -38,6 +38,7 @@ function answered(form, verb) {
   }
   const text = form.elements.text?.value.trim() || undefined;
   if (verb === 'reject') return { approve: false, text };
+  if (verb === 'always') return { approve: true, text, always: true };
   return { approve: true, text, updatedInput: changedInput(form) };
 }
 

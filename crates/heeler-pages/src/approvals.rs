@@ -302,10 +302,20 @@ fn answer_buttons(approval: &ApprovalDetails) -> Markup {
         ApprovalKind::Permission => "Reason for a rejection, for the agent",
         ApprovalKind::Approve => "Comment (optional)",
     };
+    let rules = approval.detail.as_ref().map(heeler_model::offered_rules).unwrap_or_default();
     html! {
         div.field {
             label for=(id) { (label) }
             textarea id=(id) name="text" rows="2" {}
+        }
+        @if !rules.is_empty() {
+            p.small {
+                "“Approve always” also allows, in all later runs of the agent: "
+                @for (at, rule) in rules.iter().enumerate() {
+                    @if at > 0 { ", " }
+                    code { (visible_line(rule)) }
+                }
+            }
         }
         div.actions {
             @if item.kind.expects_text() {
@@ -313,6 +323,7 @@ fn answer_buttons(approval: &ApprovalDetails) -> Markup {
                 button.button.danger value="reject" { "Refuse to answer" }
             } @else {
                 button.button.primary value="approve" { "Approve" }
+                @if !rules.is_empty() { button.button value="always" { "Approve always" } }
                 button.button.danger value="reject" { "Reject" }
             }
         }

@@ -56,6 +56,9 @@ pub struct AgentSummary {
     /// Hosts that people allowed in answers to questions, besides those of the config: `name:port`,
     /// and the native session if it is for one only.
     pub allowed_hosts: Vec<String>,
+    /// Calls of tools that people allowed for all later runs, besides those of the config: rules of
+    /// Claude, such as `Bash(npm test:*)`.
+    pub kept_permissions: Vec<String>,
     /// Budget limits.
     pub budget: AgentBudgetLimits,
     /// Money spent today, in US dollars.
@@ -128,7 +131,8 @@ impl FleetReader {
             (reader.daily_spend_by_agent(known.today(now))?, reader.total_spend_by_agent()?);
         let mut granted = Vec::with_capacity(loaded.agents.len());
         for agent in &loaded.agents {
-            granted.push(reader.network_grants(agent.name.as_str())?);
+            let name = agent.name.as_str();
+            granted.push((reader.network_grants(name)?, reader.permission_rules(name)?));
         }
         // The reader goes back to the pool before the lock is probed.
         drop(reader);
@@ -137,7 +141,7 @@ impl FleetReader {
             .agents
             .iter()
             .zip(granted)
-            .map(|(agent, granted)| {
+            .map(|(agent, (granted, rules))| {
                 let name = agent.name.as_str();
                 let state = states.get(name).cloned().unwrap_or_default();
                 let is_disabled = disabled.iter().any(|known| known == name);
@@ -164,6 +168,7 @@ impl FleetReader {
                     max_concurrent: agent.max_concurrent.get(),
                     schedules: agent.schedules.iter().map(|it| it.name.clone()).collect(),
                     allowed_hosts: granted.iter().map(granted_host).collect(),
+                    kept_permissions: rules.into_iter().map(|kept| kept.rule).collect(),
                     budget: AgentBudgetLimits::of(agent.budget.as_ref()),
                     spent_today_usd: sum(&day),
                     spent_usd: sum(&all),

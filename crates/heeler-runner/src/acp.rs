@@ -470,7 +470,9 @@ impl AgentRuntime for AcpRuntime {
         match answer {
             // The event loop refuses an answer that changes the input. No grant is offered, so an
             // answer never holds for later requests.
-            QuestionAnswer::Allow { .. } | QuestionAnswer::AllowSession => self.allow(&question),
+            QuestionAnswer::Allow { .. }
+            | QuestionAnswer::AllowSession
+            | QuestionAnswer::AllowAlways => self.allow(&question),
             QuestionAnswer::Deny { message, interrupt } => {
                 let mut effects = self.deny(&question, message);
                 if *interrupt {

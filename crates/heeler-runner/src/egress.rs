@@ -337,9 +337,9 @@ impl NetworkQuestioner {
 fn grant_scope(answer: &QuestionAnswer, keeps_grants: bool) -> Option<GrantScope> {
     match answer {
         // A permission without a choice is the smallest one.
-        QuestionAnswer::Allow { input: None } | QuestionAnswer::AllowSession => {
-            Some(GrantScope::Once)
-        }
+        QuestionAnswer::Allow { input: None }
+        | QuestionAnswer::AllowSession
+        | QuestionAnswer::AllowAlways => Some(GrantScope::Once),
         QuestionAnswer::Allow { input: Some(input) } => {
             let Some(text) = question::format_answers(input) else { return Some(GrantScope::Once) };
             Some(match NetworkGrantChoice::from_label(&text) {

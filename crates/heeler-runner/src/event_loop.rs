@@ -7,6 +7,7 @@
 
 mod agent_connection;
 mod agent_output;
+mod companion_wait;
 mod effects;
 mod requests;
 mod snapshot;
@@ -49,6 +50,8 @@ pub(crate) use agent_connection::{AgentConnection, AgentExit};
 use agent_output::{
     buffered_bytes, fill_lines, fill_stderr, line_effects, spill_malformed_line, wait_until,
 };
+pub(crate) use companion_wait::COMPANION_WAIT_MAX;
+use companion_wait::CompanionWait;
 use snapshot::SnapshotProcess;
 pub(crate) use snapshot::{SNAPSHOT_TIME_MAX, SnapshotProcessOptions};
 use streamed_message::StreamedMessage;
@@ -96,6 +99,8 @@ pub(crate) struct ActiveRun {
     pub(crate) snapshot_options: SnapshotProcessOptions,
     /// True if the agent's process may stay after its turn.
     pub(crate) may_keep_agent: bool,
+    /// Longest time for which the end of a turn waits for other processes of an agent that may stay.
+    pub(crate) companion_wait_max: Duration,
     /// The agent's process, if it has ended its turn and stays.
     pub(crate) kept_agent: Option<AgentConnection>,
     /// Requests that arrived before the agent was started.
@@ -190,6 +195,8 @@ pub(crate) struct RunEventLoop<'r> {
     done: bool,
     /// The agent is done, and its process is to stay.
     stays: bool,
+    /// Wait for the processes that an agent at rest still has.
+    companion_wait: CompanionWait,
     /// Buffered lines wait to be processed.
     has_unread_lines: bool,
     /// The process tree must be killed now.
@@ -239,6 +246,7 @@ impl<'r> RunEventLoop<'r> {
             exit: None,
             done: false,
             stays: false,
+            companion_wait: CompanionWait::default(),
             has_unread_lines: false,
             must_kill: false,
             snapshot: None,
@@ -271,7 +279,10 @@ impl<'r> RunEventLoop<'r> {
             if self.tree.is_agent_alone(self.agent.pid, &self.program) {
                 return self.into_kept();
             }
-            self.close_input_when_done();
+            match self.companion_wait.next_check(Instant::now(), self.run.companion_wait_max) {
+                true => self.run_iteration().await,
+                false => self.close_input_when_done(),
+            }
         }
         let exit = self.exit.filter(|_| !self.must_kill);
         self.tree_ended = true;
@@ -404,6 +415,7 @@ impl<'r> RunEventLoop<'r> {
         let begin = Instant::now();
         let wake = self.wake_at();
         let event = self.next_event(wake).await;
+        self.companion_wait.record_wake();
         // A machine that was suspended wakes the loop late. The agent was stopped too, so this is
         // no stall.
         let woken = Instant::now();
@@ -670,6 +682,6 @@ impl<'r> RunEventLoop<'r> {
         };
         // Expired questions wait for the disk, so they would wake the loop in vain.
         let ask = run.questions.next_expiry().filter(|_| disk.is_none());
-        [watch, disk, ask].into_iter().flatten().min()
+        [watch, disk, ask, self.companion_wait.check_at()].into_iter().flatten().min()
     }
 }

@@ -62,6 +62,8 @@ pub(crate) struct RunQuestionOutcome {
     pub(crate) text: Option<String>,
     /// Input with which the person replaced the agent's, redacted.
     pub(crate) updated_input: Option<Json>,
+    /// Rules that the person gave for all later runs of the agent.
+    pub(crate) kept_rules: Vec<String>,
     pub(crate) at: Timestamp,
 }
 
@@ -132,6 +134,7 @@ impl RunQuestions {
             by: end.answered_by,
             text: end.text,
             updated_input: end.updated_input,
+            kept_rules: end.kept_rules,
         });
         // The outcome is on disk before the question disappears, so a reader sees one or the other.
         if let Some(closed) = closed
@@ -214,6 +217,7 @@ mod tests {
             answered_by: by,
             text: None,
             updated_input: None,
+            kept_rules: Vec::new(),
             at: Timestamp::UNIX_EPOCH,
         }
     }

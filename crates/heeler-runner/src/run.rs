@@ -297,6 +297,8 @@ impl RunExecutor<'_> {
             brief: self.host.brief.clone(),
             position,
             conversation,
+            redactor: self.host.redactor().clone(),
+            available_memory: self.dependencies.available_memory,
         };
         Ok((result, Some(kept)))
     }
@@ -336,7 +338,9 @@ impl RunExecutor<'_> {
         let is_success = result.error.is_none() && run.ending.is_none();
         let has_daemon = self.link.is_some_and(|link| !link.is_closed());
         let is_same_session = run.session == *self.spec.session.start.id();
-        if !(is_success && has_daemon && is_same_session) || kept_agent::is_memory_short() {
+        if !(is_success && has_daemon && is_same_session)
+            || kept_agent::is_memory_short(self.dependencies.available_memory)
+        {
             return None;
         }
         // Without a position, the next run could not tell whether another writer was there.

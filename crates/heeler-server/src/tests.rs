@@ -204,8 +204,12 @@ fn every_command() -> Vec<DaemonCommand> {
     let approval = |approve: bool| {
         let text = (!approve).then(|| "no\n\"never\"".to_owned());
         let updated_input = approve.then(|| serde_json::json!({"command": "ls"}));
-        let answer =
-            heeler_model::ApprovalAnswer { approve, text, updated_input, input_hash: None };
+        let answer = heeler_model::ApprovalAnswer {
+            approve,
+            text,
+            updated_input,
+            ..heeler_model::ApprovalAnswer::default()
+        };
         DaemonCommand::Approval { approval: "ask-1a2b3c4d".parse().unwrap(), answer, by: by() }
     };
     let prompt = Some("Go\non \"now\"".to_owned());
@@ -230,6 +234,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::Reset),
         agent(AgentChange::ForgetHosts),
         DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
+        agent(AgentChange::ForgetPermissions),
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {
             fingerprint: "ab12".to_owned(),

@@ -42,6 +42,7 @@ pub(crate) mod network_grants;
 pub(crate) mod notices;
 pub(crate) mod open_steps;
 pub(crate) mod overrides;
+pub(crate) mod permission_rules;
 pub(crate) mod phase_history;
 pub(crate) mod postgres;
 pub(crate) mod postgres_error;

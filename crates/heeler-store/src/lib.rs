@@ -66,6 +66,7 @@ pub use db::network_grants::NetworkGrant;
 pub use db::notices::{NoticeEnd, NoticeRecord};
 pub use db::open_steps::StepEnd;
 pub use db::overrides::{CronOverride, WorkflowOverride};
+pub use db::permission_rules::KeptPermissionRule;
 pub use db::postgres_error::PostgresError;
 pub use db::runs::{RunRecord, is_run_alive};
 pub use db::schedules::{

@@ -29,6 +29,8 @@ enum PermissionChoice {
     AllowOnce,
     /// Also allows what the question's grant covers, for the rest of the conversation.
     AllowSession,
+    /// Also allows what the question's grant covers, in all later runs of the agent.
+    AllowAlways,
     Deny,
     DenyWithReason,
 }
@@ -272,6 +274,7 @@ impl QuestionPanel {
             Some(PermissionChoice::AllowSession) => {
                 self.submit_answer(QuestionAnswer::AllowSession)
             }
+            Some(PermissionChoice::AllowAlways) => self.submit_answer(QuestionAnswer::AllowAlways),
             Some(PermissionChoice::Deny) => self.deny(DENIED_MESSAGE, false),
             Some(PermissionChoice::DenyWithReason) | None => {
                 self.state.text_input = Some(TextEditor::default());
@@ -288,6 +291,9 @@ impl QuestionPanel {
             let what = reveal_hidden(&grant.describe());
             let text = format!("allow for this conversation: {what}");
             choices.push((PermissionChoice::AllowSession, text));
+            if grant.lasting_rules().is_some() {
+                choices.push((PermissionChoice::AllowAlways, format!("allow always: {what}")));
+            }
         }
         choices.push((PermissionChoice::Deny, "deny it".to_owned()));
         choices.push((PermissionChoice::DenyWithReason, "deny it and say why".to_owned()));
@@ -389,7 +395,11 @@ impl QuestionPanel {
             let mut lines = preview::preview_lines(&ask.tool, &ask.input, columns, theme);
             if let Some(grant) = &ask.grant {
                 // The choice is cut at the edge; here all of it can be read.
-                let text = format!("choice 2 allows, without asking: {}", grant.describe());
+                let choices = match grant.lasting_rules() {
+                    Some(_) => "choices 2 and 3 allow",
+                    None => "choice 2 allows",
+                };
+                let text = format!("{choices}, without asking: {}", grant.describe());
                 let margin = vec![Span::styled("│ ", theme.attention)];
                 let flow = TextFlow {
                     first_margin: margin.clone(),

@@ -100,7 +100,7 @@ pub(crate) enum CliCommand {
     #[command(hide = true, after_help = commands::jobs::CANCEL)]
     Cancel(commands::cancel::JobCancelArgs),
     /// Show the fleet: running jobs, upcoming jobs and failures
-    #[command(after_help = commands::status::ABOUT)]
+    #[command(alias = "ps", after_help = commands::status::ABOUT)]
     Status(commands::status::StatusArgs),
     /// List, show and change schedules
     #[command(

@@ -31,6 +31,7 @@ const RUNNING: [&str; 45] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
+    "agent forget-permissions",
     "agent reset",
     "agent resume",
     "approvals approve",

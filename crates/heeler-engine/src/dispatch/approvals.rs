@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use heeler_model::ALLOWED_ALWAYS;
 use heeler_model::redact::SecretRedactor;
 use heeler_model::workflow::TIMEOUT_ANSWERER;
 use heeler_model::{
@@ -86,11 +87,20 @@ impl DispatchTransaction<'_, '_> {
             detail["updatedInput"] = input;
             self.tx.set_approval_detail(id, &detail)?;
         }
+        if answer.always {
+            let mut detail = approval.detail.clone().unwrap_or(Json::Null);
+            detail[ALLOWED_ALWAYS] = Json::Bool(true);
+            self.tx.set_approval_detail(id, &detail)?;
+        }
         let text = answer.text.as_deref().map(|text| redactor.redact_text(text));
         self.tx.answer_approval(id, status, text.as_deref(), by, self.now)?;
         tracing::info!(approval = %id, by, status = %status, "answered");
         let message = match (approval.kind, answer.approve) {
             (ApprovalKind::Question, true) => format!("{id} is answered"),
+            (_, true) if answer.always => {
+                let rules = approval.offered_rules().join(", ");
+                format!("{} is allowed, and always: {rules} ({id})", approval.gate)
+            }
             (_, true) => format!("{} is allowed ({id})", approval.gate),
             (_, false) => format!("{} is denied ({id})", approval.gate),
         };
@@ -204,6 +214,14 @@ fn check_answer(approval: &Approval, answer: &ApprovalAnswer) -> Result<(), Daem
     if text.len() > APPROVAL_TEXT_BYTES_MAX {
         let message = format!("an answer has at most {APPROVAL_TEXT_BYTES_MAX} bytes");
         return usage(message, "write it to a file and answer with its path".to_owned());
+    }
+    if answer.always
+        && (approval.offered_rules().is_empty()
+            || !answer.approve
+            || answer.updated_input.is_some())
+    {
+        let hint = format!("heeler approvals approve {id}");
+        return usage(format!("{id} cannot be allowed always, only as it is asked"), hint);
     }
     if !kind.expects_text() || !answer.approve || answer.updated_input.is_some() {
         return Ok(());

@@ -219,12 +219,12 @@ pub(super) fn is_approver(
 
 pub(super) fn yes_or_no(approval: &Approval, approve: bool) -> ApprovalAnswer {
     let input_hash = approval.shown_hash();
-    ApprovalAnswer { approve, text: None, updated_input: None, input_hash }
+    ApprovalAnswer { approve, input_hash, ..ApprovalAnswer::default() }
 }
 
 pub(super) fn text_answer(approval: &Approval, text: String) -> ApprovalAnswer {
     let input_hash = approval.shown_hash();
-    ApprovalAnswer { approve: true, text: Some(text), updated_input: None, input_hash }
+    ApprovalAnswer { approve: true, text: Some(text), input_hash, ..ApprovalAnswer::default() }
 }
 
 /// Returns the text of a question, and true if it shows the whole request.

@@ -287,6 +287,11 @@ impl DispatchTransaction<'_, '_> {
                 1 => format!("1 host that a person allowed {name} is forgotten"),
                 count => format!("{count} hosts that people allowed {name} are forgotten"),
             },
+            AgentChange::ForgetPermissions => match self.tx.remove_permission_rules(name)? {
+                0 => format!("{name} has no permissions that people gave"),
+                1 => format!("1 permission that a person gave {name} is forgotten"),
+                count => format!("{count} permissions that people gave {name} are forgotten"),
+            },
         };
         tracing::info!(agent = name, by, message, "changed");
         Ok(Some(CommandReply::Done { message }))

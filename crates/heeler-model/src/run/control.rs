@@ -63,6 +63,9 @@ pub enum QuestionAnswer {
     /// Consent to this request and to all that [`AgentQuestion::grant`] covers, until the agent's
     /// process ends.
     AllowSession,
+    /// Consent to this request and to the rules of [`AgentQuestion::grant`], in this process and in
+    /// all later runs of the agent.
+    AllowAlways,
     /// Refusal of the request.
     Deny {
         /// Reason, for the agent.

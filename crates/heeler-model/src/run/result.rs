@@ -121,6 +121,9 @@ pub struct ClosedQuestion {
     /// Input with which the person replaced the agent's; redacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_input: Option<Json>,
+    /// Rules that the person gave for all later runs of the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_rules: Vec<String>,
 }
 
 words! {

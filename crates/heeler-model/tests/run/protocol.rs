@@ -240,6 +240,7 @@ fn asks() {
         by: by.map(str::to_owned),
         text: text.map(str::to_owned),
         updated_input: None,
+        kept_rules: Vec::new(),
     };
     let closed = [
         closed(QuestionOutcome::Allowed, Some("ada"), Some("B")),

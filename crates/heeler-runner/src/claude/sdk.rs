@@ -346,7 +346,8 @@ impl AgentRuntime for SdkRuntime {
         // Claude may have withdrawn the question, which must not be answered then.
         let Some((shown, grant)) = self.state.questions.remove(ask) else { return Vec::new() };
         let response = match answer {
-            QuestionAnswer::AllowSession => {
+            // The rules are kept by Heeler, not in Claude's settings.
+            QuestionAnswer::AllowSession | QuestionAnswer::AllowAlways => {
                 let grant = grant.unwrap_or_default();
                 self.state.session_rules.extend(grant.allow.iter().map(ToString::to_string));
                 let updates = grant.to_updates();

@@ -133,7 +133,9 @@ impl CodexRuntime {
         match answer {
             // The event loop refuses an answer that changes the input. No grant is offered, so an
             // answer never holds for later requests.
-            QuestionAnswer::Allow { .. } | QuestionAnswer::AllowSession => {
+            QuestionAnswer::Allow { .. }
+            | QuestionAnswer::AllowSession
+            | QuestionAnswer::AllowAlways => {
                 vec![CodexDecision::Accept.reply(&question.id)]
             }
             QuestionAnswer::Deny { interrupt: false, .. } => {

@@ -150,10 +150,20 @@ impl RunEventLoop<'_> {
         if *answer == QuestionAnswer::AllowSession && granted.is_none() {
             return Err("this request can be allowed only once".to_owned());
         }
+        let kept_rules = match answer {
+            QuestionAnswer::AllowAlways => {
+                let rules = open.ask.grant.as_ref().and_then(PermissionGrant::lasting_rules);
+                rules.ok_or("this request cannot be allowed always; allow it once")?
+            }
+            _ => Vec::new(),
+        };
         let description = match answer {
             QuestionAnswer::AllowSession => {
                 let granted = granted.as_deref().unwrap_or_default();
                 format!("{by} allowed {tool} for this conversation: {granted}")
+            }
+            QuestionAnswer::AllowAlways => {
+                format!("{by} allowed {tool} always: {}", kept_rules.join(", "))
             }
             QuestionAnswer::Allow { input: None } => format!("{by} allowed {tool}"),
             QuestionAnswer::Allow { input: Some(_) } => {
@@ -166,6 +176,9 @@ impl RunEventLoop<'_> {
                 let granted = granted.unwrap_or_default();
                 (QuestionOutcome::Allowed, Some(format!("for this conversation: {granted}")))
             }
+            QuestionAnswer::AllowAlways => {
+                (QuestionOutcome::Allowed, Some(format!("always: {}", kept_rules.join(", "))))
+            }
             QuestionAnswer::Allow { input } => {
                 (QuestionOutcome::Allowed, input.as_ref().and_then(question::format_answers))
             }
@@ -174,6 +187,7 @@ impl RunEventLoop<'_> {
             }
         };
         let mut end = self.question_outcome(how, Some(by), text.as_deref());
+        end.kept_rules = kept_rules;
         if let QuestionAnswer::Allow { input: Some(input) } = answer {
             let mut input = input.clone();
             self.run.redactor.redact_json(&mut input);
@@ -231,6 +245,7 @@ impl RunEventLoop<'_> {
             answered_by: by.map(clean),
             text: text.map(clean),
             updated_input: None,
+            kept_rules: Vec::new(),
             at: (self.run.now)(),
         }
     }

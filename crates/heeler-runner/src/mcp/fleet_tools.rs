@@ -165,7 +165,9 @@ impl FleetTools {
                 let answers = input.as_ref().and_then(question::format_answers);
                 Ok(answers.unwrap_or_else(|| "the person left it to you".to_owned()))
             }
-            QuestionAnswer::AllowSession => Ok("the person left it to you".to_owned()),
+            QuestionAnswer::AllowSession | QuestionAnswer::AllowAlways => {
+                Ok("the person left it to you".to_owned())
+            }
             QuestionAnswer::Deny { message, .. } => {
                 Err(format!("there is no answer: {message}; {NO_ANSWER_ADVICE}"))
             }

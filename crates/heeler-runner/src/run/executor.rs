@@ -10,8 +10,9 @@ use jiff::Timestamp;
 
 use super::DaemonLink;
 use super::host::RunnerHost;
-use crate::event_loop::SNAPSHOT_TIME_MAX;
+use crate::event_loop::{COMPANION_WAIT_MAX, SNAPSHOT_TIME_MAX};
 use crate::line_reader::LineLimits;
+use crate::memory::available_memory;
 use crate::native_session;
 use crate::runtime::AgentRuntime;
 use crate::runtime_context::{RuntimeContext, build_runtime};
@@ -25,6 +26,10 @@ pub(crate) struct RunnerDependencies {
     pub(crate) snapshot_time_max: Duration,
     /// Constructor of the runtime.
     pub(crate) runtime: fn(&RuntimeContext<'_>) -> Result<Box<dyn AgentRuntime>, String>,
+    /// Longest time for which the end of a turn waits for other processes of an agent that may stay.
+    pub(crate) companion_wait_max: Duration,
+    /// Memory of the machine that programs can get.
+    pub(crate) available_memory: fn() -> Option<u64>,
 }
 
 impl Default for RunnerDependencies {
@@ -34,6 +39,8 @@ impl Default for RunnerDependencies {
             lines: LineLimits::default(),
             snapshot_time_max: SNAPSHOT_TIME_MAX,
             runtime: build_runtime,
+            companion_wait_max: COMPANION_WAIT_MAX,
+            available_memory,
         }
     }
 }

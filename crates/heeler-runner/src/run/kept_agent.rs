@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::time::Duration;
 
 use heeler_model::NativeSessionPosition;
+use heeler_model::redact::SecretRedactor;
 use heeler_model::run::{
     AGENT_KEPT_REPLY, AgentLaunchSpec, CAPABILITY_VARIABLE, KeptAgentLimits, RUN_TAKEN_REPLY,
     RunSpec, RunnerInput, RuntimeLaunchSpec, SessionStart,
@@ -21,7 +22,6 @@ use tokio::net::UnixStream;
 use super::sandbox::RunSocketFolder;
 use crate::event_loop::AgentConnection;
 use crate::line_reader::{AgentLineReader, AgentOutputLine};
-use crate::memory::available_memory;
 use crate::process::{ProcessEnd, ProcessTree};
 use crate::runtime::{AgentRuntime, NextTurn};
 use crate::signals::RunnerSignals;
@@ -31,6 +31,9 @@ pub(crate) const KEPT_AGENT_MEMORY_MIN: u64 = 512 << 20;
 
 /// Interval of the checks of the machine's memory, and of the processes of the agent.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Number of characters that are logged of output between two turns, which is no row.
+const IDLE_OUTPUT_CHARS_LOGGED: usize = 2000;
 
 /// Limit on the input of a run.
 const INPUT_BYTES_MAX: usize = 256 << 20;
@@ -106,6 +109,8 @@ pub(crate) struct KeptAgent {
     /// Position at which the last turn left the native session.
     pub(super) position: NativeSessionPosition,
     pub(super) conversation: ProcessEnd,
+    pub(super) redactor: SecretRedactor,
+    pub(super) available_memory: fn() -> Option<u64>,
 }
 
 /// Agent's process in which a run executes its turn.
@@ -210,7 +215,17 @@ impl KeptAgent {
 
     /// Waits until there is a reason to end the agent. Cancel-safe.
     async fn wait_for_end(&mut self, limits: &KeptAgentLimits) -> &'static str {
-        let KeptAgent { connection, runtime, signals, lines, conversation, tree, .. } = self;
+        let KeptAgent {
+            connection,
+            runtime,
+            signals,
+            lines,
+            conversation,
+            tree,
+            redactor,
+            available_memory,
+            ..
+        } = self;
         let AgentConnection { agent, program, stdout, stderr, .. } = connection;
         let idle = tokio::time::sleep(Duration::from_millis(limits.idle_ms));
         let mut idle = std::pin::pin!(idle);
@@ -227,7 +242,7 @@ impl KeptAgent {
                     if !matches!(read, Ok(1..)) {
                         return "its output is closed";
                     }
-                    if !accept_lines(lines, runtime.as_mut()) {
+                    if !accept_lines(lines, runtime.as_mut(), redactor) {
                         return "it became active without a turn";
                     }
                 }
@@ -237,7 +252,7 @@ impl KeptAgent {
                     }
                 }
                 _ = idle_check.tick() => {
-                    if is_memory_short() {
+                    if is_memory_short(*available_memory) {
                         return "the machine is short of memory";
                     }
                     if !tree.is_agent_alone(agent.pid, program) {
@@ -258,22 +273,43 @@ impl KeptAgent {
 }
 
 /// Returns true if the machine has too little memory for an agent that does nothing.
-pub(super) fn is_memory_short() -> bool {
+pub(super) fn is_memory_short(available_memory: fn() -> Option<u64>) -> bool {
     available_memory().is_some_and(|bytes| bytes < KEPT_AGENT_MEMORY_MIN)
 }
 
 /// Returns true if the lines are those of an idle agent.
-fn accept_lines(lines: &mut AgentLineReader, runtime: &mut dyn AgentRuntime) -> bool {
+fn accept_lines(
+    lines: &mut AgentLineReader,
+    runtime: &mut dyn AgentRuntime,
+    redactor: &SecretRedactor,
+) -> bool {
     while let Some(line) = lines.next_line() {
-        let is_quiet = match line {
+        let is_quiet = match &line {
             AgentOutputLine::Whole(line) => runtime.handle_idle_line(line),
             AgentOutputLine::Spilled(_) => false,
         };
         if !is_quiet {
+            tracing::warn!(
+                output = shown_line(&line, redactor),
+                "a kept agent is ended: it became active without a turn"
+            );
             return false;
         }
     }
     true
+}
+
+/// Returns the beginning of a line for the runner's log.
+fn shown_line(line: &AgentOutputLine<'_>, redactor: &SecretRedactor) -> String {
+    match line {
+        AgentOutputLine::Whole(line) => {
+            // Redacted before it is cut: half a secret would not be recognized.
+            let line = redactor.redact_bytes(line);
+            let text = String::from_utf8_lossy(&line);
+            text.chars().take(IDLE_OUTPUT_CHARS_LOGGED).collect()
+        }
+        AgentOutputLine::Spilled(_) => "a line that is too long".to_owned(),
+    }
 }
 
 async fn read_complaint(

@@ -146,6 +146,7 @@ pub(super) async fn prepare_run(
         side_reply: None,
         snapshot_options: snapshot_options(executor),
         may_keep_agent: false,
+        companion_wait_max: dependencies.companion_wait_max,
         kept_agent: None,
         early_requests: Vec::new(),
     };

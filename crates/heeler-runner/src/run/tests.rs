@@ -226,12 +226,13 @@ impl RunFixture {
     fn start(&self) -> LiveRunFixture {
         self.folder.write_spec(&self.spec);
         let (dir, spec, host) = (self.folder.dir.clone(), self.spec.clone(), self.host());
-        let RunnerDependencies { disk, lines, snapshot_time_max, runtime } = &self.means;
+        let RunnerDependencies { disk, lines, snapshot_time_max, runtime, .. } = &self.means;
         let means = RunnerDependencies {
             disk: Arc::clone(disk),
             lines: *lines,
             snapshot_time_max: *snapshot_time_max,
             runtime: *runtime,
+            ..RunnerDependencies::default()
         };
         let runner = std::thread::spawn(move || run_with(&dir, spec, &host, &means).unwrap());
         wait_for("started.json", || self.dir().join("started.json").exists());

@@ -38,6 +38,7 @@ async fn resolve_caller(
     if let Some(text) = capability_text(headers) {
         // A capability of another fleet says nothing here: a fleet may run in an agent of another.
         if let Some(holder) = verify_capability(app, text).await? {
+            let holder = app.dispatcher.holder_in_turn(peer.identity, holder);
             return Ok(run_caller(peer.identity, holder));
         }
     } else if headers.contains_key(AUTHORIZATION) {

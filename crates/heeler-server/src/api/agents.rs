@@ -21,7 +21,8 @@ pub(super) fn routes() -> ApiRoutes {
             .routes(routes!(enable))
             .routes(routes!(disable))
             .routes(routes!(reset))
-            .routes(routes!(forget_hosts)),
+            .routes(routes!(forget_hosts))
+            .routes(routes!(forget_permissions)),
         ..ApiRoutes::default()
     }
 }
@@ -96,6 +97,19 @@ async fn forget_hosts(
     PathParams(it): PathParams<AgentPathParams>,
 ) -> JsonResult<MessageReply> {
     request_agent_change(&app, &caller, it, AgentChange::ForgetHosts).await
+}
+
+/// Remove the permissions that people gave an agent for all later runs.
+#[utoipa::path(
+    post, path = "/agents/{agent}/forget-permissions", tag = "agents", params(AgentPathParams),
+    responses((status = OK, body = MessageReply)),
+)]
+async fn forget_permissions(
+    State(app): State<SharedServerState>,
+    caller: KeyedCaller,
+    PathParams(it): PathParams<AgentPathParams>,
+) -> JsonResult<MessageReply> {
+    request_agent_change(&app, &caller, it, AgentChange::ForgetPermissions).await
 }
 
 async fn request_agent_change(

@@ -86,6 +86,9 @@ struct AnswerApprovalBody {
     updated_input: Option<Value>,
     /// `inputHash` of the question as it was shown. A question that differs is not answered.
     input_hash: Option<String>,
+    /// Also allow the rules in `detail.offeredRules`, in all later runs of the agent.
+    #[serde(default)]
+    always: bool,
 }
 
 /// Answer an approval. The first answer counts, through any interface.
@@ -101,8 +104,8 @@ async fn answer(
 ) -> JsonResult<MessageReply> {
     // Commands take complete IDs, so a prefix is resolved here.
     let approval = app.read(move |records| Ok(records.reader()?.find_approval(&id)?.id)).await?;
-    let AnswerApprovalBody { approve, text, updated_input, input_hash } = order;
-    let answer = ApprovalAnswer { approve, text, updated_input, input_hash };
+    let AnswerApprovalBody { approve, text, updated_input, input_hash, always } = order;
+    let answer = ApprovalAnswer { approve, text, updated_input, input_hash, always };
     let by = caller.caller.name.clone();
     app.request_change(&caller, DaemonCommand::Approval { approval, answer, by }).await
 }

@@ -29,7 +29,8 @@ fn released_migrations_are_never_edited() {
         job_marks 650b17996d4adfab
         chat 03790ca89cafcce7
         network_grants 6cfa0523acd72817
-        notices e3622c9a09f0a626"#]]
+        notices e3622c9a09f0a626
+        permission_rules fec70fefa939cd6c"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -50,6 +51,7 @@ pub(super) fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::open_steps::ALL_SQL,
         db::imported_journal::ALL_SQL,
         db::network_grants::ALL_SQL,
+        db::permission_rules::ALL_SQL,
         db::notices::ALL_SQL,
         db::phase_history::ALL_SQL,
         db::workflow_parts::ALL_SQL,

@@ -9,6 +9,7 @@ use crate::db::counters::CounterKind;
 use crate::db::network_grants::{self, NetworkGrant};
 use crate::db::open_steps::{self, StepEnd};
 use crate::db::overrides::{CronOverride, WorkflowOverride};
+use crate::db::permission_rules::{self, KeptPermissionRule};
 use crate::db::workflows::{InstantPart, WorkflowRunRow};
 use crate::db::{DatabaseError, approvals, overrides, workflows};
 
@@ -220,5 +221,15 @@ impl StoreTransaction<'_> {
     /// Removes all hosts that people allowed an agent to reach, and returns their number.
     pub fn remove_network_grants(&mut self, agent: &str) -> Result<usize, DatabaseError> {
         network_grants::remove(&self.conn, agent)
+    }
+
+    /// Records a rule that a person gave an agent for all later runs.
+    pub fn put_permission_rule(&mut self, rule: &KeptPermissionRule) -> Result<(), DatabaseError> {
+        permission_rules::put(&self.conn, rule)
+    }
+
+    /// Removes all rules that people gave an agent for later runs, and returns their number.
+    pub fn remove_permission_rules(&mut self, agent: &str) -> Result<usize, DatabaseError> {
+        permission_rules::remove(&self.conn, agent)
     }
 }

@@ -37,20 +37,20 @@ fn a_permission_for_the_conversation_is_named_in_full() {
 
 
 
-
         ? the agent wants to use Bash
         │ npm test
-        │ choice 2 allows, without asking: Bash(npm test xxxxxxxxxxx
-        │ xxxxxxxxxxxxxxxxxxxxxxxxxxxxx:*)
+        │ choices 2 and 3 allow, without asking: Bash(npm test xxxxx
+        │ xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx:*)
         ▸ 1. allow it once
           2. allow for this conversation: Bash(npm test xxxxxxxxxxx…
-          3. deny it
-          4. deny it and say why
+          3. allow always: Bash(npm test xxxxxxxxxxxxxxxxxxxxxxxxxx…
+          4. deny it
+          5. deny it and say why
         a number or Enter · Esc: deny and end the turn · Tab: type
         ────────────────────────────────────────────────────────────
         ›
     "#]]);
-    assert_eq!(rig.keys("2"), [answer("1", QuestionAnswer::AllowSession)]);
+    assert_eq!(rig.keys("3"), [answer("1", QuestionAnswer::AllowAlways)]);
 }
 
 #[test]

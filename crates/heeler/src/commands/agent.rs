@@ -72,6 +72,11 @@ pub(crate) enum AgentCommand {
         after_help = "Example:\n  heeler agent forget-hosts coder\n\n`heeler agent show` lists them. Hosts of the config stay allowed.\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
     )]
     ForgetHosts(AgentTargetArgs),
+    /// Remove the permissions that people gave an agent for all later runs
+    #[command(
+        after_help = "Example:\n  heeler agent forget-permissions coder\n\n`heeler agent show` lists them. Tools of the config stay allowed. An agent\nthat runs keeps them until it ends.\nStarts a temporary daemon if none runs.\nExit codes: 0 changed, 4 not found."
+    )]
+    ForgetPermissions(AgentTargetArgs),
     /// Continue the agent's last session with a new job, and watch the job
     #[command(after_help = resume::OF_AGENT)]
     Resume(resume::AgentResumeArgs),
@@ -108,6 +113,9 @@ pub(crate) fn run(global: &GlobalArgs, command: &AgentCommand) -> CommandResult 
         AgentCommand::Disable(args) => change(global, args, AgentChange::Disable),
         AgentCommand::Reset(args) => change(global, args, AgentChange::Reset),
         AgentCommand::ForgetHosts(args) => change(global, args, AgentChange::ForgetHosts),
+        AgentCommand::ForgetPermissions(args) => {
+            change(global, args, AgentChange::ForgetPermissions)
+        }
         AgentCommand::Resume(args) => resume::resume_agent(global, args),
     }
 }
@@ -208,7 +216,9 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
     });
     let schedules = (!agent.schedules.is_empty()).then(|| agent.schedules.join(", ").into());
     let hosts = (!agent.allowed_hosts.is_empty()).then(|| agent.allowed_hosts.join(", ").into());
-    let fields: [(&str, Option<SafeText>); 16] = [
+    let permissions =
+        (!agent.kept_permissions.is_empty()).then(|| agent.kept_permissions.join(", ").into());
+    let fields: [(&str, Option<SafeText>); 17] = [
         ("agent", Some(agent.name.as_str().into())),
         ("about", text(&agent.description)),
         ("status", Some(status(agent))),
@@ -222,6 +232,7 @@ fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
         ("concurrency", Some(agent.max_concurrent.to_string().into())),
         ("schedules", schedules),
         ("allowed hosts", hosts),
+        ("allowed always", permissions),
         ("today", Some(spent_of(agent.spent_today_usd, agent.budget.day_usd).into())),
         ("total", Some(spent_of(agent.spent_usd, agent.budget.total_usd).into())),
         ("defined in", Some(agent.file.as_str().into())),

@@ -109,6 +109,9 @@ pub(crate) struct ApproveArgs {
     /// Reason, for the record
     #[arg(short, long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Also allow the rules that `approvals show` lists, in all later runs of the agent
+    #[arg(long)]
+    always: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -149,9 +152,11 @@ pub(crate) fn run(global: &GlobalArgs, command: &ApprovalsCommand) -> CommandRes
     match command {
         ApprovalsCommand::List(args) => list(&context, args),
         ApprovalsCommand::Show(args) => show(&context, args),
-        ApprovalsCommand::Approve(ApproveArgs { ids, reason, json }) => {
+        ApprovalsCommand::Approve(ApproveArgs { ids, reason, always, json }) => {
             let text = reason.clone();
-            let answer = ApprovalAnswer { approve: true, text, ..ApprovalAnswer::default() };
+            let always = *always;
+            let answer =
+                ApprovalAnswer { approve: true, text, always, ..ApprovalAnswer::default() };
             answer_all(&context, ids, ApprovalVerb::Approve, &answer, *json)
         }
         ApprovalsCommand::Reject(RejectArgs { ids, reason, json }) => {
@@ -311,6 +316,12 @@ fn print(approval: &Approval, now: Timestamp) -> CommandResult {
     if let Some(response) = &approval.response {
         output::print_line("")?;
         output::print_line(format!("Answer: {}", output::reveal_hidden(response)))?;
+    }
+    let rules = approval.offered_rules();
+    if approval.status == ApprovalStatus::Pending && !rules.is_empty() {
+        output::print_line("")?;
+        let rules = output::reveal_hidden(&rules.join(", "));
+        output::print_line(format!("With --always, later runs are not asked about: {rules}"))?;
     }
     if approval.status == ApprovalStatus::Pending {
         output::print_note(&how_to_answer(approval))?;

@@ -51,8 +51,11 @@ pub(crate) struct ChatArgs {
     /// Handling of workers that are still running when you leave
     #[arg(long, value_name = "POLICY", default_value = "ask")]
     workers: AtExitArg,
-    /// Do not ask the agent at the end for insights to remember
-    #[arg(long)]
+    /// Ask the agent at the end for insights to remember; this is one more request to the model
+    #[arg(long, overrides_with = "no_insights")]
+    insights: bool,
+    /// Do not ask the agent at the end for insights (the default)
+    #[arg(long, hide = true)]
     no_insights: bool,
     /// Read and print plain lines, even on a terminal
     #[arg(long)]
@@ -133,7 +136,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> CommandResult {
         // Plain lines may come from a script, so the agent's questions are not asked there.
         attended: on_screen,
         worker_exit_policy: args.workers.into(),
-        insights: !args.no_insights,
+        insights: args.insights && !args.no_insights,
         earlier_insights: load_insights(&sessions, session_file.state()),
         restart_loops: args.restart_loops,
         folder: here.clone(),

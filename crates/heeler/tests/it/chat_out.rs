@@ -29,7 +29,7 @@ pub(crate) fn nothing_is_left(fleet: &Fleet) {
 
 /// A terminal in which something was said and answered.
 fn after_a_turn(fleet: &Fleet) -> Pty {
-    let pty = Pty::start(fleet, &["chat"]);
+    let pty = Pty::start(fleet, &["chat", "--insights"]);
     pty.shows("lead");
     pty.type_in("hello\r");
     answered(&pty, "● I heard hello.");

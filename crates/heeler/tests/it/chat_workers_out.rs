@@ -18,7 +18,7 @@ fn at_work(more: &[&str]) -> (Fleet, Pty) {
          else: [{}, {{say: Started.}}]}}",
         spawn("bob", "a long one")
     ));
-    let pty = Pty::start(&fleet, &[&["chat", "lead"], more].concat());
+    let pty = Pty::start(&fleet, &[&["chat", "lead", "--insights"], more].concat());
     pty.shows("lead");
     pty.type_in("begin\r");
     answered(&pty, "● Started.");

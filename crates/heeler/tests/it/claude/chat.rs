@@ -10,6 +10,7 @@ use crate::chat_lines::session;
 use crate::chat_screen::{answered, leave};
 use crate::fleet::Fleet;
 use crate::pty::{ENTER, ESC, Pty};
+use crate::trigger::wait_for;
 
 /// Starts a conversation, or goes on with one.
 pub(super) fn chat(fleet: &Fleet, api: &MessagesApi, args: &[&str]) -> Pty {
@@ -128,4 +129,97 @@ fn a_permission_for_the_conversation_holds_in_later_turns_and_ends_with_it() {
     answered(&pty, "● The last.");
     assert_eq!(fleet.read("d.txt"), "hi");
     leave(pty);
+}
+
+#[test]
+fn a_permission_for_always_holds_in_later_conversations_until_it_is_forgotten() {
+    let api = MessagesApi::start();
+    let fleet = Fleet::empty();
+    let lead = json!({
+        "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+        "permission_mode": "default", "sandbox": false,
+    });
+    fleet.write("heeler.yaml", &json!({"agents": [lead]}).to_string());
+    let init = |name: &str| json!({"command": format!("git init {name}")});
+    let kept = || fleet.run(&["agent", "show", "lead", "--json"]).ok();
+    assert!(!kept().contains("Bash(git init"));
+
+    let pty = chat(&fleet, &api, &["chat"]);
+    say(&pty, "One.", &ModelScript::new().tool("Bash", init("a")).text("The first."));
+    // The rule is shown before it is kept.
+    pty.shows("3. allow always: Bash(git init *)");
+    pty.type_in("3");
+    answered(&pty, "● The first.");
+    leave(pty);
+    assert!(fleet.file("a/.git").exists());
+    wait_for("the rule", || kept().contains("Bash(git init *)").then_some(()));
+
+    // Another conversation, another process.
+    let pty = chat(&fleet, &api, &["chat"]);
+    say(&pty, "Two.", &ModelScript::new().tool("Bash", init("b")).text("The second."));
+    answered(&pty, "● The second.");
+    assert!(fleet.file("b/.git").exists());
+    leave(pty);
+
+    let reply = fleet.run(&["agent", "forget-permissions", "lead"]).ok();
+    assert!(reply.contains("1 permission that a person gave lead is forgotten"), "{reply}");
+    assert!(!kept().contains("Bash(git init"));
+    let pty = chat(&fleet, &api, &["chat"]);
+    say(&pty, "Three.", &ModelScript::new().tool("Bash", init("c")).text("The third."));
+    pty.shows("? the agent wants to use Bash");
+    // Deny it.
+    pty.type_in("4");
+    answered(&pty, "● The third.");
+    assert!(!fleet.file("c").exists());
+    leave(pty);
+}
+
+#[test]
+fn a_job_whose_request_is_approved_always_is_not_asked_again() {
+    let api = MessagesApi::start();
+    let fleet = Fleet::empty();
+    let lead = json!({
+        "name": "lead", "runtime": "sdk", "claude_path": claude(), "setting_sources": [],
+        "permission_mode": "default", "sandbox": false, "approvals": "interactive",
+    });
+    fleet.write("heeler.yaml", &json!({"agents": [lead]}).to_string());
+    let run = |args: &[&str]| {
+        let status = with_api(&mut fleet.command(args), &api).status().unwrap();
+        assert!(status.success(), "{args:?}");
+    };
+    run(&["start", "--detach", "-q"]);
+    let trigger = |name: &str| {
+        let command = json!({"command": format!("git init {name}")});
+        let script = ModelScript::new().tool("Bash", command).text("It is there.");
+        run(&["trigger", "lead", "--detach", "-q", "-p", &format!("Go. {script}")]);
+    };
+    let completed = |count: usize| {
+        wait_for("the end of a job", || {
+            let jobs = fleet.jobs();
+            let is_done = |status| status == heeler_model::JobStatus::Completed;
+            let done = jobs.iter().filter(|job| is_done(job.head.status)).count();
+            (done == count).then_some(())
+        });
+    };
+    trigger("a");
+    let id = wait_for("a question", || {
+        let open = fleet.json(&["approvals", "list", "--json"]);
+        open["approvals"].get(0).map(|it| it["id"].as_str().unwrap().to_owned())
+    });
+    let shown = fleet.run(&["approvals", "show", &id]).ok();
+    let offered = "With --always, later runs are not asked about: Bash(git init *)";
+    assert!(shown.contains(offered), "{shown}");
+    let said = fleet.run(&["approvals", "approve", &id, "--always"]).ok();
+    assert!(said.contains("and always: Bash(git init *)"), "{said}");
+    completed(1);
+    assert!(fleet.file("a/.git").exists());
+    let shown = fleet.run(&["agent", "show", "lead"]).ok();
+    assert!(shown.contains("Bash(git init *)"), "{shown}");
+
+    trigger("b");
+    completed(2);
+    assert!(fleet.file("b/.git").exists());
+    let all = fleet.json(&["approvals", "list", "--all", "--json"]);
+    assert_eq!(all["approvals"].as_array().unwrap().len(), 1, "{all}");
+    fleet.run(&["stop", "-q"]).ok();
 }
