@@ -32,6 +32,8 @@ pub struct KnownAgent {
     pub env: &'static [(&'static str, &'static str)],
     /// Hosts that the agent needs in a sandbox, if they have a preset.
     pub preset: Option<EgressPreset>,
+    /// Variables that name the URL of the agent's API.
+    pub base_url_variables: &'static [&'static str],
     /// Modes of the agent, by their meaning.
     pub modes: KnownModes,
     /// True if the agent asks before it runs a command.
@@ -90,6 +92,7 @@ const PLAIN: KnownAgent = KnownAgent {
     args: &[],
     env: &[],
     preset: None,
+    base_url_variables: &[],
     modes: KnownModes { ask: None, bypass: None, plan: None, auto: None },
     asks_before_commands: true,
     usage: UsageScope::Turn,
@@ -114,6 +117,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         // Otherwise it executes itself again as a child that ignores signals.
         env: &[("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")],
         preset: Some(EgressPreset::Google),
+        base_url_variables: &["GOOGLE_GEMINI_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: Some("yolo"),
@@ -154,6 +158,9 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "0.24.4",
         program: "qwen",
         args: &["--acp"],
+        // Otherwise it executes itself again as a child.
+        env: &[("QWEN_CODE_NO_RELAUNCH", "true")],
+        base_url_variables: &["OPENAI_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: Some("yolo"),
@@ -176,6 +183,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         args: &["--acp"],
         env: &[("COPILOT_AUTO_UPDATE", "false")],
         preset: Some(EgressPreset::Github),
+        base_url_variables: &["COPILOT_PROVIDER_BASE_URL"],
         usage: UsageScope::Session,
         status_error_prefixes: &["Error: "],
         login: LoginSigns {
@@ -193,6 +201,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         program: "goose",
         args: &["acp"],
         env: &[("GOOSE_MODE", "approve")],
+        base_url_variables: &["OPENAI_HOST", "ANTHROPIC_HOST"],
         modes: KnownModes {
             ask: Some("approve"),
             bypass: Some("auto"),
@@ -266,6 +275,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "0.99.1",
         program: "claude-agent-acp",
         preset: Some(EgressPreset::Anthropic),
+        base_url_variables: &["ANTHROPIC_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: None,
@@ -294,6 +304,9 @@ pub const CODEX_TESTED_VERSION: &str = "0.166.0";
 
 /// Program that an agent with `runtime: codex` starts unless its config names another.
 pub const CODEX_PROGRAM: &str = "codex";
+
+/// Variable that names the URL of Codex's API.
+pub(crate) const CODEX_BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
 
 /// Returns the known agent with this name.
 pub fn find_known_agent(name: &str) -> Option<&'static KnownAgent> {

@@ -310,7 +310,7 @@ impl RuntimeSettings<'_> {
 }
 
 /// Returns the position of a value that is set. Null hides an inherited value.
-fn find_value(tree: &YamlNode, path: &str) -> Option<SourceSpan> {
+pub(crate) fn find_value(tree: &YamlNode, path: &str) -> Option<SourceSpan> {
     let value = path.split('.').try_fold(tree, |node, key| node.get(key))?;
     (!value.is_null()).then_some(value.at)
 }

@@ -11,6 +11,7 @@
 //! in one place.
 
 mod agent;
+mod agent_api;
 mod agent_conformance;
 mod agent_detection;
 mod agent_program;
@@ -83,6 +84,7 @@ pub mod workflow;
 mod yaml;
 
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
+pub use agent_api::ApiCureWords;
 pub use agent_conformance::{AgentScenario, CertifiedAgent, ScenarioOutcome};
 pub use agent_detection::{
     CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, LoginSigns, LoginState, VersionRange,

@@ -1,7 +1,9 @@
 //! Agents besides Claude: their programs, and the keys that their runtimes cannot honour.
 
 use expect_test::expect;
-use heeler_config::{AgentProgram, KNOWN_AGENTS, RuntimeConfig};
+use heeler_config::{
+    AgentProgram, EgressConfig, EgressPreset, EgressRules, KNOWN_AGENTS, RuntimeConfig,
+};
 
 use crate::{agent, render};
 
@@ -80,6 +82,79 @@ agents:
           |
         6 |   - {name: e, runtime: codex, program: {agent: gemini}}
           |                                         ^^^^^ remove the other keys
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[track_caller]
+fn network(keys: &str) -> EgressRules {
+    agent(keys).isolation_settings().unwrap().network.rules()
+}
+
+#[test]
+fn a_sandbox_allows_the_api_of_its_agent() {
+    let presets = |keys: &str| network(keys).presets;
+    assert_eq!(presets("sandbox: true"), [EgressPreset::Anthropic]);
+    assert_eq!(presets("runtime: codex\nsandbox: true"), [EgressPreset::Openai]);
+    assert_eq!(presets("runtime: acp\nprogram: gemini\nsandbox: true"), [EgressPreset::Google]);
+    let listed = "runtime: codex\nsandbox: {network: {presets: [npm]}}";
+    assert_eq!(presets(listed), [EgressPreset::Npm]);
+    let more = network("runtime: codex\nsandbox: {network: {allow: [docs.rs]}}");
+    assert_eq!(more.presets, [EgressPreset::Openai]);
+    assert_eq!(more.allow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["docs.rs"]);
+
+    let url = |keys: &str| -> Vec<String> {
+        let rules = network(keys);
+        let local = rules.allow_local.iter().map(ToString::to_string);
+        rules.allow.iter().map(ToString::to_string).chain(local).collect()
+    };
+    let goose = |host: &str| {
+        format!("runtime: acp\nprogram: goose\nsandbox: true\nenv: {{OPENAI_HOST: '{host}'}}")
+    };
+    assert_eq!(url(&goose("https://api.example.com/v1")), ["api.example.com:443"]);
+    assert_eq!(url(&goose("api.example.com:8443")), ["api.example.com:8443"]);
+    assert_eq!(url(&goose("http://10.1.2.3:8000")), ["10.1.2.3:8000"]);
+    let container = "runtime: codex\ndocker: {enabled: true}\nenv: {OPENAI_BASE_URL: 'https://gate.example.com/v1'}";
+    assert_eq!(url(container), ["gate.example.com:443"]);
+    assert_eq!(presets(container), [EgressPreset::Openai]);
+    let forwarded = "runtime: acp\nprogram: qwen\nsandbox: {forward: ['127.0.0.1:8000']}\nenv: {OPENAI_BASE_URL: 'http://127.0.0.1:8000'}";
+    assert_eq!(url(forwarded), Vec::<String>::new());
+    let cut_off = agent("runtime: acp\nprogram: goose\nsandbox: {network: none}");
+    assert_eq!(cut_off.isolation_settings().unwrap().network, EgressConfig::None);
+}
+
+#[test]
+fn a_sandbox_that_cuts_an_agent_off_is_refused() {
+    let fleet = "\
+agents:
+  - {name: a, runtime: acp, program: goose, sandbox: true}
+  - {name: b, runtime: acp, program: {path: /opt/own, asks: true}, sandbox: true}
+  - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
+  - {name: d, runtime: codex, sandbox: {credentials: proxied}}
+";
+    expect![[r#"
+        error: Heeler does not know the API host of `goose`, and a sandbox allows listed hosts only
+         --> heeler.yaml:2:54
+          |
+        2 |   - {name: a, runtime: acp, program: goose, sandbox: true}
+          |                                                      ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`, or set OPENAI_HOST or ANTHROPIC_HOST in `env`
+
+        error: Heeler does not know the API host of `/opt/own`, and a sandbox allows listed hosts only
+         --> heeler.yaml:3:77
+          |
+        3 |   - {name: b, runtime: acp, program: {path: /opt/own, asks: true}, sandbox: true}
+          |                                                                             ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`
+
+        error: the sandbox has its own loopback interface, so `OPENAI_BASE_URL` does not reach localhost:8000
+         --> heeler.yaml:4:53
+          |
+        4 |   - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
+          |                                                     ^^^^ add `forward: [localhost:8000]` to `sandbox`
+
+        error: `credentials: proxied` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:5:54
+          |
+        5 |   - {name: d, runtime: codex, sandbox: {credentials: proxied}}
+          |                                                      ^^^^^^^ the proxy has credentials for the API of Claude only
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 
