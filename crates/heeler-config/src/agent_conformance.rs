@@ -16,6 +16,9 @@ words! {
         Codex = "codex",
         Gemini = "gemini",
         Goose = "goose",
+        Qwen = "qwen",
+        Opencode = "opencode",
+        Copilot = "copilot",
     }
 }
 
@@ -83,6 +86,14 @@ pub enum ScenarioOutcome {
     Refused,
 }
 
+/// Scenarios that CI runs with every agent that it runs at all.
+const SHORT_LIST: [AgentScenario; 4] = [
+    AgentScenario::Resume,
+    AgentScenario::Permission,
+    AgentScenario::CancelTool,
+    AgentScenario::Status401,
+];
+
 impl CertifiedAgent {
     /// Returns the version with which the scenarios were run.
     pub fn version(self) -> &'static str {
@@ -91,7 +102,22 @@ impl CertifiedAgent {
             CertifiedAgent::Claude => CLAUDE_TESTED_VERSION,
             CertifiedAgent::Codex => CODEX_TESTED_VERSION,
             CertifiedAgent::Gemini => known("gemini"),
-            CertifiedAgent::Goose => known("goose"),
+            CertifiedAgent::Goose
+            | CertifiedAgent::Qwen
+            | CertifiedAgent::Opencode
+            | CertifiedAgent::Copilot => known(self.as_str()),
+        }
+    }
+
+    /// Returns true if CI runs a scenario with this agent. `cargo xtask prove agents` runs all.
+    pub fn runs_in_ci(self, scenario: AgentScenario) -> bool {
+        match self {
+            CertifiedAgent::Claude
+            | CertifiedAgent::Codex
+            | CertifiedAgent::Gemini
+            | CertifiedAgent::Goose => true,
+            CertifiedAgent::Qwen => SHORT_LIST.contains(&scenario),
+            CertifiedAgent::Opencode | CertifiedAgent::Copilot => false,
         }
     }
 
@@ -100,6 +126,13 @@ impl CertifiedAgent {
         use ScenarioOutcome::{NotOffered, Refused, Works};
         match (self, scenario) {
             (CertifiedAgent::Claude, _) => Works,
+            (
+                CertifiedAgent::Opencode,
+                AgentScenario::Permission
+                | AgentScenario::Unattended
+                | AgentScenario::AcceptEdits
+                | AgentScenario::ChangedInput,
+            ) => NotOffered("it runs commands without asking"),
             (
                 _,
                 AgentScenario::MaxTurns

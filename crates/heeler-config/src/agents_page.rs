@@ -43,7 +43,9 @@ pub fn agents_markdown() -> String {
     page.push_str("\n## Conformance\n\n");
     page.push_str(
         "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
-         `refused` means that a config or an answer that asks for it is refused with the reason.\n\n",
+         `refused` means that a config or an answer that asks for it is refused with the reason. Every change of \
+         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen. `cargo xtask prove \
+         agents` runs all cells.\n\n",
     );
     page.push_str(&conformance_markdown());
     page

@@ -81,6 +81,40 @@ fn a_job_of_codex_is_shown_recorded_and_continued() {
 }
 
 #[test]
+fn codex_works_in_a_sandbox_and_calls_tools_of_servers() {
+    let (fleet, api) = (Fleet::empty(), MessagesApi::start());
+    let home = fleet.file("agent-home");
+    let env =
+        TestedAgent::CODEX.write_settings(camino::Utf8Path::from_path(&home).unwrap(), api.url());
+    let address = api.url().strip_prefix("http://").unwrap();
+    let agents = json!({ "agents": [{
+        "name": "builder", "runtime": "codex", "program": codex(), "working_directory": "work",
+        "permission_mode": "bypassPermissions", "env": env,
+        "sandbox": { "write": ["agent-home"], "forward": [address] },
+        "mcp_servers": { "calc": { "type": "http", "url": api.mcp_url() } },
+    }] });
+    fleet.write("heeler.yaml", &agents.to_string());
+    fleet.write("work/README.md", "work\n");
+    let script = ModelScript::new()
+        .step(shell("echo one > built.txt; touch ../outside.txt || echo held"))
+        .tool("mcp__calc::add", json!({ "a": 20, "b": 22 }))
+        .tool("mcp__heeler::report_progress", json!({ "message": "half way", "percent": 50 }))
+        .text("Built.");
+    let said = run(&fleet, &api, &["trigger", "builder", "--prompt", &format!("Please. {script}")]);
+    let stderr = said.stderr.clone();
+    assert!(said.ok().contains("Built."), "{stderr}");
+    assert_eq!(fleet.read("work/built.txt"), "one\n");
+    assert!(!fleet.file("outside.txt").exists(), "the sandbox holds");
+    let sent = api.messages();
+    let told = sent.last().unwrap().history().join("\n");
+    assert!(told.contains("held") && told.contains("the sum is 42"), "{told}");
+    let job = fleet.json(&["jobs", "--agent", "builder", "--json"])["jobs"][0].clone();
+    let id = job["id"].as_str().unwrap();
+    let log = fleet.run(&["jobs", "logs", id]).ok();
+    assert!(log.contains("half way"), "{log}");
+}
+
+#[test]
 fn agents_of_three_kinds_work_in_one_workflow() {
     let (fleet, api) = mixed_fleet();
     let plan = ModelScript::new().text("Write built.txt.");
