@@ -36,6 +36,7 @@ use crate::schedule::{
 use crate::script_source::ScriptSource;
 use crate::session::{SessionKeys, SessionRules};
 use crate::shape::{ConfigSection, ValueShape, section};
+use crate::token_price::{TokenPrice, find_token_price};
 use crate::unused_keys;
 use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName};
 use crate::work_source::WorkSource;
@@ -122,6 +123,9 @@ section! {
         stall_timeout: Option<ConfigDuration>,
         /// The most money that the agent may spend.
         budget: Option<Budget>,
+        /// Prices of models by name, for agents that report tokens and no cost (Codex, agents that speak
+        /// ACP). With the price of `model`, `budget` holds for them. For some models Heeler has estimates.
+        prices: IndexMap<String, TokenPrice>,
         /// Number of jobs of the agent that may run concurrently.
         instances: InstanceLimits = "{}",
         /// Queue priority of the agent's jobs, from -100 to 100; higher starts first.
@@ -309,6 +313,8 @@ pub struct AgentConfig {
     /// Longest time a job may produce no output.
     pub stall_timeout: Option<ConfigDuration>,
     pub budget: Option<Budget>,
+    /// Prices of models, besides the estimated ones.
+    pub prices: IndexMap<String, TokenPrice>,
     pub max_concurrent: NonZeroU32,
     /// Queue priority; higher starts first.
     pub priority: i32,
@@ -333,6 +339,13 @@ pub struct AgentConfig {
     pub docker: Option<DockerConfig>,
     pub sandbox: Option<SandboxConfig>,
     pub(crate) config_json: AgentConfigJson,
+}
+
+impl AgentConfig {
+    /// Returns the price of the agent's model, if the config names the model and its price is known.
+    pub fn token_price(&self) -> Option<TokenPrice> {
+        find_token_price(&self.prices, self.model.as_deref()?)
+    }
 }
 
 /// Position of an agent in the loaded files.
@@ -422,6 +435,7 @@ impl AgentConfig {
             edit_instructions: keys.edit_instructions,
             stall_timeout: keys.stall_timeout,
             budget: keys.budget,
+            prices: keys.prices,
             env: keys.env,
             secrets: keys.secrets,
             // Known only when all files are loaded.
@@ -455,6 +469,11 @@ fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> Runtim
         program: keys.program.as_ref(),
         permission_mode: keys.permission_mode,
         approvals: keys.approvals,
+        is_priced: keys
+            .model
+            .as_ref()
+            .or(keys.session.model.as_ref())
+            .is_some_and(|model| find_token_price(&keys.prices, model).is_some()),
         is_isolated: is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled),
     }
 }

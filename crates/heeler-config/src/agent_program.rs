@@ -36,6 +36,8 @@ pub struct KnownAgent {
     pub base_url_variables: &'static [&'static str],
     /// Modes of the agent, by their meaning.
     pub modes: KnownModes,
+    /// Beginning of a text by which the agent tells the ID of its mode, as if it were the model's.
+    pub mode_notice: Option<&'static str>,
     /// True if the agent asks before it runs a command.
     pub asks_before_commands: bool,
     pub usage: UsageScope,
@@ -69,6 +71,17 @@ pub struct KnownModes {
     pub auto: Option<&'static str>,
 }
 
+impl KnownAgent {
+    /// Returns true if a text only tells the agent's mode. Any other text is the model's.
+    pub fn is_mode_notice(&self, text: &str) -> bool {
+        let KnownModes { ask, bypass, plan, auto } = &self.modes;
+        let Some(mode) = self.mode_notice.and_then(|start| text.strip_prefix(start)) else {
+            return false;
+        };
+        [ask, bypass, plan, auto].into_iter().flatten().any(|known| *known == mode)
+    }
+}
+
 /// Requests that the token counts of a turn cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageScope {
@@ -94,6 +107,7 @@ const PLAIN: KnownAgent = KnownAgent {
     preset: None,
     base_url_variables: &[],
     modes: KnownModes { ask: None, bypass: None, plan: None, auto: None },
+    mode_notice: None,
     asks_before_commands: true,
     usage: UsageScope::Turn,
     error_prefixes: &[],
@@ -124,6 +138,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
             plan: Some("plan"),
             auto: None,
         },
+        mode_notice: Some("[MODE_UPDATE] "),
         login: LoginSigns {
             files: &[".gemini/oauth_creds.json", ".gemini/gemini-credentials.json"],
             variables: &["GEMINI_API_KEY"],
@@ -507,5 +522,15 @@ mod tests {
             assert!(!agent.program.is_empty() && !agent.tested_version.is_empty());
         }
         assert_eq!(find_known_agent(""), None);
+    }
+
+    #[test]
+    fn only_the_mode_itself_is_a_mode_notice() {
+        let gemini = find_known_agent("gemini").unwrap();
+        assert!(gemini.is_mode_notice("[MODE_UPDATE] yolo"));
+        for text in ["[MODE_UPDATE] yolo and more", "[MODE_UPDATE] other", "yolo", ""] {
+            assert!(!gemini.is_mode_notice(text), "{text}");
+        }
+        assert!(!find_known_agent("goose").unwrap().is_mode_notice("[MODE_UPDATE] auto"));
     }
 }

@@ -71,6 +71,7 @@ mod store_url;
 mod telegram;
 pub mod templates;
 mod text;
+mod token_price;
 mod unused_key_notes;
 mod unused_keys;
 mod value;
@@ -174,6 +175,7 @@ pub use store_url::{
 };
 pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
+pub use token_price::{ESTIMATED_PRICES, TokenPrice};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;

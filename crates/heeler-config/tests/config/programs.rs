@@ -159,6 +159,59 @@ agents:
 }
 
 #[test]
+fn a_budget_holds_if_tokens_and_their_price_are_known() {
+    let codex = agent(
+        "runtime: codex\nmodel: m\nprices: {m: {input: 2, output: 10, cache_read: 0.2}}\nbudget: {job: 1}",
+    );
+    let price = codex.token_price().unwrap();
+    assert_eq!((price.input.to_string(), price.output.to_string()), ("2".into(), "10".into()));
+    assert_eq!(price.cache_read.map(|it| it.to_string()).as_deref(), Some("0.2"));
+    let estimated = agent("runtime: acp\nprogram: gemini\nmodel: gemini-2.5-pro\nbudget: {day: 1}");
+    assert_eq!(estimated.token_price().unwrap().input.to_string(), "1.25");
+    assert_eq!(agent("runtime: codex").token_price(), None);
+    let fleet = "\
+agents:
+  - {name: a, runtime: codex, budget: {job: 1}}
+  - {name: b, runtime: codex, model: m, budget: {day: 1}}
+  - {name: c, runtime: acp, program: goose, model: gpt-5, budget: {total: 1}}
+  - {name: d, runtime: acp, program: {path: /opt/own, asks: true}, model: gpt-5, budget: {total: 1}}
+";
+    expect![[r#"
+        error: `budget.job` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:2:45
+          |
+        2 |   - {name: a, runtime: codex, budget: {job: 1}}
+          |                                             ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.job: null` for this agent
+
+        error: `budget.day` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:3:55
+          |
+        3 |   - {name: b, runtime: codex, model: m, budget: {day: 1}}
+          |                                                       ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.day: null` for this agent
+
+        error: `budget.total` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:4:75
+          |
+        4 |   - {name: c, runtime: acp, program: goose, model: gpt-5, budget: {total: 1}}
+          |                                                                           ^ the agent does not report all of its tokens, so no budget holds: use `timeout`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.total: null` for this agent
+
+        error: `budget.total` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:5:98
+          |
+        5 |   - {name: d, runtime: acp, program: {path: /opt/own, asks: true}, model: gpt-5, budget: {total: 1}}
+          |                                                                                                  ^ the agent does not report all of its tokens, so no budget holds: use `timeout`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.total: null` for this agent
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
 fn keys_that_a_runtime_cannot_honour_are_refused_with_the_reason() {
     let fleet = "\
 defaults:
@@ -192,9 +245,9 @@ agents:
          --> heeler.yaml:6:77
           |
         6 |   - {name: c, runtime: acp, program: gemini, max_turns: null, budget: {job: 1}, session: {max_context_tokens: 9}}
-          |                                                                             ^ most ACP agents report no cost, so no budget holds: use `timeout`
+          |                                                                             ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
           |
-          = help: remove the key; if `defaults` sets it, write `budget.job: null` for this agent
+          = help: or remove the key; if `defaults` sets it, write `budget.job: null` for this agent
 
         error: `session.max_context_tokens` cannot be honoured with `runtime: acp`
          --> heeler.yaml:6:111

@@ -3,7 +3,7 @@
 use heeler_config::{AgentScenario, CertifiedAgent, ScenarioOutcome};
 use heeler_model::run::{
     ControlOperation, ErrorClass, McpServerSpec, QuestionAnswer, RuntimeLaunchSpec, SessionPlan,
-    SessionStart,
+    SessionStart, TokenRates,
 };
 use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;
@@ -44,8 +44,12 @@ fn a_fork_begins_with_the_conversation_of_another_agent() {
         let second = rig.run(plan);
         succeeded(&second);
         assert_ne!(second.session_id(), first.session_id(), "{agent:?}");
-        let told = second.sent.last().unwrap().history().join("\n");
-        assert!(told.contains("mock reply") && told.contains("The record ends here."), "{told}");
+        // An agent may make further requests of its own, such as for a title.
+        let told = second.sent.iter().map(|request| request.history().join("\n"));
+        let told: Vec<String> = told.collect();
+        let has_record =
+            |it: &String| it.contains("mock reply") && it.contains("The record ends here.");
+        assert!(told.iter().any(has_record), "{agent:?} {told:#?}");
         let shown = rig.show(&second.rows);
         assert!(shown.contains("the agent gets the conversation as text"), "{agent:?} {shown}");
         assert_eq!(said(&second), ["I see."], "{agent:?} {:#?}", second.rows);
@@ -70,6 +74,17 @@ fn a_dropped_stream_is_a_failure_or_repeated() {
                 assert_eq!(class, None, "{:#?}", end.result);
                 assert_eq!(texts, ["partial ".repeat(40)], "{:#?}", end.rows);
                 assert!(end.sent.len() > 1, "{:#?}", end.rows);
+                continue;
+            }
+            // Qwen Code lets the model continue the part.
+            CertifiedAgent::Qwen => {
+                assert_eq!(class, None, "{:#?}", end.result);
+                assert_eq!(texts, ["partial partial partial end of script"], "{:#?}", end.rows);
+                continue;
+            }
+            // OpenCode repeats the request for a minute, and its error has no status.
+            CertifiedAgent::Opencode => {
+                assert_eq!(class, Some(ErrorClass::AgentFailed), "{:#?}", end.result);
                 continue;
             }
             CertifiedAgent::Codex => assert_eq!(class, Some(ErrorClass::Network)),
@@ -106,9 +121,7 @@ fn a_message_reaches_the_agent_while_it_works() {
         succeeded(&end);
         let last = end.sent.last().unwrap();
         assert!(last.body.to_string().contains("mention cats"), "{agent:?} {:#?}", end.rows);
-        // Gemini CLI tells its mode as a text.
-        let texts = said(&end).into_iter().filter(|it| !it.starts_with("[MODE_UPDATE]"));
-        let texts: Vec<&str> = texts.collect();
+        let texts = said(&end);
         // The message can come after the last step of the turn, and then gets the next one.
         let next_turn = ["Done.", "Cats."];
         match agent.0 {
@@ -205,11 +218,20 @@ fn turns_and_money_run_out() {
     for agent in certified(AgentScenario::Budget) {
         let rig = Rig::new();
         let dear = ModelScriptStep {
-            usage: Some(json!({ "input_tokens": 1_000_000, "output_tokens": 1_000_000 })),
+            usage: Some(json!({
+                "input_tokens": 1_000_000, "output_tokens": 1_000_000,
+                // Qwen Code refuses to continue with more than its context holds.
+                "input": 10_000, "output": 1_000,
+            })),
             ..shell("true")
         };
         let mut plan = agent.plan(&rig, &ModelScript::new().step(dear).text("Never said."));
         set_mode(&mut plan, "bypassPermissions");
+        if agent.0 != CertifiedAgent::Claude {
+            let rates =
+                TokenRates { input: 100.0, output: 100.0, cache_read: 100.0, cache_write: 100.0 };
+            program(&mut plan).rates = Some(rates);
+        }
         plan.spec.limits.budget_usd = Some(0.5);
         failed(&rig.run(plan), ErrorClass::Budget);
     }
