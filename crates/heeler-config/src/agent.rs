@@ -9,17 +9,16 @@ use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
-use crate::agent_api::AgentApiHosts;
+use crate::agent_api::complete_network;
 use crate::agent_program::ProgramSetting;
 use crate::amount::UsdAmount;
-use crate::capabilities::{RuntimeSettings, find_value};
+use crate::capabilities::RuntimeSettings;
 use crate::chat_config::ChatConfig;
 use crate::cron::ConfigTimeZone;
 use crate::docker::DockerConfig;
 use crate::docker_check::check_docker;
 use crate::duration::ConfigDuration;
 use crate::effort::ReasoningEffort;
-use crate::egress::{CredentialMode, EgressPreset};
 use crate::fleet_secrets::FleetSecrets;
 use crate::github::GithubPermission;
 use crate::hooks::{AgentHooks, HooksKeys, check_new_privileges};
@@ -475,42 +474,6 @@ fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> Runtim
             .or(keys.session.model.as_ref())
             .is_some_and(|model| find_token_price(&keys.prices, model).is_some()),
         is_isolated: is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled),
-    }
-}
-
-/// Adds the hosts of the agent's API to its sandbox. Refuses a sandbox that would cut the agent off,
-/// and proxied credentials that no proxy can add.
-fn complete_network(
-    keys: &mut AgentKeys,
-    runtime: &RuntimeConfig,
-    origin: &AgentSource<'_>,
-    reader: &mut ConfigReader,
-) {
-    let (RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program)) = runtime else { return };
-    let Some(hosts) = AgentApiHosts::find(runtime, &keys.env) else { return };
-    let has_presets = find_value(origin.tree, "sandbox.network.presets").is_some();
-    let sandbox = keys.sandbox.as_mut().filter(|it| it.value.settings().is_some());
-    let docker = keys.docker.as_ref().filter(|it| it.value.enabled);
-    let (at, settings) = match (sandbox, docker) {
-        (Some(sandbox), _) => {
-            let settings = sandbox.value.settings_mut();
-            hosts.add_to(settings, has_presets);
-            (sandbox.at, settings.clone())
-        }
-        (None, Some(docker)) => (docker.at, hosts.container_settings()),
-        (None, None) => return,
-    };
-    let kind = runtime.kind();
-    if let Err(refusal) = hosts.check(kind, program, &settings) {
-        reader.error(at, refusal.message).expected(refusal.cure);
-    }
-    let preset = program.known.and_then(|known| known.preset);
-    if settings.credentials == Some(CredentialMode::Proxied)
-        && preset != Some(EgressPreset::Anthropic)
-    {
-        let at = find_value(origin.tree, "sandbox.credentials").unwrap_or(at);
-        let message = format!("`credentials: proxied` cannot be honoured with `runtime: {kind}`");
-        reader.error(at, message).expected("the proxy has credentials for the API of Claude only");
     }
 }
 

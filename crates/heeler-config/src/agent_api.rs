@@ -8,9 +8,14 @@ use std::num::NonZeroU16;
 
 use url::{Host, Url};
 
+use crate::agent::{AgentKeys, AgentSource};
 use crate::agent_detection::LoginSigns;
 use crate::agent_program::{AgentProgram, CODEX_BASE_URL_VARIABLE, find_known_agent};
-use crate::egress::{EgressConfig, EgressPreset, HostPattern, LocalAddress, RequestHost};
+use crate::capabilities::find_value;
+use crate::egress::{
+    CredentialMode, EgressConfig, EgressPreset, HostPattern, LocalAddress, RequestHost,
+};
+use crate::reader::ConfigReader;
 use crate::runtime::{RuntimeConfig, RuntimeType};
 use crate::sandbox::{SandboxConfig, SandboxSettings};
 use crate::value::EnvVars;
@@ -151,6 +156,42 @@ impl AgentApiHosts {
                  `presets: [openai]`{variables}"
             ),
         })
+    }
+}
+
+/// Adds the hosts of the agent's API to its sandbox. Refuses a sandbox that would cut the agent off,
+/// and proxied credentials that no proxy can add.
+pub(crate) fn complete_network(
+    keys: &mut AgentKeys,
+    runtime: &RuntimeConfig,
+    origin: &AgentSource<'_>,
+    reader: &mut ConfigReader,
+) {
+    let (RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program)) = runtime else { return };
+    let Some(hosts) = AgentApiHosts::find(runtime, &keys.env) else { return };
+    let has_presets = find_value(origin.tree, "sandbox.network.presets").is_some();
+    let sandbox = keys.sandbox.as_mut().filter(|it| it.value.settings().is_some());
+    let docker = keys.docker.as_ref().filter(|it| it.value.enabled);
+    let (at, settings) = match (sandbox, docker) {
+        (Some(sandbox), _) => {
+            let settings = sandbox.value.settings_mut();
+            hosts.add_to(settings, has_presets);
+            (sandbox.at, settings.clone())
+        }
+        (None, Some(docker)) => (docker.at, hosts.container_settings()),
+        (None, None) => return,
+    };
+    let kind = runtime.kind();
+    if let Err(refusal) = hosts.check(kind, program, &settings) {
+        reader.error(at, refusal.message).expected(refusal.cure);
+    }
+    let preset = program.known.and_then(|known| known.preset);
+    if settings.credentials == Some(CredentialMode::Proxied)
+        && preset != Some(EgressPreset::Anthropic)
+    {
+        let at = find_value(origin.tree, "sandbox.credentials").unwrap_or(at);
+        let message = format!("`credentials: proxied` cannot be honoured with `runtime: {kind}`");
+        reader.error(at, message).expected("the proxy has credentials for the API of Claude only");
     }
 }
 
