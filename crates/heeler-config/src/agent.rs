@@ -9,6 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use indexmap::IndexMap;
 use serde_json::{Value as Json, json};
 
+use crate::agent_api::complete_network;
 use crate::agent_program::ProgramSetting;
 use crate::amount::UsdAmount;
 use crate::capabilities::RuntimeSettings;
@@ -34,6 +35,7 @@ use crate::schedule::{
 use crate::script_source::ScriptSource;
 use crate::session::{SessionKeys, SessionRules};
 use crate::shape::{ConfigSection, ValueShape, section};
+use crate::token_price::{TokenPrice, find_token_price};
 use crate::unused_keys;
 use crate::value::{ConfigValue, EnvVars, NonBlankText, SpannedValue, VarName};
 use crate::work_source::WorkSource;
@@ -120,6 +122,9 @@ section! {
         stall_timeout: Option<ConfigDuration>,
         /// The most money that the agent may spend.
         budget: Option<Budget>,
+        /// Prices of models by name, for agents that report tokens and no cost (Codex, agents that speak
+        /// ACP). With the price of `model`, `budget` holds for them. For some models Heeler has estimates.
+        prices: IndexMap<String, TokenPrice>,
         /// Number of jobs of the agent that may run concurrently.
         instances: InstanceLimits = "{}",
         /// Queue priority of the agent's jobs, from -100 to 100; higher starts first.
@@ -307,6 +312,8 @@ pub struct AgentConfig {
     /// Longest time a job may produce no output.
     pub stall_timeout: Option<ConfigDuration>,
     pub budget: Option<Budget>,
+    /// Prices of models, besides the estimated ones.
+    pub prices: IndexMap<String, TokenPrice>,
     pub max_concurrent: NonZeroU32,
     /// Queue priority; higher starts first.
     pub priority: i32,
@@ -331,6 +338,13 @@ pub struct AgentConfig {
     pub docker: Option<DockerConfig>,
     pub sandbox: Option<SandboxConfig>,
     pub(crate) config_json: AgentConfigJson,
+}
+
+impl AgentConfig {
+    /// Returns the price of the agent's model, if the config names the model and its price is known.
+    pub fn token_price(&self) -> Option<TokenPrice> {
+        find_token_price(&self.prices, self.model.as_deref()?)
+    }
 }
 
 /// Position of an agent in the loaded files.
@@ -362,6 +376,9 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
+        if let Some(runtime) = &runtime {
+            complete_network(&mut keys, runtime, origin, reader);
+        }
         check_combinations(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
         let mut check_server =
@@ -417,6 +434,7 @@ impl AgentConfig {
             edit_instructions: keys.edit_instructions,
             stall_timeout: keys.stall_timeout,
             budget: keys.budget,
+            prices: keys.prices,
             env: keys.env,
             secrets: keys.secrets,
             // Known only when all files are loaded.
@@ -450,6 +468,11 @@ fn runtime_settings<'a>(keys: &'a AgentKeys, origin: &AgentSource<'a>) -> Runtim
         program: keys.program.as_ref(),
         permission_mode: keys.permission_mode,
         approvals: keys.approvals,
+        is_priced: keys
+            .model
+            .as_ref()
+            .or(keys.session.model.as_ref())
+            .is_some_and(|model| find_token_price(&keys.prices, model).is_some()),
         is_isolated: is_sandboxed || keys.docker.as_ref().is_some_and(|it| it.value.enabled),
     }
 }

@@ -16,6 +16,9 @@ words! {
         Codex = "codex",
         Gemini = "gemini",
         Goose = "goose",
+        Qwen = "qwen",
+        Opencode = "opencode",
+        Copilot = "copilot",
     }
 }
 
@@ -81,7 +84,17 @@ pub enum ScenarioOutcome {
     NotOffered(&'static str),
     /// A config that asks for it is refused.
     Refused,
+    /// No test of the suite fits the agent.
+    NotTested,
 }
+
+/// Scenarios that CI runs with every agent that it runs at all.
+const SHORT_LIST: [AgentScenario; 4] = [
+    AgentScenario::Resume,
+    AgentScenario::Permission,
+    AgentScenario::CancelTool,
+    AgentScenario::Status401,
+];
 
 impl CertifiedAgent {
     /// Returns the version with which the scenarios were run.
@@ -91,22 +104,47 @@ impl CertifiedAgent {
             CertifiedAgent::Claude => CLAUDE_TESTED_VERSION,
             CertifiedAgent::Codex => CODEX_TESTED_VERSION,
             CertifiedAgent::Gemini => known("gemini"),
-            CertifiedAgent::Goose => known("goose"),
+            CertifiedAgent::Goose
+            | CertifiedAgent::Qwen
+            | CertifiedAgent::Opencode
+            | CertifiedAgent::Copilot => known(self.as_str()),
+        }
+    }
+
+    /// Returns true if CI runs a scenario with this agent. `cargo xtask prove agents` runs all.
+    pub fn runs_in_ci(self, scenario: AgentScenario) -> bool {
+        match self {
+            CertifiedAgent::Claude
+            | CertifiedAgent::Codex
+            | CertifiedAgent::Gemini
+            | CertifiedAgent::Goose => true,
+            CertifiedAgent::Qwen => SHORT_LIST.contains(&scenario),
+            CertifiedAgent::Opencode | CertifiedAgent::Copilot => false,
         }
     }
 
     /// Returns the result of a scenario with this agent.
     pub fn outcome(self, scenario: AgentScenario) -> ScenarioOutcome {
-        use ScenarioOutcome::{NotOffered, Refused, Works};
+        use ScenarioOutcome::{NotOffered, NotTested, Refused, Works};
         match (self, scenario) {
             (CertifiedAgent::Claude, _) => Works,
             (
-                _,
-                AgentScenario::MaxTurns
-                | AgentScenario::Budget
-                | AgentScenario::ToolList
+                CertifiedAgent::Opencode,
+                AgentScenario::Permission
+                | AgentScenario::Unattended
+                | AgentScenario::AcceptEdits
                 | AgentScenario::ChangedInput,
+            ) => NotOffered("it runs commands without asking"),
+            (
+                _,
+                AgentScenario::MaxTurns | AgentScenario::ToolList | AgentScenario::ChangedInput,
             ) => Refused,
+            // They report the tokens of the last request of a turn only.
+            (CertifiedAgent::Goose | CertifiedAgent::Opencode, AgentScenario::Budget) => Refused,
+            (CertifiedAgent::Copilot, AgentScenario::AcceptEdits) => NotTested,
+            (CertifiedAgent::Copilot, AgentScenario::DroppedStream) => {
+                NotOffered("it tries again, and then reports the parts as a success")
+            }
             (CertifiedAgent::Goose, AgentScenario::AcceptEdits) => {
                 NotOffered("its questions do not say that they are about files")
             }
@@ -137,6 +175,7 @@ pub(crate) fn conformance_markdown() -> String {
                 ScenarioOutcome::Works => "works".to_owned(),
                 ScenarioOutcome::NotOffered(why) => format!("not offered: {why}"),
                 ScenarioOutcome::Refused => "refused".to_owned(),
+                ScenarioOutcome::NotTested => "not tested".to_owned(),
             };
             table.push_str(&format!(" {cell} |"));
         }

@@ -32,8 +32,12 @@ pub struct KnownAgent {
     pub env: &'static [(&'static str, &'static str)],
     /// Hosts that the agent needs in a sandbox, if they have a preset.
     pub preset: Option<EgressPreset>,
+    /// Variables that name the URL of the agent's API.
+    pub base_url_variables: &'static [&'static str],
     /// Modes of the agent, by their meaning.
     pub modes: KnownModes,
+    /// Beginning of a text by which the agent tells the ID of its mode, as if it were the model's.
+    pub mode_notice: Option<&'static str>,
     /// True if the agent asks before it runs a command.
     pub asks_before_commands: bool,
     pub usage: UsageScope,
@@ -67,6 +71,17 @@ pub struct KnownModes {
     pub auto: Option<&'static str>,
 }
 
+impl KnownAgent {
+    /// Returns true if a text only tells the agent's mode. Any other text is the model's.
+    pub fn is_mode_notice(&self, text: &str) -> bool {
+        let KnownModes { ask, bypass, plan, auto } = &self.modes;
+        let Some(mode) = self.mode_notice.and_then(|start| text.strip_prefix(start)) else {
+            return false;
+        };
+        [ask, bypass, plan, auto].into_iter().flatten().any(|known| *known == mode)
+    }
+}
+
 /// Requests that the token counts of a turn cover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsageScope {
@@ -90,7 +105,9 @@ const PLAIN: KnownAgent = KnownAgent {
     args: &[],
     env: &[],
     preset: None,
+    base_url_variables: &[],
     modes: KnownModes { ask: None, bypass: None, plan: None, auto: None },
+    mode_notice: None,
     asks_before_commands: true,
     usage: UsageScope::Turn,
     error_prefixes: &[],
@@ -114,12 +131,14 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         // Otherwise it executes itself again as a child that ignores signals.
         env: &[("GEMINI_CLI_NO_RELAUNCH", "true"), ("GEMINI_CLI_TRUST_WORKSPACE", "true")],
         preset: Some(EgressPreset::Google),
+        base_url_variables: &["GOOGLE_GEMINI_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: Some("yolo"),
             plan: Some("plan"),
             auto: None,
         },
+        mode_notice: Some("[MODE_UPDATE] "),
         login: LoginSigns {
             files: &[".gemini/oauth_creds.json", ".gemini/gemini-credentials.json"],
             variables: &["GEMINI_API_KEY"],
@@ -154,6 +173,9 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "0.24.4",
         program: "qwen",
         args: &["--acp"],
+        // Otherwise it executes itself again as a child.
+        env: &[("QWEN_CODE_NO_RELAUNCH", "true")],
+        base_url_variables: &["OPENAI_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: Some("yolo"),
@@ -176,6 +198,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         args: &["--acp"],
         env: &[("COPILOT_AUTO_UPDATE", "false")],
         preset: Some(EgressPreset::Github),
+        base_url_variables: &["COPILOT_PROVIDER_BASE_URL"],
         usage: UsageScope::Session,
         status_error_prefixes: &["Error: "],
         login: LoginSigns {
@@ -193,6 +216,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         program: "goose",
         args: &["acp"],
         env: &[("GOOSE_MODE", "approve")],
+        base_url_variables: &["OPENAI_HOST", "ANTHROPIC_HOST"],
         modes: KnownModes {
             ask: Some("approve"),
             bypass: Some("auto"),
@@ -266,6 +290,7 @@ pub const KNOWN_AGENTS: &[KnownAgent] = &[
         tested_version: "0.99.1",
         program: "claude-agent-acp",
         preset: Some(EgressPreset::Anthropic),
+        base_url_variables: &["ANTHROPIC_BASE_URL"],
         modes: KnownModes {
             ask: Some("default"),
             bypass: None,
@@ -294,6 +319,9 @@ pub const CODEX_TESTED_VERSION: &str = "0.166.0";
 
 /// Program that an agent with `runtime: codex` starts unless its config names another.
 pub const CODEX_PROGRAM: &str = "codex";
+
+/// Variable that names the URL of Codex's API.
+pub(crate) const CODEX_BASE_URL_VARIABLE: &str = "OPENAI_BASE_URL";
 
 /// Returns the known agent with this name.
 pub fn find_known_agent(name: &str) -> Option<&'static KnownAgent> {
@@ -494,5 +522,15 @@ mod tests {
             assert!(!agent.program.is_empty() && !agent.tested_version.is_empty());
         }
         assert_eq!(find_known_agent(""), None);
+    }
+
+    #[test]
+    fn only_the_mode_itself_is_a_mode_notice() {
+        let gemini = find_known_agent("gemini").unwrap();
+        assert!(gemini.is_mode_notice("[MODE_UPDATE] yolo"));
+        for text in ["[MODE_UPDATE] yolo and more", "[MODE_UPDATE] other", "yolo", ""] {
+            assert!(!gemini.is_mode_notice(text), "{text}");
+        }
+        assert!(!find_known_agent("goose").unwrap().is_mode_notice("[MODE_UPDATE] auto"));
     }
 }

@@ -4,6 +4,7 @@ use crate::agent_conformance::conformance_markdown;
 use crate::agent_program::{CODEX_TESTED_VERSION, KNOWN_AGENTS, KnownAgent, UsageScope};
 use crate::capabilities::{CapabilityOffer, RuntimeCapability};
 use crate::runtime::RuntimeType;
+use crate::token_price::ESTIMATED_PRICES;
 
 /// Runtimes in the order of the table's columns.
 pub const COMPARED_RUNTIMES: [RuntimeType; 4] =
@@ -40,10 +41,24 @@ pub fn agents_markdown() -> String {
         "| (`runtime: codex`) | Codex | npm @openai/codex | {CODEX_TESTED_VERSION} | yes | yes | per turn |\n"
     ));
     KNOWN_AGENTS.iter().for_each(|agent| page.push_str(&describe_agent(agent)));
+    page.push_str("\n## Estimated prices\n\n");
+    page.push_str(
+        "Estimates in US dollars for a million tokens: list prices, without discounts, and what a subscription \
+         includes is not free here. `prices` of an agent replaces them and adds others:\n\n\
+         ```yaml\nmodel: my-model\nprices:\n  my-model: {input: 1.25, output: 10, cache_read: 0.125}\n```\n\n\
+         | model | input | cached input | output |\n|---|---|---|---|\n",
+    );
+    for (model, input, output, cached) in ESTIMATED_PRICES {
+        let usd = |micros: u64| micros as f64 / 1_000_000.0;
+        let (input, cached, output) = (usd(input), usd(cached), usd(output));
+        page.push_str(&format!("| `{model}` | {input} | {cached} | {output} |\n"));
+    }
     page.push_str("\n## Conformance\n\n");
     page.push_str(
         "Each cell with `works` is a test that runs the real program of this version against a fake of its API. \
-         `refused` means that a config or an answer that asks for it is refused with the reason.\n\n",
+         `refused` means that a config or an answer that asks for it is refused with the reason. Every change of \
+         Heeler is tested with claude, codex, gemini and goose, and in four scenarios with qwen. `cargo xtask prove \
+         agents` runs all cells.\n\n",
     );
     page.push_str(&conformance_markdown());
     page

@@ -59,6 +59,11 @@ pub const USD_MAX: u64 = 1_000_000;
 pub struct UsdAmount(u64);
 
 impl UsdAmount {
+    /// Returns an amount in millionths of a dollar; `None` if it is zero or too large.
+    pub(crate) fn from_micros(micros: u64) -> Option<UsdAmount> {
+        (micros > 0 && micros <= USD_MAX * 1_000_000).then_some(UsdAmount(micros))
+    }
+
     /// Returns the amount in millionths of a dollar.
     pub fn micros(self) -> u64 {
         self.0

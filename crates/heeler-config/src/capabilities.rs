@@ -4,7 +4,7 @@
 //! `docs/agents.md`. Keys that a runtime cannot honour are refused with the reason, never ignored.
 //! Start at [`RuntimeCapability::offer`].
 
-use crate::agent_program::{AgentProgram, ProgramSetting};
+use crate::agent_program::{AgentProgram, ProgramSetting, UsageScope};
 use crate::names::ApprovalMode;
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::runtime::{PermissionMode, RuntimeConfig, RuntimeType};
@@ -116,7 +116,7 @@ impl RuntimeCapability {
             ),
             RuntimeCapability::MaxTurns => Missing("ACP has no limit of turns: use `timeout`"),
             RuntimeCapability::Cost => {
-                Missing("most ACP agents report no cost, so no budget holds: use `timeout`")
+                Limited("by the price of `model`, if the agent reports the tokens of each turn")
             }
             RuntimeCapability::Messages => Offered,
             RuntimeCapability::Steering => Limited("a message waits for the end of the turn"),
@@ -159,9 +159,7 @@ impl RuntimeCapability {
                 Missing("Codex has no list of tools: restrict the agent by `sandbox`")
             }
             RuntimeCapability::MaxTurns => Missing("Codex has no limit of turns: use `timeout`"),
-            RuntimeCapability::Cost => {
-                Missing("Codex reports tokens and no cost, so no budget holds: use `timeout`")
-            }
+            RuntimeCapability::Cost => Limited("by its tokens and the price of `model`"),
             RuntimeCapability::Fork => Limited(FORK_AS_TEXT),
             RuntimeCapability::Summary => {
                 Missing("Heeler does not summarize sessions of Codex yet; Codex compacts them")
@@ -173,15 +171,12 @@ impl RuntimeCapability {
 }
 
 /// Keys of an agent that need a capability, as paths.
-const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 14] = [
+const NEEDED_CAPABILITIES: [(&str, RuntimeCapability); 11] = [
     ("tools", RuntimeCapability::ToolLists),
     ("allowed_tools", RuntimeCapability::ToolLists),
     ("denied_tools", RuntimeCapability::ToolLists),
     ("max_turns", RuntimeCapability::MaxTurns),
     ("session.max_turns", RuntimeCapability::MaxTurns),
-    ("budget.job", RuntimeCapability::Cost),
-    ("budget.day", RuntimeCapability::Cost),
-    ("budget.total", RuntimeCapability::Cost),
     ("session.max_context_tokens", RuntimeCapability::Summary),
     ("session.context_window", RuntimeCapability::Summary),
     ("setting_sources", RuntimeCapability::ClaudeSettings),
@@ -198,6 +193,8 @@ pub(crate) struct RuntimeSettings<'a> {
     pub(crate) program: Option<&'a SpannedValue<ProgramSetting>>,
     pub(crate) permission_mode: PermissionMode,
     pub(crate) approvals: ApprovalMode,
+    /// The config names the model, and its price is known.
+    pub(crate) is_priced: bool,
     /// The agent has a sandbox or container of Heeler.
     pub(crate) is_isolated: bool,
 }
@@ -226,6 +223,7 @@ impl RuntimeSettings<'_> {
                 return None;
             }
         };
+        self.refuse_budget(&program, reader);
         if let Some(reason) = program.mode_refusal(runtime, self.permission_mode, self.is_isolated)
         {
             let at = find_value(self.tree, "permission_mode").unwrap_or(self.tree.at);
@@ -238,6 +236,30 @@ impl RuntimeSettings<'_> {
             RuntimeType::Codex => RuntimeConfig::Codex(program),
             _ => RuntimeConfig::Acp(program),
         })
+    }
+
+    /// Refuses a budget that does not hold, because the cost of the agent is unknown.
+    fn refuse_budget(&self, program: &AgentProgram, reader: &mut ConfigReader) {
+        let reports_tokens = program.known.map_or(self.runtime == RuntimeType::Codex, |known| {
+            matches!(known.usage, UsageScope::Turn | UsageScope::Session)
+        });
+        let reason = match (reports_tokens, self.is_priced) {
+            (true, true) => return,
+            (true, false) => {
+                "the agent reports tokens and no cost: name its `model`, and the price in `prices`"
+            }
+            (false, _) => {
+                "the agent does not report all of its tokens, so no budget holds: use `timeout`"
+            }
+        };
+        for path in ["budget.job", "budget.day", "budget.total"] {
+            let Some(at) = find_value(self.tree, path) else { continue };
+            let message = format!("`{path}` cannot be honoured with `runtime: {}`", self.runtime);
+            let fault = reader.error(at, message).expected(reason);
+            fault.help(format!(
+                "or remove the key; if `defaults` sets it, write `{path}: null` for this agent"
+            ));
+        }
     }
 
     /// Refuses MCP servers that the runtime cannot pass on.
@@ -310,7 +332,7 @@ impl RuntimeSettings<'_> {
 }
 
 /// Returns the position of a value that is set. Null hides an inherited value.
-fn find_value(tree: &YamlNode, path: &str) -> Option<SourceSpan> {
+pub(crate) fn find_value(tree: &YamlNode, path: &str) -> Option<SourceSpan> {
     let value = path.split('.').try_fold(tree, |node, key| node.get(key))?;
     (!value.is_null()).then_some(value.at)
 }

@@ -48,7 +48,8 @@ section! {
         /// either with a port (`example.com:8443`).
         allow: Vec<HostPattern>,
         /// Named groups of hosts: `anthropic`, `openai`, `google`, `github`, `npm`, `pypi`, `crates`,
-        /// `debian`.
+        /// `debian`. Defaults to the hosts of the agent's API: `anthropic` for Claude, `openai` for Codex,
+        /// `google` for Gemini CLI.
         presets: Vec<EgressPreset> = "[anthropic]",
         /// Ports of hosts that are listed without one.
         ports: Vec<NonZeroU16> = "[80, 443]",

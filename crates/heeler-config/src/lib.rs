@@ -11,6 +11,7 @@
 //! in one place.
 
 mod agent;
+mod agent_api;
 mod agent_conformance;
 mod agent_detection;
 mod agent_program;
@@ -70,6 +71,7 @@ mod store_url;
 mod telegram;
 pub mod templates;
 mod text;
+mod token_price;
 mod unused_key_notes;
 mod unused_keys;
 mod value;
@@ -83,6 +85,7 @@ pub mod workflow;
 mod yaml;
 
 pub use agent::{AgentConfig, AgentIdentity, Budget, CheckoutConfig, InstanceLimits};
+pub use agent_api::ApiCureWords;
 pub use agent_conformance::{AgentScenario, CertifiedAgent, ScenarioOutcome};
 pub use agent_detection::{
     CLAUDE_PROGRAM, CLAUDE_TESTED_VERSION, DetectableAgent, LoginSigns, LoginState, VersionRange,
@@ -172,6 +175,7 @@ pub use store_url::{
 };
 pub use telegram::{TelegramChat, TelegramConfig, TelegramOutput};
 pub use text::{did_you_mean, is_hidden_char, is_terminal_control, reveal_hidden, reveal_line};
+pub use token_price::{ESTIMATED_PRICES, TokenPrice};
 pub use value::{EnvVars, SecretText, VarName, WebUrl};
 pub use web::{WebOrigin, WebPort};
 pub use words::UnknownWordError;

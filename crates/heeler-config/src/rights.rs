@@ -198,6 +198,8 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         max_turns: _,
         timeout: _,
         budget: _,
+        // Facts about models, which give no right.
+        prices: _,
         docker: _,
         sandbox: _,
         // The rules of all ancestors apply to a job.

@@ -4,6 +4,7 @@ use camino::Utf8PathBuf;
 use serde_json::{Value as Json, json};
 
 use crate::agent::AgentConfig;
+use crate::agent_api::AgentApiHosts;
 use crate::docker::DockerConfig;
 use crate::egress::{CredentialMode, EgressConfig};
 use crate::git_access::GitAccessConfig;
@@ -84,6 +85,10 @@ impl SandboxConfig {
     /// Returns the settings, unless the sandbox is off, or only Landlock limits the agent.
     pub fn settings(&self) -> Option<&SandboxSettings> {
         Some(&self.0).filter(|it| it.enabled && it.level == SandboxLevel::Bubblewrap)
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut SandboxSettings {
+        &mut self.0
     }
 
     /// Returns the settings if Landlock limits the files of the agent, which has no sandbox then.
@@ -168,6 +173,12 @@ impl AgentConfig {
     /// sandbox, too: network, credentials and further paths.
     pub fn isolation_settings(&self) -> Option<SandboxSettings> {
         let configured = self.sandbox.as_ref().and_then(SandboxConfig::settings).cloned();
-        configured.or_else(|| self.container().map(|_| SandboxConfig::default_settings()))
+        configured.or_else(|| {
+            self.container()?;
+            Some(match AgentApiHosts::find(&self.runtime, &self.env) {
+                Some(hosts) => hosts.container_settings(),
+                None => SandboxConfig::default_settings(),
+            })
+        })
     }
 }

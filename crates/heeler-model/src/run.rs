@@ -22,6 +22,7 @@ pub use launch_spec::{
     AGENT_KEPT_REPLY, AgentLaunchSpec, CAPABILITY_VARIABLE, ClaudeLaunchSpec, ContainerSpec,
     ContainerVolume, FileLimitSpec, GitAccessSpec, McpServerSpec, ProgramLaunchSpec,
     RUN_TAKEN_REPLY, RunAuthority, RunnerInput, RuntimeLaunchSpec, SandboxSpec, SettleInput,
+    TokenRates,
 };
 pub use result::{
     AgentQuestion, ClosedQuestion, ContainerRecord, ErrorClass, QuestionOutcome, RunCost, RunEnd,

@@ -34,6 +34,7 @@ use crate::process::LaunchSpec;
 use crate::program_policy::{ProgramPolicy, ProgramVerdict};
 use crate::program_rows::{self as rows, CollectedText, StreamedKind, TurnUsage};
 use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
+use crate::token_budget::TokenBudget;
 use opening::AcpCapabilities;
 use tool_calls::{AcpToolCalls, CALL_PATHS_MAX};
 
@@ -60,6 +61,7 @@ pub(crate) struct AcpLaunchOptions {
     pub(crate) working_directory: Utf8PathBuf,
     /// Agent's own ID of the session to continue, as an earlier run recorded it.
     pub(crate) native_session: Option<String>,
+    pub(crate) budget: TokenBudget,
 }
 
 /// Runtime of an agent that speaks ACP.
@@ -383,6 +385,9 @@ impl AcpRuntime {
         }
         let content = &update["content"];
         match content["text"].as_str() {
+            Some(text) if self.options.known.is_some_and(|known| known.is_mode_notice(text)) => {
+                Vec::new()
+            }
             Some(text) => self.state.text.push(kind, update["messageId"].as_str(), text),
             None => vec![rows::unknown_message("content that is not text", update)],
         }

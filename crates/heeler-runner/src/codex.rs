@@ -29,6 +29,7 @@ use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::program_rows::{self as rows, CollectedText, TurnUsage};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
+use crate::token_budget::TokenBudget;
 use approvals::CodexQuestion;
 use items::CodexItems;
 use turn::CodexLimits;
@@ -84,6 +85,7 @@ pub(crate) struct CodexLaunchOptions {
     pub(crate) is_isolated: bool,
     /// Thread to continue, as an earlier run recorded it.
     pub(crate) native_session: Option<String>,
+    pub(crate) budget: TokenBudget,
 }
 
 /// Runtime of Codex.
@@ -135,6 +137,8 @@ struct CodexState {
     items: CodexItems,
     questions: HashMap<String, CodexQuestion>,
     usage: Option<TurnUsage>,
+    /// Reason that the running turn is the last one: the budget is spent.
+    exhaustion: Option<String>,
     /// Total of the thread at the last report, which tells whether a report is new.
     usage_total: Json,
     limits: CodexLimits,
@@ -279,7 +283,7 @@ impl CodexRuntime {
             (CodexRequest::Steer(_), Ok(_)) => self.next_turn_after_steering(),
             (CodexRequest::Steer(text), Err(_)) => {
                 // The turn ended before the message reached it, so the message gets its own turn.
-                if !self.state.is_ending {
+                if !self.state.is_ending && self.state.exhaustion.is_none() {
                     self.state.queued.push_back(text);
                 }
                 self.next_turn_after_steering()
@@ -391,7 +395,7 @@ impl AgentRuntime for CodexRuntime {
     }
 
     fn send_message(&mut self, _uuid: Uuid, text: &str) -> Option<Vec<RuntimeEffect>> {
-        if self.state.is_done || self.state.is_ending {
+        if self.state.is_done || self.state.is_ending || self.state.exhaustion.is_some() {
             return None;
         }
         let (Some(thread), Some(turn)) = (&self.state.thread, &self.state.turn) else {

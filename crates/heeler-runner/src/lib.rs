@@ -39,6 +39,7 @@ mod settle;
 mod signals;
 mod stderr_log;
 mod text_decoder;
+mod token_budget;
 mod transcript_segment;
 mod transcript_writer;
 

@@ -236,8 +236,10 @@ pub(crate) struct TurnEnd<'t> {
     pub(crate) usage: Option<TurnUsage>,
     /// Requests that the usage does not cover, for people who read the row.
     pub(crate) usage_note: Option<&'static str>,
-    /// Cost of the session until now.
+    /// Cost of the session until now, as the agent reports it.
     pub(crate) session_cost_usd: Option<f64>,
+    /// Cost of the turn by its tokens. It counts only if the agent reports no cost.
+    pub(crate) estimated_usd: Option<f64>,
     pub(crate) model: Option<&'t str>,
 }
 
@@ -287,11 +289,25 @@ pub(crate) fn turn_result(end: &TurnEnd<'_>) -> RuntimeEffect {
     }
     if let Some(cost) = end.session_cost_usd {
         fields["total_cost_usd"] = cost.into();
+    } else if let (Some(cost), Some(usage)) = (end.estimated_usd, end.usage) {
+        let figures = json!({
+            "inputTokens": usage.input, "outputTokens": usage.output,
+            "cacheReadInputTokens": usage.cache_read,
+            "cacheCreationInputTokens": usage.cache_write, "costUSD": cost,
+        });
+        let model = end.model.unwrap_or("unknown");
+        fields["model_usage_since_last_result"] = json!({ model: figures });
+        fields["cost_is_estimate"] = true.into();
     }
     if let Some(model) = end.model {
         fields["model"] = model.into();
     }
     build(fields)
+}
+
+/// Builds the result of a turn that used the budget of the run.
+pub(crate) fn budget_end(text: &str, end: TurnEnd<'_>) -> RuntimeEffect {
+    turn_result(&TurnEnd { is_error: true, text, terminal_reason: Some("budget_exhausted"), ..end })
 }
 
 /// Finds the HTTP status in the text of an error: the first number from 400 to 599 that stands

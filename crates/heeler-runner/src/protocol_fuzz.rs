@@ -14,6 +14,7 @@ use crate::codex::{CodexLaunchOptions, CodexRuntime};
 use crate::process::LaunchSpec;
 use crate::program_policy::ProgramPolicy;
 use crate::runtime::{AgentRuntime, RuntimeEffect};
+use crate::token_budget::TokenBudget;
 
 /// Lines that open a session of an ACP agent.
 const ACP_OPENING: [&str; 2] = [
@@ -45,6 +46,7 @@ pub fn drive_acp(output: &[u8]) {
         injected: Vec::new(),
         working_directory: Utf8PathBuf::from("/project"),
         native_session: None,
+        budget: TokenBudget::default(),
     };
     drive(&mut AcpRuntime::new("hello".to_owned(), options), &ACP_OPENING, lines);
 }
@@ -62,6 +64,7 @@ pub fn drive_codex(output: &[u8]) {
         working_directory: Utf8PathBuf::from("/project"),
         is_isolated: false,
         native_session: None,
+        budget: TokenBudget::default(),
     };
     drive(&mut CodexRuntime::new("hello".to_owned(), options), &CODEX_OPENING, output);
 }

@@ -21,6 +21,7 @@ use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
 use crate::run::RunnerHost;
 use crate::runtime::AgentRuntime;
+use crate::token_budget::TokenBudget;
 use crate::{scripted, session};
 
 /// Inputs for building a runtime.
@@ -101,6 +102,7 @@ fn acp_options(
         injected: injected_servers(context)?,
         working_directory: spec.working_directory.clone(),
         native_session: native_session(spec, &program.agent)?,
+        budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
 }
 
@@ -122,6 +124,7 @@ fn codex_options(
         working_directory: spec.working_directory.clone(),
         is_isolated: program.is_isolated,
         native_session: native_session(spec, CODEX_AGENT)?,
+        budget: TokenBudget::new(program.rates, spec.limits.budget_usd),
     })
 }
 

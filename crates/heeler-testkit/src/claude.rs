@@ -1,5 +1,4 @@
-//! Programs that `cargo xtask setup` downloads: the real Claude Code, Codex, Gemini CLI and goose,
-//! and axe-core.
+//! Programs that `cargo xtask setup` downloads: real agents, and axe-core.
 //!
 //! Start at [`claude()`].
 
@@ -62,6 +61,54 @@ const GOOSE_VERSION: &str = include_str!("../goose-version");
 pub fn goose() -> Utf8PathBuf {
     let program = tools().join(format!("goose-{}/bin/goose", GOOSE_VERSION.trim()));
     assert!(program.is_file(), "{program} is missing: run `cargo xtask setup`, which fetches it");
+    program
+}
+
+/// Also read by `cargo xtask setup`.
+const QWEN_VERSION: &str = include_str!("../qwen-version");
+const NODE_VERSION: &str = include_str!("../node-version");
+const OPENCODE_VERSION: &str = include_str!("../opencode-version");
+const COPILOT_VERSION: &str = include_str!("../copilot-version");
+
+/// Returns the path of the pinned Node.js, which is newer than that of many systems.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn node() -> Utf8PathBuf {
+    downloaded(&format!("node-{}/bin/node", NODE_VERSION.trim()))
+}
+
+/// Returns the path of the pinned qwen, a script for [`node()`].
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn qwen() -> Utf8PathBuf {
+    downloaded(&format!("qwen-{}/cli-entry.js", QWEN_VERSION.trim()))
+}
+
+/// Returns the path of the pinned opencode. Only `cargo xtask setup --agents` fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn opencode() -> Utf8PathBuf {
+    downloaded(&format!("opencode-{}/bin/opencode", OPENCODE_VERSION.trim()))
+}
+
+/// Returns the path of the pinned copilot. Only `cargo xtask setup --agents` fetches it.
+///
+/// # Panics
+///
+/// If it was not downloaded.
+pub fn copilot() -> Utf8PathBuf {
+    downloaded(&format!("copilot-{}/copilot", COPILOT_VERSION.trim()))
+}
+
+fn downloaded(path: &str) -> Utf8PathBuf {
+    let program = tools().join(path);
+    assert!(program.is_file(), "{program} is missing: run `cargo xtask setup --agents`");
     program
 }
 

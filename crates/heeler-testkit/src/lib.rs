@@ -24,7 +24,7 @@ mod test_engine;
 
 use std::time::Duration;
 
-pub use claude::{axe, claude, codex, gemini, goose};
+pub use claude::{axe, claude, codex, copilot, gemini, goose, node, opencode, qwen};
 pub use disk::{SimDisk, SimulatedFault};
 pub use disk_crash::CrashState;
 pub use disk_hook::{DiskHook, HookedDisk};

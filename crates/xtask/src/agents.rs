@@ -1,8 +1,8 @@
-//! Fetches the agents besides Claude Code that the tests run: Codex, Gemini CLI and goose.
+//! Fetches the agents besides Claude Code that the tests run.
 //!
 //! Each is one package of npm without further dependencies, pinned by version and checksum and
-//! stored in the user's cache, once for all clones; `heeler_testkit` finds it there. Start at
-//! [`fetch`].
+//! stored in the user's cache, once for all clones; `heeler_testkit` finds it there. CI needs those of
+//! [`fetch`], and `cargo xtask prove agents` also those of [`fetch_others`].
 
 use std::path::Path;
 
@@ -52,7 +52,61 @@ const GOOSE_VERSION: &str = include_str!("../../heeler-testkit/goose-version");
 /// Checksum of goose for Linux on x86-64, the only system for which this version is published.
 const GOOSE_INTEGRITY: &str = "sha512-XYf4tu5Z1zkMNPm/ROwEuBD+21urw4trIlpBHJnbqNdMLiAyQQ2G5xplt71jdGm5q0VxhZT7VRvi9DPDTN+enQ==";
 
-/// Fetches the agents that are not in the cache.
+/// Node.js for Qwen Code, which needs a newer one than many systems have, with its checksums by Rust's
+/// names of system and processor.
+const NODE_VERSION: &str = include_str!("../../heeler-testkit/node-version");
+const NODE_PACKAGES: [(&str, &str, &str, &str); 3] = [
+    (
+        "linux",
+        "x86_64",
+        "linux-x64",
+        "sha512-qHnz5tFsHoj/WM+uRENVjWONi5hVvmwrgq8A4V76KpuVNAc4+jwK8x4gwbobE9BtHNg/AKR2583eYorLF/c7ng==",
+    ),
+    (
+        "linux",
+        "aarch64",
+        "linux-arm64",
+        "sha512-l3DAHZreylo+p9QXDtsOrjG2JXJqVzYXnAGmIQNOUNARcMppTO2cmewVQP+36tjJnSE+dzpMNtgW+c3oiDvXtA==",
+    ),
+    (
+        "macos",
+        "x86_64",
+        "darwin-x64",
+        "sha512-V6W/fNXsKFF0DMrBrpLNp9meU45Qbe6tQ3HlzrpdiPWW+zlbmTGou1LE8aGHOghVWXJFexvi7RDCQVQi1I1t8w==",
+    ),
+];
+
+const QWEN_VERSION: &str = include_str!("../../heeler-testkit/qwen-version");
+const QWEN_INTEGRITY: &str = "sha512-pmexy/Nj+BKd3Un1ogqGQE8V4GJn5B6N9PQOrU1GH+lMR29kn6Bgf6YdbZa8hNIoTmAKT1LTPK+P8TibZRPPVg==";
+
+/// Agents that CI does not run, for Linux on x86-64: name, version, package, checksum.
+const OTHER_PACKAGES: [(&str, &str, &str, &str); 2] = [
+    (
+        "opencode",
+        include_str!("../../heeler-testkit/opencode-version"),
+        "opencode-linux-x64",
+        "sha512-q/t/3p2CTxOT9y2kvjesb/LZab2+1eqlhhWA02Be6mjTtmYtNBcBsrI5yDo4Fw7ZSPBW2oyMIGMNRqiKQjiAWw==",
+    ),
+    (
+        "copilot",
+        include_str!("../../heeler-testkit/copilot-version"),
+        "@github/copilot-linux-x64",
+        "sha512-eGHPbsP0p2QgfVZCjtbGBFZPBOJQ0DN7xIbBRAo7oG8b1zfLirQIdfI4h8Iy68Dv2cKJGJZg2/EO7W7KpIMJOw==",
+    ),
+];
+
+/// Fetches the agents of `cargo xtask prove agents` that are not in the cache.
+pub(crate) fn fetch_others() -> Result<()> {
+    if (std::env::consts::OS, std::env::consts::ARCH) != ("linux", "x86_64") {
+        bail!("the agents that CI does not run are pinned for Linux on x86-64 only");
+    }
+    OTHER_PACKAGES.iter().try_for_each(|(name, version, package, integrity)| {
+        let version = version.trim();
+        fetch_package(name, version, &format!("{package}@{version}"), integrity)
+    })
+}
+
+/// Fetches the agents that CI runs and that are not in the cache.
 pub(crate) fn fetch() -> Result<()> {
     install_debian_packages(&[("npm", "npm"), ("node", "nodejs"), ("tar", "tar")])?;
     let (system, processor) = (std::env::consts::OS, std::env::consts::ARCH);
@@ -62,6 +116,18 @@ pub(crate) fn fetch() -> Result<()> {
         bail!("there is no codex {codex} for {processor} {system}");
     };
     fetch_package("codex", codex, &format!("@openai/codex@{codex}-{platform}"), integrity)?;
+    let node = NODE_VERSION.trim();
+    let known = NODE_PACKAGES.iter().find(|package| package.0 == system && package.1 == processor);
+    match known {
+        Some((_, _, platform, integrity)) => {
+            fetch_package("node", node, &format!("node-{platform}@{node}"), integrity)?;
+        }
+        None => eprintln!(
+            "setup: npm has no Node.js {node} for {processor} {system}; the tests of qwen will fail here"
+        ),
+    }
+    let qwen = QWEN_VERSION.trim();
+    fetch_package("qwen", qwen, &format!("@qwen-code/qwen-code@{qwen}"), QWEN_INTEGRITY)?;
     let gemini = GEMINI_VERSION.trim();
     let package = format!("@google/gemini-cli@{gemini}");
     fetch_package("gemini", gemini, &package, GEMINI_INTEGRITY)?;

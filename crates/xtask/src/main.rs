@@ -36,11 +36,18 @@ use crate::shell::{Step, has_nextest, run, step};
 /// Repetitions of each proof under `prove`.
 const PROVE_SCALE: u32 = 10_000;
 
+/// Name of the proof that is the conformance suite.
+const AGENTS_PROOF: &str = "agents";
+
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of Heeler")]
 enum Chore {
     /// Install the programs that the tests need (safe to repeat)
-    Setup,
+    Setup {
+        /// Also fetch the agents that only `cargo xtask prove agents` needs
+        #[arg(long)]
+        agents: bool,
+    },
     /// Build the static first process of containers, beside `heeler`
     Inside,
     /// Check changed crates: format, lints, unit tests (no network, no browser)
@@ -57,7 +64,8 @@ enum Chore {
         /// Seed printed by a failed proof, to repeat it
         #[arg(long)]
         seed: Option<u64>,
-        /// Run only proofs with this text in their name
+        /// Run only proofs with this text in their name; `agents` runs the conformance suite with every
+        /// certified agent
         filter: Option<String>,
     },
     /// Fuzz a parser (needs a nightly toolchain)
@@ -98,7 +106,10 @@ fn main() -> Result<()> {
     // All paths of the chores are relative to the root.
     std::env::set_current_dir(shell::workspace_root()?)?;
     match Chore::parse() {
-        Chore::Setup => setup::all(),
+        Chore::Setup { agents } => {
+            setup::all()?;
+            if agents { agents::fetch_others() } else { Ok(()) }
+        }
         Chore::Inside => inside::build_static_program(),
         Chore::Check => check::run_check(),
         Chore::Test => test(),
@@ -161,6 +172,9 @@ fn tests() -> Result<()> {
 fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
     setup::all()?;
     install_cargo_tool("cargo-nextest", "0.9.143")?;
+    if filter == Some(AGENTS_PROOF) {
+        return prove_agents();
+    }
     let expression = match filter {
         Some(name) => format!("test(proof_) & test({name})"),
         None => "test(proof_)".to_owned(),
@@ -179,6 +193,14 @@ fn prove(scale: u32, seed: Option<u64>, filter: Option<&str>) -> Result<()> {
         step(name, || run(&command, &env))?;
     }
     Ok(())
+}
+
+/// Runs the conformance suite with every certified agent, and not only with those of CI.
+fn prove_agents() -> Result<()> {
+    agents::fetch_others()?;
+    let command = ["cargo", "nextest", "run", "--profile", "prove", "-p", "heeler"];
+    let expression = ["-E", "test(/^agents::/)"];
+    run(&[&command[..], &expression].concat(), &[("HEELER_TESTED_AGENTS", "all")])
 }
 
 fn fuzz(target: &str, seconds: u32) -> Result<()> {

@@ -1,7 +1,9 @@
 //! Agents besides Claude: their programs, and the keys that their runtimes cannot honour.
 
 use expect_test::expect;
-use heeler_config::{AgentProgram, KNOWN_AGENTS, RuntimeConfig};
+use heeler_config::{
+    AgentProgram, EgressConfig, EgressPreset, EgressRules, KNOWN_AGENTS, RuntimeConfig,
+};
 
 use crate::{agent, render};
 
@@ -83,6 +85,132 @@ agents:
     "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
 }
 
+#[track_caller]
+fn network(keys: &str) -> EgressRules {
+    agent(keys).isolation_settings().unwrap().network.rules()
+}
+
+#[test]
+fn a_sandbox_allows_the_api_of_its_agent() {
+    let presets = |keys: &str| network(keys).presets;
+    assert_eq!(presets("sandbox: true"), [EgressPreset::Anthropic]);
+    assert_eq!(presets("runtime: codex\nsandbox: true"), [EgressPreset::Openai]);
+    assert_eq!(presets("runtime: acp\nprogram: gemini\nsandbox: true"), [EgressPreset::Google]);
+    let listed = "runtime: codex\nsandbox: {network: {presets: [npm]}}";
+    assert_eq!(presets(listed), [EgressPreset::Npm]);
+    let more = network("runtime: codex\nsandbox: {network: {allow: [docs.rs]}}");
+    assert_eq!(more.presets, [EgressPreset::Openai]);
+    assert_eq!(more.allow.iter().map(ToString::to_string).collect::<Vec<_>>(), ["docs.rs"]);
+
+    let url = |keys: &str| -> Vec<String> {
+        let rules = network(keys);
+        let local = rules.allow_local.iter().map(ToString::to_string);
+        rules.allow.iter().map(ToString::to_string).chain(local).collect()
+    };
+    let goose = |host: &str| {
+        format!("runtime: acp\nprogram: goose\nsandbox: true\nenv: {{OPENAI_HOST: '{host}'}}")
+    };
+    assert_eq!(url(&goose("https://api.example.com/v1")), ["api.example.com:443"]);
+    assert_eq!(url(&goose("api.example.com:8443")), ["api.example.com:8443"]);
+    assert_eq!(url(&goose("http://10.1.2.3:8000")), ["10.1.2.3:8000"]);
+    let container = "runtime: codex\ndocker: {enabled: true}\nenv: {OPENAI_BASE_URL: 'https://gate.example.com/v1'}";
+    assert_eq!(url(container), ["gate.example.com:443"]);
+    assert_eq!(presets(container), [EgressPreset::Openai]);
+    let forwarded = "runtime: acp\nprogram: qwen\nsandbox: {forward: ['127.0.0.1:8000']}\nenv: {OPENAI_BASE_URL: 'http://127.0.0.1:8000'}";
+    assert_eq!(url(forwarded), Vec::<String>::new());
+    let cut_off = agent("runtime: acp\nprogram: goose\nsandbox: {network: none}");
+    assert_eq!(cut_off.isolation_settings().unwrap().network, EgressConfig::None);
+}
+
+#[test]
+fn a_sandbox_that_cuts_an_agent_off_is_refused() {
+    let fleet = "\
+agents:
+  - {name: a, runtime: acp, program: goose, sandbox: true}
+  - {name: b, runtime: acp, program: {path: /opt/own, asks: true}, sandbox: true}
+  - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
+  - {name: d, runtime: codex, sandbox: {credentials: proxied}}
+";
+    expect![[r#"
+        error: Heeler does not know the API host of `goose`, and a sandbox allows listed hosts only
+         --> heeler.yaml:2:54
+          |
+        2 |   - {name: a, runtime: acp, program: goose, sandbox: true}
+          |                                                      ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`, or set OPENAI_HOST or ANTHROPIC_HOST in `env`
+
+        error: Heeler does not know the API host of `/opt/own`, and a sandbox allows listed hosts only
+         --> heeler.yaml:3:77
+          |
+        3 |   - {name: b, runtime: acp, program: {path: /opt/own, asks: true}, sandbox: true}
+          |                                                                             ^^^^ list it: `sandbox: {network: {allow: [api.example.com]}}`, or a group of hosts with `presets: [openai]`
+
+        error: the sandbox has its own loopback interface, so `OPENAI_BASE_URL` does not reach localhost:8000
+         --> heeler.yaml:4:53
+          |
+        4 |   - {name: c, runtime: acp, program: qwen, sandbox: true, env: {OPENAI_BASE_URL: 'http://localhost:8000'}}
+          |                                                     ^^^^ add `forward: [localhost:8000]` to `sandbox`
+
+        error: `credentials: proxied` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:5:54
+          |
+        5 |   - {name: d, runtime: codex, sandbox: {credentials: proxied}}
+          |                                                      ^^^^^^^ the proxy has credentials for the API of Claude only
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
+fn a_budget_holds_if_tokens_and_their_price_are_known() {
+    let codex = agent(
+        "runtime: codex\nmodel: m\nprices: {m: {input: 2, output: 10, cache_read: 0.2}}\nbudget: {job: 1}",
+    );
+    let price = codex.token_price().unwrap();
+    assert_eq!((price.input.to_string(), price.output.to_string()), ("2".into(), "10".into()));
+    assert_eq!(price.cache_read.map(|it| it.to_string()).as_deref(), Some("0.2"));
+    let estimated = agent("runtime: acp\nprogram: gemini\nmodel: gemini-2.5-pro\nbudget: {day: 1}");
+    assert_eq!(estimated.token_price().unwrap().input.to_string(), "1.25");
+    assert_eq!(agent("runtime: codex").token_price(), None);
+    let fleet = "\
+agents:
+  - {name: a, runtime: codex, budget: {job: 1}}
+  - {name: b, runtime: codex, model: m, budget: {day: 1}}
+  - {name: c, runtime: acp, program: goose, model: gpt-5, budget: {total: 1}}
+  - {name: d, runtime: acp, program: {path: /opt/own, asks: true}, model: gpt-5, budget: {total: 1}}
+";
+    expect![[r#"
+        error: `budget.job` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:2:45
+          |
+        2 |   - {name: a, runtime: codex, budget: {job: 1}}
+          |                                             ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.job: null` for this agent
+
+        error: `budget.day` cannot be honoured with `runtime: codex`
+         --> heeler.yaml:3:55
+          |
+        3 |   - {name: b, runtime: codex, model: m, budget: {day: 1}}
+          |                                                       ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.day: null` for this agent
+
+        error: `budget.total` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:4:75
+          |
+        4 |   - {name: c, runtime: acp, program: goose, model: gpt-5, budget: {total: 1}}
+          |                                                                           ^ the agent does not report all of its tokens, so no budget holds: use `timeout`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.total: null` for this agent
+
+        error: `budget.total` cannot be honoured with `runtime: acp`
+         --> heeler.yaml:5:98
+          |
+        5 |   - {name: d, runtime: acp, program: {path: /opt/own, asks: true}, model: gpt-5, budget: {total: 1}}
+          |                                                                                                  ^ the agent does not report all of its tokens, so no budget holds: use `timeout`
+          |
+          = help: or remove the key; if `defaults` sets it, write `budget.total: null` for this agent
+    "#]].assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
 #[test]
 fn keys_that_a_runtime_cannot_honour_are_refused_with_the_reason() {
     let fleet = "\
@@ -117,9 +245,9 @@ agents:
          --> heeler.yaml:6:77
           |
         6 |   - {name: c, runtime: acp, program: gemini, max_turns: null, budget: {job: 1}, session: {max_context_tokens: 9}}
-          |                                                                             ^ most ACP agents report no cost, so no budget holds: use `timeout`
+          |                                                                             ^ the agent reports tokens and no cost: name its `model`, and the price in `prices`
           |
-          = help: remove the key; if `defaults` sets it, write `budget.job: null` for this agent
+          = help: or remove the key; if `defaults` sets it, write `budget.job: null` for this agent
 
         error: `session.max_context_tokens` cannot be honoured with `runtime: acp`
          --> heeler.yaml:6:111

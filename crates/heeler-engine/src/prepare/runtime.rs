@@ -5,9 +5,11 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{
     AgentConfig, AgentProgram, ApprovalMode, McpServer, McpTransport, PermissionMode,
-    RuntimeConfig, SecretText,
+    RuntimeConfig, SecretText, TokenPrice, UsdAmount,
 };
-use heeler_model::run::{ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RuntimeLaunchSpec};
+use heeler_model::run::{
+    ClaudeLaunchSpec, McpServerSpec, ProgramLaunchSpec, RuntimeLaunchSpec, TokenRates,
+};
 use indexmap::IndexMap;
 use rustix::fs::{Access, access};
 
@@ -69,7 +71,19 @@ fn program_brief(
         mcp_servers: servers.map(|(name, server)| (name.clone(), mcp_brief(server))).collect(),
         protected: Vec::new(),
         is_isolated: agent.isolation_settings().is_some(),
+        rates: agent.token_price().map(|price| token_rates(&price)),
     })
+}
+
+fn token_rates(price: &TokenPrice) -> TokenRates {
+    let usd = |amount: &UsdAmount| amount.micros() as f64 / 1_000_000.0;
+    let input = usd(&price.input);
+    TokenRates {
+        input,
+        output: usd(&price.output),
+        cache_read: price.cache_read.as_ref().map_or(input, usd),
+        cache_write: price.cache_write.as_ref().map_or(input, usd),
+    }
 }
 
 /// Returns the permission mode of a run. A review asks about each action, so no mode may answer for

@@ -1,5 +1,7 @@
 //! Consequences of each error class: exit reason, recoverability and advice for people.
 
+use heeler_config::{ApiCureWords, RuntimeType};
+
 use crate::ExitReason;
 use crate::run::{ErrorClass, RunError};
 
@@ -14,6 +16,13 @@ impl RunError {
             resets_at: None,
             messages_received: 0,
             cure: class.cure().to_owned(),
+        }
+    }
+
+    /// Makes the advice fit the agent of the run. Advice that is about this error is kept.
+    pub fn fit_cure(&mut self, runtime: RuntimeType, agent: &str) {
+        if self.cure == self.class.cure() {
+            self.cure = self.class.cure_for(runtime, agent);
         }
     }
 }
@@ -59,7 +68,36 @@ impl ErrorClass {
         }
     }
 
-    /// Returns advice for the user.
+    /// Returns advice for the user of an agent: a runtime, and the name that the run records for the
+    /// program.
+    pub fn cure_for(self, runtime: RuntimeType, agent: &str) -> String {
+        if !matches!(runtime, RuntimeType::Codex | RuntimeType::Acp) {
+            return self.cure().to_owned();
+        }
+        let words = ApiCureWords::new(runtime, agent);
+        let ApiCureWords { title, login, base_url_variable, program_key } = &words;
+        match self {
+            ErrorClass::Authentication => format!("{login}; the key or login must be valid"),
+            ErrorClass::TokenExpired => format!("log in again: {login}"),
+            ErrorClass::Network => match base_url_variable {
+                Some(variable) => format!(
+                    "check the network, the proxy and {variable}, then trigger the job again"
+                ),
+                None => "check the network and the proxy, then trigger the job again".to_owned(),
+            },
+            ErrorClass::ServerError => format!(
+                "trigger the job again; if it fails for long, see the status page of the API that \
+                 {title} uses"
+            ),
+            ErrorClass::Malformed => format!(
+                "check that `{program_key}` names {title} and not another program, and that its \
+                 version is supported (`heeler doctor agents`)"
+            ),
+            other => other.cure().to_owned(),
+        }
+    }
+
+    /// Returns advice for the user of Claude, or of any agent if the class is not about the API.
     pub fn cure(self) -> &'static str {
         match self {
             ErrorClass::Authentication => {

@@ -376,6 +376,39 @@ fn every_class_has_a_cure() {
     }
 }
 
+#[test]
+fn a_cure_fits_the_agent() {
+    use heeler_config::{KNOWN_AGENTS, RuntimeType};
+    for (runtime, agent, class, part) in [
+        (RuntimeType::Codex, "codex", ErrorClass::Authentication, "`codex login`"),
+        (RuntimeType::Codex, "codex", ErrorClass::Network, "OPENAI_BASE_URL"),
+        (RuntimeType::Acp, "gemini", ErrorClass::TokenExpired, "GEMINI_API_KEY"),
+        (RuntimeType::Acp, "goose", ErrorClass::Malformed, "`program` names goose"),
+        (RuntimeType::Acp, "/opt/own", ErrorClass::Authentication, "`secrets`"),
+        (RuntimeType::Sdk, "", ErrorClass::Authentication, "ANTHROPIC_API_KEY"),
+    ] {
+        let mut error = RunError::new(class, "no");
+        error.fit_cure(runtime, agent);
+        assert!(error.cure.contains(part), "{agent} {class}: {}", error.cure);
+    }
+    // Advice about another agent would mislead.
+    let others = KNOWN_AGENTS.iter().filter(|agent| agent.name != "claude-acp");
+    let others = others.map(|agent| (RuntimeType::Acp, agent.name));
+    let others = others.chain([(RuntimeType::Codex, "codex"), (RuntimeType::Acp, "/opt/own")]);
+    for (runtime, agent) in others {
+        for class in ErrorClass::ALL {
+            let cure = class.cure_for(runtime, agent);
+            for word in ["claude", "Claude", "anthropic", "ANTHROPIC_API", "ANTHROPIC_BASE"] {
+                assert!(!cure.contains(word), "{agent} {class}: {cure}");
+            }
+            assert!(!cure.is_empty() && !cure.ends_with('.') && !cure.contains("  "), "{cure}");
+        }
+    }
+    let mut own = RunError { cure: "do this".to_owned(), ..RunError::new(ErrorClass::Network, "") };
+    own.fit_cure(RuntimeType::Codex, "codex");
+    assert_eq!(own.cure, "do this");
+}
+
 /// Result with totals of the session and optionally the increase.
 fn spent(total: f64, tokens: i64, api_ms: i64, new: Option<(f64, i64)>) -> Json {
     let usage = |usd: f64, tokens: i64| json!({"m": {"inputTokens": tokens, "outputTokens": 1, "costUSD": usd, "contextWindow": 1000}});

@@ -261,6 +261,18 @@ pub struct ProgramLaunchSpec {
     pub protected: Vec<Utf8PathBuf>,
     /// True if the run has a sandbox or container of Heeler.
     pub is_isolated: bool,
+    /// Prices of the model, if they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rates: Option<TokenRates>,
+}
+
+/// Prices of a model, in dollars for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TokenRates {
+    pub input: f64,
+    pub output: f64,
+    pub cache_read: f64,
+    pub cache_write: f64,
 }
 
 /// Launch options of Claude besides the prompt.

@@ -1,6 +1,7 @@
 use std::iter::once;
 
 use heeler_config::{KNOWN_AGENTS, find_known_agent};
+use heeler_model::run::TokenRates;
 use proptest::prelude::*;
 
 use super::*;
@@ -30,6 +31,7 @@ pub(super) fn options(known: Option<&'static KnownAgent>) -> AcpLaunchOptions {
         injected: Vec::new(),
         working_directory: "/project".into(),
         native_session: None,
+        budget: TokenBudget::default(),
     }
 }
 
@@ -78,6 +80,25 @@ fn run_turn(options: AcpLaunchOptions, lines: &[Json]) -> String {
         reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn" }));
     }
     trace.exit()
+}
+
+#[test]
+fn a_turn_that_uses_the_budget_is_the_last() {
+    let rates = TokenRates { input: 1.0, output: 1.0, cache_read: 1.0, cache_write: 1.0 };
+    let budget = TokenBudget::new(Some(rates), Some(0.5));
+    let mut runtime =
+        AcpRuntime::new("hello".to_owned(), AcpLaunchOptions { budget, ..options(None) });
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace, &json!({ "sessionId": "s" }));
+    // It waits for the next turn, which never begins.
+    let effects = trace.runtime.send_message(Uuid::nil(), "more").unwrap();
+    trace.record(effects);
+    let usage = json!({ "inputTokens": 400_000, "outputTokens": 200_000 });
+    reply(&mut trace, "session/prompt", &json!({ "stopReason": "end_turn", "usage": usage }));
+    assert!(trace.is_done);
+    assert!(!trace.requests.contains_key("session/prompt"), "{}", trace.trace);
+    assert!(trace.trace.contains("reached its budget of $0.5"), "{}", trace.trace);
 }
 
 #[test]

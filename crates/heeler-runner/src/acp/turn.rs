@@ -43,6 +43,7 @@ impl AcpRuntime {
         let reported = self.read_usage(reply);
         let has_usage = reported.is_some();
         let usage = self.turn_usage(reported);
+        let estimated_usd = self.options.budget.add_turn(usage.as_ref());
         // An agent may report a normal end although Heeler cancelled the turn.
         if self.state.is_ending || stop_reason == "cancelled" {
             return vec![interrupted()];
@@ -62,6 +63,7 @@ impl AcpRuntime {
             usage,
             usage_note,
             session_cost_usd: self.state.session_cost_usd,
+            estimated_usd,
             model: self.state.model.as_deref(),
             ..TurnEnd::default()
         };
@@ -77,7 +79,14 @@ impl AcpRuntime {
                     ..end
                 }),
             ],
-            (None, "end_turn") => vec![rows::turn_result(&end)],
+            (None, "end_turn") => match self.options.budget.exhaustion(None) {
+                Some(reason) => {
+                    // The protocol reports tokens with the end of a turn, so no further one begins.
+                    self.state.queued.clear();
+                    vec![rows::budget_end(&reason, end)]
+                }
+                None => vec![rows::turn_result(&end)],
+            },
             (None, other) => {
                 let message = describe_stop(other);
                 let terminal = match other {

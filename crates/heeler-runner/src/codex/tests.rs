@@ -1,3 +1,4 @@
+use heeler_model::run::TokenRates;
 use proptest::prelude::*;
 
 use super::*;
@@ -21,6 +22,7 @@ pub(super) fn options() -> CodexLaunchOptions {
         working_directory: "/project".into(),
         is_isolated: false,
         native_session: None,
+        budget: TokenBudget::default(),
     }
 }
 
@@ -78,6 +80,31 @@ fn an_interrupt_before_the_turn_has_an_id_follows_later() {
     assert!(trace.requests.contains_key("turn/interrupt"));
     trace.feed(&completed("interrupted"));
     assert!(trace.is_done);
+}
+
+#[test]
+fn a_turn_that_uses_the_budget_is_interrupted_and_is_the_last() {
+    let rates = TokenRates { input: 1.0, output: 1.0, cache_read: 1.0, cache_write: 1.0 };
+    let budget = TokenBudget::new(Some(rates), Some(0.5));
+    let setup = CodexLaunchOptions { budget, ..options() };
+    let mut runtime = CodexRuntime::new("hello".to_owned(), setup);
+    runtime.launch_spec(&fresh());
+    let mut trace = RuntimeTrace::new(&mut runtime);
+    open(&mut trace);
+    reply(&mut trace, "turn/start", &json!({ "turn": { "id": "u" } }));
+    let usage = |tokens: u64| {
+        let counts = json!({ "inputTokens": tokens, "outputTokens": 0 });
+        let usage = json!({ "total": counts, "last": counts });
+        event("thread/tokenUsage/updated", json!({ "tokenUsage": usage }))
+    };
+    trace.feed(&usage(400_000));
+    assert!(!trace.requests.contains_key("turn/interrupt"));
+    trace.feed(&usage(100_001));
+    assert!(trace.requests.contains_key("turn/interrupt"), "{}", trace.trace);
+    assert_eq!(trace.runtime.send_message(Uuid::nil(), "more"), None);
+    trace.feed(&completed("interrupted"));
+    assert!(trace.is_done);
+    assert!(trace.trace.contains("reached its budget of $0.5"), "{}", trace.trace);
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl CodexRuntime {
             }
             "thread/tokenUsage/updated" => {
                 self.add_usage(&params["tokenUsage"]);
-                Vec::new()
+                self.check_budget()
             }
             "turn/plan/updated" => vec![rows::plan(params)],
             "serverRequest/resolved" => self.handle_resolved(params),
@@ -102,6 +102,21 @@ impl CodexRuntime {
         };
     }
 
+    /// Interrupts the turn if its requests have used the budget.
+    fn check_budget(&mut self) -> Vec<RuntimeEffect> {
+        if self.state.exhaustion.is_some() || !self.state.has_turn || self.state.is_ending {
+            return Vec::new();
+        }
+        self.state.exhaustion = self.options.budget.exhaustion(self.state.usage.as_ref());
+        if self.state.exhaustion.is_none() {
+            return Vec::new();
+        }
+        self.state.queued.clear();
+        let mut effects = self.cancel_questions();
+        effects.extend(self.interrupt_turn());
+        effects
+    }
+
     fn handle_turn_completed(&mut self, turn: &Json) -> Vec<RuntimeEffect> {
         if !self.state.has_turn {
             return vec![rows::unknown_message("the end of a turn that was not running", turn)];
@@ -114,9 +129,14 @@ impl CodexRuntime {
         let usage = self.state.usage.take();
         let model = self.state.model.clone();
         let text = self.state.text.last().to_owned();
-        let end = TurnEnd { usage, model: model.as_deref(), ..TurnEnd::default() };
+        let estimated_usd = self.options.budget.add_turn(usage.as_ref());
+        let end = TurnEnd { usage, estimated_usd, model: model.as_deref(), ..TurnEnd::default() };
         match turn["status"].as_str().unwrap_or_default() {
             _ if self.state.is_ending => effects.push(interrupted(end)),
+            _ if self.state.exhaustion.is_some() => {
+                let text = self.state.exhaustion.clone().unwrap_or_default();
+                effects.push(rows::budget_end(&text, end));
+            }
             "interrupted" => effects.push(interrupted(end)),
             "completed" => effects.push(rows::turn_result(&TurnEnd {
                 text: &text,

@@ -8,7 +8,9 @@ use std::process::ExitStatus;
 use heeler_config::RuntimeType;
 use heeler_egress::UsageLedger;
 use heeler_model::outcome::{AgentProcessExit, RunOutcome, RunOutcomeBuilder};
-use heeler_model::run::{ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResult, SessionEnd};
+use heeler_model::run::{
+    ErrorClass, PROTOCOL, RunCost, RunEnd, RunError, RunResult, RuntimeLaunchSpec, SessionEnd,
+};
 use heeler_model::{NativeSessionPosition, error_chain};
 use heeler_transcript::LockError;
 
@@ -89,6 +91,9 @@ impl RunExecutor<'_> {
         if let Some(ledger) = counted_usage {
             raise_cost(&mut conclusion.cost, &ledger.by_model());
         }
+        if let Some(error) = &mut conclusion.error {
+            error.fit_cure(self.spec.runtime, self.agent_program());
+        }
         if let Some(error) = &conclusion.error {
             let rows = run.recorder.record_failure(error, conclusion.exit_reason, (run.now)());
             run.journal.push(rows);
@@ -103,6 +108,16 @@ impl RunExecutor<'_> {
             tracing::warn!(reason, "the transcripts of the run could not be synced");
         }
         self.result(run, conclusion, exit_code)
+    }
+
+    /// Returns the name that the run records for the agent's program.
+    fn agent_program(&self) -> &str {
+        match &self.host.brief.work {
+            RuntimeLaunchSpec::Acp(program) | RuntimeLaunchSpec::Codex(program) => &program.agent,
+            RuntimeLaunchSpec::Claude(_)
+            | RuntimeLaunchSpec::Script { .. }
+            | RuntimeLaunchSpec::Command { .. } => "",
+        }
     }
 
     fn result(&self, run: &ActiveRun, conclusion: RunOutcome, exit_code: Option<i32>) -> RunResult {

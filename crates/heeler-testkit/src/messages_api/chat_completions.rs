@@ -1,4 +1,4 @@
-//! The Chat Completions API of OpenAI, as far as goose and Qwen Code use it: as a stream and as a
+//! The Chat Completions API of OpenAI, as far as agents use it: as a stream and as a
 //! whole.
 //!
 //! A step may call the tools `sh` and `write`, as in `openai`.
@@ -13,16 +13,13 @@ use super::event_stream::{PreparedEvent, pieces, stream};
 use super::openai;
 use super::script::{ModelScriptStep, ModelToolCall, history};
 
-/// Names of shell tools, with the name of their input.
-const SHELL_TOOLS: [(&str, &str); 3] =
-    [("shell", "command"), ("developer__shell", "command"), ("run_shell_command", "command")];
+/// Names of shell tools. Their input is `command`.
+const SHELL_TOOLS: [&str; 4] = ["shell", "developer__shell", "run_shell_command", "bash"];
 
-/// Names of tools that write a file, with the names of their inputs.
-const WRITE_TOOLS: [(&str, &str, &str); 3] = [
-    ("write", "path", "content"),
-    ("developer__write", "path", "content"),
-    ("write_file", "file_path", "content"),
-];
+/// Names of tools that write a file, and of their inputs.
+const WRITE_TOOLS: [&str; 4] = ["write", "developer__write", "write_file", "create"];
+const PATH_INPUTS: [&str; 3] = ["path", "file_path", "filePath"];
+const CONTENT_INPUTS: [&str; 2] = ["content", "file_text"];
 
 /// Returns the conversation of a request in the form of the Messages API.
 pub(super) fn messages(body: &Json) -> Json {
@@ -137,14 +134,26 @@ fn call(tool: &ModelToolCall, body: &Json) -> Json {
     let names: Vec<&str> = tools.filter_map(|tool| tool["function"]["name"].as_str()).collect();
     let (name, input) = match tool.name.as_str() {
         "sh" => {
-            let found = SHELL_TOOLS.iter().find(|(name, _)| names.contains(name));
-            let (name, key) = found.unwrap_or(&SHELL_TOOLS[0]);
-            (*name, json!({ *key: tool.input["command"] }))
+            let name = offered_tool(&names, &SHELL_TOOLS);
+            let mut input = json!({ "command": tool.input["command"] });
+            let declared = declared_inputs(body, name);
+            if declared["description"].is_object() {
+                input["description"] = "Runs a command".into();
+            }
+            if declared["is_background"].is_object() {
+                input["is_background"] = false.into();
+            }
+            (name, input)
         }
         "write" => {
-            let found = WRITE_TOOLS.iter().find(|(name, ..)| names.contains(name));
-            let (name, path, content) = found.unwrap_or(&WRITE_TOOLS[0]);
-            (*name, json!({ *path: tool.input["path"], *content: tool.input["content"] }))
+            let name = offered_tool(&names, &WRITE_TOOLS);
+            let declared = declared_inputs(body, name);
+            let input = |names: &[&'static str]| {
+                let found = names.iter().find(|name| declared[**name].is_object());
+                found.or(names.first()).copied().unwrap_or_default()
+            };
+            let (path, content) = (input(&PATH_INPUTS), input(&CONTENT_INPUTS));
+            (name, json!({ path: tool.input["path"], content: tool.input["content"] }))
         }
         // Agents put the name of the MCP server before the name of its tool.
         name => {
@@ -157,4 +166,17 @@ fn call(tool: &ModelToolCall, body: &Json) -> Json {
     let id = format!("call_{}", &Uuid::new_v4().simple().to_string()[..16]);
     let function = json!({ "name": name, "arguments": input.to_string() });
     json!({ "id": id, "type": "function", "function": function })
+}
+
+/// Returns the first of these tools that the request offers.
+fn offered_tool(names: &[&str], known: &[&'static str]) -> &'static str {
+    let found = known.iter().find(|name| names.contains(name));
+    found.or(known.first()).copied().unwrap_or_default()
+}
+
+/// Returns the inputs of a tool, as the request declares them.
+fn declared_inputs<'b>(body: &'b Json, name: &str) -> &'b Json {
+    let mut tools = body["tools"].as_array().into_iter().flatten();
+    let found = tools.find(|tool| tool["function"]["name"] == name);
+    found.map_or(&Json::Null, |tool| &tool["function"]["parameters"]["properties"])
 }

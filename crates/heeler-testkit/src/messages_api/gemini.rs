@@ -100,14 +100,18 @@ pub(super) async fn reply(mut step: ModelScriptStep, body: &Json, is_stream: boo
     if parts.is_empty() {
         parts.push(json!({ "text": "" }));
     }
+    let count = |key: &str, usual: u64| {
+        step.usage.as_ref().and_then(|usage| usage[key].as_u64()).unwrap_or(usual)
+    };
+    let (input, output, cached) = (count("input", 100), count("output", 20), count("cached", 0));
     let whole = |parts: Vec<Json>, is_last: bool| {
         let mut candidate = json!({ "content": { "role": "model", "parts": parts }, "index": 0 });
         if is_last {
             candidate["finishReason"] = json!("STOP");
         }
         json!({ "candidates": [candidate], "modelVersion": "mock", "responseId": "resp-mock",
-            "usageMetadata": { "promptTokenCount": 100, "candidatesTokenCount": 20,
-                "totalTokenCount": 120 } })
+            "usageMetadata": { "promptTokenCount": input, "candidatesTokenCount": output,
+                "cachedContentTokenCount": cached, "totalTokenCount": input + output } })
     };
     if !is_stream {
         return axum::Json(whole(parts, true)).into_response();

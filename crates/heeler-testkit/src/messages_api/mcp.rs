@@ -22,7 +22,8 @@ pub(super) fn reply(message: &Json) -> Response {
         Some("tools/list") => Ok(json!({"tools": [tool()]})),
         Some("tools/call") => {
             let given = |name: &str| message["params"]["arguments"][name].as_i64().unwrap_or(0);
-            let sum = (given("a") + given("b")).to_string();
+            // Gemini CLI takes a text that is only a number for structured content, and refuses it.
+            let sum = format!("the sum is {}", given("a") + given("b"));
             Ok(json!({"content": [{"type": "text", "text": sum}]}))
         }
         other => Err(json!({"code": -32601, "message": format!("no method {other:?}")})),

@@ -81,6 +81,73 @@ fn a_job_of_codex_is_shown_recorded_and_continued() {
 }
 
 #[test]
+fn codex_works_in_a_sandbox_and_calls_tools_of_servers() {
+    let (fleet, api) = (Fleet::empty(), MessagesApi::start());
+    let home = fleet.file("agent-home");
+    let env =
+        TestedAgent::CODEX.write_settings(camino::Utf8Path::from_path(&home).unwrap(), api.url());
+    let address = api.url().strip_prefix("http://").unwrap();
+    let agents = json!({ "agents": [{
+        "name": "builder", "runtime": "codex", "program": codex(), "working_directory": "work",
+        "permission_mode": "bypassPermissions", "env": env,
+        "sandbox": { "write": ["agent-home"], "forward": [address] },
+        "mcp_servers": { "calc": { "type": "http", "url": api.mcp_url() } },
+    }] });
+    fleet.write("heeler.yaml", &agents.to_string());
+    fleet.write("work/README.md", "work\n");
+    let script = ModelScript::new()
+        .step(shell("echo one > built.txt; touch ../outside.txt || echo held"))
+        .tool("mcp__calc::add", json!({ "a": 20, "b": 22 }))
+        .tool("mcp__heeler::report_progress", json!({ "message": "half way", "percent": 50 }))
+        .text("Built.");
+    let said = run(&fleet, &api, &["trigger", "builder", "--prompt", &format!("Please. {script}")]);
+    let stderr = said.stderr.clone();
+    assert!(said.ok().contains("Built."), "{stderr}");
+    assert_eq!(fleet.read("work/built.txt"), "one\n");
+    assert!(!fleet.file("outside.txt").exists(), "the sandbox holds");
+    let sent = api.messages();
+    let told = sent.last().unwrap().history().join("\n");
+    assert!(told.contains("held") && told.contains("the sum is 42"), "{told}");
+    let job = fleet.json(&["jobs", "--agent", "builder", "--json"])["jobs"][0].clone();
+    let id = job["id"].as_str().unwrap();
+    let log = fleet.run(&["jobs", "logs", id]).ok();
+    assert!(log.contains("half way"), "{log}");
+}
+
+#[test]
+fn a_budget_of_codex_holds_by_the_price_of_its_model() {
+    let (fleet, api) = (Fleet::new(), MessagesApi::start());
+    let home = fleet.path().join("agent-home");
+    let home = camino::Utf8Path::from_path(&home).unwrap();
+    let mut env = TestedAgent::CODEX.write_settings(home, api.url());
+    // Root may bypass permissions only where the config claims a sandbox.
+    env.insert("IS_SANDBOX".to_owned(), "1".to_owned());
+    let agents = json!({ "agents": [{
+        "name": "builder", "runtime": "codex", "program": codex(), "model": "gpt-5.5",
+        "permission_mode": "bypassPermissions", "budget": { "job": 0.5 },
+        "prices": { "gpt-5.5": { "input": 2, "output": 10, "cache_read": 0.2 } },
+        "env": env,
+    }] });
+    fleet.write("heeler.yaml", &agents.to_string());
+    let prompt = |tokens: u64| {
+        let usage = json!({ "input": tokens, "cached": 100_000, "output": 1_000 });
+        let step = ModelScriptStep { usage: Some(usage), ..ModelScriptStep::text("Hi.") };
+        format!("Please. {}", ModelScript::new().step(step))
+    };
+    run(&fleet, &api, &["trigger", "builder", "--prompt", &prompt(200_000)]).ok();
+    let job =
+        |fleet: &Fleet| fleet.json(&["jobs", "--agent", "builder", "--json"])["jobs"][0].clone();
+    // 100,000 tokens at 2 dollars for a million, 100,000 at 0.2, and 1,000 at 10.
+    let cost = job(&fleet)["costUsd"].as_f64().unwrap();
+    assert!((cost - 0.23).abs() < 1e-9, "{cost}");
+
+    let spent = run(&fleet, &api, &["trigger", "builder", "--prompt", &prompt(400_000)]);
+    assert_ne!(spent.code, Some(0), "{}", spent.stderr);
+    assert!(spent.stderr.contains("reached its budget of $0.5"), "{}", spent.stderr);
+    assert_eq!(job(&fleet)["status"], "failed");
+}
+
+#[test]
 fn agents_of_three_kinds_work_in_one_workflow() {
     let (fleet, api) = mixed_fleet();
     let plan = ModelScript::new().text("Write built.txt.");

@@ -3,14 +3,14 @@
 use heeler_config::{AgentScenario, CertifiedAgent, ScenarioOutcome};
 use heeler_model::run::{
     ControlOperation, ErrorClass, McpServerSpec, QuestionAnswer, RuntimeLaunchSpec, SessionPlan,
-    SessionStart,
+    SessionStart, TokenRates,
 };
 use heeler_testkit::{ModelScript, ModelScriptStep};
 use serde_json::json;
 
 use super::{
-    TestedAgent, calls_are_closed, certified, failed, program, said, set_mode, shell, succeeded,
-    work,
+    TestedAgent, calls_are_closed, certified, failed, is_tested, program, said, set_mode, shell,
+    succeeded, work,
 };
 use crate::fleet::Fleet;
 use crate::rig::{Rig, new_session, wait};
@@ -44,8 +44,12 @@ fn a_fork_begins_with_the_conversation_of_another_agent() {
         let second = rig.run(plan);
         succeeded(&second);
         assert_ne!(second.session_id(), first.session_id(), "{agent:?}");
-        let told = second.sent.last().unwrap().history().join("\n");
-        assert!(told.contains("mock reply") && told.contains("The record ends here."), "{told}");
+        // An agent may make further requests of its own, such as for a title.
+        let told = second.sent.iter().map(|request| request.history().join("\n"));
+        let told: Vec<String> = told.collect();
+        let has_record =
+            |it: &String| it.contains("mock reply") && it.contains("The record ends here.");
+        assert!(told.iter().any(has_record), "{agent:?} {told:#?}");
         let shown = rig.show(&second.rows);
         assert!(shown.contains("the agent gets the conversation as text"), "{agent:?} {shown}");
         assert_eq!(said(&second), ["I see."], "{agent:?} {:#?}", second.rows);
@@ -62,9 +66,33 @@ fn a_dropped_stream_is_a_failure_or_repeated() {
         let rig = Rig::new();
         let script = ModelScript::new().step(ModelScriptStep::dropped(3));
         let end = rig.run(agent.plan(&rig, &script));
-        // Claude asks again without a stream.
-        let is_failure = agent.0 != CertifiedAgent::Claude;
-        assert_eq!(end.result.error.is_some(), is_failure, "{agent:?} {:#?}", end.rows);
+        let class = end.result.error.as_ref().map(|error| error.class);
+        let texts = said(&end);
+        match agent.0 {
+            // Claude asks again without a stream, and gets the whole text.
+            CertifiedAgent::Claude => {
+                assert_eq!(class, None, "{:#?}", end.result);
+                assert_eq!(texts, ["partial ".repeat(40)], "{:#?}", end.rows);
+                assert!(end.sent.len() > 1, "{:#?}", end.rows);
+                continue;
+            }
+            // Qwen Code lets the model continue the part.
+            CertifiedAgent::Qwen => {
+                assert_eq!(class, None, "{:#?}", end.result);
+                assert_eq!(texts, ["partial partial partial end of script"], "{:#?}", end.rows);
+                continue;
+            }
+            // OpenCode repeats the request for a minute, and its error has no status.
+            CertifiedAgent::Opencode => {
+                assert_eq!(class, Some(ErrorClass::AgentFailed), "{:#?}", end.result);
+                continue;
+            }
+            CertifiedAgent::Codex => assert_eq!(class, Some(ErrorClass::Network)),
+            _ => assert_eq!(class, Some(ErrorClass::ServerError), "{agent:?} {:#?}", end.result),
+        }
+        // The part that arrived is recorded once.
+        let parts = texts.iter().filter(|it| it.starts_with("partial partial partial "));
+        assert_eq!(parts.count(), 1, "{agent:?} {:#?}", end.rows);
     }
 }
 
@@ -91,9 +119,18 @@ fn a_message_reaches_the_agent_while_it_works() {
         std::fs::write(&go_on, "").unwrap();
         let end = live.finish();
         succeeded(&end);
-        let sent = rig.api.requests();
-        let is_received = sent.iter().any(|it| it.body.to_string().contains("mention cats"));
-        assert!(is_received, "{agent:?} {:#?}", end.rows);
+        let last = end.sent.last().unwrap();
+        assert!(last.body.to_string().contains("mention cats"), "{agent:?} {:#?}", end.rows);
+        let texts = said(&end);
+        // The message can come after the last step of the turn, and then gets the next one.
+        let next_turn = ["Done.", "Cats."];
+        match agent.0 {
+            CertifiedAgent::Claude => {
+                assert!(texts == ["Done."] || texts == next_turn, "{texts:?}")
+            }
+            CertifiedAgent::Codex => assert!(texts == ["Cats."] || texts == next_turn, "{texts:?}"),
+            _ => assert_eq!(texts, next_turn, "{agent:?} {:#?}", end.rows),
+        }
     }
 }
 
@@ -112,6 +149,9 @@ fn a_tool_of_a_configured_server_is_called() {
             CertifiedAgent::Codex => "mcp__calc::add",
             CertifiedAgent::Gemini => "mcp_calc_add",
             CertifiedAgent::Goose => "calc__add",
+            CertifiedAgent::Qwen => "mcp__calc__add",
+            CertifiedAgent::Opencode => "calc_add",
+            CertifiedAgent::Copilot => "calc-add",
         };
         let script = ModelScript::new().tool(tool, json!({ "a": 20, "b": 22 })).text("Done.");
         let mut plan = agent.plan(&rig, &script);
@@ -125,16 +165,16 @@ fn a_tool_of_a_configured_server_is_called() {
         succeeded(&end);
         calls_are_closed(&end);
         let told = end.sent.last().unwrap().history().join("\n");
-        // Gemini CLI takes a text that is a number for structured content, and refuses it.
-        if agent.0 != CertifiedAgent::Gemini {
-            assert!(told.contains("42"), "{agent:?} {told} {:#?}", end.rows);
-        }
+        assert!(told.contains("the sum is 42"), "{agent:?} {told} {:#?}", end.rows);
         let is_call = |body: &serde_json::Value| body["method"] == "tools/call";
         let calls = rig.api.requests();
         let calls = calls.iter().filter(|it| it.path == "/mcp" && is_call(&it.body)).count();
         assert_eq!(calls, 1, "{agent:?}");
     }
 }
+
+/// Text of a result that a job's row shows, in bytes.
+const ROW_TEXT_BYTES: usize = 64 << 10;
 
 #[test]
 fn huge_and_binary_output_is_survived() {
@@ -148,6 +188,20 @@ fn huge_and_binary_output_is_survived() {
         succeeded(&end);
         calls_are_closed(&end);
         assert_eq!(said(&end).last(), Some(&"Done."), "{agent:?}");
+        let result = end.rows.iter().find(|row| row["type"] == "tool_result").unwrap();
+        let text = result["result"].as_str().unwrap();
+        match agent.0 {
+            CertifiedAgent::Claude => assert!(text.contains("Output too large (2.9MB)"), "{text}"),
+            // These agents shorten the output themselves.
+            CertifiedAgent::Qwen | CertifiedAgent::Opencode | CertifiedAgent::Copilot => {
+                assert!(text.contains("xxxxxxxxxx") && text.len() < 100_000, "{}", text.len());
+            }
+            _ => {
+                let (shown, rest) = text.split_once("…[truncated ").unwrap();
+                assert_eq!(shown, "x".repeat(ROW_TEXT_BYTES), "{agent:?}");
+                assert!(rest.ends_with(" chars]"), "{agent:?} {rest}");
+            }
+        }
     }
 }
 
@@ -164,11 +218,20 @@ fn turns_and_money_run_out() {
     for agent in certified(AgentScenario::Budget) {
         let rig = Rig::new();
         let dear = ModelScriptStep {
-            usage: Some(json!({ "input_tokens": 1_000_000, "output_tokens": 1_000_000 })),
+            usage: Some(json!({
+                "input_tokens": 1_000_000, "output_tokens": 1_000_000,
+                // Qwen Code refuses to continue with more than its context holds.
+                "input": 10_000, "output": 1_000,
+            })),
             ..shell("true")
         };
         let mut plan = agent.plan(&rig, &ModelScript::new().step(dear).text("Never said."));
         set_mode(&mut plan, "bypassPermissions");
+        if agent.0 != CertifiedAgent::Claude {
+            let rates =
+                TokenRates { input: 100.0, output: 100.0, cache_read: 100.0, cache_write: 100.0 };
+            program(&mut plan).rates = Some(rates);
+        }
         plan.spec.limits.budget_usd = Some(0.5);
         failed(&rig.run(plan), ErrorClass::Budget);
     }
@@ -210,7 +273,8 @@ fn a_config_that_needs_what_an_agent_cannot_do_is_refused() {
     let fleet = Fleet::new();
     for agent in CertifiedAgent::ALL {
         for scenario in AgentScenario::ALL {
-            if agent.outcome(*scenario) != ScenarioOutcome::Refused {
+            let is_refused = agent.outcome(*scenario) == ScenarioOutcome::Refused;
+            if !is_refused || !is_tested(*agent, *scenario) {
                 continue;
             }
             let (key, value) = match scenario {

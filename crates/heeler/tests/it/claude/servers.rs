@@ -132,7 +132,7 @@ fn configured_servers_get_their_headers_and_variables() {
             [("teller".to_owned(), teller), ("adder".to_owned(), adder)].into();
         let end = rig.run(plan);
         succeeded(&end);
-        let expected = [("told by-variable".to_owned(), true), ("5".to_owned(), true)];
+        let expected = [("told by-variable".to_owned(), true), ("the sum is 5".to_owned(), true)];
         assert_eq!(tool_results(&end), expected, "{:#?}", end.rows);
         assert!(told(&end).contains("told by-variable"), "{}", told(&end));
         let asked = rig.api.requests();
