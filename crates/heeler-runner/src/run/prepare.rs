@@ -148,6 +148,7 @@ pub(super) async fn prepare_run(
         may_keep_agent: false,
         kept_agent: None,
         early_requests: Vec::new(),
+        message_outcomes: HashMap::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
     let tree =

@@ -39,6 +39,7 @@ mod first_steps;
 mod fleet;
 mod forks;
 mod gate_answers;
+mod gate_kills;
 mod git_access;
 mod github_actions;
 mod github_deliveries;
@@ -71,6 +72,7 @@ mod reads;
 #[path = "../redteam/mod.rs"]
 mod redteam;
 mod rig;
+mod said_kills;
 mod scripted_sessions;
 mod sent;
 mod session_commands;
