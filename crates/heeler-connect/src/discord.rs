@@ -25,6 +25,9 @@ const TEXT_UNITS_MAX: usize = 2_000;
 /// Time limit of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Time limit of a call for earlier messages. The link waits for it.
+const CONTEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Time limit of a call for which a received message waits.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -301,6 +304,23 @@ impl DiscordBot {
                 break;
             }
         }
+        Ok(messages)
+    }
+
+    /// Lists messages of a channel before a message, at most a hundred. The oldest is first.
+    pub fn messages_before(
+        &self,
+        channel: &str,
+        before: &str,
+        count: usize,
+    ) -> Result<Vec<Json>, ChatApiError> {
+        let attempt = "read the earlier messages of a channel";
+        let count = count.clamp(1, PAGE);
+        let path = format!("/channels/{channel}/messages?limit={count}&before={before}");
+        let Json::Array(mut messages) = self.get(&path, attempt, CONTEXT_TIMEOUT)? else {
+            return Err(unexpected(attempt));
+        };
+        messages.sort_by_key(|message| snowflake(message["id"].as_str().unwrap_or_default()));
         Ok(messages)
     }
 

@@ -30,6 +30,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time limit of a call for a name, for which a message waits that must be acknowledged within 3 s.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Most messages of a thread that are read at once. Later ones of a longer thread are not read.
+const THREAD_MAX: u32 = 999;
+
+/// Time limit of a call for earlier messages. The message waits for it, and Slack waits 3 s.
+const CONTEXT_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Most messages of one page.
 const PAGE: u32 = 100;
 
@@ -288,6 +294,31 @@ impl SlackBot {
         // IDs are seconds with six decimals, so they sort as text. The root of a thread is always there.
         messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
         messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts > oldest));
+        Ok(messages)
+    }
+
+    /// Lists messages of a channel, or of one of its threads, before a message. The oldest is first.
+    pub fn messages_before(
+        &self,
+        list: MessageList<'_>,
+        latest: &str,
+        count: usize,
+    ) -> Result<Vec<Json>, ChatApiError> {
+        // Slack lists channels from their end and threads from their beginning.
+        let (method, mut body) = match list.thread {
+            Some(thread) => ("conversations.replies", json!({"ts": thread, "limit": THREAD_MAX})),
+            None => ("conversations.history", json!({"limit": count})),
+        };
+        body["channel"] = json!(list.chat);
+        body["latest"] = json!(latest);
+        let attempt = "read the earlier messages of a channel";
+        let call = SlackCall { method, attempt, timeout: CONTEXT_TIMEOUT };
+        let mut answer = self.call_as(self.bot_token(), call, &body)?;
+        let Json::Array(mut messages) = answer["messages"].take() else {
+            return Err(unexpected(attempt));
+        };
+        messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
+        messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts < latest));
         Ok(messages)
     }
 

@@ -157,20 +157,27 @@ impl DiscordState {
         Ok(Json::Null)
     }
 
-    /// Lists the messages after an ID, newest first: those that are nearest to the ID.
+    /// Lists the messages after or before an ID, newest first: those that are nearest to the ID.
     fn list(&self, channel: &str, query: &str) -> Json {
         let value = |key: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
         };
         let after: u64 = value("after").and_then(|it| it.parse().ok()).unwrap_or(0);
+        let before: Option<u64> = value("before").and_then(|it| it.parse().ok());
         let limit: usize = value("limit").and_then(|it| it.parse().ok()).unwrap_or(50);
         let is_here = |message: &&Json| {
             let id: u64 = message["id"].as_str().unwrap().parse().unwrap();
-            message["channel_id"] == channel && id > after
+            message["channel_id"] == channel
+                && id > after
+                && before.is_none_or(|before| id < before)
         };
-        let found = self.messages.iter().filter(is_here).take(limit.min(100));
-        let mut found: Vec<Json> = found.cloned().collect();
+        let mut found: Vec<Json> = self.messages.iter().filter(is_here).cloned().collect();
+        let limit = limit.min(100);
+        match before {
+            Some(_) => drop(found.drain(..found.len().saturating_sub(limit))),
+            None => found.truncate(limit),
+        }
         found.reverse();
         Json::Array(found)
     }

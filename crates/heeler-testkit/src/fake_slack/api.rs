@@ -167,6 +167,7 @@ impl SlackState {
     fn list(&self, body: &Json, is_thread: bool) -> Json {
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         let (channel, root, oldest) = (text("channel"), text("ts"), text("oldest"));
+        let latest = body["latest"].as_str();
         let limit: usize = text("limit").parse().unwrap_or(100);
         let skip: usize = text("cursor").parse().unwrap_or(0);
         let belongs = |message: &&Json| {
@@ -177,7 +178,8 @@ impl SlackState {
                 true => ts == root || (thread == Some(&root) && ts > oldest.as_str()),
                 false => is_root && ts > oldest.as_str(),
             };
-            message["channel"] == channel && is_here
+            let is_early = latest.is_none_or(|latest| ts < latest);
+            message["channel"] == channel && is_here && is_early
         };
         let mut found: Vec<Json> = self.messages.iter().filter(belongs).cloned().collect();
         if !is_thread {

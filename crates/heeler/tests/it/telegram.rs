@@ -35,6 +35,10 @@ pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) ->
         true => "",
         false => "output: {progress_indicator: false, typing_indicator: false}",
     };
+    let calm = match settings.contains("messages_per_minute") {
+        true => "",
+        false => "messages_per_minute: 100000",
+    };
     let mut herd = Herd::of(&format!(
         "agents:
   - name: coder
@@ -48,6 +52,7 @@ pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) ->
         chats: [{{id: {GROUP}, mode: mention}}]
         approvers: [{ANN}]
         {quiet}
+        {calm}
         {settings}
 ",
         telegram.url()
