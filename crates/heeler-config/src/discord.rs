@@ -72,6 +72,8 @@ section! {
         acknowledge_emoji: ReactionEmoji = "eyes",
         /// Agent messages that are shown: the final `answers`, or `all`: the run card shows the others while the agent works.
         assistant_messages: AssistantMessages = "answers",
+        /// Most posts of one answer. Of a longer answer, the beginning is posted, and the whole as a file.
+        max_posts: NonZeroU32 = "5",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
     }

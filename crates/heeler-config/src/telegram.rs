@@ -53,6 +53,8 @@ section! {
         errors: bool = "true",
         /// Show cost and duration below each answer.
         result_summary: bool = "false",
+        /// Most posts of one answer. Of a longer answer, the beginning is posted, and the whole as a file.
+        max_posts: NonZeroU32 = "5",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
         /// Show the typing indicator while the agent works.

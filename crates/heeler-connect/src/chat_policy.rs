@@ -34,6 +34,8 @@ pub struct ChatPolicy<'c> {
     pub session_expiry: Duration,
     pub shows_errors: bool,
     pub shows_cost: bool,
+    /// Most posts of one answer. A longer answer is posted as a file.
+    pub posts_max: usize,
     pub log_level: ChatLogLevel,
     pub while_busy: WhileBusy,
     /// Most messages of one person within a minute.
@@ -86,6 +88,7 @@ impl<'c> ChatPolicy<'c> {
                     session_expiry: hours(telegram.session_expiry_hours.get()),
                     shows_errors: telegram.output.errors,
                     shows_cost: telegram.output.result_summary,
+                    posts_max: count(telegram.output.max_posts.get()),
                     log_level: ChatLogLevel::Standard,
                     while_busy: telegram.while_busy,
                     messages_per_minute: count(telegram.messages_per_minute.get()),
@@ -113,6 +116,7 @@ impl<'c> ChatPolicy<'c> {
                     session_expiry: hours(slack.session_expiry_hours.get()),
                     shows_errors: slack.output.errors,
                     shows_cost: slack.output.result_summary,
+                    posts_max: count(slack.output.max_posts.get()),
                     log_level: slack.log_level,
                     while_busy: slack.while_busy,
                     messages_per_minute: count(slack.messages_per_minute.get()),
@@ -155,6 +159,7 @@ impl<'c> ChatPolicy<'c> {
             session_expiry: hours(discord.session_expiry_hours.get()),
             shows_errors: discord.output.errors,
             shows_cost: discord.output.result_summary,
+            posts_max: count(discord.output.max_posts.get()),
             log_level: discord.log_level,
             while_busy: discord.while_busy,
             messages_per_minute: count(discord.messages_per_minute.get()),

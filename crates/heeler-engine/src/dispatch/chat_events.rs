@@ -219,7 +219,7 @@ impl DispatchTransaction<'_, '_> {
         Ok(self.tx.count_messages_taken(sender, since, most)? >= most)
     }
 
-    /// Refuses a message of a person who writes too many. The person is told once an hour.
+    /// Refuses a message of a person who writes too many. The person gets one notice an hour.
     fn refuse_flood(
         &mut self,
         event: &ChatEvent,

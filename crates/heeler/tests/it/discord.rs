@@ -36,7 +36,8 @@ pub(crate) fn herd(discord: &FakeDiscord, steps: &str) -> Herd {
     herd_with(
         discord,
         steps,
-        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: ''}",
+        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: '', \
+         max_posts: 1000}",
     )
 }
 

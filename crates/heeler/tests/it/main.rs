@@ -61,6 +61,7 @@ mod kills;
 mod limits;
 mod live;
 mod live_output;
+mod long_answers;
 mod loopback_forwards;
 mod network_grants;
 mod notify;

@@ -41,7 +41,7 @@ pub(crate) fn herd_with(slack: &FakeSlack, steps: &str, settings: &str) -> Herd 
     // A job that takes long would have a run card, which most tests do not expect.
     let quiet = match settings.contains("output:") {
         true => "",
-        false => "output: {progress_indicator: false}",
+        false => "output: {progress_indicator: false, max_posts: 1000}",
     };
     let calm = match settings.contains("messages_per_minute") {
         true => "",
