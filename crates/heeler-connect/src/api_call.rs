@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ureq::http::{HeaderMap, Request};
 
-use crate::outgoing_post::OutgoingFile;
+use crate::outgoing_post::PostedFile;
 
 /// Name under which the program makes calls.
 const USER_AGENT: &str = concat!("heeler/", env!("CARGO_PKG_VERSION"));
@@ -51,7 +51,7 @@ pub(crate) enum RequestBody<'a> {
 pub(crate) struct UploadPart<'a> {
     /// Name of the field.
     pub(crate) field: &'static str,
-    pub(crate) file: &'a OutgoingFile,
+    pub(crate) file: &'a PostedFile,
 }
 
 impl RequestBody<'_> {
@@ -245,7 +245,7 @@ mod tests {
     fn no_content_of_a_file_ends_its_part() {
         let fields = json!({"chat_id": 5, "none": null});
         let content = "--heeler-part-00000000\r\ncontent-disposition: form-data; name=\"chat_id\"";
-        let file = OutgoingFile { name: "answer.md".to_owned(), content: content.to_owned() };
+        let file = PostedFile { name: "answer.md".to_owned(), content: content.to_owned() };
         let part = UploadPart { field: "document", file: &file };
         let upload = RequestBody::Upload { fields: &fields, file: part };
         let kind = "multipart/form-data; boundary=heeler-part-00000001";

@@ -5,7 +5,7 @@
 use crate::chat_error::ChatApiError;
 use crate::chat_event::{ChatPlace, ChatPlatform};
 use crate::discord::{DiscordBot, discord_parts};
-use crate::outgoing_post::{OutgoingFile, OutgoingPost, PostMark};
+use crate::outgoing_post::{OutgoingPost, PostMark, PostedFile};
 use crate::slack::{SlackBot, slack_parts};
 use crate::telegram::{TelegramBot, telegram_parts};
 
@@ -56,7 +56,7 @@ impl ChatBot {
         &self,
         place: &ChatPlace,
         heading: &str,
-        file: &OutgoingFile,
+        file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         match self {

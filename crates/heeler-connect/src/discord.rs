@@ -18,7 +18,7 @@ use crate::api_call::{
 };
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingFile, OutgoingPost, PostMark};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::split_text::split_text;
 
 /// Longest text of a message, in UTF-16 units.
@@ -250,7 +250,7 @@ impl DiscordBot {
         &self,
         place: &ChatPlace,
         heading: &str,
-        file: &OutgoingFile,
+        file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         let attempt = "post a file";

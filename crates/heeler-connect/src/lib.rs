@@ -39,7 +39,7 @@ pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 pub use earlier_message::{EarlierMessage, quote_earlier};
-pub use outgoing_post::{ChatButton, OutgoingFile, OutgoingPost, PostMark};
+pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 pub use routing::{ChatRoute, route_message};
 pub use slack::{MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account};
 pub use slack_frame::{SlackFrame, message_event};

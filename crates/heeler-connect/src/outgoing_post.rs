@@ -15,7 +15,7 @@ pub struct OutgoingPost {
 
 /// A text file to be posted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutgoingFile {
+pub struct PostedFile {
     /// Name of the file: letters, digits, dots and dashes. On Slack it identifies the post.
     pub name: String,
     pub content: String,

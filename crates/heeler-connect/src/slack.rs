@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::api_call::{RequestBody, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingFile, OutgoingPost, PostMark};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::person_name::person_name;
 use crate::slack_text::render_slack;
 use crate::split_text::{split_text, units};
@@ -245,7 +245,7 @@ impl SlackBot {
         &self,
         place: &ChatPlace,
         heading: &str,
-        file: &OutgoingFile,
+        file: &PostedFile,
         mark: PostMark<'_>,
     ) -> Result<String, ChatApiError> {
         if let Some(since) = mark.maybe_made_since

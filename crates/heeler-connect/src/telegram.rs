@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::api_call::{RequestBody, UploadPart, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingFile, OutgoingPost};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostedFile};
 use crate::split_text::split_text;
 use crate::telegram_html::render_telegram;
 
@@ -159,7 +159,7 @@ impl TelegramBot {
         &self,
         place: &ChatPlace,
         heading: &str,
-        file: &OutgoingFile,
+        file: &PostedFile,
     ) -> Result<String, ChatApiError> {
         let mut fields = json!({"chat_id": place.chat, "caption": heading});
         if let Some(thread) = &place.thread {

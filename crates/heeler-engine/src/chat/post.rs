@@ -4,7 +4,7 @@
 
 use heeler_connect::{
     ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatBot, ChatButton, ChatPlace,
-    ChatPlatform, ChatPolicy, OutgoingFile, OutgoingPost, PostMark, post_parts,
+    ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts,
 };
 use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question};
 use heeler_store::{EffectRecord, InboxRecord, StateDatabase};
@@ -206,7 +206,7 @@ fn attempt(
             Ok(Some(say(text, reply_to, Vec::new())?))
         }
         ChatPostAction::File { name, content } => {
-            let file = OutgoingFile { name: name.clone(), content: content.clone() };
+            let file = PostedFile { name: name.clone(), content: content.clone() };
             match bot.send_file(&post.place, FILE_HEADING, &file, mark) {
                 // The answer is posted all the same, for example if the app lacks the scope.
                 Err(error @ ChatApiError::Refused { .. }) => {
