@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use crate::reader::ConfigReader;
 use crate::shape::{ValueShape, section};
-use crate::value::{ConfigValue, VarName, read_word, text_value, word_value};
+use crate::value::{ConfigValue, VarName, read_int, read_word, text_value, word_value};
 use crate::words::words;
 use crate::yaml::YamlNode;
 
@@ -110,8 +110,8 @@ section! {
         name: Option<String>,
         /// Messages that are answered: those that `mention` the agent, or all (`auto`, `all`).
         mode: ChatMode = "mention",
-        /// Number of earlier messages included in a new conversation.
-        context_messages: NonZeroU32 = "10",
+        /// Number of earlier messages of people that a new conversation begins with, at most 100; 0 for none.
+        context_messages: ContextLength = "10",
     }
 }
 
@@ -224,6 +224,32 @@ impl ConfigValue for ResultLength {
     }
     fn show(&self) -> Json {
         json!(self.get())
+    }
+}
+
+/// Number of earlier messages that a conversation begins with: 0 to 100, the most that Discord lists
+/// at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextLength(u32);
+
+impl ContextLength {
+    const MAX: u32 = 100;
+
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl ConfigValue for ContextLength {
+    fn shape() -> ValueShape {
+        ValueShape::Int { min: 0, max: i64::from(ContextLength::MAX) }
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<ContextLength> {
+        let length = read_int(node, reader, 0, i64::from(ContextLength::MAX))?;
+        u32::try_from(length).ok().map(ContextLength)
+    }
+    fn show(&self) -> Json {
+        json!(self.0)
     }
 }
 

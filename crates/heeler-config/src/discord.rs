@@ -38,6 +38,8 @@ section! {
         presence: Option<PresenceConfig>,
         /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
+        /// Most messages that the agent takes from one person within a minute. Further ones are refused.
+        messages_per_minute: NonZeroU32 = "60",
         /// Output shown in a conversation.
         output: DiscordOutput = "{}",
         /// Voice messages.
@@ -70,6 +72,8 @@ section! {
         acknowledge_emoji: ReactionEmoji = "eyes",
         /// Agent messages that are shown: the final `answers`, or `all`: the run card shows the others while the agent works.
         assistant_messages: AssistantMessages = "answers",
+        /// Most posts of one answer. Of a longer answer, the beginning is posted, and the whole as a file.
+        max_posts: NonZeroU32 = "5",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
     }

@@ -101,8 +101,8 @@ pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
     ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
-    CommandRegistration, CommandScope, DirectMessages, GuildConfig, PresenceConfig, ReactionEmoji,
-    ResultLength, SkillConfig, VoiceConfig, WhileBusy,
+    CommandRegistration, CommandScope, ContextLength, DirectMessages, GuildConfig, PresenceConfig,
+    ReactionEmoji, ResultLength, SkillConfig, VoiceConfig, WhileBusy,
 };
 pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};

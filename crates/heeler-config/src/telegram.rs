@@ -27,6 +27,8 @@ section! {
         approvers: Vec<String>,
         /// Effect of a message while the agent is working in the conversation: it waits (`queue`), it cancels the work (`interrupt`), or the running job receives it (`say`).
         while_busy: WhileBusy = "queue",
+        /// Most messages that the agent takes from one person within a minute. Further ones are refused.
+        messages_per_minute: NonZeroU32 = "60",
         /// Output shown in a conversation.
         output: TelegramOutput = "{}",
     }
@@ -51,6 +53,8 @@ section! {
         errors: bool = "true",
         /// Show cost and duration below each answer.
         result_summary: bool = "false",
+        /// Most posts of one answer. Of a longer answer, the beginning is posted, and the whole as a file.
+        max_posts: NonZeroU32 = "5",
         /// Show a run card while the agent works.
         progress_indicator: bool = "true",
         /// Show the typing indicator while the agent works.

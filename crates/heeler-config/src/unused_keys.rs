@@ -21,13 +21,10 @@ pub(crate) const UNUSED_FLEET_KEYS: &[&str] = &[
 
 /// Keys of an agent without effect, as paths; `*` matches any name.
 pub(crate) const UNUSED_AGENT_KEYS: &[&str] = &[
-    "chat.discord.channels.*.context_messages",
-    "chat.discord.guilds.*.channels.*.context_messages",
     "chat.discord.voice",
     "chat.discord.attachments",
     "chat.discord.command_registration",
     "chat.discord.skills",
-    "chat.slack.channels.*.context_messages",
     "plugins.*.skipMcpDiscovery",
     "identity.role",
     "identity.personality",

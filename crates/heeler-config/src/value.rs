@@ -233,7 +233,12 @@ impl ConfigValue for bool {
     }
 }
 
-fn read_int(node: &YamlNode, reader: &mut ConfigReader, min: i64, max: i64) -> Option<i64> {
+pub(crate) fn read_int(
+    node: &YamlNode,
+    reader: &mut ConfigReader,
+    min: i64,
+    max: i64,
+) -> Option<i64> {
     let what = match max {
         // A limit of the type itself means nothing to people.
         max if max >= i64::from(u32::MAX) => format!("a whole number of at least {min}"),

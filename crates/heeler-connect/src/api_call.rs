@@ -9,6 +9,8 @@ use serde_json::Value as Json;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use ureq::http::{HeaderMap, Request};
 
+use crate::outgoing_post::PostedFile;
+
 /// Name under which the program makes calls.
 const USER_AGENT: &str = concat!("heeler/", env!("CARGO_PKG_VERSION"));
 
@@ -35,19 +37,40 @@ pub(crate) enum RequestBody<'a> {
     Json(&'a Json),
     /// Members of an object as the fields of a form. Lists and objects are sent as JSON.
     Form(&'a Json),
+    /// A text as it is. The response need not be JSON.
+    Text(&'a str),
+    /// Members of an object, and a file, as the parts of a form.
+    Upload {
+        fields: &'a Json,
+        file: UploadPart<'a>,
+    },
+}
+
+/// A file in a form.
+#[derive(Clone, Copy)]
+pub(crate) struct UploadPart<'a> {
+    /// Name of the field.
+    pub(crate) field: &'static str,
+    pub(crate) file: &'a PostedFile,
 }
 
 impl RequestBody<'_> {
-    fn content_type(self) -> &'static str {
+    fn content_type(self) -> String {
         match self {
-            RequestBody::Json(_) => "application/json; charset=utf-8",
-            RequestBody::Form(_) => "application/x-www-form-urlencoded; charset=utf-8",
+            RequestBody::Json(_) => "application/json; charset=utf-8".to_owned(),
+            RequestBody::Form(_) => "application/x-www-form-urlencoded; charset=utf-8".to_owned(),
+            RequestBody::Text(_) => "text/plain; charset=utf-8".to_owned(),
+            RequestBody::Upload { fields, file } => {
+                format!("multipart/form-data; boundary={}", boundary(fields, file))
+            }
         }
     }
 
     fn encode(self) -> String {
         match self {
             RequestBody::Json(body) => body.to_string(),
+            RequestBody::Text(text) => text.to_owned(),
+            RequestBody::Upload { fields, file } => encode_upload(fields, file),
             RequestBody::Form(body) => {
                 let mut form = url::form_urlencoded::Serializer::new(String::new());
                 for (key, value) in body.as_object().into_iter().flatten() {
@@ -61,6 +84,41 @@ impl RequestBody<'_> {
             }
         }
     }
+}
+
+/// Returns a text between the parts of a form that occurs in none of them. An agent wrote the file.
+fn boundary(fields: &Json, UploadPart { file, .. }: UploadPart<'_>) -> String {
+    let fields = fields.to_string();
+    let mut number = 0_u32;
+    loop {
+        let boundary = format!("heeler-part-{number:08}");
+        if !fields.contains(&boundary) && !file.content.contains(&boundary) {
+            return boundary;
+        }
+        number += 1;
+    }
+}
+
+fn encode_upload(fields: &Json, part: UploadPart<'_>) -> String {
+    let boundary = boundary(fields, part);
+    let mut body = String::new();
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        let value = match value {
+            Json::Null => continue,
+            Json::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        body.push_str(&format!(
+            "--{boundary}\r\ncontent-disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+        ));
+    }
+    let UploadPart { field, file } = part;
+    body.push_str(&format!(
+        "--{boundary}\r\ncontent-disposition: form-data; name=\"{field}\"; filename=\"{}\"\r\n\
+         content-type: text/markdown; charset=utf-8\r\n\r\n{}\r\n--{boundary}--\r\n",
+        file.name, file.content
+    ));
+    body
 }
 
 /// Response of a platform.
@@ -114,6 +172,7 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
         value.set_sensitive(true);
         request = request.header(AUTHORIZATION, value);
     }
+    let needs_json = !matches!(body, Some(RequestBody::Text(_)));
     let invalid = |_| format!("the address of {host} is invalid");
     let sent = match body {
         Some(body) => {
@@ -130,7 +189,7 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
     let body = match serde_json::from_slice(&bytes) {
         Ok(body) => body,
         // A proxy limits calls without JSON.
-        Err(_) if bytes.is_empty() || status == 429 => Json::Null,
+        Err(_) if bytes.is_empty() || status == 429 || !needs_json => Json::Null,
         // A gateway answers with a page.
         Err(_) => return Err(format!("{host} answered {status} without JSON")),
     };
@@ -180,5 +239,19 @@ mod tests {
         let mut fields: Vec<&str> = form.split('&').collect();
         fields.sort_unstable();
         assert_eq!(fields, ["all=true", "limit=5", "list=%5B%22x%22%5D", "text=a+%26+b"]);
+    }
+
+    #[test]
+    fn no_content_of_a_file_ends_its_part() {
+        let fields = json!({"chat_id": 5, "none": null});
+        let content = "--heeler-part-00000000\r\ncontent-disposition: form-data; name=\"chat_id\"";
+        let file = PostedFile { name: "answer.md".to_owned(), content: content.to_owned() };
+        let part = UploadPart { field: "document", file: &file };
+        let upload = RequestBody::Upload { fields: &fields, file: part };
+        let kind = "multipart/form-data; boundary=heeler-part-00000001";
+        assert_eq!(upload.content_type(), kind);
+        let encoded = upload.encode();
+        assert_eq!(encoded.matches("--heeler-part-00000001").count(), 3, "{encoded}");
+        assert!(encoded.contains(content) && encoded.ends_with("--heeler-part-00000001--\r\n"));
     }
 }

@@ -5,7 +5,7 @@
 use crate::chat_error::ChatApiError;
 use crate::chat_event::{ChatPlace, ChatPlatform};
 use crate::discord::{DiscordBot, discord_parts};
-use crate::outgoing_post::{OutgoingPost, PostMark};
+use crate::outgoing_post::{OutgoingPost, PostMark, PostedFile};
 use crate::slack::{SlackBot, slack_parts};
 use crate::telegram::{TelegramBot, telegram_parts};
 
@@ -47,6 +47,22 @@ impl ChatBot {
             ChatBot::Telegram(bot) => bot.send(place, post),
             ChatBot::Slack(bot) => bot.send_once(place, post, mark),
             ChatBot::Discord(bot) => bot.send_once(place, post, mark),
+        }
+    }
+
+    /// Posts a text file below a heading; returns the ID of the post. A repeated post is recognized as
+    /// that of a text is.
+    pub fn send_file(
+        &self,
+        place: &ChatPlace,
+        heading: &str,
+        file: &PostedFile,
+        mark: PostMark<'_>,
+    ) -> Result<String, ChatApiError> {
+        match self {
+            ChatBot::Telegram(bot) => bot.send_file(place, heading, file),
+            ChatBot::Slack(bot) => bot.send_file_once(place, heading, file, mark),
+            ChatBot::Discord(bot) => bot.send_file_once(place, heading, file, mark),
         }
     }
 

@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::earlier_message::EarlierMessage;
+
 heeler_config::words! {
     /// A chat platform.
     pub enum ChatPlatform ("chat platform") {
@@ -47,6 +49,8 @@ pub struct ChatEvent {
     pub place: ChatPlace,
     pub sender: ChatSender,
     pub content: ChatContent,
+    /// Messages of people before this one, oldest first, for a conversation that begins with it.
+    pub earlier: Vec<EarlierMessage>,
 }
 
 /// Place of a conversation.

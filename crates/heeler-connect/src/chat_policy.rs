@@ -5,14 +5,17 @@
 use std::time::Duration;
 
 use heeler_config::{
-    AgentConfig, AssistantMessages, ChatLogLevel, ChatMode, DirectMessages, DiscordConfig,
-    ResultLength, WhileBusy,
+    AgentConfig, AssistantMessages, ChannelConfig, ChatLogLevel, ChatMode, DirectMessages,
+    DiscordConfig, ResultLength, TelegramChat, WhileBusy,
 };
 
 use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
 
 /// Entry of an allow list that stands for everyone.
 const EVERYONE: &str = "*";
+
+/// Number of earlier messages in channels of a server that the config does not list.
+const CONTEXT_UNLISTED: usize = 10;
 
 /// Rules of one agent for one platform.
 #[derive(Debug, Clone)]
@@ -31,8 +34,12 @@ pub struct ChatPolicy<'c> {
     pub session_expiry: Duration,
     pub shows_errors: bool,
     pub shows_cost: bool,
+    /// Most posts of one answer. A longer answer is posted as a file.
+    pub posts_max: usize,
     pub log_level: ChatLogLevel,
     pub while_busy: WhileBusy,
+    /// Most messages of one person within a minute.
+    pub messages_per_minute: usize,
     pub live: LiveOutput<'c>,
 }
 
@@ -58,6 +65,8 @@ pub struct LiveOutput<'c> {
 pub struct ListedChat<'c> {
     pub id: &'c str,
     pub mode: ChatMode,
+    /// Number of earlier messages that a conversation begins with.
+    pub context_messages: usize,
 }
 
 impl<'c> ChatPolicy<'c> {
@@ -71,7 +80,7 @@ impl<'c> ChatPolicy<'c> {
                 Some(ChatPolicy {
                     agent,
                     token_variable: telegram.bot_token_env.as_str(),
-                    chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    chats: chats.map(telegram_chat).collect(),
                     servers: Vec::new(),
                     direct: telegram.dm.as_ref().filter(|dm| dm.enabled),
                     allow: telegram.allow.as_deref(),
@@ -79,8 +88,10 @@ impl<'c> ChatPolicy<'c> {
                     session_expiry: hours(telegram.session_expiry_hours.get()),
                     shows_errors: telegram.output.errors,
                     shows_cost: telegram.output.result_summary,
+                    posts_max: count(telegram.output.max_posts.get()),
                     log_level: ChatLogLevel::Standard,
                     while_busy: telegram.while_busy,
+                    messages_per_minute: count(telegram.messages_per_minute.get()),
                     live: LiveOutput {
                         shows_card: telegram.output.progress_indicator,
                         shows_typing: telegram.output.typing_indicator,
@@ -97,7 +108,7 @@ impl<'c> ChatPolicy<'c> {
                 Some(ChatPolicy {
                     agent,
                     token_variable: slack.bot_token_env.as_str(),
-                    chats: chats.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+                    chats: chats.map(listed_channel).collect(),
                     servers: Vec::new(),
                     direct: slack.dm.as_ref().filter(|dm| dm.enabled),
                     allow: slack.allow.as_deref(),
@@ -105,8 +116,10 @@ impl<'c> ChatPolicy<'c> {
                     session_expiry: hours(slack.session_expiry_hours.get()),
                     shows_errors: slack.output.errors,
                     shows_cost: slack.output.result_summary,
+                    posts_max: count(slack.output.max_posts.get()),
                     log_level: slack.log_level,
                     while_busy: slack.while_busy,
+                    messages_per_minute: count(slack.messages_per_minute.get()),
                     live: LiveOutput {
                         shows_card: slack.output.progress_indicator,
                         // Slack has no indicator for apps in channels.
@@ -129,7 +142,8 @@ impl<'c> ChatPolicy<'c> {
         let channels = discord.guilds.iter().flat_map(|guild| &guild.channels);
         let channels = channels.chain(&discord.channels);
         let servers = discord.guilds.iter().filter_map(|guild| {
-            Some(ListedChat { id: &guild.id, mode: guild.default_channel_mode? })
+            let mode = guild.default_channel_mode?;
+            Some(ListedChat { id: &guild.id, mode, context_messages: CONTEXT_UNLISTED })
         });
         // A direct message belongs to no server, so the first rule counts.
         let direct = discord.guilds.iter().filter_map(|guild| guild.dm.as_ref());
@@ -137,7 +151,7 @@ impl<'c> ChatPolicy<'c> {
         ChatPolicy {
             agent,
             token_variable: discord.bot_token_env.as_str(),
-            chats: channels.map(|it| ListedChat { id: &it.id, mode: it.mode }).collect(),
+            chats: channels.map(listed_channel).collect(),
             servers: servers.collect(),
             direct: direct.filter(|dm| dm.enabled),
             allow: discord.allow.as_deref(),
@@ -145,8 +159,10 @@ impl<'c> ChatPolicy<'c> {
             session_expiry: hours(discord.session_expiry_hours.get()),
             shows_errors: discord.output.errors,
             shows_cost: discord.output.result_summary,
+            posts_max: count(discord.output.max_posts.get()),
             log_level: discord.log_level,
             while_busy: discord.while_busy,
+            messages_per_minute: count(discord.messages_per_minute.get()),
             live: LiveOutput {
                 shows_card: discord.output.progress_indicator,
                 shows_typing: discord.output.typing_indicator,
@@ -163,9 +179,21 @@ impl<'c> ChatPolicy<'c> {
 
     /// Returns the mode of a place that the agent answers in.
     pub(crate) fn chat_mode(&self, place: &ChatPlace) -> Option<ChatMode> {
+        self.listed_chat(place).map(|listed| listed.mode)
+    }
+
+    /// Returns the number of earlier messages that a conversation at a place begins with.
+    pub fn context_messages(&self, place: &ChatPlace) -> usize {
+        match place.is_direct {
+            true => 0,
+            false => self.listed_chat(place).map_or(0, |listed| listed.context_messages),
+        }
+    }
+
+    fn listed_chat(&self, place: &ChatPlace) -> Option<&ListedChat<'c>> {
         let listed = self.chats.iter().find(|listed| listed.id == place.chat);
         let of_server = |server: &String| self.servers.iter().find(|it| it.id == server);
-        listed.or_else(|| place.server.as_ref().and_then(of_server)).map(|listed| listed.mode)
+        listed.or_else(|| place.server.as_ref().and_then(of_server))
     }
 
     /// Returns true if the agent answers at a place.
@@ -177,7 +205,7 @@ impl<'c> ChatPolicy<'c> {
     }
 
     /// Returns true if a person may talk to the agent in its chats.
-    pub(crate) fn allows_talking(&self, sender: &ChatSender) -> bool {
+    pub fn allows_talking(&self, sender: &ChatSender) -> bool {
         self.allow.is_none_or(|allowed| is_listed(allowed, &sender.id))
     }
 
@@ -216,6 +244,20 @@ fn is_listed(list: &[String], id: &str) -> bool {
 
 fn result_chars(is_shown: bool, length: ResultLength) -> Option<usize> {
     is_shown.then(|| usize::try_from(length.get()).unwrap_or(usize::MAX))
+}
+
+fn listed_channel(channel: &ChannelConfig) -> ListedChat<'_> {
+    let context_messages = count(channel.context_messages.get());
+    ListedChat { id: &channel.id, mode: channel.mode, context_messages }
+}
+
+/// Bots cannot read earlier messages on Telegram.
+fn telegram_chat(chat: &TelegramChat) -> ListedChat<'_> {
+    ListedChat { id: &chat.id, mode: chat.mode, context_messages: 0 }
+}
+
+fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn hours(hours: u32) -> Duration {

@@ -13,10 +13,12 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use ring::digest;
 use serde_json::{Value as Json, json};
 
-use crate::api_call::{PlatformAnswer, PlatformRequest, RequestBody, call_api, safe_text};
+use crate::api_call::{
+    PlatformAnswer, PlatformRequest, RequestBody, UploadPart, call_api, safe_text,
+};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::split_text::split_text;
 
 /// Longest text of a message, in UTF-16 units.
@@ -24,6 +26,9 @@ const TEXT_UNITS_MAX: usize = 2_000;
 
 /// Time limit of a call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time limit of a call for earlier messages. The link waits for it.
+const CONTEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Time limit of a call for which a received message waits.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -239,6 +244,32 @@ impl DiscordBot {
         message.ok_or_else(|| unexpected("post a message"))
     }
 
+    /// Posts a text file; returns the ID of the post. Discord recognizes a repeated post for some
+    /// minutes.
+    pub fn send_file_once(
+        &self,
+        place: &ChatPlace,
+        heading: &str,
+        file: &PostedFile,
+        mark: PostMark<'_>,
+    ) -> Result<String, ChatApiError> {
+        let attempt = "post a file";
+        let message = json!({
+            "content": heading,
+            "allowed_mentions": {"parse": []},
+            "flags": SUPPRESS_EMBEDS,
+            "nonce": nonce(mark.id),
+            "enforce_nonce": true,
+            "attachments": [{"id": 0, "filename": file.name}],
+        });
+        let fields = json!({"payload_json": message.to_string()});
+        let file = UploadPart { field: "files[0]", file };
+        let body = RequestBody::Upload { fields: &fields, file };
+        let path = format!("/channels/{}/messages", target(place));
+        let answer = self.call_with_body("POST", &path, attempt, Some(body), CALL_TIMEOUT)?;
+        answer["id"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
+    }
+
     /// Replaces the text of a message, and removes its buttons.
     pub fn edit(&self, place: &ChatPlace, message: &str, text: &str) -> Result<(), ChatApiError> {
         let text = discord_parts(text).into_iter().next().unwrap_or_default();
@@ -304,6 +335,23 @@ impl DiscordBot {
         Ok(messages)
     }
 
+    /// Lists messages of a channel before a message, at most a hundred. The oldest is first.
+    pub fn messages_before(
+        &self,
+        channel: &str,
+        before: &str,
+        count: usize,
+    ) -> Result<Vec<Json>, ChatApiError> {
+        let attempt = "read the earlier messages of a channel";
+        let count = count.clamp(1, PAGE);
+        let path = format!("/channels/{channel}/messages?limit={count}&before={before}");
+        let Json::Array(mut messages) = self.get(&path, attempt, CONTEXT_TIMEOUT)? else {
+            return Err(unexpected(attempt));
+        };
+        messages.sort_by_key(|message| snowflake(message["id"].as_str().unwrap_or_default()));
+        Ok(messages)
+    }
+
     fn get(
         &self,
         path: &str,
@@ -321,6 +369,17 @@ impl DiscordBot {
         body: Option<&Json>,
         timeout: Duration,
     ) -> Result<Json, ChatApiError> {
+        self.call_with_body(method, path, attempt, body.map(RequestBody::Json), timeout)
+    }
+
+    fn call_with_body(
+        &self,
+        method: &'static str,
+        path: &str,
+        attempt: &'static str,
+        body: Option<RequestBody<'_>>,
+        timeout: Duration,
+    ) -> Result<Json, ChatApiError> {
         let limited =
             |retry_after| ChatApiError::RateLimited { platform: PLATFORM, attempt, retry_after };
         let route = route_of(method, path);
@@ -334,7 +393,7 @@ impl DiscordBot {
             url: &url,
             authorization: Some(authorization),
             user_agent: USER_AGENT,
-            body: body.map(RequestBody::Json),
+            body,
             timeout,
         });
         let answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;

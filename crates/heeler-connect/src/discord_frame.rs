@@ -201,6 +201,7 @@ impl DiscordDirectory {
                     ChatContent::Message { id: id.to_owned(), text, addresses_bot, replies_to }
                 }
             },
+            earlier: Vec::new(),
         })
     }
 
@@ -239,6 +240,7 @@ impl DiscordDirectory {
                 value: click["data"]["custom_id"].as_str()?.to_owned(),
                 callback: format!("{id}/{token}"),
             },
+            earlier: Vec::new(),
         })
     }
 

@@ -15,6 +15,7 @@ mod chat_policy;
 mod chat_socket;
 mod discord;
 mod discord_frame;
+mod earlier_message;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod frame_fuzz;
 mod outgoing_post;
@@ -37,7 +38,8 @@ pub use chat_policy::{ChatPolicy, ListedChat, LiveOutput};
 pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
-pub use outgoing_post::{ChatButton, OutgoingPost, PostMark};
+pub use earlier_message::{EarlierMessage, quote_earlier};
+pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 pub use routing::{ChatRoute, route_message};
 pub use slack::{MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account};
 pub use slack_frame::{SlackFrame, message_event};

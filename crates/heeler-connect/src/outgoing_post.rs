@@ -13,6 +13,14 @@ pub struct OutgoingPost {
     pub reply_to: Option<String>,
 }
 
+/// A text file to be posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostedFile {
+    /// Name of the file: letters, digits, dots and dashes. On Slack it identifies the post.
+    pub name: String,
+    pub content: String,
+}
+
 /// A button below a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChatButton {

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::api_call::{RequestBody, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::person_name::person_name;
 use crate::slack_text::render_slack;
 use crate::split_text::{split_text, units};
@@ -29,6 +29,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time limit of a call for a name, for which a message waits that must be acknowledged within 3 s.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Most messages of a thread that are read at once. Later ones of a longer thread are not read.
+const THREAD_MAX: u32 = 999;
+
+/// Time limit of a call for earlier messages. The message waits for it, and Slack waits 3 s.
+const CONTEXT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most messages of one page.
 const PAGE: u32 = 100;
@@ -233,6 +239,66 @@ impl SlackBot {
         answer["ts"].as_str().map(str::to_owned).ok_or_else(|| unexpected(attempt))
     }
 
+    /// Posts a text file, unless an earlier attempt has made the post; returns the ID of the file.
+    /// Needs the scope `files:write`.
+    pub fn send_file_once(
+        &self,
+        place: &ChatPlace,
+        heading: &str,
+        file: &PostedFile,
+        mark: PostMark<'_>,
+    ) -> Result<String, ChatApiError> {
+        if let Some(since) = mark.maybe_made_since
+            && let Some(id) = self.find_file(place, &file.name, since)?
+        {
+            return Ok(id);
+        }
+        let attempt = "post a file";
+        let body = json!({"filename": file.name, "length": file.content.len()});
+        let answer = self.call("files.getUploadURLExternal", attempt, &body)?;
+        let (url, id) = (answer["upload_url"].as_str(), answer["file_id"].as_str());
+        let (Some(url), Some(id)) = (url, id) else { return Err(unexpected(attempt)) };
+        // The content must not travel with less protection than the call.
+        if url.split_once(':').map(|it| it.0) != self.api_url.split_once(':').map(|it| it.0) {
+            return Err(unexpected(attempt));
+        }
+        let sent = post_body(url, None, RequestBody::Text(&file.content), CALL_TIMEOUT);
+        let sent = sent.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
+        if !(200..300).contains(&sent.status) {
+            let reason = format!("Slack answered {} to the content", sent.status);
+            return Err(ChatApiError::Unreachable { attempt, reason });
+        }
+        let mut body = json!({
+            "files": [{"id": id, "title": file.name}],
+            "channel_id": place.chat, "initial_comment": render_slack(heading),
+        });
+        if let Some(thread) = &place.thread {
+            body["thread_ts"] = json!(thread);
+        }
+        self.call("files.completeUploadExternal", attempt, &body)?;
+        Ok(id.to_owned())
+    }
+
+    /// Returns the ID of a file with a name, if it was posted since a time.
+    fn find_file(
+        &self,
+        place: &ChatPlace,
+        name: &str,
+        since: i64,
+    ) -> Result<Option<String>, ChatApiError> {
+        let oldest = format!("{}.000000", since.saturating_sub(CLOCK_DIFFERENCE_MAX).max(0));
+        let list = MessageList { chat: &place.chat, thread: place.thread.as_deref() };
+        let messages = match self.messages_after(list, &oldest) {
+            Ok(messages) => messages,
+            // An app that may not read the channel cannot know it.
+            Err(ChatApiError::Refused { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let files = messages.iter().filter_map(|message| message["files"].as_array()).flatten();
+        let found = files.filter(|file| file["name"] == name || file["title"] == name);
+        Ok(found.filter_map(|file| file["id"].as_str()).map(str::to_owned).next())
+    }
+
     /// Replaces the text of a message, and removes its buttons.
     pub fn edit(&self, place: &ChatPlace, message: &str, text: &str) -> Result<(), ChatApiError> {
         let body = json!({
@@ -288,6 +354,31 @@ impl SlackBot {
         // IDs are seconds with six decimals, so they sort as text. The root of a thread is always there.
         messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
         messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts > oldest));
+        Ok(messages)
+    }
+
+    /// Lists messages of a channel, or of one of its threads, before a message. The oldest is first.
+    pub fn messages_before(
+        &self,
+        list: MessageList<'_>,
+        latest: &str,
+        count: usize,
+    ) -> Result<Vec<Json>, ChatApiError> {
+        // Slack lists channels from their end and threads from their beginning.
+        let (method, mut body) = match list.thread {
+            Some(thread) => ("conversations.replies", json!({"ts": thread, "limit": THREAD_MAX})),
+            None => ("conversations.history", json!({"limit": count})),
+        };
+        body["channel"] = json!(list.chat);
+        body["latest"] = json!(latest);
+        let attempt = "read the earlier messages of a channel";
+        let call = SlackCall { method, attempt, timeout: CONTEXT_TIMEOUT };
+        let mut answer = self.call_as(self.bot_token(), call, &body)?;
+        let Json::Array(mut messages) = answer["messages"].take() else {
+            return Err(unexpected(attempt));
+        };
+        messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
+        messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts < latest));
         Ok(messages)
     }
 

@@ -102,6 +102,7 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
             is_bot: message["bot_id"].is_string(),
         },
         content,
+        earlier: Vec::new(),
     })
 }
 
@@ -136,6 +137,7 @@ fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {
             value: payload["actions"][0]["value"].as_str()?.to_owned(),
             callback: trigger.to_owned(),
         },
+        earlier: Vec::new(),
     })
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::api_call::{RequestBody, post_body, safe_text};
+use crate::api_call::{RequestBody, UploadPart, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::outgoing_post::{ChatButton, OutgoingPost};
+use crate::outgoing_post::{ChatButton, OutgoingPost, PostedFile};
 use crate::split_text::split_text;
 use crate::telegram_html::render_telegram;
 
@@ -23,6 +23,9 @@ const SPLIT_LENGTH: usize = 3800;
 
 /// Time limit of a call, in addition to the time that it waits for updates.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Name of the call that posts a file, in errors.
+const POST_FILE: &str = "post a file";
 
 /// Most updates of one answer.
 const UPDATES_MAX: u32 = 100;
@@ -151,6 +154,29 @@ impl TelegramBot {
         }
     }
 
+    /// Posts a text file; returns the ID of the post.
+    pub fn send_file(
+        &self,
+        place: &ChatPlace,
+        heading: &str,
+        file: &PostedFile,
+    ) -> Result<String, ChatApiError> {
+        let mut fields = json!({"chat_id": place.chat, "caption": heading});
+        if let Some(thread) = &place.thread {
+            fields["message_thread_id"] = json!(thread);
+        }
+        let file = UploadPart { field: "document", file };
+        let body = RequestBody::Upload { fields: &fields, file };
+        let sent = self.call_with_body("sendDocument", POST_FILE, body, Duration::ZERO)?;
+        match sent["message_id"].as_i64() {
+            Some(id) => Ok(id.to_string()),
+            None => Err(ChatApiError::Unreachable {
+                attempt: POST_FILE,
+                reason: "the answer has an unexpected form".to_owned(),
+            }),
+        }
+    }
+
     /// Replaces the text of a message, and removes its buttons.
     pub fn edit(&self, place: &ChatPlace, message: &str, text: &str) -> Result<(), ChatApiError> {
         let body = json!({
@@ -208,8 +234,18 @@ impl TelegramBot {
         body: &Json,
         wait: Duration,
     ) -> Result<Json, ChatApiError> {
+        self.call_with_body(method, attempt, RequestBody::Json(body), wait)
+    }
+
+    fn call_with_body(
+        &self,
+        method: &str,
+        attempt: &'static str,
+        body: RequestBody<'_>,
+        wait: Duration,
+    ) -> Result<Json, ChatApiError> {
         let url = format!("{}/bot{}/{method}", self.api_url, self.token);
-        let answer = post_body(&url, None, RequestBody::Json(body), CALL_TIMEOUT + wait);
+        let answer = post_body(&url, None, body, CALL_TIMEOUT + wait);
         let mut answer = answer.map_err(|reason| ChatApiError::Unreachable { attempt, reason })?;
         if answer.body["ok"] == true {
             return Ok(answer.body["result"].take());

@@ -48,6 +48,7 @@ pub fn parse_update(update: &Json, bot: &TelegramUser) -> Option<ChatEvent> {
             is_bot: from["is_bot"] != false || message.get("sender_chat").is_some(),
         },
         content,
+        earlier: Vec::new(),
     })
 }
 

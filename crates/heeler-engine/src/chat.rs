@@ -8,6 +8,7 @@ mod access_check;
 mod credential;
 mod discord_catch_up;
 mod discord_link;
+mod earlier_messages;
 mod link;
 mod link_worker;
 mod post;

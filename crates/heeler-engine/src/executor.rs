@@ -19,6 +19,7 @@ mod messages;
 mod missed_deliveries;
 mod notice_lane;
 mod preparation;
+mod said_messages;
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +41,7 @@ use self::github_lane::GithubLanes;
 use self::lead_wait::await_lead;
 use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
+pub(crate) use self::said_messages::SaidMessageDelivery;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
 use crate::dispatch_input::{DispatchInput, RunExit};

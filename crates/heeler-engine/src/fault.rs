@@ -108,6 +108,8 @@ apart: {
     ChatRecorded = "chat-recorded",
     /// A post to a chat was made; its result is not recorded.
     ChatPosted = "chat-posted",
+    /// A running job has taken a message of a chat; that is not recorded.
+    MessageSaid = "message-said",
     /// A notice to a person was sent; its result is not recorded.
     NoticeSent = "notice-sent",
     /// Older logs were renamed to make room for the current one, which is still in place.

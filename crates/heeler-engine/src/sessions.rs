@@ -25,7 +25,7 @@ use crate::setup::DaemonSetup;
 use errors::internal_error;
 
 pub(crate) use expiry::{EXPIRED_MAX, expire_sessions};
-pub(crate) use forked_job::find_forked_job;
+pub(crate) use forked_job::{find_forked_job, has_row};
 pub use removal::{CLEANUP_MAX, CleanupPlan, plan_cleanup};
 pub(crate) use removal::{SessionMoveLocks, sync_session_files};
 pub(crate) use worktree::{is_worktree_missing, recreate_worktree};

@@ -105,6 +105,8 @@ pub(crate) struct ActiveRun {
     pub(crate) kept_agent: Option<AgentConnection>,
     /// Requests that arrived before the agent was started.
     pub(crate) early_requests: Vec<PendingControlRequest>,
+    /// Replies to the messages with IDs: `Err` with the reason of a refusal.
+    pub(crate) message_outcomes: HashMap<Uuid, Result<(), String>>,
 }
 
 /// Output of an agent outside the conversation.

@@ -45,6 +45,8 @@ pub struct DiscordPost {
     pub reply_to: Option<String>,
     /// True if the text was changed after it was posted.
     pub is_edited: bool,
+    /// Content of the file in it.
+    pub file: Option<String>,
 }
 
 /// A failure of the next call.

@@ -56,6 +56,8 @@ pub struct SlackPost {
     pub buttons: Vec<String>,
     /// True if the text was changed after it was posted.
     pub is_edited: bool,
+    /// Content of the file in it.
+    pub file: Option<String>,
 }
 
 /// A failure of the next call of a method.
@@ -80,6 +82,9 @@ struct SlackState {
     bot_token: String,
     app_token: String,
     socket_url: String,
+    http_url: String,
+    /// Files that are being posted: name and content.
+    uploads: BTreeMap<String, (String, Option<String>)>,
     ack_time: Duration,
     started_at: i64,
     began: Instant,
@@ -123,6 +128,8 @@ impl FakeSlack {
             bot_token: bot_token.to_owned(),
             app_token: app_token.to_owned(),
             socket_url: String::new(),
+            http_url: String::new(),
+            uploads: BTreeMap::new(),
             ack_time: ACK_TIME,
             started_at: i64::try_from(now.as_secs()).unwrap(),
             began: Instant::now(),
@@ -145,6 +152,7 @@ impl FakeSlack {
         sockets.url().clone_into(&mut shared.lock().socket_url);
         let router = Router::new().fallback(api::handle).with_state(Arc::clone(&shared));
         let (server, stop) = (FakeServer::start(router), Arc::<AtomicBool>::default());
+        server.url().clone_into(&mut shared.lock().http_url);
         let (of_thread, stopped) = (Arc::clone(&shared), Arc::clone(&stop));
         let deliverer = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {

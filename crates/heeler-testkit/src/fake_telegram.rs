@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
 
 use crate::WAIT_MAX;
+use crate::fake_form::form_parts;
 use crate::fake_server::FakeServer;
 
 /// Longest text of a message, in UTF-16 units.
@@ -44,6 +46,8 @@ pub struct TelegramPost {
     pub reply_to: Option<i64>,
     /// True if the text was changed after it was posted.
     pub is_edited: bool,
+    /// Content of the file in it.
+    pub file: Option<String>,
 }
 
 /// A failure of the next call of a method.
@@ -211,8 +215,13 @@ impl SharedTelegram {
 
 async fn handle(State(shared): State<Arc<SharedTelegram>>, request: Request<Body>) -> Response {
     let path = request.uri().path().to_owned();
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.unwrap_or_default().to_owned();
     let bytes = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap_or_default();
-    let body: Json = serde_json::from_slice(&bytes).unwrap_or_default();
+    let body: Json = match form_parts(&kind, &bytes) {
+        Some(parts) => parts,
+        None => serde_json::from_slice(&bytes).unwrap_or_default(),
+    };
     let token = shared.lock().token.clone();
     let Some(method) = path.strip_prefix(&format!("/bot{token}/")).map(str::to_owned) else {
         return error(401, "Unauthorized", None);
@@ -294,15 +303,23 @@ impl TelegramState {
         let bot = self.token.split(':').next().unwrap().parse::<i64>().unwrap();
         match method {
             "getMe" => Ok(json!({"id": bot, "is_bot": true, "username": "heeler_bot"})),
-            "sendMessage" => {
-                let text = checked_text(body)?;
+            "sendDocument" if body["document"].as_str().is_none_or(str::is_empty) => {
+                Err((400, "Bad Request: there is no document in the request".to_owned()))
+            }
+            "sendMessage" | "sendDocument" => {
+                let text = match method {
+                    "sendDocument" => body["caption"].as_str().unwrap_or_default().to_owned(),
+                    _ => checked_text(body)?,
+                };
                 let buttons = buttons(body)?;
                 self.last_message += 1;
                 let chat = body["chat_id"].to_string().trim_matches('"').to_owned();
                 let reply_to = body["reply_parameters"]["message_id"].as_i64();
                 let id = self.last_message;
                 let is_edited = false;
-                self.posts.push(TelegramPost { id, chat, text, buttons, reply_to, is_edited });
+                let file = body["document"].as_str().map(str::to_owned);
+                let post = TelegramPost { id, chat, text, buttons, reply_to, is_edited, file };
+                self.posts.push(post);
                 Ok(json!({"message_id": id}))
             }
             "editMessageText" => {

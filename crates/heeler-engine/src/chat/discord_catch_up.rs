@@ -4,12 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heeler_connect::{ChatApiError, ChatPlatform, DiscordBot, DiscordDirectory};
+use heeler_connect::{
+    ChatApiError, ChatContent, ChatEvent, ChatPlatform, DiscordBot, DiscordDirectory,
+};
 use heeler_model::error_chain;
 use heeler_store::StoreReader;
 use serde_json::{Value as Json, json};
 
 use super::credential::account_policies;
+use super::earlier_messages::add_earlier_messages;
 use super::link_worker::{LinkWorker, wait_for_record};
 
 /// Most recorded events that are looked at.
@@ -146,7 +149,8 @@ impl DiscordCatchUp {
         // A list of messages does not name the server, and any value tells that there is one.
         message["guild_id"] = if is_direct { Json::Null } else { json!("listed") };
         find_channel(&self.bot, &mut self.directory, &message);
-        let Some(event) = self.directory.message_event(&message) else { return };
+        let Some(mut event) = self.directory.message_event(&message) else { return };
+        add_earlier(&self.worker, &self.bot, &self.directory, &mut event);
         while !self.worker.is_stopped() {
             match wait_for_record(&self.worker.pass_event(event.clone())) {
                 Ok(_) => return,
@@ -172,6 +176,28 @@ pub(super) fn find_channel(bot: &DiscordBot, directory: &mut DiscordDirectory, m
         // The next message asks again.
         Err(error) => tracing::debug!(%error, "a channel is not known"),
     }
+}
+
+/// Adds the messages before one that begins a conversation.
+pub(super) fn add_earlier(
+    worker: &LinkWorker,
+    bot: &DiscordBot,
+    directory: &DiscordDirectory,
+    event: &mut ChatEvent,
+) {
+    let ChatContent::Message { id, .. } = &event.content else { return };
+    let (id, place) = (id.clone(), event.place.clone());
+    add_earlier_messages(worker, event, |count| {
+        // A thread is a channel of its own.
+        let channel = place.thread.as_deref().unwrap_or(&place.chat);
+        let messages = bot.messages_before(channel, &id, count)?;
+        let events = messages.into_iter().filter_map(|mut message| {
+            // A list of messages does not name the server, and any value tells that there is one.
+            message["guild_id"] = json!("listed");
+            directory.message_event(&message)
+        });
+        Ok(events.collect())
+    });
 }
 
 /// Returns the time of an ID, in milliseconds since 1970.

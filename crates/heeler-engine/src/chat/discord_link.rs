@@ -15,7 +15,7 @@ use heeler_connect::{
 use serde_json::{Value as Json, json};
 
 use super::credential::{ChatCredential, account_policies};
-use super::discord_catch_up::{DiscordCatchUp, DiscordMarks, find_channel};
+use super::discord_catch_up::{DiscordCatchUp, DiscordMarks, add_earlier, find_channel};
 use super::link_worker::{
     EventReply, LinkTasks, LinkWorker, PAUSE_MAX, done_message, wait_for_record,
 };
@@ -334,7 +334,8 @@ impl DiscordLink {
             DiscordDispatch::Directory(data) => self.directory.add(&data),
             DiscordDispatch::Message(message) => {
                 find_channel(&self.bot, &mut self.directory, &message);
-                if let Some(event) = self.directory.message_event(&message) {
+                if let Some(mut event) = self.directory.message_event(&message) {
+                    add_earlier(&self.worker, &self.bot, &self.directory, &mut event);
                     let reply = self.worker.pass_event(event);
                     self.pending.push(PendingEvent { seq, reply, callback: None });
                 }

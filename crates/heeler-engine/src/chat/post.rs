@@ -3,8 +3,8 @@
 //! Start at [`ChatPost`] and [`execute_post`].
 
 use heeler_connect::{
-    ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatButton, ChatPlace, ChatPlatform,
-    ChatPolicy, OutgoingPost, PostMark,
+    ButtonClaim, ButtonSeal, ButtonVerdict, ChatApiError, ChatBot, ChatButton, ChatPlace,
+    ChatPlatform, ChatPolicy, OutgoingPost, PostMark, PostedFile, post_parts,
 };
 use heeler_model::{Approval, ApprovalId, ApprovalKind, ApprovalStatus, question, reveal_line};
 use heeler_store::{EffectRecord, InboxRecord, StateDatabase};
@@ -34,6 +34,9 @@ const LABEL_CHARS_MAX: usize = 30;
 /// Most bytes in the value of a button.
 const VALUE_BYTES_MAX: usize = 64;
 
+/// Text above a file with a long answer.
+const FILE_HEADING: &str = "The whole answer:";
+
 /// A post to a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ChatPost {
@@ -54,6 +57,8 @@ pub(crate) struct ChatPost {
 pub(crate) enum ChatPostAction {
     /// Posts an answer of an agent, or a part of it.
     Say { text: String, reply_to: Option<String> },
+    /// Posts a long answer of an agent as a file.
+    File { name: String, content: String },
     /// Answers a person who may not talk to an agent, or a command.
     Notice { text: String, reply_to: Option<String> },
     /// Posts a question with buttons.
@@ -200,6 +205,17 @@ fn attempt(
         ChatPostAction::Say { text, reply_to } | ChatPostAction::Notice { text, reply_to } => {
             Ok(Some(say(text, reply_to, Vec::new())?))
         }
+        ChatPostAction::File { name, content } => {
+            let file = PostedFile { name: name.clone(), content: content.clone() };
+            match bot.send_file(&post.place, FILE_HEADING, &file, mark) {
+                // The answer is posted all the same, for example if the app lacks the scope.
+                Err(error @ ChatApiError::Refused { .. }) => {
+                    tracing::warn!(%error, "a long answer is posted as text");
+                    post_text(&bot, post, content, mark)
+                }
+                outcome => Ok(Some(outcome?)),
+            }
+        }
         ChatPostAction::Ask { approval, text, is_complete } => {
             let read = |error| unreadable(&error);
             let approval = db.approval(approval).map_err(read)?;
@@ -219,6 +235,23 @@ fn attempt(
             Ok(None)
         }
     }
+}
+
+/// Posts a long text in parts. Each is recognized if an earlier attempt made it.
+fn post_text(
+    bot: &ChatBot,
+    post: &ChatPost,
+    text: &str,
+    mark: PostMark<'_>,
+) -> Result<Option<String>, PostFailure> {
+    let mut last = None;
+    for (number, text) in post_parts(post.platform, text).into_iter().enumerate() {
+        let id = format!("{} {number:06}", mark.id);
+        let mark = PostMark { id: &id, ..mark };
+        let outgoing = OutgoingPost { text, buttons: Vec::new(), reply_to: None };
+        last = Some(bot.send(&post.place, &outgoing, mark)?);
+    }
+    Ok(last)
 }
 
 fn unreadable(error: &heeler_store::DatabaseError) -> PostFailure {

@@ -6,13 +6,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
-use heeler_connect::{ChatApiError, ChatPlatform, MessageList, SlackBot, SlackUser, message_event};
+use heeler_connect::{
+    ChatApiError, ChatContent, ChatEvent, ChatPlatform, MessageList, SlackBot, SlackUser,
+    message_event,
+};
 use heeler_model::error_chain;
 use heeler_store::{ChatQuestionRecord, StoreReader};
 use serde_json::{Value as Json, json};
 
 use super::credential::account_policies;
+use super::earlier_messages::add_earlier_messages;
 use super::link_worker::{LinkWorker, wait_for_record};
 use super::speaker_names::SpeakerNames;
 
@@ -31,6 +36,9 @@ const OVERLAP: i64 = 15 * 60;
 
 /// Most threads that are read.
 const THREADS_MAX: usize = 200;
+
+/// Time for which the names of earlier speakers are asked for. The message waits for them.
+const NAMES_TIME: Duration = Duration::from_millis(500);
 
 /// A channel, or a thread of it.
 type ListKey = (String, Option<String>);
@@ -195,6 +203,9 @@ impl SlackCatchUp {
     fn pass_message(&mut self, message: &Json) {
         let Some(mut event) = message_event(message, &self.own, &self.account) else { return };
         self.names.name_sender(&mut event);
+        let reader =
+            EarlierSlackMessages { bot: &self.bot, own: &self.own, account: &self.account };
+        reader.add_to(&self.worker, &mut self.names, &mut event);
         while !self.worker.is_stopped() {
             match wait_for_record(&self.worker.pass_event(event.clone())) {
                 Ok(_) => return,
@@ -205,6 +216,43 @@ impl SlackCatchUp {
                 }
             }
         }
+    }
+}
+
+/// Reads the messages before one that begins a conversation.
+pub(super) struct EarlierSlackMessages<'a> {
+    pub(super) bot: &'a SlackBot,
+    pub(super) own: &'a SlackUser,
+    pub(super) account: &'a str,
+}
+
+impl EarlierSlackMessages<'_> {
+    pub(super) fn add_to(
+        &self,
+        worker: &LinkWorker,
+        names: &mut SpeakerNames,
+        event: &mut ChatEvent,
+    ) {
+        let ChatContent::Message { id, .. } = &event.content else { return };
+        let (id, place) = (id.clone(), event.place.clone());
+        add_earlier_messages(worker, event, |count| {
+            // A message in a channel is the root of its thread.
+            let thread = place.thread.as_deref().filter(|thread| *thread != id);
+            let list = MessageList { chat: &place.chat, thread };
+            let messages = self.bot.messages_before(list, &id, count)?;
+            let skipped = messages.len().saturating_sub(count);
+            let until = Instant::now() + NAMES_TIME;
+            let events = messages.into_iter().skip(skipped).filter_map(|mut message| {
+                message["channel"] = json!(place.chat);
+                let mut event = message_event(&message, self.own, self.account)?;
+                // Those who are not named in time are named by their IDs.
+                if Instant::now() < until {
+                    names.name_sender(&mut event);
+                }
+                Some(event)
+            });
+            Ok(events.collect())
+        });
     }
 }
 

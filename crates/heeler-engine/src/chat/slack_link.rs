@@ -14,7 +14,7 @@ use heeler_connect::{
 
 use super::credential::ChatCredential;
 use super::link_worker::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
-use super::slack_catch_up::{CatchUpMarks, SlackCatchUp};
+use super::slack_catch_up::{CatchUpMarks, EarlierSlackMessages, SlackCatchUp};
 use super::speaker_names::SpeakerNames;
 use crate::fault::{self, FaultPoint};
 
@@ -259,6 +259,9 @@ impl SlackLink {
                     _ => None,
                 };
                 self.names.name_sender(&mut event);
+                let reader =
+                    EarlierSlackMessages { bot: &self.bot, own: &self.own, account: &self.account };
+                reader.add_to(&self.worker, &mut self.names, &mut event);
                 let reply = self.worker.pass_event(event);
                 self.sockets[place].pending.push(PendingEnvelope { id, reply, click });
             }

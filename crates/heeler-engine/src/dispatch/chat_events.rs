@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use heeler_config::{ChatLogLevel, WhileBusy};
-use heeler_connect::{BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, route_message};
+use heeler_connect::{
+    BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, quote_earlier, route_message,
+};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
 use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
@@ -25,6 +27,9 @@ const EVENTS_KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Longest message, in bytes. Platforms have lower limits.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
+
+/// Time in which the messages of a person are counted.
+const FLOOD_PERIOD: SignedDuration = SignedDuration::from_mins(1);
 
 /// Outcome of an event.
 pub(super) struct ChatOutcome {
@@ -177,6 +182,9 @@ impl DispatchTransaction<'_, '_> {
             self.answer_event(event, "This message is too long.")?;
             return Ok(ChatOutcome::refused("it is too long"));
         }
+        if self.is_flooding(event, policy)? {
+            return self.refuse_flood(event, policy);
+        }
         if policy.while_busy == WhileBusy::Interrupt {
             self.cancel_conversation(event, policy.agent.name.as_str(), &channel)?;
         }
@@ -199,6 +207,38 @@ impl DispatchTransaction<'_, '_> {
         }
     }
 
+    /// Returns true if agents took as many messages of the sender within a minute as the policy allows.
+    fn is_flooding(
+        &self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+    ) -> Result<bool, DatabaseError> {
+        let since = self.now.checked_sub(FLOOD_PERIOD).unwrap_or(self.now);
+        let sender = (event.platform.as_str(), event.account.as_str(), event.sender.id.as_str());
+        let most = policy.messages_per_minute;
+        Ok(self.tx.count_messages_taken(sender, since, most)? >= most)
+    }
+
+    /// Refuses a message of a person who writes too many. The person gets one notice an hour.
+    fn refuse_flood(
+        &mut self,
+        event: &ChatEvent,
+        policy: &ChatPolicy<'_>,
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let most = policy.messages_per_minute;
+        let (channel, sender) = (event.place.channel(event.platform), &event.sender.id);
+        let hour = self.now.as_second() / 3600;
+        let id = format!("chat flood {} {channel} {sender} {hour}", event.account);
+        let text = format!(
+            "I take at most {most} messages of one person in a minute. I do not take this one, nor \
+             further ones until then. Write again later."
+        );
+        self.post_notice(event, id, &text)?;
+        Ok(ChatOutcome::refused(format!(
+            "{sender} wrote more than {most} messages within a minute (`messages_per_minute`)"
+        )))
+    }
+
     /// Queues the job of a message.
     fn create_chat_job(
         &mut self,
@@ -209,9 +249,12 @@ impl DispatchTransaction<'_, '_> {
     ) -> Result<JobId, DispatchFailure> {
         let agent = policy.agent;
         let name = agent.name.as_str();
-        let prompt = spoken_prompt(event, text);
+        let mut prompt = spoken_prompt(event, text);
         let place = conversation_place(name, event.platform.as_str(), &event.place);
         let known = self.tx.chat_conversation(place)?;
+        if !known.as_ref().is_some_and(|known| known.is_active) {
+            prompt = quote_earlier(&event.earlier, &prompt);
+        }
         let wanted = JobRequest {
             prompt: Some(prompt),
             channel: Some(channel),

@@ -82,18 +82,17 @@ impl DispatchTransaction<'_, '_> {
         let Some(text) = self.result_text(job, &policy, &event)? else { return Ok(()) };
         self.record_answer(job, platform, &place, &text)?;
         let at = job.head.finished_at.unwrap_or(self.now).as_millisecond();
-        let parts = post_parts(platform, &text);
-        let count = parts.len();
-        for (number, part) in parts.into_iter().enumerate() {
-            // The first part answers the message; the others follow it.
-            let reply_to = event.message_id.clone().filter(|_| number == 0 && !place.is_direct);
+        let reply_to = event.message_id.clone().filter(|_| !place.is_direct);
+        let actions = answer_posts(&policy, (platform, job.head.id.as_str()), text, reply_to);
+        let count = actions.len();
+        for (number, action) in actions.into_iter().enumerate() {
             let post = ChatPost {
                 platform,
                 account: event.account.clone(),
                 place: place.clone(),
                 agent: Some(job.head.agent.clone()),
                 notify: None,
-                action: ChatPostAction::Say { text: part, reply_to },
+                action,
             };
             // The numbers sort as text, because posts of one time are made in the order of their IDs.
             self.add_chat_post(format!("chat {} {at} {number:06}/{count}", job.head.id), &post)?;
@@ -167,6 +166,27 @@ impl DispatchTransaction<'_, '_> {
         let session = job.head.session_id.as_ref().map(heeler_model::AgentSessionId::as_str);
         self.tx.add_chat_message(&conversation.id, &message, None, session)
     }
+}
+
+/// Returns the posts of an answer: its parts, or its beginning and a file with all of it.
+fn answer_posts(
+    policy: &ChatPolicy<'_>,
+    (platform, job): (ChatPlatform, &str),
+    text: String,
+    reply_to: Option<String>,
+) -> Vec<ChatPostAction> {
+    let parts = post_parts(platform, &text);
+    let is_long = parts.len() > policy.posts_max;
+    let shown = if is_long { 1 } else { parts.len() };
+    let parts = parts.into_iter().take(shown).enumerate().map(|(number, text)| {
+        // The first part answers the message; the others follow it.
+        ChatPostAction::Say { text, reply_to: reply_to.clone().filter(|_| number == 0) }
+    });
+    let file = is_long.then(|| {
+        let name = format!("answer-{job}.md");
+        ChatPostAction::File { name, content: text.clone() }
+    });
+    parts.chain(file).collect()
 }
 
 /// Returns the place of an agent's conversation, as its record names it.

@@ -2,8 +2,8 @@
 //!
 //! Such a message is recorded as an effect in the commit of its event, and sent to the run afterwards. The
 //! messages to one job are sent one after the other. A message that the run does not take becomes a job of
-//! its own, so none is lost. If the daemon is killed between sending and recording that, the message is sent
-//! again. Start at [`DispatchTransaction::say_to_job`].
+//! its own, so none is lost. If the daemon is killed between sending and recording that, the next one finds out
+//! whether the run has taken it. Start at [`DispatchTransaction::say_to_job`].
 
 use std::collections::HashSet;
 
@@ -11,6 +11,7 @@ use heeler_connect::{ChatEvent, ChatPlatform, ChatPolicy};
 use heeler_model::{JobId, JobRequest, TriggerType, error_chain};
 use heeler_store::{EffectRecord, InboxRecord, StoreReader};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::chat_events::{ChatOutcome, sender_name};
 use super::dispatcher::Dispatcher;
@@ -18,7 +19,7 @@ use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
 use crate::chat::{ChatPost, ChatPostAction, SaidMessageResult, event_place};
 use crate::dispatch_failure::DispatchFailure;
-use crate::dispatch_input::DispatchInput;
+use crate::executor::SaidMessageDelivery;
 
 /// Kind of the effects that are messages to running jobs.
 const SAY_KIND: &str = "chat_say";
@@ -35,6 +36,9 @@ struct SaidMessage {
     platform: String,
     account: String,
     event_id: String,
+    /// By this ID the runner recognizes the message. Records of earlier releases have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    message_id: Option<Uuid>,
 }
 
 impl DispatchTransaction<'_, '_> {
@@ -64,6 +68,7 @@ impl DispatchTransaction<'_, '_> {
             platform: event.platform.to_string(),
             account: event.account.clone(),
             event_id: event.event_id.clone(),
+            message_id: Some(Uuid::new_v4()),
         };
         self.tx.add_effect(&EffectRecord {
             id: format!("chat say {} {} {}", event.platform, event.account, event.event_id),
@@ -174,22 +179,17 @@ impl Dispatcher {
         }
     }
 
-    fn send_said_message(&self, effect: EffectRecord) {
-        let dispatcher = self.executor.dispatcher().clone();
-        let id = effect.id;
-        let conclude = move |is_taken: bool| {
-            let result = SaidMessageResult { effect: id, is_taken };
-            // A dispatcher that has ended leaves it to the next one.
-            let _stopped = dispatcher.send_input(DispatchInput::SaidMessageAttempted(result));
-        };
-        let message = serde_json::from_str::<SaidMessage>(&effect.payload);
-        let run = message.as_ref().ok().and_then(|it| self.state().fleet.run_of_job(&it.job));
-        match (message, run) {
-            (Ok(SaidMessage { job, text, by, .. }), Some(run)) => {
-                let reply = Box::new(move |outcome: Result<_, _>| conclude(outcome.is_ok()));
-                self.executor.send_message(run, job, text, by, reply);
+    fn send_said_message(&self, record: EffectRecord) {
+        let EffectRecord { id: effect, payload, .. } = record;
+        match serde_json::from_str::<SaidMessage>(&payload) {
+            Ok(SaidMessage { job, text, by, message_id, .. }) => {
+                tracing::info!(%job, by, "message to a job");
+                let run = self.state().fleet.run_of_job(&job);
+                let delivery = SaidMessageDelivery { effect, job, run, message_id, text };
+                self.executor.send_said_message(delivery);
             }
-            _ => conclude(false),
+            // A newer release may have recorded it; it stays for that release.
+            Err(error) => tracing::warn!(effect, %error, "a message to a job cannot be read"),
         }
     }
 }

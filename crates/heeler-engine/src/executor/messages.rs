@@ -66,7 +66,7 @@ impl ExecutorContext {
             socket: started.socket,
             folder,
             protocol: started.protocol,
-            op: ControlOperation::Message { text },
+            op: ControlOperation::message(text),
             timeout: REPLY_WAIT,
             done: Box::new(move |outcome| message.conclude(outcome)),
         });

@@ -75,7 +75,7 @@ fn find_job_of_message(
 }
 
 /// Returns true if a transcript has a row with this ID.
-fn has_row(transcript: &Utf8Path, at: Uuid) -> bool {
+pub(crate) fn has_row(transcript: &Utf8Path, at: Uuid) -> bool {
     let text = at.to_string();
     let Ok(file) = untrusted_file::open(transcript) else { return false };
     let mut lines = BufReader::new(file);

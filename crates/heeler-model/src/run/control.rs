@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use uuid::Uuid;
 
 use super::result::{AgentQuestion, RunResult};
 use crate::job_row::JobRow;
@@ -33,7 +34,13 @@ pub enum ControlOperation {
         by: String,
     },
     /// Sends another message to the agent.
-    Message { text: String },
+    Message {
+        text: String,
+        /// Identifies the message among those to the run, and becomes the ID of its row. A message
+        /// with a known ID is not sent again: the reply is that of the first time.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<Uuid>,
+    },
     /// Answers a question of the agent.
     Answer {
         /// [`AgentQuestion::id`].
@@ -49,6 +56,13 @@ pub enum ControlOperation {
     Status,
     /// Sends every event from now on.
     Subscribe,
+}
+
+impl ControlOperation {
+    /// Returns a message without an ID: it is sent each time.
+    pub fn message(text: String) -> ControlOperation {
+        ControlOperation::Message { text, message_id: None }
+    }
 }
 
 /// Answer of a person.

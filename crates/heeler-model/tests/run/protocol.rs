@@ -366,7 +366,7 @@ fn every_error_has_its_cure() {
 fn requests() {
     let ops = [
         ControlOperation::Cancel { now: false, by: "ada".to_owned() },
-        ControlOperation::Message { text: "also this".to_owned() },
+        ControlOperation::message("also this".to_owned()),
         ControlOperation::Answer {
             ask: "ask-1".to_owned(),
             answer: QuestionAnswer::Allow { input: Some(json!({"answers": {"Which?": "B"}})) },
@@ -387,6 +387,10 @@ fn requests() {
         },
         ControlOperation::Status,
         ControlOperation::Subscribe,
+        ControlOperation::Message {
+            text: "once".to_owned(),
+            message_id: Some(SESSION.parse().unwrap()),
+        },
     ];
     let requests: Vec<ControlRequest> =
         (1..).zip(ops).map(|(id, op)| ControlRequest { protocol: PROTOCOL, id, op }).collect();

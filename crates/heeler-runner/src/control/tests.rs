@@ -95,7 +95,7 @@ async fn every_client_gets_the_reply_to_its_own_request() {
     let mut first = ControlTestClient::connect(&control).await;
     let mut second = ControlTestClient::connect(&control).await;
     first.ask(1, ControlOperation::Status).await;
-    second.ask(2, ControlOperation::Message { text: "hi".to_owned() }).await;
+    second.ask(2, ControlOperation::message("hi".to_owned())).await;
     for _ in 0..2 {
         let asked = control.next_request().await;
         match &asked.op {

@@ -37,11 +37,11 @@ impl RunEventLoop<'_> {
                 self.cancel(by, *now);
                 request.reply(ControlReplyBody::Done);
             }
-            ControlOperation::Message { text } => {
+            ControlOperation::Message { text, message_id } => {
                 if request.authorize("").is_none() {
                     return;
                 }
-                match self.send_user_message(text) {
+                match self.send_message_once(text, *message_id) {
                     Ok(()) => request.reply(ControlReplyBody::Done),
                     Err(reason) => request.refuse(reason),
                 }
@@ -101,7 +101,24 @@ impl RunEventLoop<'_> {
         ending.then(|| "the run is ending; start another job instead".to_owned())
     }
 
-    fn send_user_message(&mut self, text: &str) -> Result<(), String> {
+    /// Sends a message unless one with its ID came before. The reply is then that of the first time:
+    /// a daemon that was killed before it recorded the reply asks again.
+    fn send_message_once(&mut self, text: &str, id: Option<Uuid>) -> Result<(), String> {
+        let Some(id) = id else { return self.send_user_message(text, Uuid::new_v4()) };
+        if let Some(earlier) = self.run.message_outcomes.get(&id) {
+            return earlier.clone();
+        }
+        let outcome = self.send_user_message(text, id);
+        if outcome.is_ok() {
+            // The row proves that the message was taken, also to a daemon that finds the run ended.
+            // A full disk is handled when the agent writes.
+            drop(self.flush());
+        }
+        self.run.message_outcomes.insert(id, outcome.clone());
+        outcome
+    }
+
+    fn send_user_message(&mut self, text: &str, uuid: Uuid) -> Result<(), String> {
         if let Some(reason) = self.refusal_reason() {
             return Err(reason);
         }
@@ -109,7 +126,6 @@ impl RunEventLoop<'_> {
         if !self.input.has_room(text.len().saturating_mul(2)) {
             return Err("the agent has not read the previous messages yet; wait for it".to_owned());
         }
-        let uuid = Uuid::new_v4();
         let steps = self.run.runtime.send_message(uuid, text).filter(|_| self.input.is_open());
         let Some(steps) = steps else {
             return Err("this agent accepts no further messages; start another job".to_owned());

@@ -149,6 +149,7 @@ pub(super) async fn prepare_run(
         companion_wait_max: dependencies.companion_wait_max,
         kept_agent: None,
         early_requests: Vec::new(),
+        message_outcomes: HashMap::new(),
     };
     let first = RunSessionStart { start, reason, external_note: external_messages.note };
     let tree =

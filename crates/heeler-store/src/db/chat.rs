@@ -16,6 +16,9 @@ sql! {
     RECENT = "SELECT platform, account, event_id, received_at, channel, is_direct, message_id, \
         sender, outcome, job_id, reason FROM inbox WHERE platform = ?1 AND account = ?2 \
         ORDER BY received_at DESC LIMIT ?3";
+    COUNT_OF_SENDER = "SELECT COUNT(*) FROM (SELECT 1 FROM inbox WHERE received_at > ?4 \
+        AND platform = ?1 AND account = ?2 AND sender = ?3 AND outcome IN ('job', 'said') \
+        LIMIT ?5) AS taken";
     // A second row under the same key is an error: the event was applied twice.
     ADD_EVENT = "INSERT INTO inbox (platform, account, event_id, received_at, channel, is_direct, \
         message_id, sender, outcome, job_id, reason) \
@@ -147,6 +150,25 @@ impl StateDatabase {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params = params![platform, account, limit];
         query_all(&self.conn, RECENT, params, "list received events", read_event)
+    }
+
+    /// Returns the number of messages of a sender that agents took since a time, counted up to a
+    /// limit.
+    pub fn count_messages_taken(
+        &self,
+        (platform, account, sender): (&str, &str, &str),
+        since: Timestamp,
+        limit: usize,
+    ) -> Result<usize, DatabaseError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let count = query_first(
+            &self.conn,
+            COUNT_OF_SENDER,
+            params![platform, account, sender, iso_millis(since), limit],
+            "count the messages of a sender",
+            |row| ColumnReader::new("inbox", row).get::<i64>(),
+        )?;
+        Ok(usize::try_from(count.unwrap_or(0)).unwrap_or(usize::MAX))
     }
 
     /// Returns the newest conversation at a place.

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderName, Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
+
+use crate::fake_form::form_parts;
 
 use super::{DiscordPost, DiscordState, SharedDiscord};
 
@@ -26,7 +28,16 @@ pub(super) async fn handle(
 ) -> Response {
     let (head, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
-    let body: Json = serde_json::from_slice(&bytes).unwrap_or_default();
+    let kind = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let body: Json = match form_parts(kind.unwrap_or_default(), &bytes) {
+        Some(parts) => {
+            let message = parts["payload_json"].as_str().unwrap_or_default();
+            let mut message: Json = serde_json::from_str(message).unwrap_or_default();
+            message["file"] = parts["files[0]"].clone();
+            message
+        }
+        None => serde_json::from_slice(&bytes).unwrap_or_default(),
+    };
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let Some(path) = path.strip_prefix("/api/v10") else {
         return StatusCode::NOT_FOUND.into_response();
@@ -133,6 +144,7 @@ impl DiscordState {
             buttons,
             reply_to,
             is_edited,
+            file: body["file"].as_str().map(str::to_owned),
         });
         Ok(json!({"id": id}))
     }
@@ -157,20 +169,27 @@ impl DiscordState {
         Ok(Json::Null)
     }
 
-    /// Lists the messages after an ID, newest first: those that are nearest to the ID.
+    /// Lists the messages after or before an ID, newest first: those that are nearest to the ID.
     fn list(&self, channel: &str, query: &str) -> Json {
         let value = |key: &str| {
             let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.filter(|(name, _)| *name == key).map(|(_, value)| value).next()
         };
         let after: u64 = value("after").and_then(|it| it.parse().ok()).unwrap_or(0);
+        let before: Option<u64> = value("before").and_then(|it| it.parse().ok());
         let limit: usize = value("limit").and_then(|it| it.parse().ok()).unwrap_or(50);
         let is_here = |message: &&Json| {
             let id: u64 = message["id"].as_str().unwrap().parse().unwrap();
-            message["channel_id"] == channel && id > after
+            message["channel_id"] == channel
+                && id > after
+                && before.is_none_or(|before| id < before)
         };
-        let found = self.messages.iter().filter(is_here).take(limit.min(100));
-        let mut found: Vec<Json> = found.cloned().collect();
+        let mut found: Vec<Json> = self.messages.iter().filter(is_here).cloned().collect();
+        let limit = limit.min(100);
+        match before {
+            Some(_) => drop(found.drain(..found.len().saturating_sub(limit))),
+            None => found.truncate(limit),
+        }
         found.reverse();
         Json::Array(found)
     }

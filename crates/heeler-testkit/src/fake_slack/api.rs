@@ -24,6 +24,15 @@ pub(super) async fn handle(
 ) -> Response {
     let (head, body) = request.into_parts();
     let bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap_or_default();
+    if let Some(id) = head.uri.path().strip_prefix("/upload/") {
+        let content = String::from_utf8_lossy(&bytes).into_owned();
+        let mut state = shared.lock();
+        let Some(upload) = state.uploads.get_mut(id) else {
+            return StatusCode::NOT_FOUND.into_response();
+        };
+        upload.1 = Some(content);
+        return "OK".into_response();
+    }
     let Some(method) = head.uri.path().strip_prefix("/api/").map(str::to_owned) else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -76,7 +85,7 @@ fn arguments(method: &str, content_type: &str, bytes: &[u8]) -> Json {
     }
     let mut arguments = json!({});
     for (key, value) in url::form_urlencoded::parse(bytes) {
-        let structured = matches!(&*key, "blocks" | "metadata");
+        let structured = matches!(&*key, "blocks" | "metadata" | "files");
         arguments[&*key] = match structured {
             true => serde_json::from_str(&value).unwrap_or_default(),
             false => json!(value),
@@ -125,8 +134,45 @@ impl SlackState {
             }
             "conversations.history" => Ok(self.list(body, false)),
             "conversations.replies" => Ok(self.list(body, true)),
+            _ if method.starts_with("files.") && !self.scopes.contains("files:write") => {
+                Err("missing_scope")
+            }
+            "files.getUploadURLExternal" => {
+                let id = format!("F{}", self.new_id());
+                self.uploads.insert(id.clone(), (text("filename"), None));
+                // It is not below `/api/`, and needs no token.
+                let url = format!("{}/upload/{id}", self.http_url);
+                Ok(json!({"upload_url": url, "file_id": id}))
+            }
+            "files.completeUploadExternal" => self.complete_upload(body),
             _ => Err("unknown_method"),
         }
+    }
+
+    /// Posts a file that was uploaded.
+    fn complete_upload(&mut self, body: &Json) -> Result<Json, &'static str> {
+        let id = body["files"][0]["id"].as_str().ok_or("invalid_arguments")?.to_owned();
+        let (name, content) = self.uploads.remove(&id).ok_or("file_not_found")?;
+        let content = content.ok_or("file_not_found")?;
+        let channel = body["channel_id"].as_str().ok_or("channel_not_found")?.to_owned();
+        let thread = body["thread_ts"].as_str().map(str::to_owned);
+        let raw = body["initial_comment"].as_str().unwrap_or_default().to_owned();
+        let ts = self.new_ts();
+        let mut message = json!({
+            "type": "message", "subtype": "file_share", "user": BOT_USER, "bot_id": "B1",
+            "text": raw, "ts": ts, "channel": channel,
+            "files": [{"id": id, "name": name, "title": body["files"][0]["title"]}],
+        });
+        if let Some(thread) = &thread {
+            message["thread_ts"] = json!(thread);
+        }
+        self.messages.push(message.clone());
+        self.add_event(message);
+        let (text, file) = (visible(&raw), Some(content));
+        let (buttons, is_edited) = (Vec::new(), false);
+        let post = SlackPost { ts, channel, thread, text, raw, buttons, is_edited, file };
+        self.posts.push(post);
+        Ok(json!({"files": [{"id": id}]}))
     }
 
     fn post_message(&mut self, body: &Json) -> Result<Json, &'static str> {
@@ -146,7 +192,9 @@ impl SlackState {
         self.add_event(message);
         let text = visible(&raw);
         let is_edited = false;
-        let post = SlackPost { ts: ts.clone(), channel, thread, text, raw, buttons, is_edited };
+        let file = None;
+        let post =
+            SlackPost { ts: ts.clone(), channel, thread, text, raw, buttons, is_edited, file };
         self.posts.push(post);
         Ok(json!({"ts": ts}))
     }
@@ -167,6 +215,7 @@ impl SlackState {
     fn list(&self, body: &Json, is_thread: bool) -> Json {
         let text = |key: &str| body[key].as_str().unwrap_or_default().to_owned();
         let (channel, root, oldest) = (text("channel"), text("ts"), text("oldest"));
+        let latest = body["latest"].as_str();
         let limit: usize = text("limit").parse().unwrap_or(100);
         let skip: usize = text("cursor").parse().unwrap_or(0);
         let belongs = |message: &&Json| {
@@ -177,7 +226,8 @@ impl SlackState {
                 true => ts == root || (thread == Some(&root) && ts > oldest.as_str()),
                 false => is_root && ts > oldest.as_str(),
             };
-            message["channel"] == channel && is_here
+            let is_early = latest.is_none_or(|latest| ts < latest);
+            message["channel"] == channel && is_here && is_early
         };
         let mut found: Vec<Json> = self.messages.iter().filter(belongs).cloned().collect();
         if !is_thread {

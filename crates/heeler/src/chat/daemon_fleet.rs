@@ -188,7 +188,7 @@ impl ChatFleetClient for DaemonFleet {
     }
 
     fn send_message(&mut self, job: &JobId, text: &str) -> Result<(), MessageDeliveryError> {
-        self.send_control(job, ControlOperation::Message { text: text.to_owned() })
+        self.send_control(job, ControlOperation::message(text.to_owned()))
     }
 
     fn answer_question(

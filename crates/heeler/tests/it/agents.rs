@@ -530,7 +530,7 @@ fn a_message_steers_the_running_turn_of_codex() {
     set_mode(&mut plan, "bypassPermissions");
     let mut live = rig.start(plan);
     live.until_row("tool_use");
-    live.send(ControlOperation::Message { text: "mention cats".to_owned() });
+    live.send(ControlOperation::message("mention cats".to_owned()));
     // Its row is written before the agent receives it.
     live.until("the message", |event| match event {
         heeler_model::run::ControlEvent::Row { row, .. } => {
@@ -554,7 +554,7 @@ fn a_message_gets_the_next_turn_of_gemini() {
     let mut live = rig.start(TestedAgent::GEMINI.plan(&rig, &script).attended());
     let ask = live.until_asked();
     let next = ModelScript::new().text("Cats.");
-    live.send(ControlOperation::Message { text: format!("mention cats {next}") });
+    live.send(ControlOperation::message(format!("mention cats {next}")));
     live.answer(&ask, QuestionAnswer::Allow { input: None });
     let end = live.finish();
     succeeded(&end);

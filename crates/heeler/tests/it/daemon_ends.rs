@@ -73,6 +73,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::DeliveriesHandled],
         // In `telegram_kills` and `slack_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
+        // In `said_kills`.
+        &[FaultPoint::MessageSaid],
         // In `notify`.
         &[FaultPoint::NoticeSent],
         &LOGS,

@@ -36,12 +36,17 @@ pub(crate) fn herd(discord: &FakeDiscord, steps: &str) -> Herd {
     herd_with(
         discord,
         steps,
-        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: ''}",
+        "output: {progress_indicator: false, typing_indicator: false, acknowledge_emoji: '', \
+         max_posts: 1000}",
     )
 }
 
 /// A fleet as `herd`, with further settings of its bot.
 pub(crate) fn herd_with(discord: &FakeDiscord, steps: &str, settings: &str) -> Herd {
+    let calm = match settings.contains("messages_per_minute") {
+        true => "",
+        false => "messages_per_minute: 100000",
+    };
     let mut herd = Herd::of(&format!(
         "agents:
   - name: coder
@@ -51,9 +56,10 @@ pub(crate) fn herd_with(discord: &FakeDiscord, steps: &str, settings: &str) -> H
       discord:
         api_url: '{}'
         dm: {{allowlist: ['{ANN}']}}
-        guilds: [{{id: '1', channels: [{{id: '{CHANNEL}', mode: mention}}]}}]
+        guilds: [{{id: '1', channels: [{{id: '{CHANNEL}', mode: mention, context_messages: 0}}]}}]
         approvers: ['{ANN}']
         presence: {{activity_type: watching, activity_message: the build}}
+        {calm}
         {settings}
 ",
         discord.url()

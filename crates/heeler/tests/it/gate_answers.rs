@@ -17,8 +17,8 @@ use crate::{discord, slack, telegram};
 const SLACK_GATES: &str = "C0GATES";
 const DISCORD_GATES: &str = "600";
 
-/// A fleet with a chat platform (settings of the agent) and a channel for gates, and two workflows: one
-/// asks for approval, the other for a text.
+/// A fleet with a chat platform (settings of the agent) and a channel for gates, and workflows that ask
+/// for approval (`late` after it was let through) or for a text.
 fn herd(chat: &str, channel: &str) -> Herd {
     let herd = Herd::of(&format!(
         "web: {{enabled: false}}
@@ -46,12 +46,18 @@ agents:
             "gate_kind": "reply", "gate_message": "Which colour?", "scratch_key": "talk",
         },
     }]});
+    let late = json!({"name": "late", "phases": [
+        {"name": "build", "type": "bash", "command": "read line < gate",
+         "approval_gate": {"name": "release", "message": "Release it now?"}},
+        {"name": "push", "type": "bash", "command": "echo shipped >> shipped"},
+    ]});
+    herd.fleet.write("workflows/late.yaml", &late.to_string());
     herd.fleet.write("workflows/ship.yaml", &ship.to_string());
     herd.fleet.write("workflows/ask.yaml", &ask.to_string());
     herd
 }
 
-fn on_slack(fake: &FakeSlack) -> Herd {
+pub(crate) fn on_slack(fake: &FakeSlack) -> Herd {
     let (url, ann) = (fake.url(), slack::ANN);
     let mut herd = herd(
         &format!("slack: {{api_url: '{url}', channels: [{{id: {}}}]}}", slack::CHANNEL),
@@ -62,7 +68,7 @@ fn on_slack(fake: &FakeSlack) -> Herd {
     herd
 }
 
-fn on_discord(fake: &FakeDiscord) -> Herd {
+pub(crate) fn on_discord(fake: &FakeDiscord) -> Herd {
     let (url, ann) = (fake.url(), discord::ANN);
     let mut herd = herd(
         &format!("discord: {{api_url: '{url}', channels: [{{id: '{}'}}]}}", discord::CHANNEL),
@@ -73,7 +79,7 @@ fn on_discord(fake: &FakeDiscord) -> Herd {
 }
 
 /// The approvers are those of the workflows' agent here.
-fn on_telegram(fake: &FakeTelegram) -> Herd {
+pub(crate) fn on_telegram(fake: &FakeTelegram) -> Herd {
     let (url, ann, group) = (fake.url(), telegram::ANN, telegram::GROUP);
     let mut herd = herd(
         &format!(
@@ -86,7 +92,7 @@ fn on_telegram(fake: &FakeTelegram) -> Herd {
     herd
 }
 
-fn run(client: &mut DaemonClient, workflow: &str) -> WorkflowRunId {
+pub(crate) fn run(client: &mut DaemonClient, workflow: &str) -> WorkflowRunId {
     let order = WorkflowOperation::Run(WorkflowRunRequest::manual_run(workflow));
     let command = DaemonCommand::Workflow { order, by: "the test".to_owned() };
     match client.send_command(&command, None).unwrap() {
@@ -104,7 +110,7 @@ fn wait_until(herd: &Herd, run: &WorkflowRunId, wanted: WorkflowRunStatus) {
 }
 
 /// Returns the only approval of a run.
-fn approval(herd: &Herd, run: &WorkflowRunId) -> Approval {
+pub(crate) fn approval(herd: &Herd, run: &WorkflowRunId) -> Approval {
     let filter = ApprovalFilter { run: Some(run.to_string()), status: None };
     let all = herd.reader().approvals(&filter, None, 9).unwrap();
     assert_eq!(all.len(), 1, "{all:?}");

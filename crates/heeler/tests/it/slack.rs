@@ -41,7 +41,11 @@ pub(crate) fn herd_with(slack: &FakeSlack, steps: &str, settings: &str) -> Herd 
     // A job that takes long would have a run card, which most tests do not expect.
     let quiet = match settings.contains("output:") {
         true => "",
-        false => "output: {progress_indicator: false}",
+        false => "output: {progress_indicator: false, max_posts: 1000}",
+    };
+    let calm = match settings.contains("messages_per_minute") {
+        true => "",
+        false => "messages_per_minute: 100000",
     };
     let mut herd = Herd::of(&format!(
         "agents:
@@ -52,9 +56,10 @@ pub(crate) fn herd_with(slack: &FakeSlack, steps: &str, settings: &str) -> Herd 
       slack:
         api_url: '{}'
         dm: {{allowlist: [{ANN}]}}
-        channels: [{{id: {CHANNEL}, mode: mention}}]
+        channels: [{{id: {CHANNEL}, mode: mention, context_messages: 0}}]
         approvers: [{ANN}]
         {quiet}
+        {calm}
         {settings}
 ",
         slack.url()
@@ -283,7 +288,7 @@ fn two_agents_share_one_app() {
     let agent = |name: &str| {
         format!(
             "  - {{name: {name}, runtime: scripted, script: [{{say: 'I am {name}: {{prompt}}'}}], \
-             chat: {{slack: {{api_url: '{}', channels: [{{id: {CHANNEL}}}], output: {{progress_indicator: false}}}}}}}}\n",
+             chat: {{slack: {{api_url: '{}', channels: [{{id: {CHANNEL}, context_messages: 0}}], output: {{progress_indicator: false}}}}}}}}\n",
             slack.url()
         )
     };

@@ -33,7 +33,11 @@ pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) ->
     // A job that takes long would have a run card, which most tests do not expect.
     let quiet = match settings.contains("output:") {
         true => "",
-        false => "output: {progress_indicator: false, typing_indicator: false}",
+        false => "output: {progress_indicator: false, typing_indicator: false, max_posts: 1000}",
+    };
+    let calm = match settings.contains("messages_per_minute") {
+        true => "",
+        false => "messages_per_minute: 100000",
     };
     let mut herd = Herd::of(&format!(
         "agents:
@@ -48,6 +52,7 @@ pub(crate) fn herd_with(telegram: &FakeTelegram, steps: &str, settings: &str) ->
         chats: [{{id: {GROUP}, mode: mention}}]
         approvers: [{ANN}]
         {quiet}
+        {calm}
         {settings}
 ",
         telegram.url()

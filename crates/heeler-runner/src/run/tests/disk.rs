@@ -99,7 +99,7 @@ fn a_full_disk_stops_the_agent_and_nothing_is_lost_when_it_has_space_again() {
     // Several pauses go by, and not one row is added or lost.
     wait_for("retries", || disk.refused.load(Ordering::SeqCst) > 4);
     assert_eq!(status(&mut running.client()).rows, rows);
-    let reason = running.client().refused(ControlOperation::Message { text: "hi".to_owned() });
+    let reason = running.client().refused(ControlOperation::message("hi".to_owned()));
     assert!(reason.contains("the disk accepts no rows"), "{reason}");
     disk.full.store(false, Ordering::SeqCst);
     let well = told.hear("disk", "null");

@@ -177,8 +177,7 @@ fn who_cancels_while_it_is_summed_up_ends_the_run() {
     let scene = HandoverFixture::new("await user; touch asked; await interrupt; exit 0");
     let running = scene.trial.start();
     scene.trial.wait_file("asked");
-    let refused =
-        running.client().refused(ControlOperation::Message { text: "and this".to_owned() });
+    let refused = running.client().refused(ControlOperation::message("and this".to_owned()));
     assert!(refused.contains("is summarizing the session"), "{refused}");
     running.client().ask(cancel(false));
     let result = running.finish();

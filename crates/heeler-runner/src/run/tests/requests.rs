@@ -103,7 +103,7 @@ fn a_question_that_the_agent_withdraws_cannot_be_answered() {
     let mut told = running.subscriber();
     wait_ask(&running);
     assert_eq!(
-        running.client().ask(ControlOperation::Message { text: "go|go".to_owned() }),
+        running.client().ask(ControlOperation::message("go|go".to_owned())),
         ControlReplyBody::Done
     );
     drop(told.hear("settled", "q1"));
@@ -151,7 +151,7 @@ fn a_further_message_is_recorded_and_reaches_the_agent() {
     let mut told = running.subscriber();
     wait_for("the first row", || status(&mut running.client()).rows > 2);
     assert_eq!(
-        running.client().ask(ControlOperation::Message { text: "more please".to_owned() }),
+        running.client().ask(ControlOperation::message("more please".to_owned())),
         ControlReplyBody::Done
     );
     told.hear("row", "more please");
@@ -163,11 +163,51 @@ fn a_further_message_is_recorded_and_reaches_the_agent() {
 }
 
 #[test]
+fn a_message_with_a_known_id_is_not_sent_again_and_has_the_same_reply() {
+    let trial = stream_fixture(
+        "await user; took; say one; await 'more please'; took; say two; await 'enough'; took; \
+         say three; result ok; await forever",
+    );
+    let running = trial.start();
+    let mut told = running.subscriber();
+    let once = |text: &str, id: Uuid| ControlOperation::Message {
+        text: text.to_owned(),
+        message_id: Some(id),
+    };
+    wait_for("the first row", || status(&mut running.client()).rows > 2);
+    let id = Uuid::new_v4();
+    for _ in 0..3 {
+        let reply = running.client().ask(once("more please", id));
+        assert_eq!(reply, ControlReplyBody::Done);
+        // The row is on disk before the reply, with the ID of the message.
+        let rows = trial.job_rows();
+        assert!(rows.iter().any(|row| row["uuid"] == id.to_string()), "{rows:?}");
+    }
+    told.hear("row", "two");
+    running.client().ask(once("enough", Uuid::new_v4()));
+    told.hear("row", "three");
+    running.finish();
+    assert_eq!(trial.notes("user_input"), ["do it", "more please", "enough"]);
+}
+
+#[test]
+fn a_message_that_was_refused_stays_refused() {
+    let trial = command_fixture("echo ready; sleep 1000");
+    let running = trial.start();
+    trial.wait_row("ready");
+    let op = ControlOperation::Message { text: "hi".to_owned(), message_id: Some(Uuid::new_v4()) };
+    let reason = running.client().refused(op.clone());
+    assert_eq!(running.client().refused(op), reason);
+    running.client().ask(cancel(true));
+    running.finish();
+}
+
+#[test]
 fn an_agent_that_takes_no_message_says_so() {
     let trial = command_fixture("echo ready; sleep 1000");
     let running = trial.start();
     trial.wait_row("ready");
-    let reason = running.client().refused(ControlOperation::Message { text: "hi".to_owned() });
+    let reason = running.client().refused(ControlOperation::message("hi".to_owned()));
     assert!(reason.contains("accepts no further messages"), "{reason}");
     running.client().ask(cancel(true));
     running.finish();
@@ -200,7 +240,7 @@ fn heard(script: &str) -> (String, Vec<String>) {
     trial.brief.secrets = vec!["hunter2hunter2".to_owned()];
     let running = trial.start();
     let mut told = running.subscriber();
-    running.client().ask(ControlOperation::Message { text: "go|go".to_owned() });
+    running.client().ask(ControlOperation::message("go|go".to_owned()));
     let mut text = String::new();
     loop {
         let event = told.next();

@@ -126,7 +126,7 @@ fn every_turn_of_a_run_is_recorded() {
     let running = trial.start();
     trial.wait_file("first");
     assert_eq!(
-        running.client().ask(ControlOperation::Message { text: "again".to_owned() }),
+        running.client().ask(ControlOperation::message("again".to_owned())),
         ControlReplyBody::Done
     );
     assert_eq!(running.finish().exit_reason, ExitReason::Success);

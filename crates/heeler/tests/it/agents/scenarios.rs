@@ -108,7 +108,7 @@ fn a_message_reaches_the_agent_while_it_works() {
         let mut live = rig.start(plan);
         wait("the tool", || started.exists().then_some(()));
         let next = ModelScript::new().text("Cats.");
-        live.send(ControlOperation::Message { text: format!("mention cats {next}") });
+        live.send(ControlOperation::message(format!("mention cats {next}")));
         // Its row is written before the agent receives it.
         live.until("the message", |event| match event {
             heeler_model::run::ControlEvent::Row { row, .. } => {

@@ -176,7 +176,7 @@ fn a_message_to_a_working_agent_reaches_it() {
     plan.claude().permission_mode = "bypassPermissions".to_owned();
     let mut live = rig.start(plan);
     wait("the tool", || begun.exists().then_some(()));
-    live.send(ControlOperation::Message { text: "Hurry up, please.".to_owned() });
+    live.send(ControlOperation::message("Hurry up, please.".to_owned()));
     live.until("the row of the message", |happening| match happening {
         heeler_model::run::ControlEvent::Row { row, .. } => {
             (row.text("content") == Some("Hurry up, please.")).then_some(())
@@ -202,7 +202,7 @@ fn a_message_to_a_speaking_agent_is_its_next_turn() {
     let mut live = rig.start(rig.script(Sdk, &ModelScript::new().step(long)));
     live.until_said("wo");
     let next = ModelScript::new().text("And on.");
-    live.send(ControlOperation::Message { text: format!("Go on. {next}") });
+    live.send(ControlOperation::message(format!("Go on. {next}")));
     let end = live.finish();
     succeeded(&end);
     assert_eq!(end.result.summary.as_deref(), Some("And on."), "{:#?}", end.rows);
