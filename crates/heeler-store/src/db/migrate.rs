@@ -26,7 +26,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("chat", include_str!("../../migrations/011_chat.sql")),
     ("network_grants", include_str!("../../migrations/012_network_grants.sql")),
     ("notices", include_str!("../../migrations/013_notices.sql")),
-    ("permission_rules", include_str!("../../migrations/016_permission_rules.sql")),
+    ("permission_rules", include_str!("../../migrations/014_permission_rules.sql")),
 ];
 
 /// The schema version of this build.
