@@ -376,9 +376,7 @@ impl AgentConfig {
         let name = qualified_name(&keys, origin, reader);
         unused_keys::warn_claude_only_keys(origin.tree, keys.runtime, reader);
         let runtime = check_runtime(&keys, origin, reader);
-        if let Some(runtime) = &runtime {
-            complete_network(&mut keys, runtime, origin, reader);
-        }
+        complete_network(&mut keys, runtime.as_ref(), origin, reader);
         check_combinations(&keys, origin, reader);
         let schedules = check_own_and_schedules(&mut keys, origin, reader);
         let mut check_server =

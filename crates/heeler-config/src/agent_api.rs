@@ -163,10 +163,12 @@ impl AgentApiHosts {
 /// and proxied credentials that no proxy can add.
 pub(crate) fn complete_network(
     keys: &mut AgentKeys,
-    runtime: &RuntimeConfig,
+    runtime: Option<&RuntimeConfig>,
     origin: &AgentSource<'_>,
     reader: &mut ConfigReader,
 ) {
+    // A runtime with faults has been reported.
+    let Some(runtime) = runtime else { return };
     let (RuntimeConfig::Acp(program) | RuntimeConfig::Codex(program)) = runtime else { return };
     let Some(hosts) = AgentApiHosts::find(runtime, &keys.env) else { return };
     let has_presets = find_value(origin.tree, "sandbox.network.presets").is_some();

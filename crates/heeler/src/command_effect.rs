@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 45] = [
+const RUNNING: [&str; 46] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",

@@ -39,6 +39,31 @@ fn is_tested(agent: CertifiedAgent, scenario: AgentScenario) -> bool {
     }
 }
 
+fn qwen_settings() -> serde_json::Value {
+    json!({
+        "security": { "auth": { "selectedType": "openai" }, "folderTrust": { "enabled": false } },
+        "general": { "enableAutoUpdate": false },
+        "privacy": { "usageStatisticsEnabled": false },
+        "model": { "name": "mock-model", "generationConfig": { "maxRetries": 0 } },
+        // Otherwise it asks the model about its memory after a turn.
+        "memory": { "enableManagedAutoMemory": false, "enableManagedAutoDream": false },
+    })
+}
+
+fn opencode_config(api: &str) -> serde_json::Value {
+    let limits = json!({ "context": 200_000, "output": 8192 });
+    let model = json!({ "name": "Mock", "tool_call": true, "limit": limits });
+    json!({
+        "autoupdate": false, "share": "disabled",
+        "model": "mock/mock-model", "small_model": "mock/mock-model",
+        "provider": { "mock": {
+            "npm": "@ai-sdk/openai-compatible", "name": "Mock",
+            "options": { "baseURL": format!("{api}/v1"), "apiKey": "mock-api-key" },
+            "models": { "mock-model": model },
+        } },
+    })
+}
+
 /// Agent under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TestedAgent(CertifiedAgent);
@@ -128,16 +153,7 @@ impl TestedAgent {
                 set("OPENAI_API_KEY", "mock-api-key");
             }
             CertifiedAgent::Qwen => {
-                let settings = json!({
-                    "security": {
-                        "auth": { "selectedType": "openai" }, "folderTrust": { "enabled": false },
-                    },
-                    "general": { "enableAutoUpdate": false },
-                    "privacy": { "usageStatisticsEnabled": false },
-                    "model": { "name": "mock-model", "generationConfig": { "maxRetries": 0 } },
-                    // Otherwise it asks the model about its memory after a turn.
-                    "memory": { "enableManagedAutoMemory": false, "enableManagedAutoDream": false },
-                });
+                let settings = qwen_settings();
                 std::fs::create_dir_all(home.join(".qwen")).unwrap();
                 std::fs::write(home.join(".qwen/settings.json"), settings.to_string()).unwrap();
                 set("OPENAI_API_KEY", "mock-api-key");
@@ -145,17 +161,7 @@ impl TestedAgent {
                 set("OPENAI_MODEL", "mock-model");
             }
             CertifiedAgent::Opencode => {
-                let limits = json!({ "context": 200_000, "output": 8192 });
-                let model = json!({ "name": "Mock", "tool_call": true, "limit": limits });
-                let config = json!({
-                    "autoupdate": false, "share": "disabled",
-                    "model": "mock/mock-model", "small_model": "mock/mock-model",
-                    "provider": { "mock": {
-                        "npm": "@ai-sdk/openai-compatible", "name": "Mock",
-                        "options": { "baseURL": format!("{api}/v1"), "apiKey": "mock-api-key" },
-                        "models": { "mock-model": model },
-                    } },
-                });
+                let config = opencode_config(api);
                 let folder = home.join(".config/opencode");
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(folder.join("opencode.json"), config.to_string()).unwrap();

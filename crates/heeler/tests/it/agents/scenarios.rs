@@ -126,7 +126,7 @@ fn a_message_reaches_the_agent_while_it_works() {
         let next_turn = ["Done.", "Cats."];
         match agent.0 {
             CertifiedAgent::Claude => {
-                assert!(texts == ["Done."] || texts == next_turn, "{texts:?}")
+                assert!(texts == ["Done."] || texts == next_turn, "{texts:?}");
             }
             CertifiedAgent::Codex => assert!(texts == ["Cats."] || texts == next_turn, "{texts:?}"),
             _ => assert_eq!(texts, next_turn, "{agent:?} {:#?}", end.rows),
