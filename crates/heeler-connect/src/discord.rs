@@ -18,6 +18,7 @@ use crate::api_call::{
 };
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
+use crate::message_page::MessagePage;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::split_text::split_text;
 
@@ -35,9 +36,6 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Most messages of one page.
 const PAGE: usize = 100;
-
-/// Most pages that are read of one channel.
-const PAGES_MAX: u32 = 10;
 
 /// Most buttons in a row.
 const ROW_MAX: usize = 5;
@@ -312,27 +310,17 @@ impl DiscordBot {
         Ok(DiscordChannel { thread_of: parent.map(str::to_owned) })
     }
 
-    /// Lists the messages of a channel that are newer than a message. The oldest is first. At most a
-    /// thousand are read.
-    pub fn messages_after(&self, channel: &str, after: &str) -> Result<Vec<Json>, ChatApiError> {
-        let (attempt, mut after) = ("read the messages of a channel", after.to_owned());
-        let mut messages: Vec<Json> = Vec::new();
-        for _ in 0..PAGES_MAX {
-            let path = format!("/channels/{channel}/messages?limit={PAGE}&after={after}");
-            let Json::Array(mut page) = self.get(&path, attempt, CALL_TIMEOUT)? else {
-                return Err(unexpected(attempt));
-            };
-            page.sort_by_key(|message| snowflake(message["id"].as_str().unwrap_or_default()));
-            let is_full = page.len() >= PAGE;
-            if let Some(last) = page.last().and_then(|message| message["id"].as_str()) {
-                last.clone_into(&mut after);
-            }
-            messages.extend(page);
-            if !is_full {
-                break;
-            }
-        }
-        Ok(messages)
+    /// Reads the messages of a channel that follow a message, the oldest first, and one page of them.
+    pub fn messages_after(&self, channel: &str, after: &str) -> Result<MessagePage, ChatApiError> {
+        let attempt = "read the messages of a channel";
+        let path = format!("/channels/{channel}/messages?limit={PAGE}&after={after}");
+        let Json::Array(mut messages) = self.get(&path, attempt, CALL_TIMEOUT)? else {
+            return Err(unexpected(attempt));
+        };
+        messages.sort_by_key(|message| snowflake(message["id"].as_str().unwrap_or_default()));
+        let last = messages.last().and_then(|message| message["id"].as_str());
+        let next = last.filter(|_| messages.len() >= PAGE).map(str::to_owned);
+        Ok(MessagePage { messages, next })
     }
 
     /// Lists messages of a channel before a message, at most a hundred. The oldest is first.

@@ -18,6 +18,7 @@ mod discord_frame;
 mod earlier_message;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod frame_fuzz;
+mod message_page;
 mod outgoing_post;
 mod person_name;
 mod routing;
@@ -39,9 +40,12 @@ pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 pub use earlier_message::{EarlierMessage, quote_earlier};
+pub use message_page::MessagePage;
 pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 pub use routing::{ChatRoute, route_message};
-pub use slack::{MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account};
+pub use slack::{
+    MessageList, SlackBot, SlackTokens, SlackUser, is_slack_bot_token, slack_account, sort_messages,
+};
 pub use slack_frame::{SlackFrame, message_event};
 pub use slack_text::render_slack;
 pub use split_text::split_text;

@@ -10,6 +10,7 @@ use serde_json::{Value as Json, json};
 use crate::api_call::{RequestBody, post_body, safe_text};
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
+use crate::message_page::MessagePage;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::person_name::person_name;
 use crate::slack_text::render_slack;
@@ -39,7 +40,7 @@ const CONTEXT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Most messages of one page.
 const PAGE: u32 = 100;
 
-/// Most pages that are read of one channel or thread.
+/// Most pages that are read to find a message of the bot itself.
 const PAGES_MAX: u32 = 10;
 
 /// Time by which the clocks of Slack and of this machine may differ, in seconds.
@@ -325,13 +326,34 @@ impl SlackBot {
         Ok(found.and_then(|message| message["ts"].as_str()).map(str::to_owned))
     }
 
-    /// Lists the messages of a channel, or of one of its threads, that are newer than a message. The
-    /// oldest is first. At most a thousand are read.
-    pub fn messages_after(
+    /// Lists the newest messages of a channel, or of one of its threads, that are newer than a message.
+    /// The oldest is first. At most a thousand are read.
+    fn messages_after(
         &self,
         list: MessageList<'_>,
         oldest: &str,
     ) -> Result<Vec<Json>, ChatApiError> {
+        let (mut messages, mut cursor) = (Vec::new(), None);
+        for _ in 0..PAGES_MAX {
+            let page = self.message_page(list, oldest, cursor.as_deref())?;
+            messages.extend(page.messages);
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        sort_messages(&mut messages);
+        Ok(messages)
+    }
+
+    /// Reads one page of the messages of a channel, or of one of its threads, that are newer than a
+    /// message. `cursor` is that of the page before. Slack begins with the newest page of a channel.
+    pub fn message_page(
+        &self,
+        list: MessageList<'_>,
+        oldest: &str,
+        cursor: Option<&str>,
+    ) -> Result<MessagePage, ChatApiError> {
         let (method, mut body) = match list.thread {
             Some(thread) => ("conversations.replies", json!({"ts": thread})),
             None => ("conversations.history", json!({})),
@@ -340,21 +362,18 @@ impl SlackBot {
         body["oldest"] = json!(oldest);
         body["limit"] = json!(PAGE);
         body["include_all_metadata"] = json!(true);
-        let mut messages = Vec::new();
-        for _ in 0..PAGES_MAX {
-            let mut answer = self.call(method, "read the messages of a channel", &body)?;
-            if let Json::Array(page) = answer["messages"].take() {
-                messages.extend(page);
-            }
-            match answer["response_metadata"]["next_cursor"].as_str() {
-                Some(cursor) if !cursor.is_empty() => body["cursor"] = json!(cursor),
-                _ => break,
-            }
+        if let Some(cursor) = cursor {
+            body["cursor"] = json!(cursor);
         }
-        // IDs are seconds with six decimals, so they sort as text. The root of a thread is always there.
-        messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
+        let mut answer = self.call(method, "read the messages of a channel", &body)?;
+        let mut messages = match answer["messages"].take() {
+            Json::Array(messages) => messages,
+            _ => Vec::new(),
+        };
+        // The root of a thread is on every page.
         messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts > oldest));
-        Ok(messages)
+        let next = answer["response_metadata"]["next_cursor"].as_str();
+        Ok(MessagePage { messages, next: next.filter(|it| !it.is_empty()).map(str::to_owned) })
     }
 
     /// Lists messages of a channel, or of one of its threads, before a message. The oldest is first.
@@ -458,6 +477,12 @@ impl SlackBot {
             _ => ChatApiError::Refused { platform: PLATFORM, attempt, said },
         })
     }
+}
+
+/// Sorts messages, the oldest first.
+pub fn sort_messages(messages: &mut [Json]) {
+    // IDs are seconds with six decimals, so they sort as text.
+    messages.sort_by_key(|message| message["ts"].as_str().unwrap_or_default().to_owned());
 }
 
 /// A channel, or one of its threads.

@@ -123,12 +123,13 @@ impl DiscordCatchUp {
     }
 
     fn read_channel(&mut self, channel: &str, since: i64, is_direct: bool) {
-        let after = id_at(since).to_string();
+        let mut after = id_at(since).to_string();
         while !self.worker.is_stopped() {
             match self.bot.messages_after(channel, &after) {
-                Ok(messages) => {
-                    messages.into_iter().for_each(|it| self.pass_message(it, is_direct));
-                    return;
+                Ok(page) => {
+                    page.messages.into_iter().for_each(|it| self.pass_message(it, is_direct));
+                    let Some(next) = page.next else { return };
+                    after = next;
                 }
                 Err(error @ ChatApiError::Refused { .. }) => {
                     let problem = format!("messages of {channel} may be missing: {error}");

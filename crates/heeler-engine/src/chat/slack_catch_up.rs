@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use heeler_connect::{
     ChatApiError, ChatContent, ChatEvent, ChatPlatform, MessageList, SlackBot, SlackUser,
-    message_event,
+    message_event, sort_messages,
 };
 use heeler_model::error_chain;
 use heeler_store::{ChatQuestionRecord, StoreReader};
@@ -31,6 +31,10 @@ const QUESTIONS_MAX: usize = 100;
 const AGE_MAX: i64 = 24 * 3600;
 
 /// Time before the newest known message in which others may be missing, in seconds. Slack delivers
+/// Most messages of a gap that are read of one channel or thread. Slack lists the newest first, so all
+/// are in memory at once.
+const GAP_MESSAGES_MAX: usize = 10_000;
+
 /// messages again for about six minutes, so they arrive in any order.
 const OVERLAP: i64 = 15 * 60;
 
@@ -174,9 +178,24 @@ impl SlackCatchUp {
     /// Reads a channel or thread, and passes its messages to the dispatcher. Returns them.
     fn read_list(&mut self, place: &ListKey, oldest: i64) -> Vec<Json> {
         let list = MessageList { chat: &place.0, thread: place.1.as_deref() };
+        let oldest = format!("{}.000000", oldest.max(0));
+        let (mut messages, mut cursor) = (Vec::new(), None);
         while !self.worker.is_stopped() {
-            match self.bot.messages_after(list, &format!("{}.000000", oldest.max(0))) {
-                Ok(mut messages) => {
+            match self.bot.message_page(list, &oldest, cursor.as_deref()) {
+                Ok(page) => {
+                    messages.extend(page.messages);
+                    cursor = page.next;
+                    if cursor.is_some() && messages.len() < GAP_MESSAGES_MAX {
+                        continue;
+                    }
+                    if cursor.is_some() {
+                        let problem = format!(
+                            "messages of {} may be missing: more than {GAP_MESSAGES_MAX} were written",
+                            place.0
+                        );
+                        self.worker.note_limitation(problem);
+                    }
+                    sort_messages(&mut messages);
                     for message in &mut messages {
                         // A list of messages does not repeat its channel.
                         message["channel"] = json!(place.0);

@@ -25,10 +25,6 @@ const MESSAGES_IN_CI: u64 = 1_000;
 /// Most messages.
 const MESSAGES_MAX: u64 = 100_000;
 
-/// Most messages on Discord. Catching up reads at most 1,000 messages of a channel that are newer than
-/// some minutes, and the posts of the bot are among them.
-const DISCORD_MESSAGES_MAX: u64 = 450;
-
 /// Messages that one daemon may receive before it is killed.
 const MESSAGES_PER_LIFE: u64 = 200;
 
@@ -178,10 +174,7 @@ fn check(herd: &Herd, chat: &StormChat, messages: &mut Vec<String>, known: &mut 
 fn storm(chat: &StormChat) {
     let settings = ProofSettings::new(MESSAGES_IN_CI);
     println!("seed {}", settings.seed);
-    let count = match chat {
-        StormChat::Discord(_) => settings.rounds.min(DISCORD_MESSAGES_MAX),
-        StormChat::Slack(_) | StormChat::Telegram(_) => settings.rounds.min(MESSAGES_MAX),
-    };
+    let count = settings.rounds.min(MESSAGES_MAX);
     let herd = chat.herd();
     let (mut messages, mut known) = (Vec::new(), HashSet::new());
     // A fleet that has received a message knows a gap from a beginning.
