@@ -14,6 +14,7 @@ mod agent;
 mod agent_api;
 mod agent_conformance;
 mod agent_detection;
+mod agent_isolation;
 mod agent_program;
 mod agents_page;
 mod amount;

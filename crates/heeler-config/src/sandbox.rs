@@ -3,9 +3,6 @@
 use camino::Utf8PathBuf;
 use serde_json::{Value as Json, json};
 
-use crate::agent::AgentConfig;
-use crate::agent_api::AgentApiHosts;
-use crate::docker::DockerConfig;
 use crate::egress::{CredentialMode, EgressConfig};
 use crate::git_access::GitAccessConfig;
 use crate::loopback_forwards::LoopbackForwards;
@@ -155,30 +152,5 @@ impl ConfigValue for SandboxConfig {
             true => json!(self.0.enabled),
             false => self.0.show(),
         }
-    }
-}
-
-impl AgentConfig {
-    /// Returns the settings of the agent's container, if it runs in one.
-    pub fn container(&self) -> Option<&DockerConfig> {
-        self.docker.as_ref().filter(|docker| docker.enabled)
-    }
-
-    /// Returns the settings by which Landlock limits the agent's files, if it does.
-    pub fn file_limits(&self) -> Option<&SandboxSettings> {
-        self.sandbox.as_ref().and_then(SandboxConfig::file_limits)
-    }
-
-    /// Returns the settings of the agent's isolation, if it has any. A container has those of a
-    /// sandbox, too: network, credentials and further paths.
-    pub fn isolation_settings(&self) -> Option<SandboxSettings> {
-        let configured = self.sandbox.as_ref().and_then(SandboxConfig::settings).cloned();
-        configured.or_else(|| {
-            self.container()?;
-            Some(match AgentApiHosts::find(&self.runtime, &self.env) {
-                Some(hosts) => hosts.container_settings(),
-                None => SandboxConfig::default_settings(),
-            })
-        })
     }
 }
