@@ -16,9 +16,9 @@ use serde_json::{Value as Json, json};
 use crate::api_call::{
     PlatformAnswer, PlatformRequest, RequestBody, UploadPart, call_api, safe_text,
 };
+use crate::channel_page::ChannelPage;
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::message_page::MessagePage;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::split_text::split_text;
 
@@ -311,7 +311,7 @@ impl DiscordBot {
     }
 
     /// Reads the messages of a channel that follow a message, the oldest first, and one page of them.
-    pub fn messages_after(&self, channel: &str, after: &str) -> Result<MessagePage, ChatApiError> {
+    pub fn messages_after(&self, channel: &str, after: &str) -> Result<ChannelPage, ChatApiError> {
         let attempt = "read the messages of a channel";
         let path = format!("/channels/{channel}/messages?limit={PAGE}&after={after}");
         let Json::Array(mut messages) = self.get(&path, attempt, CALL_TIMEOUT)? else {
@@ -320,7 +320,7 @@ impl DiscordBot {
         messages.sort_by_key(|message| snowflake(message["id"].as_str().unwrap_or_default()));
         let last = messages.last().and_then(|message| message["id"].as_str());
         let next = last.filter(|_| messages.len() >= PAGE).map(str::to_owned);
-        Ok(MessagePage { messages, next })
+        Ok(ChannelPage { messages, next })
     }
 
     /// Lists messages of a channel before a message, at most a hundred. The oldest is first.

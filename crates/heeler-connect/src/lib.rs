@@ -8,6 +8,7 @@
 mod api_call;
 mod bot_command;
 mod button_seal;
+mod channel_page;
 mod chat_bot;
 mod chat_error;
 mod chat_event;
@@ -18,7 +19,6 @@ mod discord_frame;
 mod earlier_message;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod frame_fuzz;
-mod message_page;
 mod outgoing_post;
 mod person_name;
 mod routing;
@@ -32,6 +32,7 @@ mod telegram_update;
 
 pub use bot_command::BotCommand;
 pub use button_seal::{ButtonClaim, ButtonSeal, ButtonVerdict};
+pub use channel_page::ChannelPage;
 pub use chat_bot::{ChatBot, post_parts};
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
@@ -40,7 +41,6 @@ pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 pub use earlier_message::{EarlierMessage, quote_earlier};
-pub use message_page::MessagePage;
 pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 pub use routing::{ChatRoute, route_message};
 pub use slack::{

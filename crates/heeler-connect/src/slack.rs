@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Value as Json, json};
 
 use crate::api_call::{RequestBody, post_body, safe_text};
+use crate::channel_page::ChannelPage;
 use crate::chat_error::ChatApiError;
 use crate::chat_event::ChatPlace;
-use crate::message_page::MessagePage;
 use crate::outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 use crate::person_name::person_name;
 use crate::slack_text::render_slack;
@@ -353,7 +353,7 @@ impl SlackBot {
         list: MessageList<'_>,
         oldest: &str,
         cursor: Option<&str>,
-    ) -> Result<MessagePage, ChatApiError> {
+    ) -> Result<ChannelPage, ChatApiError> {
         let (method, mut body) = match list.thread {
             Some(thread) => ("conversations.replies", json!({"ts": thread})),
             None => ("conversations.history", json!({})),
@@ -373,7 +373,7 @@ impl SlackBot {
         // The root of a thread is on every page.
         messages.retain(|message| message["ts"].as_str().is_some_and(|ts| ts > oldest));
         let next = answer["response_metadata"]["next_cursor"].as_str();
-        Ok(MessagePage { messages, next: next.filter(|it| !it.is_empty()).map(str::to_owned) })
+        Ok(ChannelPage { messages, next: next.filter(|it| !it.is_empty()).map(str::to_owned) })
     }
 
     /// Lists messages of a channel, or of one of its threads, before a message. The oldest is first.

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 /// Messages that were read with one call.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct MessagePage {
+pub struct ChannelPage {
     pub messages: Vec<Json>,
     /// Where the next page begins; `None` for the last one.
     pub next: Option<String>,
