@@ -303,7 +303,8 @@ fn frames(bytes: &[u8]) -> Vec<Vec<Item>> {
 /// Reads a row of a transcript; what else is told there is no part of it.
 fn item(row: &str) -> Option<Item> {
     let call = |rest: &str| rest.split_whitespace().next().unwrap_or_default().to_owned();
-    let note = || row.strip_prefix("  ").filter(|text| text.starts_with("failed: "));
+    let is_note = |text: &&str| ["failed: ", "error: "].iter().any(|it| text.starts_with(it));
+    let note = || row.strip_prefix("  ").filter(is_note);
     if let Some(text) = row.strip_prefix("› ") {
         return Some(Item::Person(text.to_owned()));
     }
