@@ -124,6 +124,8 @@ fn claude_stays_by_default_and_any_death_between_turns_costs_only_its_start() {
     let processes = children(&kept);
     processes.iter().for_each(|process| kill(*process));
     processes.iter().for_each(|process| wait_until_gone(*process));
+    // The runner notices it and ends. A turn that is sent before that fails.
+    wait_until_gone(pid(kept.pid));
     let next = conversation.turn();
     assert_eq!(next.agent_run, None, "the process has died");
 
