@@ -82,7 +82,9 @@ impl DispatchTransaction<'_, '_> {
                 }
                 ChatOutcome::refused("it has no text")
             }
-            ChatContent::Click { value, .. } => self.apply_chat_click(event, &policies, value)?,
+            ChatContent::Click { message, value, .. } => {
+                self.apply_chat_click(event, &policies, (message, value))?
+            }
         };
         let notice = outcome.notice.clone();
         log_event(event, &policies, &outcome);

@@ -71,12 +71,12 @@ impl DispatchTransaction<'_, '_> {
         self.add_chat_post(format!("chat ask {} {}", approval.id, event.channel), &post)
     }
 
-    /// Applies a click on a button of a question.
+    /// Applies a click on a button of a question: the message that has the button, and its value.
     pub(super) fn apply_chat_click(
         &mut self,
         event: &ChatEvent,
         policies: &[ChatPolicy<'_>],
-        value: &str,
+        (message, value): (&str, &str),
     ) -> Result<ChatOutcome, DispatchFailure> {
         let refuse = |reason: &str, notice: &str| {
             let notice = notice.to_owned();
@@ -97,8 +97,13 @@ impl DispatchTransaction<'_, '_> {
         let seal = ButtonSeal::from_token(&credential.token);
         let shown = approval.shown_hash().unwrap_or_default();
         let posted = self.tx.chat_question(&id, &channel)?;
-        if posted.is_none() || !seal.is_genuine(value, &shown, &channel) {
+        let posted = posted.filter(|_| seal.is_genuine(value, &shown, &channel));
+        let Some(posted) = posted else {
             return refuse("its value was not made by this fleet", "This button does not count.");
+        };
+        // A daemon may have died between the post and its record.
+        if posted.message_id.is_none() {
+            self.tx.set_chat_question_message(&id, &channel, message)?;
         }
         if !self.may_answer(policies, &approval, event, &channel) {
             let reason = format!("{} is not an approver", event.sender.id);

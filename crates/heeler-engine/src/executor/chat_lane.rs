@@ -15,7 +15,9 @@ use heeler_store::{EffectRecord, StoreReader};
 use jiff::Timestamp;
 
 use super::{EffectExecutor, ExecutorContext};
-use crate::chat::{ChatPost, ChatPostOutcome, ChatPostResult, execute_post, post_effect_kind};
+use crate::chat::{
+    ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, execute_post, post_effect_kind,
+};
 use crate::dispatch_input::DispatchInput;
 use crate::fault::{self, FaultPoint};
 use crate::thread_pool::{PoolShutdown, ThreadPool};
@@ -26,6 +28,12 @@ const PAGE: usize = 256;
 
 /// Delay after the posts could not be read.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Delay between two pages.
+const PAGE_DELAY: Duration = Duration::from_millis(100);
+
+/// Delay until the result of a post is expected on record.
+const RECORD_DELAY: Duration = Duration::from_millis(50);
 
 /// Threads and progress of the posts.
 #[derive(Debug)]
@@ -43,12 +51,31 @@ struct ChatLane {
 /// Attempts that are not recorded yet, or that are repeated later.
 #[derive(Debug, Default)]
 struct PostProgress {
-    /// Time of the next attempt, by effect; `None` if the post has ended.
-    attempted: HashMap<String, Option<Instant>>,
+    /// State of the posts that were attempted, by effect.
+    attempted: HashMap<String, AttemptState>,
     /// Time of the next pass, if the last one left posts.
     pass_at: Option<Instant>,
     /// Time of the first pass. An earlier daemon may have made the posts that are older.
     first_pass_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum AttemptState {
+    /// It has ended, and its result is on the way to the database.
+    Unrecorded,
+    /// It is attempted again at this time.
+    RetryAt(Instant),
+    /// It cannot be read. A newer release may have recorded it; it stays for that release.
+    Unreadable,
+}
+
+impl AttemptState {
+    fn retry_at(self) -> Option<Instant> {
+        match self {
+            AttemptState::RetryAt(at) => Some(at),
+            AttemptState::Unrecorded | AttemptState::Unreadable => None,
+        }
+    }
 }
 
 impl ChatLanes {
@@ -83,14 +110,14 @@ impl ChatLane {
     fn take_due(&self, now: Instant) -> bool {
         let mut progress = lock(&self.progress);
         let before = progress.attempted.len();
-        progress.attempted.retain(|_, next| next.is_none_or(|at| at > now));
+        progress.attempted.retain(|_, state| state.retry_at().is_none_or(|at| at > now));
         let is_pass_due = progress.pass_at.take_if(|at| *at <= now).is_some();
         is_pass_due || progress.attempted.len() < before
     }
 
     fn retry_at(&self) -> Option<Instant> {
         let progress = lock(&self.progress);
-        let attempts = progress.attempted.values().flatten().copied();
+        let attempts = progress.attempted.values().filter_map(|state| state.retry_at());
         attempts.chain(progress.pass_at).min()
     }
 }
@@ -133,25 +160,39 @@ impl PostPass {
         };
         let is_full_page = pending.len() == PAGE;
         let mut waiting: HashSet<String> = HashSet::new();
+        // Conversations with a post whose result is on the way to the database.
+        let mut unrecorded: HashSet<String> = HashSet::new();
         for effect in pending {
             let attempted = lock(&self.progress).attempted.get(&effect.id).copied();
             match attempted {
-                // Its result is on the way to the database.
-                Some(None) => continue,
-                Some(Some(until)) if until > Instant::now() => {
+                Some(AttemptState::Unrecorded) => {
+                    unrecorded.insert(effect.key);
+                    continue;
+                }
+                Some(AttemptState::Unreadable) => continue,
+                Some(AttemptState::RetryAt(until)) if until > Instant::now() => {
                     waiting.insert(effect.key);
                     continue;
                 }
                 _ if waiting.contains(&effect.key) => continue,
                 _ => {}
             }
-            if !self.attempt(&reader, &effect) {
+            let Some(post) = self.read_post(&effect) else { continue };
+            // It edits the message whose ID that result records.
+            let is_early = matches!(post.action, ChatPostAction::Close { .. })
+                && unrecorded.contains(&effect.key);
+            if is_early {
+                lock(&self.progress).pass_at.get_or_insert(Instant::now() + RECORD_DELAY);
+                waiting.insert(effect.key);
+            } else if self.attempt(&reader, &effect, post) {
+                unrecorded.insert(effect.key);
+            } else {
                 waiting.insert(effect.key);
             }
         }
         if is_full_page {
             // Posts beyond the page have not been looked at.
-            lock(&self.progress).pass_at.get_or_insert(Instant::now() + Duration::from_millis(100));
+            lock(&self.progress).pass_at.get_or_insert(Instant::now() + PAGE_DELAY);
         }
     }
 
@@ -173,36 +214,38 @@ impl PostPass {
         Ok((reader, pending))
     }
 
-    /// Makes a post; returns false if it is tried again later.
-    fn attempt(&self, reader: &StoreReader, effect: &EffectRecord) -> bool {
-        let now = self.shared.fleet.now;
-        let post = match serde_json::from_str::<ChatPost>(&effect.payload) {
-            Ok(post) => post,
-            // A newer release may have recorded it; it stays for that release.
-            Err(error) => {
+    /// Returns the post of an effect if it can be read.
+    fn read_post(&self, effect: &EffectRecord) -> Option<ChatPost> {
+        serde_json::from_str(&effect.payload)
+            .inspect_err(|error| {
                 tracing::warn!(post = effect.id, %error, "a post cannot be read");
-                lock(&self.progress).attempted.insert(effect.id.clone(), None);
-                return true;
-            }
-        };
+                let mut progress = lock(&self.progress);
+                progress.attempted.insert(effect.id.clone(), AttemptState::Unreadable);
+            })
+            .ok()
+    }
+
+    /// Makes a post; returns false if it is tried again later.
+    fn attempt(&self, reader: &StoreReader, effect: &EffectRecord, post: ChatPost) -> bool {
+        let now = self.shared.fleet.now;
         let first_pass_at = lock(&self.progress).first_pass_at;
         let is_own = first_pass_at.is_some_and(|at| effect.created_at > at);
         let is_first = effect.attempts == 0 && is_own;
         let setup = self.shared.setup();
         let outcome = execute_post(&setup, reader, (effect, &post), is_first, now);
         fault::reach(FaultPoint::ChatPosted);
-        let next = match &outcome {
+        let state = match &outcome {
             ChatPostOutcome::Postponed { until, .. } => {
                 let delay = Duration::try_from(until.duration_since(now())).unwrap_or_default();
-                Some(Instant::now() + delay)
+                AttemptState::RetryAt(Instant::now() + delay)
             }
-            ChatPostOutcome::Posted(_) | ChatPostOutcome::Failed(_) => None,
+            ChatPostOutcome::Posted(_) | ChatPostOutcome::Failed(_) => AttemptState::Unrecorded,
         };
         // Remembered first: the result may be recorded only after the next pass.
-        lock(&self.progress).attempted.insert(effect.id.clone(), next);
+        lock(&self.progress).attempted.insert(effect.id.clone(), state);
         let result = ChatPostResult { effect: effect.id.clone(), post, outcome };
         self.shared.send_input(DispatchInput::ChatPostAttempted(Box::new(result)));
-        next.is_none()
+        matches!(state, AttemptState::Unrecorded)
     }
 }
 
