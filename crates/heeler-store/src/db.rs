@@ -56,6 +56,7 @@ pub(crate) mod workflow_parts;
 pub(crate) mod workflow_run_list;
 pub(crate) mod workflows;
 
+pub(crate) use connection::CommitSync;
 use connection::{DatabaseConnection, SqlParams, SqlRow};
 pub use database_error::DatabaseError;
 pub(crate) use database_error::SqliteResultExt;

@@ -166,6 +166,11 @@ impl Store {
         self.writer.write(work)
     }
 
+    #[cfg(test)]
+    pub(crate) fn writer(&self) -> &StoreWriter {
+        &self.writer
+    }
+
     /// Accepts that the state was restored. Anything read before is void; writes work again.
     ///
     /// Refused while the restore is running.

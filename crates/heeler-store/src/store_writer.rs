@@ -23,7 +23,7 @@ use crate::database_files::{self, DatabaseFiles};
 use crate::db::database_error::failed;
 use crate::db::postgres::{PostgresConnection, WriterIdentity};
 use crate::db::postgres_error::PostgresError;
-use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::db::{CommitSync, DatabaseError, DatabaseOpenError, StateDatabase};
 use crate::layout::StateDir;
 use crate::reader_pool::{PooledReader, ReaderPool};
 use crate::server_store;
@@ -134,6 +134,7 @@ impl StoreWriter {
             identity,
             closing: Arc::clone(&closing),
             commands,
+            held_back: None,
         };
         let thread =
             std::thread::Builder::new().name("heeler-store".to_owned()).spawn(|| writer.run())?;
@@ -188,9 +189,29 @@ impl StoreWriter {
         T: Send + 'static,
         E: Send + 'static,
     {
+        self.queue_write(work, CommitSync::Durable)
+    }
+
+    /// Runs a change like [`StoreWriter::write`], but does not wait for the disk. A loss of power may
+    /// undo the change, together with all that follow it; the end of the process does not.
+    pub(crate) fn write_unsynced<T, E, F>(&self, work: F) -> Result<T, StoreWriteError<E>>
+    where
+        F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        self.queue_write(work, CommitSync::Unsynced)
+    }
+
+    fn queue_write<T, E, F>(&self, work: F, sync: CommitSync) -> Result<T, StoreWriteError<E>>
+    where
+        F: FnOnce(&mut StoreTransaction<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
         // Room for one reply, so the writer's thread never waits for a caller.
         let (reply, answer) = sync_channel(1);
-        let command = Box::new(PendingWrite { work: Some(work), result: None, reply });
+        let command = Box::new(PendingWrite { work: Some(work), result: None, reply, sync });
         let queue = self.queue.as_ref().expect("only drop takes the queue");
         // The send blocks while the queue is full.
         queue.send(command).map_err(|_| StoreWriteError::Closed)?;
@@ -216,6 +237,7 @@ impl Drop for StoreWriter {
 
 /// A command for the writer's thread.
 trait WriteCommand: Send {
+    fn sync(&self) -> CommitSync;
     /// Executes the command; decides between keeping and undoing its changes.
     fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction;
     /// Sends the result to the caller.
@@ -239,6 +261,7 @@ struct PendingWrite<T, E, F> {
     work: Option<F>,
     result: Option<Result<T, StoreWriteError<E>>>,
     reply: SyncSender<Result<T, StoreWriteError<E>>>,
+    sync: CommitSync,
 }
 
 impl<T, E, F> WriteCommand for PendingWrite<T, E, F>
@@ -247,6 +270,10 @@ where
     T: Send,
     E: Send,
 {
+    fn sync(&self) -> CommitSync {
+        self.sync
+    }
+
     fn run(&mut self, tx: &mut StoreTransaction<'_>) -> SavepointAction {
         let work = self.work.take().expect("a command runs once");
         // A panic must not end the thread, on which all later changes depend.
@@ -301,6 +328,8 @@ struct WriterThread {
     identity: Option<WriterIdentity>,
     closing: Arc<AtomicBool>,
     commands: Receiver<Box<dyn WriteCommand>>,
+    /// A command that was taken from the queue and needs a transaction of its own.
+    held_back: Option<Box<dyn WriteCommand>>,
 }
 
 impl WriterThread {
@@ -328,6 +357,9 @@ impl WriterThread {
 
     /// Waits for a command; `None` when the store is closed. Renews the lease of a server meanwhile.
     fn next_command(&mut self) -> Option<Box<dyn WriteCommand>> {
+        if let Some(command) = self.held_back.take() {
+            return Some(command);
+        }
         let Some(renewal) = self.identity.as_ref().map(WriterIdentity::renewal) else {
             return self.commands.recv().ok();
         };
@@ -457,7 +489,8 @@ impl WriterThread {
         first: Box<dyn WriteCommand>,
         batch: &mut Vec<Box<dyn WriteCommand>>,
     ) -> BatchCommitOutcome {
-        if let Err(outcome) = self.begin() {
+        let sync = first.sync();
+        if let Err(outcome) = self.begin(sync) {
             // Without a transaction no further commands are taken, but this one needs its reply.
             batch.push(first);
             return outcome;
@@ -475,6 +508,9 @@ impl WriterThread {
             let has_room = batch.len() < BATCH_MAX;
             // Commands that arrived meanwhile join the transaction, so many callers share one sync.
             next = if has_room { self.commands.try_recv().ok() } else { None };
+            if sync == CommitSync::Unsynced {
+                self.held_back = next.take_if(|it| it.sync() == CommitSync::Durable);
+            }
         }
         let committed = match db.conn.commit() {
             Err(error) if is_outcome_unknown(&error) => self.resolve_commit(),
@@ -497,11 +533,12 @@ impl WriterThread {
     }
 
     /// Begins a transaction; reopens the database if a failure closed it.
-    fn begin(&mut self) -> Result<(), BatchCommitOutcome> {
+    fn begin(&mut self, sync: CommitSync) -> Result<(), BatchCommitOutcome> {
         let not_saved = |error| BatchCommitOutcome::NotSaved(Arc::new(error));
         self.connect().map_err(not_saved)?;
         self.write_back_if_lost().map_err(not_saved)?;
         let OpenDatabase { db, files } = self.db.as_ref().expect("it was reopened");
+        db.conn.set_commit_sync(sync).map_err(not_saved)?;
         db.conn.begin_write().map_err(not_saved)?;
         // Read within the transaction, so a restore cannot raise the epoch between check and commit.
         let found = db.epoch().map_err(not_saved)?;

@@ -239,47 +239,97 @@ pub fn replace_files(
     files: &[(Utf8PathBuf, Vec<u8>)],
     may_replace: &dyn Fn(usize) -> io::Result<()>,
 ) -> Vec<Result<(), DiskError>> {
-    let drafts: Vec<_> = files
+    place_files(disk, files, &|_| true, may_replace).sync()
+}
+
+/// Replaces many files like [`replace_files`], but leaves it to [`PlacedFiles::sync`] to make them
+/// durable.
+///
+/// Readers always find the old bytes or the new ones, complete. `syncs_first` returns true for the index
+/// of a file that a loss of power must not leave incomplete: its bytes are synced before it has its name.
+pub fn place_files<'a>(
+    disk: &'a dyn DiskBackend,
+    files: &'a [(Utf8PathBuf, Vec<u8>)],
+    syncs_first: &dyn Fn(usize) -> bool,
+    may_replace: &dyn Fn(usize) -> io::Result<()>,
+) -> PlacedFiles<'a> {
+    let drafts = files
         .iter()
-        .map(|(path, bytes)| TempFile::create_with(disk, path, |file| file.write_all(bytes)))
-        .collect();
-    // All bytes must be stable before the first rename. Otherwise a power loss could leave a name
+        .map(|(path, bytes)| TempFile::create_with(disk, path, |file| file.write_all(bytes)));
+    let mut placed = PlacedFiles { disk, files, drafts: drafts.collect() };
+    // These bytes must be stable before the first rename. Otherwise a power loss could leave a name
     // that points to an empty file.
-    let synced = {
-        let ready: Vec<&TempFile<'_>> =
-            drafts.iter().filter_map(|draft| draft.as_ref().ok()).collect();
-        let handles: Vec<&File> = ready.iter().map(|draft| &draft.file).collect();
-        match ready.first() {
-            Some(first) => disk.sync_all(folder_of(first.path), &handles),
-            None => Ok(()),
+    placed.sync_bytes(syncs_first);
+    for (number, draft) in placed.drafts.iter_mut().enumerate() {
+        let Ok(file) = draft else { continue };
+        let renamed = may_replace(number)
+            .map_err(DiskError::at("replace", file.path))
+            .and_then(|()| file.publish_as(PublishMode::Replace));
+        if let Err(error) = renamed {
+            *draft = Err(error);
         }
-    };
-    let mut results: Vec<Result<(), DiskError>> = drafts
-        .into_iter()
-        .enumerate()
-        .map(|(number, draft)| match (draft?, &synced) {
-            (draft, Ok(())) => {
-                may_replace(number).map_err(DiskError::at("replace", draft.path))?;
-                draft.publish_as(PublishMode::Replace)
+    }
+    placed
+}
+
+/// Files that have their names and are not durable yet.
+pub struct PlacedFiles<'a> {
+    disk: &'a dyn DiskBackend,
+    files: &'a [(Utf8PathBuf, Vec<u8>)],
+    drafts: Vec<Result<TempFile<'a>, DiskError>>,
+}
+
+impl PlacedFiles<'_> {
+    /// Returns true if the file with this index has its name.
+    pub fn is_placed(&self, number: usize) -> bool {
+        self.drafts.get(number).is_some_and(Result::is_ok)
+    }
+
+    /// Makes the files durable. Each has its own result, in the order of the files.
+    pub fn sync(mut self) -> Vec<Result<(), DiskError>> {
+        self.sync_bytes(&|_| true);
+        let mut folders: Vec<&Utf8Path> =
+            self.files.iter().map(|(path, _)| folder_of(path)).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        let mut results: Vec<Result<(), DiskError>> =
+            self.drafts.into_iter().map(|draft| draft.map(drop)).collect();
+        // One sync per folder covers all renames in it.
+        for folder in folders {
+            let Err(error) = self.disk.sync_folder(folder) else { continue };
+            // The rename happened, but it may be undone by a power loss, so these files count as
+            // failed.
+            for ((path, _), result) in self.files.iter().zip(&mut results) {
+                if folder_of(path) == folder && result.is_ok() {
+                    *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
+                }
             }
-            (draft, Err(error)) => Err(DiskError::at("sync", draft.path)(duplicate_error(error))),
-        })
-        .collect();
-    // One sync per folder covers all renames in it.
-    let mut folders: Vec<&Utf8Path> = files.iter().map(|(path, _)| folder_of(path)).collect();
-    folders.sort_unstable();
-    folders.dedup();
-    for folder in folders {
-        let Err(error) = disk.sync_folder(folder) else { continue };
-        // The rename happened, but it may be undone by a power loss, so these files count as
-        // failed.
-        for ((path, _), result) in files.iter().zip(&mut results) {
-            if folder_of(path) == folder && result.is_ok() {
-                *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
+        }
+        results
+    }
+
+    /// Makes the bytes of those files durable that are chosen and not durable yet.
+    fn sync_bytes(&mut self, is_chosen: &dyn Fn(usize) -> bool) {
+        let files = self.drafts.iter_mut().enumerate();
+        let files = files.filter(|(number, _)| is_chosen(*number));
+        let mut chosen: Vec<&mut Result<TempFile<'_>, DiskError>> = files
+            .map(|(_, draft)| draft)
+            .filter(|draft| draft.as_ref().is_ok_and(|file| !file.is_synced))
+            .collect();
+        let handles: Vec<&File> =
+            chosen.iter().flat_map(|draft| draft.as_ref()).map(|it| &it.file).collect();
+        let Some((first, _)) = self.files.first().filter(|_| !handles.is_empty()) else { return };
+        let synced = self.disk.sync_all(folder_of(first), &handles);
+        for draft in &mut chosen {
+            match (draft.as_mut(), &synced) {
+                (Ok(file), Ok(())) => file.is_synced = true,
+                (Ok(file), Err(error)) => {
+                    **draft = Err(DiskError::at("sync", file.path)(duplicate_error(error)));
+                }
+                (Err(_), _) => {}
             }
         }
     }
-    results
 }
 
 /// Copies an error, to report one failure for several files.
@@ -375,6 +425,8 @@ pub(crate) struct TempFile<'a> {
     /// Empty once the file has its final name.
     temp: Utf8PathBuf,
     file: File,
+    /// Its bytes are durable.
+    is_synced: bool,
 }
 
 impl<'a> TempFile<'a> {
@@ -389,7 +441,7 @@ impl<'a> TempFile<'a> {
         name.map_err(DiskError::at("write", path))?;
         let temp = temp_name(path);
         let file = disk.create(&temp).map_err(DiskError::at("create", &temp))?;
-        let mut draft = TempFile { disk, path, temp, file };
+        let mut draft = TempFile { disk, path, temp, file, is_synced: false };
         fill(&mut draft).map_err(DiskError::at("write", &draft.temp))?;
         Ok(draft)
     }
@@ -418,8 +470,8 @@ impl<'a> TempFile<'a> {
         Ok(())
     }
 
-    /// Renames the file to its final name; its bytes are synced.
-    fn publish_as(mut self, taken: PublishMode) -> Result<(), DiskError> {
+    /// Renames the file to its final name.
+    fn publish_as(&mut self, taken: PublishMode) -> Result<(), DiskError> {
         let rename = if taken == PublishMode::Replace {
             DiskBackend::rename
         } else {
@@ -449,7 +501,7 @@ pub(crate) fn publish(
     taken: PublishMode,
     fill: impl FnOnce(&mut TempFile<'_>) -> io::Result<()>,
 ) -> Result<(), DiskError> {
-    let draft = TempFile::create_with(disk, path, fill)?;
+    let mut draft = TempFile::create_with(disk, path, fill)?;
     // The bytes are synced before the rename and the name after it. In any other order a power loss
     // could leave the final name with partial content.
     disk.sync(&draft.file).map_err(DiskError::at("sync", &draft.temp))?;

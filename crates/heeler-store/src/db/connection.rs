@@ -18,6 +18,15 @@ pub(crate) enum DatabaseConnection {
     Postgres(Box<PostgresConnection>),
 }
 
+/// Whether a commit waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CommitSync {
+    /// A commit is durable when it returns.
+    Durable,
+    /// A loss of power may undo the last commits, newest first.
+    Unsynced,
+}
+
 impl DatabaseConnection {
     /// Returns the SQLite connection; `None` for PostgreSQL.
     pub(crate) fn as_sqlite(&self) -> Option<&Connection> {
@@ -48,6 +57,16 @@ impl DatabaseConnection {
             DatabaseConnection::Sqlite(conn) => conn.execute_batch(sql).attempt(attempt),
             DatabaseConnection::Postgres(conn) => conn.run_batch(sql, attempt),
         }
+    }
+
+    /// Sets how the next transactions are committed. A server always waits for its disk.
+    pub(crate) fn set_commit_sync(&self, sync: CommitSync) -> Result<(), DatabaseError> {
+        let pragma = match (self, sync) {
+            (DatabaseConnection::Postgres(_), _) => return Ok(()),
+            (DatabaseConnection::Sqlite(_), CommitSync::Durable) => "PRAGMA synchronous = FULL",
+            (DatabaseConnection::Sqlite(_), CommitSync::Unsynced) => "PRAGMA synchronous = NORMAL",
+        };
+        self.run_batch(pragma, "prepare a commit")
     }
 
     /// Begins a transaction that writes.

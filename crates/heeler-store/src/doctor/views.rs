@@ -97,7 +97,10 @@ fn classify_view(
     // The hash that is announced counts too: a crash may have kept its publication from being
     // recorded.
     let is_ours = db.view(&path)?.is_some_and(|row| row.is_published_hash(&sha256_hex(&bytes)));
-    if ViewFormat::from_path(&path).parse(&bytes).is_err() {
+    // A loss of power may empty a file while it is published.
+    if bytes.is_empty() && is_due {
+        faulty.outdated.push(view);
+    } else if ViewFormat::from_path(&path).parse(&bytes).is_err() {
         faulty.unreadable.push(view);
     } else if is_due {
         faulty.outdated.push(view);

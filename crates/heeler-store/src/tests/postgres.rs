@@ -46,6 +46,7 @@ const SQLITE_ONLY: &[(&str, &str)] = &[
     ("tests::writer::a_full_disk_fails", "a limit of SQLite's pages"),
     ("tests::writer::a_command_that_hides_a_full_disk", "SQLite undoes a transaction by itself"),
     ("tests::writer::a_failed_commit_fails", "deferred checks of SQLite"),
+    ("tests::writer::a_durable_change_is_never", "pragmas"),
 ];
 
 /// Runs this program again for one test, on a server.

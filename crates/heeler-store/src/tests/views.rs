@@ -695,3 +695,27 @@ fn a_job_of_endless_duration_is_shown() {
     insert_jobs(&store, vec![endless]);
     assert_eq!(store.publish_views(now()).unwrap().failed, []);
 }
+
+#[test]
+fn a_file_that_a_loss_of_power_emptied_is_written_again() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+    let state = AgentState { status: AgentStatus::Running, ..AgentState::default() };
+    store.write(move |tx| tx.put_agent("coder", &state)).unwrap();
+    publish(&store);
+    let job_path = PublishedView::Job(job(1, "coder", JobStatus::Pending).head.id).path();
+    let before = ["state.yaml", &job_path].map(|path| place.read(path));
+    drop(store);
+    for path in ["state.yaml", &job_path] {
+        std::fs::write(place.dir.root().join(path), "").unwrap();
+    }
+    let OpenedStore { store, hand_edits, .. } = reopen(&place);
+    assert_eq!((hand_edits.statuses, hand_edits.moved_aside), (Vec::new(), Vec::new()));
+    // As it is after a loss of power: its publication was not recorded.
+    let job = PublishedView::from_path(&job_path).unwrap();
+    store.write(move |tx| tx.mark_view_due(&job)).unwrap();
+    let report = publish(&store);
+    assert!(report.moved_aside.is_empty(), "{report:?}");
+    assert_eq!(["state.yaml", &job_path].map(|path| place.read(path)), before);
+}

@@ -332,3 +332,33 @@ fn a_failed_commit_fails_every_caller_of_its_transaction() {
     insert_jobs(&store, vec![job(2, "coder", JobStatus::Pending)]);
     assert_eq!(count(&place), 1);
 }
+
+/// Returns the value of SQLite's `synchronous` in the transaction of a change.
+fn sync_of_change(tx: &StoreTransaction<'_>) -> i64 {
+    tx.conn.sqlite().query_row("PRAGMA synchronous", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_durable_change_is_never_part_of_an_unsynced_transaction() {
+    const FULL: i64 = 2;
+    const NORMAL: i64 = 1;
+    let place = place();
+    let store = place.store();
+    let writer = store.writer();
+    let alone = writer.write_unsynced(|tx| Ok::<_, DatabaseError>(sync_of_change(tx)));
+    assert_eq!(alone.unwrap(), NORMAL);
+    std::thread::scope(|scope| {
+        for is_durable in [true, false, true, false, true, false] {
+            scope.spawn(move || {
+                for _ in 0..100 {
+                    let change =
+                        |tx: &mut StoreTransaction<'_>| Ok::<_, DatabaseError>(sync_of_change(tx));
+                    match is_durable {
+                        true => assert_eq!(writer.write(change).unwrap(), FULL),
+                        false => drop(writer.write_unsynced(change).unwrap()),
+                    }
+                }
+            });
+        }
+    });
+}

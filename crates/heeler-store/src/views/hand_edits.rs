@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::PublishedView;
-use super::publish::{PublishError, move_aside, read_if_there, sha256_hex, was_deleted_by_hand};
+use super::publish::{PublishError, is_own, move_aside, read_if_there, was_deleted_by_hand};
 use super::view_node::ViewFormat;
 use crate::db::{DatabaseError, StateDatabase, agents};
 use crate::store_writer::StoreWriter;
@@ -65,7 +65,10 @@ fn apply_state_edits(
     let file = store.dir().root().join(&path);
     let found = match read_if_there(&file) {
         // An unchanged file holds nothing that a person wrote.
-        Ok(Some(bytes)) if !row.is_published_hash(&sha256_hex(&bytes)) => bytes,
+        Ok(Some(bytes)) if !is_own(&row, &bytes) => bytes,
+        Ok(Some(bytes)) if bytes.is_empty() => {
+            return Ok(store.write(|tx| tx.mark_view_due(&PublishedView::State))?);
+        }
         Ok(_) => return Ok(()),
         Err(error) => {
             tracing::warn!(%error, "cannot read state.yaml");

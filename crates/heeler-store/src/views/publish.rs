@@ -2,13 +2,19 @@
 //! harmless.
 //!
 //! Order of steps: read the due views; commit the hashes of their new content; replace the
-//! files; commit that they are published. A crash leaves the view due, and its file recognized
-//! as published by Heeler. Start at [`publish`].
+//! files; wait for the disk; commit that they are published. A crash leaves the view due, and its
+//! file recognized as published by Heeler.
+//!
+//! The commits do not wait for the disk. After a loss of power a file may be newer than the commit
+//! of its hash. It then shows the records as they are, because every change of them is durable
+//! before it is shown: it holds no edit. A file that holds only records has its name before its bytes
+//! are durable, and may be empty then, so an empty file is never taken for a person's. Start at
+//! [`publish`].
 
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{DiskError, OsDisk, create_folder, replace_files, temp_name};
+use heeler_transcript::{DiskError, OsDisk, PlacedFiles, create_folder, place_files, temp_name};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -62,12 +68,32 @@ pub struct PublishReport {
     pub failed: Vec<ViewFailure>,
 }
 
+impl PublishReport {
+    fn count(&mut self, done: &PublishAction) {
+        match done {
+            PublishAction::Write { .. } => self.written += 1,
+            PublishAction::Keep { .. } => self.unchanged += 1,
+            PublishAction::Remove => self.removed += 1,
+            PublishAction::Detach { agent } => self.detached.push(agent.clone()),
+        }
+    }
+}
+
 /// Action for one file.
 enum PublishAction {
-    Write { bytes: Vec<u8>, context: Option<Utf8PathBuf> },
-    Keep { context: Option<Utf8PathBuf> },
+    /// `has_foreign_keys` is true if the content has keys that the records do not have.
+    Write {
+        bytes: Vec<u8>,
+        has_foreign_keys: bool,
+        context: Option<Utf8PathBuf>,
+    },
+    Keep {
+        context: Option<Utf8PathBuf>,
+    },
     Remove,
-    Detach { agent: String },
+    Detach {
+        agent: String,
+    },
 }
 
 struct PublishPlan {
@@ -145,7 +171,7 @@ fn plan_round(
 
 fn publish_round(
     store: &StoreWriter,
-    mut round: Vec<PublishPlan>,
+    round: Vec<PublishPlan>,
     now: Timestamp,
     report: &mut PublishReport,
     in_place: impl FnOnce(),
@@ -164,31 +190,46 @@ fn publish_round(
         })
         .collect();
     if !announced.is_empty() {
-        store.write(move |tx| {
+        store.write_unsynced(move |tx| {
             announced.iter().try_for_each(|(path, sha256, present)| {
                 rows::record_pending(&tx.conn, path, sha256.as_deref(), present.as_deref())
             })
         })?;
     }
-    let mut written = write_all(store.dir(), &mut round).into_iter();
+    let (mut writes, others): (Vec<PublishPlan>, Vec<PublishPlan>) = round
+        .into_iter()
+        .partition(|planned| matches!(planned.action, PublishAction::Write { .. }));
+    let files = take_files(store.dir(), &mut writes);
+    let placed = place_views(&files, &writes);
+    let finish = |planned: &PublishPlan| finish_action(store.dir(), planned);
+    let linked: Vec<Result<(), DiskError>> = writes
+        .iter()
+        .enumerate()
+        // The error of a file without its name comes from `sync`.
+        .map(|(number, planned)| if placed.is_placed(number) { finish(planned) } else { Ok(()) })
+        .collect();
+    let finished: Vec<Result<(), DiskError>> = others.iter().map(finish).collect();
+    in_place();
+    let written = placed.sync().into_iter().zip(linked).map(|(synced, linked)| synced.and(linked));
     let mut done = Vec::new();
-    for planned in round {
-        let is_write = matches!(planned.action, PublishAction::Write { .. });
-        let written = if is_write { written.next() } else { None }.unwrap_or(Ok(()));
-        match written.and_then(|()| perform(store.dir(), &planned, report)) {
-            Ok(()) => done.push(planned),
+    for (planned, result) in writes.into_iter().zip(written).chain(others.into_iter().zip(finished))
+    {
+        match result {
+            Ok(()) => {
+                report.count(&planned.action);
+                done.push(planned);
+            }
             Err(error) => {
                 let reason = full_message(&error);
                 report.failed.push(ViewFailure { path: planned.row.path, reason });
             }
         }
     }
-    in_place();
     if done.is_empty() {
         return Ok(());
     }
     // A view that changed meanwhile has another generation and stays due.
-    store.write(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;
+    store.write_unsynced(move |tx| done.iter().try_for_each(|planned| record(tx, planned, now)))?;
     Ok(())
 }
 
@@ -237,13 +278,9 @@ fn plan(
     }
     let format = ViewFormat::from_path(&row.path);
     let (found, base) = match found.as_deref().map(|bytes| format.parse(bytes)) {
-        // A file written by Heeler is always valid. If it exceeds a limit of the parser, it is
-        // written again.
-        Some(Err(_))
-            if row.is_published_hash(&sha256_hex(found.as_deref().unwrap_or_default())) =>
-        {
-            (found, None)
-        }
+        // A file written by Heeler is always valid. If it exceeds a limit of the parser, or lost its
+        // bytes with the power, it is written again.
+        Some(Err(_)) if found.as_deref().is_some_and(|found| is_own(&row, found)) => (found, None),
         Some(Err(_)) => {
             // An unreadable file may hold a person's work, so it is moved and not overwritten.
             report.moved_aside.push(move_aside(&file, now).map_err(|error| full_message(&error))?);
@@ -255,6 +292,11 @@ fn plan(
         }
     };
     plan_write(row, rendered, found, base, format).map(Some)
+}
+
+/// Returns true if a file holds nothing that a person wrote.
+pub(super) fn is_own(row: &ViewRow, found: &[u8]) -> bool {
+    found.is_empty() || row.is_published_hash(&sha256_hex(found))
 }
 
 fn plan_nothing(row: ViewRow, is_there: bool) -> PublishPlan {
@@ -271,7 +313,10 @@ fn plan_write(
     format: ViewFormat,
 ) -> Result<PublishPlan, String> {
     let RenderedView { node, subject, context } = rendered;
+    let own = base.is_some().then(|| node.clone().merge_over(None)).flatten();
     let value = node.merge_over(base).ok_or("a view is a map")?;
+    // Only the file has them, so a loss of power must not cost them.
+    let has_foreign_keys = own.is_some_and(|own| own != value);
     let bytes = format.write(&value)?.into_bytes();
     let sha256 = Some(sha256_hex(&bytes));
     // An unchanged file is not written again, which keeps its time and saves a sync.
@@ -280,7 +325,7 @@ fn plan_write(
     let action = if is_there {
         PublishAction::Keep { context }
     } else {
-        PublishAction::Write { bytes, context }
+        PublishAction::Write { bytes, has_foreign_keys, context }
     };
     Ok(PublishPlan { row, action, found, sha256, subject })
 }
@@ -292,16 +337,19 @@ pub(super) fn was_deleted_by_hand(row: &ViewRow, subject: Option<&str>) -> bool 
     row.sha256.is_some() && row.subject.is_some() && row.subject.as_deref() == subject
 }
 
-/// Replaces the files of a round in order; each has its result.
-fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskError>> {
-    let mut files = Vec::new();
-    let mut planned_on = Vec::new();
-    for planned in round {
-        if let PublishAction::Write { bytes, .. } = &mut planned.action {
-            files.push((dir.root().join(&planned.row.path), std::mem::take(bytes)));
-            planned_on.push(planned.found.as_deref());
+/// Takes the contents out of the plans.
+fn take_files(dir: &StateDir, writes: &mut [PublishPlan]) -> Vec<(Utf8PathBuf, Vec<u8>)> {
+    let files = writes.iter_mut().filter_map(|planned| match &mut planned.action {
+        PublishAction::Write { bytes, .. } => {
+            Some((dir.root().join(&planned.row.path), std::mem::take(bytes)))
         }
-    }
+        _ => None,
+    });
+    files.collect()
+}
+
+/// Replaces the files of a round, in order.
+fn place_views<'a>(files: &'a [(Utf8PathBuf, Vec<u8>)], writes: &[PublishPlan]) -> PlacedFiles<'a> {
     let mut folders: Vec<&Utf8Path> = files.iter().filter_map(|(path, _)| path.parent()).collect();
     // Files arrive sorted by path, so equal folders are neighbours.
     folders.dedup();
@@ -310,41 +358,34 @@ fn write_all(dir: &StateDir, round: &mut [PublishPlan]) -> Vec<Result<(), DiskEr
         // If this fails, every file in the directory fails and reports its own error.
         drop(create_folder(&OsDisk, folder));
     }
-    replace_files(&OsDisk, &files, &|number| {
+    let syncs_first = |number: usize| {
+        matches!(writes[number].action, PublishAction::Write { has_foreign_keys: true, .. })
+    };
+    let may_replace = |number: usize| {
         // A file edited since the plan was made is not overwritten: the next round reads it.
         let present = read_if_there(&files[number].0).map_err(|error| error.source)?;
-        match present.map(|bytes| sha256_hex(&bytes)).as_deref() == planned_on[number] {
+        match present.map(|bytes| sha256_hex(&bytes)) == writes[number].found {
             true => Ok(()),
             false => Err(io::Error::other("it was edited meanwhile and is read again")),
         }
-    })
+    };
+    place_files(&OsDisk, files, &syncs_first, &may_replace)
 }
 
-/// Performs the remaining actions on a file after it is written.
-fn perform(
-    dir: &StateDir,
-    planned: &PublishPlan,
-    report: &mut PublishReport,
-) -> Result<(), DiskError> {
+/// Performs the remaining part of an action, after the files of the round have their names.
+fn finish_action(dir: &StateDir, planned: &PublishPlan) -> Result<(), DiskError> {
     let file = dir.root().join(&planned.row.path);
     match &planned.action {
-        PublishAction::Write { context, .. } => {
-            link_context(&file, context.as_deref())?;
-            report.written += 1;
-        }
-        PublishAction::Keep { context } => {
-            link_context(&file, context.as_deref())?;
-            report.unchanged += 1;
+        PublishAction::Write { context, .. } | PublishAction::Keep { context } => {
+            link_context(&file, context.as_deref())
         }
         PublishAction::Remove => {
             unlink_context(&file)?;
             // A view without a subject is removed only now that the deletion is committed.
-            std::fs::remove_file(&file).map_err(failed("remove", &file))?;
-            report.removed += 1;
+            std::fs::remove_file(&file).map_err(failed("remove", &file))
         }
-        PublishAction::Detach { agent } => report.detached.push(agent.clone()),
+        PublishAction::Detach { .. } => Ok(()),
     }
-    Ok(())
 }
 
 /// Makes a session's `.context` a link to its transcript. A real file with that name is not

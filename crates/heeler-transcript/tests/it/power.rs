@@ -6,7 +6,7 @@ use camino::Utf8Path;
 use heeler_testkit::{CrashState, SimDisk};
 use heeler_transcript::{
     CopyLimit, DiskBackend as _, TranscriptDurability, TranscriptWriter, TranscriptWriterOptions,
-    copy_prefix, create_folder, replace_file, replace_files,
+    copy_prefix, create_folder, place_files, replace_file, replace_files,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -168,6 +168,33 @@ fn proof_power_loss_during_many_replacements_leaves_each_file_old_or_new() {
             let is_new = found == "new";
             assert!(is_new || found == "old", "{name}: {found:?} after {}", crash.after);
             assert!(is_new || crash.marks.is_empty(), "{name} lost after {}", crash.after);
+        }
+    });
+    assert!(states > 10, "only {states} states");
+}
+
+#[test]
+fn proof_placed_files_are_durable_once_they_are_synced() {
+    let (_temp, root, disk) = start(|root| {
+        std::fs::write(root.join("kept"), "old").unwrap();
+        std::fs::write(root.join("own"), "old").unwrap();
+    });
+    let files = ["kept", "own", "new"].map(|name| (root.join(name), b"next".to_vec()));
+    let placed = place_files(disk.as_ref(), &files, &|number| number == 0, &|_| Ok(()));
+    for (path, bytes) in &files {
+        assert_eq!(std::fs::read(path).unwrap(), *bytes, "{path} has its bytes before the sync");
+    }
+    placed.sync().into_iter().for_each(Result::unwrap);
+    disk.mark(1);
+    let states = disk.crashes(&mut |crash| {
+        let found = |name: &str| std::fs::read_to_string(crash.root.join(name));
+        let kept = found("kept").unwrap();
+        assert!(["old", "next"].contains(&kept.as_str()), "{kept:?} after {}", crash.after);
+        if crash.marks.is_empty() {
+            return;
+        }
+        for name in ["kept", "own", "new"] {
+            assert_eq!(found(name).unwrap(), "next", "{name} after {}", crash.after);
         }
     });
     assert!(states > 10, "only {states} states");

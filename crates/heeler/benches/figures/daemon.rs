@@ -4,11 +4,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use heeler_engine::{CommandReply, DaemonCommand as Order};
-use heeler_model::JobRequest;
-use heeler_store::Store;
+use heeler_model::{AgentState, JobRequest};
+use heeler_store::{DatabaseError, Store, ViewPublisher};
 use jiff::{Timestamp, Zoned};
 
 use crate::agent::moment;
@@ -107,28 +108,40 @@ fn trigger(bench: &Bench) -> Figure {
     }
 }
 
-/// The record of a new job, with its views in place, beside the record alone.
+/// The record of a new job of an agent, with its views in place, beside the record alone: the time for
+/// which a command waits.
 fn views(bench: &Bench) -> Figure {
     let scene = Scene::new(bench, "views", 0, |_| String::new());
     let opened = Store::open(&scene.dir(), "bench", Timestamp::now()).expect("the store opens");
-    let store = opened.store;
+    let store = Arc::new(opened.store);
+    let publisher = ViewPublisher::start(Arc::clone(&store), Timestamp::now).expect("a thread");
     let mut number = 0;
     let mut record = |with_views: bool| {
         median(VIEWED_JOBS, || {
             number += 1;
             let job = jobs::job(number);
-            store.write(move |tx| tx.insert_job(&job)).expect("disk has space");
+            let state =
+                AgentState { current_job: Some(job.head.id.clone()), ..AgentState::default() };
+            let written = store.write(move |tx| {
+                tx.insert_job(&job)?;
+                tx.put_agent(&job.head.agent, &state)?;
+                Ok::<_, DatabaseError>(tx.marked_views())
+            });
+            let views = written.expect("disk has space");
             if with_views {
-                store.publish_views(Timestamp::now()).expect("disk has space");
+                let (sender, receiver) = std::sync::mpsc::sync_channel(1);
+                let done = move || sender.send(()).expect("the receiver waits");
+                store.publish_then(views, Box::new(done));
+                receiver.recv().expect("the publisher answers");
             }
         })
     };
     let without = record(false);
-    // Views of the jobs before are not part of the figure.
-    store.publish_views(Timestamp::now()).expect("disk has space");
+    let with = record(true);
+    drop(publisher);
     Figure {
         what: "a new job on record, with its views".to_owned(),
-        ours: record(true).into(),
+        ours: with.into(),
         goal: Goal::AtMost(Duration::from_millis(20).into()),
         alternative: Some(("without views".to_owned(), without.into())),
     }
