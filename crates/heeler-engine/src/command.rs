@@ -115,6 +115,14 @@ pub enum DaemonCommand {
         /// Requester.
         by: String,
     },
+    /// Replace the amount that counts for a job whose agent reported no cost.
+    SetJobCost {
+        job: JobId,
+        /// Cost of the whole job, in millionths of a US dollar.
+        micros: i64,
+        /// Person who knows the cost.
+        by: String,
+    },
     /// Reload the config.
     Reload,
     /// Confirm a change of the config that was held.
@@ -147,6 +155,7 @@ impl DaemonCommand {
             | DaemonCommand::Approval { by, .. }
             | DaemonCommand::Access { by, .. }
             | DaemonCommand::GiveUpHost { by, .. }
+            | DaemonCommand::SetJobCost { by, .. }
             | DaemonCommand::AcceptConfig { by, .. } => name.clone_into(by),
             DaemonCommand::Trigger(_)
             | DaemonCommand::Webhook(_)

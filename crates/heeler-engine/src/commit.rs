@@ -24,7 +24,7 @@ use crate::run_questions::RunQuestionFiles;
 use crate::run_start::becomes_agent_session;
 
 /// Model name of costs that the agent attributes to no model.
-const MODEL_UNKNOWN: &str = "unknown";
+pub(crate) const MODEL_UNKNOWN: &str = "unknown";
 
 /// Failure to commit a result. The run's directory keeps the result, and the commit is retried.
 #[derive(Debug, Error)]

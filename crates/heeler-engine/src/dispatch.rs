@@ -28,6 +28,7 @@ mod github_tasks;
 mod hook_authorization;
 mod idempotency;
 mod imported_runs;
+mod job_costs;
 mod lost_hosts;
 mod notice_checks;
 mod notifications;

@@ -105,6 +105,9 @@ impl FleetState {
             FleetEvent::ScheduleDue { key, decision, new_jobs } => {
                 self.fire_schedule(key, decision, new_jobs, now, &mut step);
             }
+            FleetEvent::CostCorrected { agent, day, micros } => {
+                self.ledger.spend(agent, day, micros);
+            }
             // Switching an agent off holds its waiting jobs but does not touch its runs.
             FleetEvent::AgentSwitched { agent, is_enabled } => match is_enabled {
                 true => drop(self.disabled_agents.remove(agent)),

@@ -235,6 +235,7 @@ fn every_command() -> Vec<DaemonCommand> {
         agent(AgentChange::ForgetHosts),
         DaemonCommand::GiveUpHost { host: "alpha".to_owned(), by: "me".to_owned() },
         agent(AgentChange::ForgetPermissions),
+        DaemonCommand::SetJobCost { job: job(), micros: 420_000, by: by() },
         DaemonCommand::Reload,
         DaemonCommand::AcceptConfig {
             fingerprint: "ab12".to_owned(),

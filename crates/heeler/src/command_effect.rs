@@ -27,7 +27,7 @@ const STARTING: [&str; 2] = ["start", "restart"];
 
 /// Commands that start a daemon if none runs: all others.
 #[cfg(test)]
-const RUNNING: [&str; 46] = [
+const RUNNING: [&str; 47] = [
     "agent disable",
     "agent enable",
     "agent forget-hosts",
@@ -43,6 +43,7 @@ const RUNNING: [&str; 46] = [
     "connect github",
     "connect slack",
     "connect telegram",
+    "costs set",
     "host lost",
     "jobs cancel",
     "jobs fork",

@@ -49,6 +49,7 @@ impl DispatchTransaction<'_, '_> {
             }
             DaemonCommand::Access { order, by } => self.apply_access_operation(order, &by),
             DaemonCommand::GiveUpHost { host, by } => self.give_up_host(&host, &by),
+            DaemonCommand::SetJobCost { job, micros, by } => self.set_job_cost(&job, micros, &by),
             // The dispatcher handles these without a transaction.
             DaemonCommand::Trigger(_)
             | DaemonCommand::Retry { .. }

@@ -47,6 +47,8 @@ pub enum FleetEvent<'e> {
     /// A decision of [`super::FleetState::due_schedules`] without the due times that are on record
     /// already. `new_jobs` has one ID for each start.
     ScheduleDue { key: &'e ScheduleKey, decision: &'e DueTimeDecision, new_jobs: Vec<JobId> },
+    /// A person replaced the amount that counts for a run. `micros` is the difference.
+    CostCorrected { agent: &'e str, day: Date, micros: i64 },
     /// A person enabled or disabled an agent.
     AgentSwitched { agent: &'e str, is_enabled: bool },
     /// A person enabled, disabled or reset a schedule.

@@ -32,6 +32,7 @@ sql! {
         AND capability IS NOT NULL";
     SET_CAPABILITY = "UPDATE runs SET capability = ?2 WHERE id = ?1";
     SET_SPENT = "UPDATE runs SET spent = ?2, spent_by = ?3, spent_day = ?4 WHERE id = ?1";
+    SPENT = "SELECT spent_by, spent_day, spent FROM runs WHERE id = ?1 AND spent_day IS NOT NULL";
     SPENT_BY_DAY = "SELECT spent_by, spent_day, CAST(SUM(spent) AS BIGINT) FROM runs WHERE spent > 0 \
         GROUP BY spent_day, spent_by";
     SPENT_BY_JOB = "SELECT CAST(COALESCE(SUM(spent), 0) AS BIGINT) FROM runs WHERE job_id = ?1";
@@ -108,6 +109,14 @@ pub(crate) struct RunSpendRecord {
     pub(crate) micros: i64,
 }
 
+/// Amount that counts for a run, by the day of its reservation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedRunCost {
+    pub agent: String,
+    pub day: Date,
+    pub micros: i64,
+}
+
 impl StateDatabase {
     pub fn run(&self, id: RunId) -> Result<Option<RunRecord>, DatabaseError> {
         query_first(&self.conn, RUN, [id.to_string()], "read a run", read)
@@ -172,6 +181,15 @@ impl StateDatabase {
     pub fn run_capability(&self, id: RunId) -> Result<Option<String>, DatabaseError> {
         query_first(&self.conn, CAPABILITY, [id.to_string()], "read a run's capability", |row| {
             ColumnReader::new("runs", row).get()
+        })
+    }
+
+    /// Returns the amount that counts for a run; `None` before its end.
+    pub fn run_spend(&self, id: RunId) -> Result<Option<CountedRunCost>, DatabaseError> {
+        query_first(&self.conn, SPENT, [id.to_string()], "read the cost of a run", |row| {
+            let mut columns = ColumnReader::new("runs", row);
+            let agent = columns.get::<Option<String>>()?.unwrap_or_default();
+            Ok(CountedRunCost { agent, day: columns.parsed()?, micros: columns.get()? })
         })
     }
 

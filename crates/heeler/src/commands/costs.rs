@@ -1,13 +1,16 @@
 //! `heeler costs`: the fleet's spending, by the prices that agents report. Start at [`run`].
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
+use heeler_engine::DaemonCommand;
 use heeler_query::costs::CostGrouping;
 
 use crate::context::CommandContext;
+use crate::daemon;
 use crate::failure::CommandResult;
 use crate::global_args::GlobalArgs;
 use crate::output::{self, OutputTable, SafeText};
 use crate::process_env;
+use crate::shared_args;
 use crate::time_argument;
 
 /// Help footer of `costs`.
@@ -15,14 +18,29 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler costs
   heeler costs --by day --since 7d
   heeler costs --by model --json
+  heeler costs set job-2026-01-19-abc123 0.42
 
 Costs are as reported by the agents. Days are in this machine's time zone. `budget` in the config
 limits spending, and `heeler status` warns when a budget is nearly spent.
 Exit codes: 0 printed, 2 invalid time.";
 
+/// Help footer of `costs set`.
+const ABOUT_SET: &str = "Examples:
+  heeler costs set job-2026-01-19-abc123 0.42
+  heeler costs set abc123 0
+
+A run that ends before its agent reports a cost counts with its whole reservation, so that no agent
+can spend more than its budget. If you know the cost, for example from the provider's console, set
+it: the budgets have the rest again. The amount is the cost of the whole job. You may set it again.
+Agents cannot use this command.
+Exit codes: 0 set, 2 invalid amount, 4 no such job, 5 the cost is known or the job has not ended.";
+
 /// Arguments of `costs`.
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct CostsArgs {
+    #[command(subcommand)]
+    command: Option<CostsCommand>,
     /// Group costs by this
     #[arg(long, value_name = "GROUP", default_value = "agent")]
     by: CostGroupingArg,
@@ -32,6 +50,38 @@ pub(crate) struct CostsArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Subcommand)]
+enum CostsCommand {
+    /// Set the cost of a job whose agent reported none
+    #[command(after_help = ABOUT_SET)]
+    Set(CostSetArgs),
+}
+
+#[derive(Args)]
+struct CostSetArgs {
+    /// Job ID or unique prefix
+    #[arg(value_name = "ID", add = shared_args::jobs())]
+    id: String,
+    /// Cost of the job in US dollars
+    #[arg(value_name = "USD", value_parser = parse_cost)]
+    usd: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Highest cost that a job can have, in dollars.
+const COST_MAX: f64 = 1e6;
+
+fn parse_cost(text: &str) -> Result<f64, String> {
+    let usd = text.strip_prefix('$').unwrap_or(text).parse::<f64>();
+    let usd = usd.map_err(|_| "it is not an amount, such as 0.42".to_owned())?;
+    match (0.0..=COST_MAX).contains(&usd) {
+        true => Ok(usd),
+        false => Err(format!("it must be between 0 and {COST_MAX}")),
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,6 +104,9 @@ impl From<CostGroupingArg> for CostGrouping {
 /// Runs `costs`.
 pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     let context = CommandContext::find(global)?;
+    if let Some(CostsCommand::Set(args)) = &args.command {
+        return set(&context, args);
+    }
     let since = args
         .since
         .as_deref()
@@ -85,11 +138,23 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
     match by_model.costs.iter().find(|item| item.name() == MODEL_UNKNOWN && item.micros > 0) {
         Some(unknown) => Ok(output::print_note(&format!(
             "{} of it was reported by no agent: a run that ended before it reported its cost \
-             counts with its whole reservation; heeler jobs show ID says so",
+             counts with its whole reservation; heeler jobs show ID says so, and heeler costs set ID USD \
+             replaces it",
             dollars(unknown.cost_usd)
         ))?),
         None => Ok(()),
     }
+}
+
+/// Runs `costs set`.
+fn set(context: &CommandContext, args: &CostSetArgs) -> CommandResult {
+    context.migrate_database()?;
+    let reader = context.reader_for("job", &args.id)?;
+    let job = reader.find_job(&args.id)?.head.id;
+    drop(reader);
+    let micros = heeler_model::fleet::micros(args.usd);
+    let command = DaemonCommand::SetJobCost { job, micros, by: context.caller_name() };
+    daemon::print_answer(&daemon::request(context, &command)?, args.json)
 }
 
 /// Model of costs that belong to none.

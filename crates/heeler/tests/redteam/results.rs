@@ -35,7 +35,8 @@ fn hostile(like: &Fleet, attack: &str) -> Fleet {
     let evil = "runtime: scripted\nscript: [{run: 'sh attack.sh'}, {cost: 0.25}, {say: Done.}]\n\
         budget: {day: 1.00, job: 1.00}\nallow_new_privileges: true";
     let honest = "runtime: scripted\nscript: [{cost: 0.25}, {say: Hello.}]\nbudget: {day: 1.00}";
-    let fleet = like.another_with(&[("evil", evil), ("honest", honest)]);
+    let thief = "runtime: command\ncommand: 'sh steal.sh'";
+    let fleet = like.another_with(&[("evil", evil), ("honest", honest), ("thief", thief)]);
     fleet.write("attack.sh", &format!("{FIND_RUNNER}{attack}"));
     fleet
 }
@@ -130,6 +131,40 @@ fn an_agent_cannot_use_the_signed_result_of_another_run(like: &Fleet) {
     fleet.write("other", &other.id.to_string());
     let job = run_agent(&fleet, "evil");
     gains_nothing(&fleet, &job);
+}
+
+fn only_a_person_replaces_the_reservation_of_a_dead_run(like: &Fleet) {
+    let fleet = hostile(like, "die");
+    let job = run_agent(&fleet, "evil");
+    let id = job.head.id.as_str();
+    assert_eq!((job.head.cost_usd, spent(&fleet, "evil")), (None, RESERVED));
+    let shown = fleet.run(&["jobs", "show", id]).ok();
+    assert!(shown.contains(&format!("heeler costs set {id} USD")), "{shown}");
+
+    // An agent cannot give itself its budget back.
+    let heeler = fleet.program().display().to_string();
+    fleet.write("steal.sh", &format!("{heeler} costs set {id} 0 > told 2>&1; echo $? >> told\n"));
+    run_agent(&fleet, "thief");
+    let told = fleet.read("told");
+    assert!(told.trim_end().ends_with('5'), "{told}");
+    assert_eq!(spent(&fleet, "evil"), RESERVED, "{told}");
+
+    let refused = fleet.run(&["costs", "set", id, "-1"]);
+    assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
+    let set = fleet.run(&["costs", "set", id, "0.4"]).ok();
+    assert!(set.contains("$0.4000") && set.contains("$1.0000"), "{set}");
+    assert_eq!(spent(&fleet, "evil"), 400_000);
+    let job = fleet.jobs().into_iter().find(|it| it.head.id == job.head.id).unwrap();
+    assert_eq!(job.head.cost_usd, Some(0.4));
+    assert!(!doctor(&fleet).contains("spen"), "{}", doctor(&fleet));
+    // The budget has the rest again. Its next run reports its cost, which counts.
+    fleet.write("attack.sh", "true");
+    let next = run_agent(&fleet, "evil");
+    assert_eq!((next.head.status, next.head.cost_usd), (JobStatus::Completed, Some(0.25)));
+    let refused = fleet.run(&["costs", "set", next.head.id.as_str(), "0"]);
+    assert_eq!(refused.code, Some(5), "{}{}", refused.stdout, refused.stderr);
+    assert!(refused.stderr.contains("reported its cost"), "{}", refused.stderr);
+    assert_eq!(spent(&fleet, "evil"), 650_000);
 }
 
 fn an_agent_cannot_replace_the_result_of_its_living_runner(like: &Fleet) {
@@ -548,6 +583,7 @@ attacks![
     an_agent_cannot_forge_an_impossible_result,
     an_agent_cannot_use_the_signed_result_of_another_run,
     an_agent_cannot_replace_the_result_of_its_living_runner,
+    only_a_person_replaces_the_reservation_of_a_dead_run,
     an_agent_cannot_finish_by_rows_that_it_wrote_itself,
     an_agent_cannot_hide_that_it_was_started,
     an_agent_cannot_reduce_spending_by_a_negative_cost,

@@ -121,11 +121,11 @@ fn print(job: &JobDetails, now: Timestamp) -> CommandResult {
 fn cost_text(job: &JobDetails) -> Option<String> {
     let is_unknown = job.item.status.is_final() && job.item.cost_usd.is_none();
     match is_unknown && job.interrupted {
-        true => Some(
+        true => Some(format!(
             "unknown: the run ended before its agent reported a cost, so its whole reservation \
-             counts toward the budgets"
-                .to_owned(),
-        ),
+             counts toward the budgets; if you know it: heeler costs set {} USD",
+            job.item.id
+        )),
         false => output::format_price(job.item.cost_usd),
     }
 }
