@@ -123,7 +123,8 @@ section! {
         /// The most money that the agent may spend.
         budget: Option<Budget>,
         /// Prices of models by name, for agents that report tokens and no cost (Codex, agents that speak
-        /// ACP). With the price of `model`, `budget` holds for them. For some models Heeler has estimates.
+        /// ACP). With the price of `model`, `budget` holds for them. For some models Heeler has estimates. Claude Code
+        /// reports its cost itself, so the key is refused for it.
         prices: IndexMap<String, TokenPrice>,
         /// Number of jobs of the agent that may run concurrently.
         instances: InstanceLimits = "{}",
@@ -452,6 +453,7 @@ impl AgentConfig {
 fn check_combinations(keys: &AgentKeys, origin: &AgentSource<'_>, reader: &mut ConfigReader) {
     runtime_settings(keys, origin).check_review(reader);
     runtime_settings(keys, origin).check_messages(reader);
+    runtime_settings(keys, origin).check_prices(reader);
     warn_removed_mode(keys, origin, reader);
     check_sandbox(keys, reader);
     check_docker(keys, reader);

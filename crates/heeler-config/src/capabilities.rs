@@ -224,6 +224,9 @@ impl RuntimeSettings<'_> {
             }
         };
         self.refuse_budget(&program, reader);
+        if program.known.is_some_and(|known| known.usage == UsageScope::None) {
+            self.refuse_prices("the agent reports no tokens", reader);
+        }
         if let Some(reason) = program.mode_refusal(runtime, self.permission_mode, self.is_isolated)
         {
             let at = find_value(self.tree, "permission_mode").unwrap_or(self.tree.at);
@@ -279,6 +282,26 @@ impl RuntimeSettings<'_> {
                 fault.expected("Codex has no MCP servers by SSE: use `type: http`");
             }
         }
+    }
+
+    /// Refuses prices with a runtime whose cost does not come from tokens.
+    pub(crate) fn check_prices(&self, reader: &mut ConfigReader) {
+        let reason = match self.runtime {
+            // Each program is checked on its own.
+            RuntimeType::Acp | RuntimeType::Codex => return,
+            RuntimeType::Sdk | RuntimeType::Cli => "Claude Code reports its cost itself",
+            RuntimeType::Scripted => "a script reports the cost of its steps itself",
+            RuntimeType::Command => "a command uses no model",
+        };
+        self.refuse_prices(reason, reader);
+    }
+
+    fn refuse_prices(&self, reason: &str, reader: &mut ConfigReader) {
+        let prices = self.tree.get("prices").filter(|prices| !prices.entries().is_empty());
+        let Some(prices) = prices else { return };
+        let message = format!("`prices` has no effect with `runtime: {}`", self.runtime);
+        let fault = reader.error(prices.at, message).expected(reason);
+        fault.help("remove the key; if `defaults` sets it, write `prices: null` for this agent");
     }
 
     /// Refuses `program` with a runtime that has none.

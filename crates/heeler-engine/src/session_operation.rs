@@ -34,9 +34,9 @@ pub enum SessionOperation {
     },
     /// Restore a session from the trash.
     Restore { session: SessionId },
-    /// Adopt a session that was created with claude outside Heeler.
+    /// Adopt a session that was created with an agent program outside Heeler.
     Adopt {
-        /// Claude's ID of the session, or a unique prefix.
+        /// Claude's ID of the session or a unique prefix; `codex:ID` for a session of Codex.
         id: String,
         /// Agent to assign the session to.
         agent: String,

@@ -64,7 +64,10 @@ pub use job::{
 };
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
 pub use native_prefix_hash::NativePrefixHash;
-pub use native_sessions::NativeSessionLocation;
+pub use native_sessions::{
+    NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE, NativeSessionLocation,
+    native_session_row,
+};
 pub use network_grant::NetworkGrantChoice;
 pub use project_slug::{SLUG_LEN_MAX, project_slug};
 pub use prompt_author::PromptAuthor;

@@ -6,6 +6,24 @@
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::RuntimeType;
 use indexmap::IndexMap;
+use serde_json::{Value as Json, json};
+
+/// Subtype of the row with the agent's own ID of a session.
+pub const NATIVE_SESSION_SUBTYPE: &str = "native_session";
+
+/// Key of the agent's own ID of the session, in such a row.
+pub const NATIVE_SESSION_KEY: &str = "nativeSessionId";
+
+/// Key of the agent that gave the ID, in such a row.
+pub const NATIVE_AGENT_KEY: &str = "nativeAgent";
+
+/// Builds the row from which a later run learns the agent's own ID of the session.
+pub fn native_session_row(agent: &str, id: &str) -> Json {
+    json!({
+        "type": "system", "subtype": NATIVE_SESSION_SUBTYPE, NATIVE_SESSION_KEY: id,
+        NATIVE_AGENT_KEY: agent, "content": format!("session {id} of {agent}"),
+    })
+}
 
 /// Location of an agent's native sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]

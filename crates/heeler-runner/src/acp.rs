@@ -9,6 +9,7 @@
 
 mod errors;
 mod opening;
+mod question;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]
@@ -32,17 +33,16 @@ use crate::json_rpc::{
 use crate::mcp::InjectedMcpAddress;
 use crate::process::LaunchSpec;
 use crate::program_policy::{ProgramPolicy, ProgramVerdict};
+use crate::program_questions::{AskedAction, ProgramQuestions, QuestionDecision};
 use crate::program_rows::{self as rows, CollectedText, StreamedKind, TurnUsage};
-use crate::runtime::{AgentQuestionKind, AgentRuntime, RuntimeEffect};
+use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::token_budget::TokenBudget;
 use opening::AcpCapabilities;
+use question::AcpQuestion;
 use tool_calls::{AcpToolCalls, CALL_PATHS_MAX};
 
 /// Dialect of every message.
 const RPC: RpcDialect = RpcDialect::Standard;
-
-/// Limit on open questions of an agent; further ones are denied.
-const OPEN_QUESTIONS_MAX: usize = 256;
 
 /// Inputs of a run known before the agent starts.
 pub(crate) struct AcpLaunchOptions {
@@ -118,21 +118,13 @@ struct AcpState {
     is_done: bool,
     text: CollectedText,
     calls: AcpToolCalls,
-    questions: HashMap<String, AcpQuestion>,
+    questions: ProgramQuestions<AcpQuestion>,
     /// Cost of the session, as the agent reports it.
     session_cost_usd: Option<f64>,
     /// Token counts of the session, for an agent that reports totals.
     usage_total: Option<TurnUsage>,
     /// Token counts that arrived with a part of the text.
     chunk_usage: Option<Json>,
-}
-
-/// Open question of the agent.
-struct AcpQuestion {
-    id: RpcId,
-    call: String,
-    allow: Option<String>,
-    reject: Option<String>,
 }
 
 impl AcpRuntime {
@@ -166,7 +158,7 @@ impl AcpRuntime {
     /// Ends the conversation.
     fn finish(&mut self) -> Vec<RuntimeEffect> {
         self.state.is_done = true;
-        let mut effects = self.withdraw_questions();
+        let mut effects = self.state.questions.withdraw_all();
         effects.push(RuntimeEffect::Done);
         if self.options.known.is_some_and(|known| !known.exits_at_end_of_input) {
             effects.push(RuntimeEffect::Signal(Signal::TERM));
@@ -233,29 +225,15 @@ impl AcpRuntime {
     }
 
     fn handle_permission_request(&mut self, id: RpcId, params: &Json) -> Vec<RuntimeEffect> {
-        let has_room = self.state.questions.len() < OPEN_QUESTIONS_MAX;
-        let is_ours =
-            self.is_our_session(params) && !self.state.questions.contains_key(id.as_str());
-        if !is_ours || !has_room || self.state.is_done {
+        let is_ours = self.is_our_session(params) && !self.state.questions.contains(&id);
+        if !is_ours || !self.state.questions.has_room() || self.state.is_done {
             let reason = "this question is not about the running session, or repeats another";
             return vec![RPC.error_reply(&id, INVALID_REQUEST, reason)];
         }
         let call = params["toolCall"]["toolCallId"].as_str().unwrap_or_default().to_owned();
         let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
         effects.extend(self.state.calls.update_asked(&params["toolCall"]));
-        let option = |kind: &str| {
-            let options = params["options"].as_array().map_or(&[][..], Vec::as_slice);
-            let found = options.iter().find(|option| option["kind"] == kind);
-            found.and_then(|option| option["optionId"].as_str()).map(str::to_owned)
-        };
         let described = self.state.calls.describe(&call, &params["toolCall"]);
-        let question = AcpQuestion {
-            id,
-            // An answer for the whole session is never chosen: it would answer later questions.
-            allow: option("allow_once"),
-            reject: option("reject_once").or_else(|| option("reject_always")),
-            call,
-        };
         let verdict = match self.state.is_ending {
             true => ProgramVerdict::Deny("the run is being ended".to_owned()),
             false if described.paths.len() >= CALL_PATHS_MAX => {
@@ -263,52 +241,21 @@ impl AcpRuntime {
             }
             false => self.options.policy.decide(described.action, &described.paths),
         };
-        match verdict {
-            ProgramVerdict::Allow => effects.extend(self.allow(&question)),
-            ProgramVerdict::Deny(reason) => {
-                let note = format!("{} was denied: {reason}", described.name);
-                effects.push(rows::notice("denied", &note));
-                effects.extend(self.deny(&question, &reason));
-            }
-            ProgramVerdict::AskPerson => {
-                effects.push(RuntimeEffect::Ask {
-                    id: question.id.as_str().to_owned(),
-                    kind: AgentQuestionKind::Permission,
-                    tool: described.name,
-                    input: described.input,
-                    grant: None,
-                });
-                self.state.questions.insert(question.id.as_str().to_owned(), question);
-            }
-        }
+        let question = AcpQuestion::new(id, call, &params["options"]);
+        let action = AskedAction { name: described.name, input: described.input };
+        let decision = self.state.questions.decide(question, action, verdict);
+        effects.extend(self.apply_decision(decision));
         effects
     }
 
-    fn allow(&mut self, question: &AcpQuestion) -> Vec<RuntimeEffect> {
-        let Some(option) = &question.allow else {
-            let reason = "the agent does not offer to allow this once";
-            return self.deny(question, reason);
-        };
-        let outcome = json!({ "outcome": "selected", "optionId": option });
-        vec![RPC.reply(&question.id, json!({ "outcome": outcome }))]
-    }
-
-    fn deny(&mut self, question: &AcpQuestion, reason: &str) -> Vec<RuntimeEffect> {
-        self.state.calls.record_denial(&question.call, reason);
-        let outcome = match &question.reject {
-            Some(option) => json!({ "outcome": "selected", "optionId": option }),
-            None => json!({ "outcome": "cancelled" }),
-        };
-        vec![RPC.reply(&question.id, json!({ "outcome": outcome }))]
-    }
-
-    /// Answers every open question with its cancellation.
-    fn withdraw_questions(&mut self) -> Vec<RuntimeEffect> {
-        let mut effects = Vec::new();
-        for (ask, question) in self.state.questions.drain() {
-            let outcome = json!({ "outcome": { "outcome": "cancelled" } });
-            effects.push(RPC.reply(&question.id, outcome));
-            effects.push(RuntimeEffect::Withdraw { ask });
+    fn apply_decision(&mut self, decision: QuestionDecision<AcpQuestion>) -> Vec<RuntimeEffect> {
+        // The protocol has no words for the reason, so the row of the call tells it.
+        if let Some((question, reason)) = &decision.denied {
+            self.state.calls.record_denial(question.call(), reason);
+        }
+        let mut effects = decision.effects;
+        if decision.ends_turn {
+            effects.extend(self.interrupt());
         }
         effects
     }
@@ -471,21 +418,8 @@ impl AgentRuntime for AcpRuntime {
     }
 
     fn deliver_answer(&mut self, ask: &str, answer: &QuestionAnswer) -> Vec<RuntimeEffect> {
-        let Some(question) = self.state.questions.remove(ask) else { return Vec::new() };
-        match answer {
-            // The event loop refuses an answer that changes the input. No grant is offered, so an
-            // answer never holds for later requests.
-            QuestionAnswer::Allow { .. }
-            | QuestionAnswer::AllowSession
-            | QuestionAnswer::AllowAlways => self.allow(&question),
-            QuestionAnswer::Deny { message, interrupt } => {
-                let mut effects = self.deny(&question, message);
-                if *interrupt {
-                    effects.extend(self.interrupt());
-                }
-                effects
-            }
-        }
+        let decision = self.state.questions.answer(ask, answer);
+        decision.map_or_else(Vec::new, |decision| self.apply_decision(decision))
     }
 
     fn interrupt(&mut self) -> Vec<RuntimeEffect> {
@@ -503,7 +437,7 @@ impl AgentRuntime for AcpRuntime {
         let session = self.state.session.clone().unwrap_or_default();
         let mut effects = vec![RPC.notification("session/cancel", json!({ "sessionId": session }))];
         // The protocol requires an answer to each question of a cancelled turn.
-        effects.extend(self.withdraw_questions());
+        effects.extend(self.state.questions.withdraw_all());
         effects
     }
 

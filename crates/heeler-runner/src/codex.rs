@@ -27,6 +27,7 @@ use uuid::Uuid;
 use crate::json_rpc::{RpcDialect, RpcError, RpcMessage, parse_rpc_line};
 use crate::process::{LaunchArg, LaunchSpec};
 use crate::program_policy::ProgramPolicy;
+use crate::program_questions::ProgramQuestions;
 use crate::program_rows::{self as rows, CollectedText, TurnUsage};
 use crate::runtime::{AgentRuntime, RuntimeEffect};
 use crate::token_budget::TokenBudget;
@@ -135,7 +136,7 @@ struct CodexState {
     is_done: bool,
     text: CollectedText,
     items: CodexItems,
-    questions: HashMap<String, CodexQuestion>,
+    questions: ProgramQuestions<CodexQuestion>,
     usage: Option<TurnUsage>,
     /// Reason that the running turn is the last one: the budget is spent.
     exhaustion: Option<String>,
@@ -171,7 +172,7 @@ impl CodexRuntime {
     fn finish(&mut self) -> Vec<RuntimeEffect> {
         self.state.is_done = true;
         // With an open approval, Codex does not exit at the end of its input.
-        let mut effects = self.cancel_questions();
+        let mut effects = self.state.questions.withdraw_all();
         effects.push(RuntimeEffect::Done);
         effects
     }
@@ -429,7 +430,7 @@ impl AgentRuntime for CodexRuntime {
             effects.extend(self.finish());
             return effects;
         }
-        let mut effects = self.cancel_questions();
+        let mut effects = self.state.questions.withdraw_all();
         effects.extend(self.interrupt_turn());
         // The turn has no ID yet, and the interrupt follows once Codex tells it. Without any effect
         // the event loop would end the process at once.

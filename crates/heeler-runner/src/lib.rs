@@ -24,6 +24,7 @@ mod native_session;
 mod output_log;
 mod process;
 mod program_policy;
+mod program_questions;
 mod program_rows;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod protocol_fuzz;

@@ -5,19 +5,13 @@
 
 use heeler_config::PermissionMode;
 use heeler_model::message::{AgentMessage, MessageBody, message_from_fields};
+use heeler_model::native_session_row;
 use serde_json::{Map, Value as Json, json};
 
 use crate::runtime::RuntimeEffect;
 
 /// Size in bytes at which a collected text becomes a row although more of it may follow.
 pub(crate) const COLLECTED_TEXT_BYTES_MAX: usize = 1 << 20;
-
-/// Subtype of the row that holds the agent's own ID of the session.
-pub(crate) const NATIVE_SESSION_SUBTYPE: &str = "native_session";
-
-/// Key of that ID in the row, and of the agent that chose it.
-pub(crate) const NATIVE_SESSION_KEY: &str = "nativeSessionId";
-pub(crate) const NATIVE_AGENT_KEY: &str = "nativeAgent";
 
 /// Kind of streamed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,10 +157,7 @@ pub(crate) fn turn_init(
 
 /// Builds the row from which a later run learns the agent's own ID of the session.
 pub(crate) fn native_session(agent: &str, id: &str) -> RuntimeEffect {
-    build(json!({
-        "type": "system", "subtype": NATIVE_SESSION_SUBTYPE, NATIVE_SESSION_KEY: id,
-        NATIVE_AGENT_KEY: agent, "content": format!("session {id} of {agent}"),
-    }))
+    build(native_session_row(agent, id))
 }
 
 /// Builds any other event. `fields` come from the agent, `subtype` never does.

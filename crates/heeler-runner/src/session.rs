@@ -13,7 +13,9 @@ use heeler_model::job_row::{JobRow, JobRowKind};
 use heeler_model::message::parse_row;
 use heeler_model::recorder::{PRIOR_COUNTS_KEY, TranscriptRecorder};
 use heeler_model::run::{RunSpec, SessionStart};
-use heeler_model::{AgentSessionId, project_slug};
+use heeler_model::{
+    AgentSessionId, NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE, project_slug,
+};
 use heeler_transcript::{
     CopyLimit, DiskBackend, DiskError, LockError, LockFile, LockHolder, OsDisk, PageBoundary,
     TranscriptCopyError, TranscriptEntry, TranscriptScanner, copy_prefix, create_folder,
@@ -24,8 +26,6 @@ use memchr::memmem;
 use serde_json::Value as Json;
 use thiserror::Error;
 use uuid::Uuid;
-
-use crate::program_rows::{NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE};
 
 /// Time to wait for a lock that another process may only be probing.
 pub(crate) const SESSION_LOCK_WAIT: Duration = Duration::from_millis(300);

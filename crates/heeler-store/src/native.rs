@@ -1,11 +1,14 @@
-//! Native sessions: sessions that people started with `claude` in a terminal.
+//! Native sessions: sessions that people started with `claude` or `codex` in a terminal.
 //!
-//! They are found, listed and read in claude's own directory, and never changed. Their text was
-//! never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
+//! They are found, listed and read in the program's own directory, and never changed. Their text
+//! was never redacted, so it must pass through a [`DisplayRedactor`] before it is shown. Start at
 //! [`list()`] and [`find()`].
 
+mod codex_rollout;
 mod external_messages;
+mod native_rows;
 mod parser;
+mod program;
 mod redactor;
 
 use std::io;
@@ -19,6 +22,8 @@ use thiserror::Error;
 use uuid::Uuid;
 
 pub use external_messages::read_external_messages;
+pub use native_rows::NativeRows;
+pub use program::{NativeFolder, NativeProgram, native_folders};
 pub use redactor::DisplayRedactor;
 
 /// Most project directories, and most files in each, that are examined.
@@ -28,13 +33,14 @@ pub const NATIVE_FILES_MAX: usize = 100_000;
 /// Most candidates that an ambiguous id lists.
 const CANDIDATES_MAX: usize = 10;
 
-/// A session that a person started with claude.
+/// A session that a person started with an agent program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NativeSession {
-    /// Claude's id of the session.
+    pub program: NativeProgram,
+    /// The program's id of the session.
     pub id: AgentSessionId,
     pub path: Utf8PathBuf,
-    /// Working directory in which the session was started; claude resumes it from there.
+    /// Working directory in which the session was started; it is resumed from there.
     pub cwd: Option<Utf8PathBuf>,
     /// First prompt, on one line.
     pub title: Option<String>,
@@ -52,10 +58,51 @@ pub struct NativeSession {
     pub bytes: u64,
     /// The branch that was checked out.
     pub git_branch: Option<String>,
-    /// Version of claude.
+    /// Version of the program.
     pub version: Option<String>,
-    /// Id of the last entry of the conversation.
+    /// Id of the last entry of the conversation, in Claude's files.
     pub last_entry: Option<Uuid>,
+    /// Codex records that Heeler began the session, so a fleet has it already.
+    pub is_heelers: bool,
+}
+
+impl NativeSession {
+    /// Returns a session of which only the file is known.
+    fn unread(file: &NativeSessionCandidate) -> Result<NativeSession, DiskError> {
+        let path = file.path.clone();
+        let found = path.symlink_metadata();
+        let bytes = match found {
+            Ok(found) => found.len(),
+            Err(source) => return Err(DiskError { action: "read", path, source }),
+        };
+        Ok(NativeSession {
+            program: file.program,
+            id: file.id.clone(),
+            path,
+            cwd: None,
+            title: None,
+            first_at: None,
+            // A file without a readable timestamp still has the time of its last change.
+            last_at: Timestamp::try_from(file.modified_at).ok(),
+            messages: 0,
+            is_estimate: false,
+            tokens: 0,
+            bytes,
+            git_branch: None,
+            version: None,
+            last_entry: None,
+            is_heelers: false,
+        })
+    }
+
+    /// Returns the id with which commands name the session: with its program, unless that is
+    /// Claude.
+    pub fn qualified_id(&self) -> String {
+        match self.program {
+            NativeProgram::Claude => self.id.to_string(),
+            program => format!("{program}:{}", self.id),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -81,8 +128,11 @@ pub struct NativeSessionPage {
 /// Failure to read native sessions.
 #[derive(Debug, Error)]
 pub enum NativeSessionError {
-    #[error("claude has no session `{id}` in {projects}")]
-    Unknown { id: String, projects: Utf8PathBuf },
+    #[error("{program} has no session `{id}` in {folder}")]
+    Unknown { program: NativeProgram, id: String, folder: Utf8PathBuf },
+    /// The list has no session to continue from.
+    #[error("there is no native session `{id}` to continue the list from")]
+    UnknownPosition { id: AgentSessionId },
     /// Several sessions start with this id.
     #[error("`{id}` may be any of: {}", candidates.join(", "))]
     Ambiguous {
@@ -97,26 +147,31 @@ pub enum NativeSessionError {
 /// A file that may be a native session.
 #[derive(Debug, Clone)]
 struct NativeSessionCandidate {
+    program: NativeProgram,
     modified_at: SystemTime,
     path: Utf8PathBuf,
     id: AgentSessionId,
 }
 
-/// Lists the sessions under `projects`, most recently used first. Only the beginning and end of
-/// each file are read.
+/// Lists the sessions of all these folders, most recently used first. Only the beginning and end
+/// of each file are read.
 pub fn list(
-    projects: &Utf8Path,
+    folders: &[NativeFolder],
     filter: &NativeSessionFilter,
     limit: usize,
 ) -> Result<NativeSessionPage, NativeSessionError> {
-    let mut found = files(projects, filter.cwd.as_deref())?;
+    let mut found = Vec::new();
+    for folder in folders {
+        found.extend(files(folder, filter.cwd.as_deref())?);
+    }
+    sort_by_use(&mut found);
     let since = filter.since.map(SystemTime::from);
     found.retain(|file| since.is_none_or(|since| file.modified_at >= since));
     let total = found.len();
     if let Some(before) = &filter.before {
         // The id is a position in this order, so a vanished session ends the paging with an error.
         let at = found.iter().position(|file| file.id == *before);
-        let at = at.ok_or_else(|| unknown(projects, before.as_str()))?;
+        let at = at.ok_or_else(|| NativeSessionError::UnknownPosition { id: before.clone() })?;
         found.drain(..=at);
     }
     let mut page = NativeSessionPage { total, ..NativeSessionPage::default() };
@@ -124,8 +179,12 @@ pub fn list(
         if page.sessions.len() == limit {
             break;
         }
+        let summary = match file.program {
+            NativeProgram::Claude => parser::read_summary(&file),
+            NativeProgram::Codex => codex_rollout::read_summary(&file),
+        };
         // One unreadable file must not hide the others.
-        match parser::read_summary(&file) {
+        match summary {
             Ok(session) => page.sessions.push(session),
             Err(error) => page.unreadable.push(error),
         }
@@ -134,17 +193,26 @@ pub fn list(
 }
 
 /// Finds a session by its id or a unique prefix, and reads the whole file.
-pub fn find(projects: &Utf8Path, id: &str) -> Result<NativeSession, NativeSessionError> {
-    let mut found = files(projects, None)?;
+pub fn find(folder: &NativeFolder, id: &str) -> Result<NativeSession, NativeSessionError> {
+    let mut found = files(folder, None)?;
+    sort_by_use(&mut found);
+    let read = |file: &NativeSessionCandidate| match file.program {
+        NativeProgram::Claude => parser::read_full(file),
+        NativeProgram::Codex => codex_rollout::read_full(file),
+    };
     if let Some(at) = found.iter().position(|file| file.id.as_str() == id) {
-        return Ok(parser::read_full(&found[at])?);
+        return Ok(read(&found[at])?);
     }
     found.retain(|file| !id.is_empty() && file.id.as_str().starts_with(id));
     // A session that was continued from another directory has a file in each.
     found.dedup_by(|a, b| a.id == b.id);
     match found.as_slice() {
-        [] => Err(unknown(projects, id)),
-        [one] => Ok(parser::read_full(one)?),
+        [] => Err(NativeSessionError::Unknown {
+            program: folder.program,
+            id: id.to_owned(),
+            folder: folder.path.clone(),
+        }),
+        [one] => Ok(read(one)?),
         several => {
             let candidates = several.iter().take(CANDIDATES_MAX).map(|file| file.id.to_string());
             Err(NativeSessionError::Ambiguous {
@@ -155,17 +223,40 @@ pub fn find(projects: &Utf8Path, id: &str) -> Result<NativeSession, NativeSessio
     }
 }
 
-/// Lists the files of native sessions, most recently used first; used for a search.
+/// Lists the files of Claude's sessions, most recently used first; used for a search.
 pub fn paths(projects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, NativeSessionError> {
-    Ok(files(projects, None)?.into_iter().map(|file| file.path).collect())
+    let mut found = claude_files(projects, None)?;
+    sort_by_use(&mut found);
+    Ok(found.into_iter().map(|file| file.path).collect())
 }
 
-fn unknown(projects: &Utf8Path, id: &str) -> NativeSessionError {
-    NativeSessionError::Unknown { id: id.to_owned(), projects: projects.to_owned() }
+/// Sorts files, most recently used first.
+fn sort_by_use(found: &mut [NativeSessionCandidate]) {
+    // The path breaks ties, so that pages do not overlap.
+    found.sort_by(|a, b| (b.modified_at, &b.path).cmp(&(a.modified_at, &a.path)));
 }
 
-/// Lists files, most recently used first. A missing directory means that claude was never used.
 fn files(
+    folder: &NativeFolder,
+    cwd: Option<&Utf8Path>,
+) -> Result<Vec<NativeSessionCandidate>, DiskError> {
+    match folder.program {
+        NativeProgram::Claude => claude_files(&folder.path, cwd),
+        NativeProgram::Codex => {
+            let mut found = codex_rollout::list_rollouts(&folder.path);
+            // The directory is in the file only. A file that cannot be read is not of this one.
+            found.retain(|file| {
+                cwd.is_none_or(|cwd| {
+                    codex_rollout::read_cwd(&file.path).is_ok_and(|it| it.as_deref() == Some(cwd))
+                })
+            });
+            Ok(found)
+        }
+    }
+}
+
+/// Lists Claude's files. A missing directory means that Claude was never used.
+fn claude_files(
     projects: &Utf8Path,
     cwd: Option<&Utf8Path>,
 ) -> Result<Vec<NativeSessionCandidate>, DiskError> {
@@ -186,8 +277,6 @@ fn files(
         let Ok(entries) = folder.path().read_dir_utf8() else { continue };
         found.extend(entries.take(NATIVE_FILES_MAX).filter_map(Result::ok).filter_map(session));
     }
-    // The path breaks ties, so that pages do not overlap.
-    found.sort_by(|a, b| (b.modified_at, &b.path).cmp(&(a.modified_at, &a.path)));
     Ok(found)
 }
 
@@ -199,6 +288,7 @@ fn session(entry: camino::Utf8DirEntry) -> Option<NativeSessionCandidate> {
     // A link could lead to a file of another kind.
     let file = path.symlink_metadata().ok().filter(|file| file.is_file())?;
     Some(NativeSessionCandidate {
+        program: NativeProgram::Claude,
         modified_at: file.modified().ok()?,
         path: path.to_owned(),
         id: name.parse().ok()?,

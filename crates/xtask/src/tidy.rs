@@ -23,7 +23,7 @@ const ROW_KEYS: [&str; 6] =
     ["type", "subtype", "content", "tool_name", "tool_use_id", "parent_tool_use_id"];
 
 /// Files and folders that may read such keys, each with the reason.
-const ROW_KEY_READERS: [(&str, &str); 19] = [
+const ROW_KEY_READERS: [(&str, &str); 18] = [
     ("crates/heeler-connect/src/slack_frame.rs", "parses messages of Slack"),
     ("crates/heeler-connect/src/discord.rs", "parses channels of Discord"),
     ("crates/heeler-connect/src/discord_frame.rs", "parses messages of Discord"),
@@ -38,9 +38,8 @@ const ROW_KEY_READERS: [(&str, &str); 19] = [
     ("crates/heeler-runner/src/protocol_replay.rs", "describes messages, in tests only"),
     ("crates/heeler-runner/src/claude", "parses Claude's stream and control requests"),
     ("crates/heeler-runner/src/scripted", "plays Claude's part of the stream"),
-    ("crates/heeler-store/src/native", "parses Claude's session files"),
+    ("crates/heeler-store/src/native", "parses session files of Claude and Codex"),
     ("crates/heeler-store/src/history/native_chain.rs", "parses Claude's session files"),
-    ("crates/heeler-engine/src/sessions/adoption.rs", "copies Claude's session files"),
     ("crates/heeler-pages/src/api_docs.rs", "reads an OpenAPI document"),
     ("crates/heeler-tui/src/transcript_cell.rs", "reads the to-do list in a tool's input"),
 ];

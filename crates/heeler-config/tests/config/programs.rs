@@ -212,6 +212,55 @@ agents:
 }
 
 #[test]
+fn prices_without_an_effect_are_refused() {
+    let fleet = "\
+defaults:
+  prices: {m: {input: 2, output: 10}}
+agents:
+  - {name: a}
+  - {name: b, prices: null}
+  - {name: c, prices: {}}
+  - {name: d, runtime: codex, model: m}
+  - {name: e, runtime: acp, program: kimi}
+  - {name: f, runtime: scripted, script: [{say: Hi.}]}
+";
+    expect![[r#"
+        error: `prices` has no effect with `runtime: sdk`
+         --> heeler.yaml:2:12
+          |
+        2 |   prices: {m: {input: 2, output: 10}}
+          |            ^ Claude Code reports its cost itself
+          |
+          = help: remove the key; if `defaults` sets it, write `prices: null` for this agent
+
+        error: `prices` has no effect with `runtime: acp`
+         --> heeler.yaml:2:12
+          |
+        2 |   prices: {m: {input: 2, output: 10}}
+          |            ^ the agent reports no tokens
+          |
+          = help: remove the key; if `defaults` sets it, write `prices: null` for this agent
+
+        error: `prices` has no effect with `runtime: scripted`
+         --> heeler.yaml:2:12
+          |
+        2 |   prices: {m: {input: 2, output: 10}}
+          |            ^ a script reports the cost of its steps itself
+          |
+          = help: remove the key; if `defaults` sets it, write `prices: null` for this agent
+
+        error: `prices` has no effect with `runtime: sdk`
+         --> heeler.yaml:6:23
+          |
+        6 |   - {name: c, prices: {}}
+          |                       ^ Claude Code reports its cost itself
+          |
+          = help: remove the key; if `defaults` sets it, write `prices: null` for this agent
+    "#]]
+    .assert_eq(&render(&[("heeler.yaml", fleet)], &[]));
+}
+
+#[test]
 fn keys_that_a_runtime_cannot_honour_are_refused_with_the_reason() {
     let fleet = "\
 defaults:

@@ -4,18 +4,14 @@
 //! interrupted operation can be repeated. One transaction then adds the session. Start at
 //! [`adopt_native_session`] and [`import_bundle`].
 
-use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use heeler_config::{AgentConfig, RuntimeType};
-use heeler_model::recorder::remove_heeler_keys;
 use heeler_model::{AgentSessionId, NativeSessionPosition, Session, SessionId, SessionStatus};
-use heeler_store::native::{self, DisplayRedactor, NativeSessionError};
+use heeler_store::native::{self, DisplayRedactor, NativeProgram, NativeRows, NativeSessionError};
 use heeler_store::{StateDatabase, StateDir, StoreReader, StoreTransaction, bundle};
-use heeler_transcript::{
-    OsDisk, TranscriptEntry, TranscriptScanner, create_folder, resolve_inside, write_new_file,
-};
+use heeler_transcript::{OsDisk, create_folder, resolve_inside, write_new_file};
 
 use super::errors::internal_error;
 use super::worktree;
@@ -28,9 +24,6 @@ use crate::setup::DaemonSetup;
 
 /// Maximum size of a native session that is adopted.
 pub(crate) const ADOPTED_BYTES_MAX: u64 = 8 << 30;
-
-/// Types of rows in claude's file that are messages; the others are its internal records.
-const CONVERSATION_ROW_TYPES: [&str; 2] = ["user", "assistant"];
 
 /// A prepared session from outside.
 #[derive(Debug)]
@@ -50,28 +43,47 @@ pub(super) fn adopt_native_session(
     let agent = setup.find_agent(agent)?;
     let name = &agent.name;
     let runtime = agent.runtime.kind();
-    if !matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli) {
-        let message = format!("{name} has runtime {runtime}, and the session is claude's");
+    let (program, id) = NativeProgram::split_id(id);
+    let (fits, runtimes) = match program {
+        NativeProgram::Claude => {
+            (matches!(runtime, RuntimeType::Sdk | RuntimeType::Cli), "runtime sdk or cli")
+        }
+        NativeProgram::Codex => (runtime == RuntimeType::Codex, "runtime codex"),
+    };
+    if !fits {
+        let message = format!("{name} has runtime {runtime}, and the session is {program}'s");
         let refused = DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message);
-        return Err(refused.with_hint("--as names an agent with runtime sdk or cli"));
+        return Err(refused.with_hint(format!("--as names an agent with {runtimes}")));
     }
-    let (projects, secrets) = native_projects(setup, agent, runtime)?;
-    let found =
-        projects.as_deref().ok_or_else(|| native_session_not_found(id)).and_then(|projects| {
-            native::find(projects, id).map_err(|error| match error {
-                NativeSessionError::Unknown { .. } => native_session_not_found(id),
-                error => DaemonCommandError::new(
-                    DaemonCommandErrorKind::Usage,
-                    heeler_model::error_chain(&error),
-                ),
-            })
-        })?;
+    let given = environment::select_environment(agent, &setup.env)
+        .map_err(|error| internal_error(&error))?;
+    let variable = |name: &str| given.env.get(name).map(String::as_str);
+    let folder = program.folder(variable, &agent.working_directory);
+    let unknown = || native_session_not_found(program, id);
+    let found = folder.ok_or_else(unknown).and_then(|folder| {
+        native::find(&folder, id).map_err(|error| match error {
+            NativeSessionError::Unknown { .. } => unknown(),
+            error => DaemonCommandError::new(
+                DaemonCommandErrorKind::Usage,
+                heeler_model::error_chain(&error),
+            ),
+        })
+    })?;
+    // Two sessions of Heeler would write one thread, without knowing of each other.
+    if found.is_heelers {
+        let message = format!("Heeler began the session {id} of {program}, so a fleet has it");
+        let refused = DaemonCommandError::new(DaemonCommandErrorKind::Busy, message);
+        return Err(refused.with_hint("heeler session list"));
+    }
     // This early check saves a long copy. The transaction checks again.
     refuse_known(reader, &found.id).map_err(refusal)?;
-    // A session continues where it was used, because claude looks for it under that directory.
+    // A session continues where it was used: Claude looks for it under that directory, and the
+    // messages are about its files.
     let cwd = found.cwd.clone().unwrap_or_else(|| agent.working_directory.clone());
     let log_path = StateDir::session_log_relative(&cwd, &found.id);
-    copy_native_log(&fleet.dir, &found.path, &log_path, DisplayRedactor::new(&secrets))?;
+    let rows = NativeRows::open(&found, DisplayRedactor::new(&given.secrets))
+        .map_err(|error| internal_error(&error))?;
+    copy_native_log(&fleet.dir, rows, &log_path)?;
     let now = (fleet.now)();
     let session = Session {
         agent_session_id: Some(found.id.clone()),
@@ -135,7 +147,7 @@ pub(super) fn import_bundle(
             format!("{} cannot work in {directory}: {error}", agent.name),
         )
     })?;
-    let (projects, _) = native_projects(setup, agent, runtime)?;
+    let projects = native_projects(setup, agent, runtime)?;
     let placed = bundle::install_bundle(&fleet.dir, &bundle, projects.as_deref(), &cwd);
     let placed = placed.map_err(|error| {
         DaemonCommandError::new(
@@ -222,32 +234,29 @@ fn already_adopted_error(known: &Session) -> DaemonCommandError {
     refused.with_hint(format!("heeler session resume {} -p '…'", known.id))
 }
 
-fn native_session_not_found(id: &str) -> DaemonCommandError {
-    let message = format!("claude has no session `{id}`");
+fn native_session_not_found(program: NativeProgram, id: &str) -> DaemonCommandError {
+    let message = format!("{program} has no session `{id}`");
     DaemonCommandError::new(DaemonCommandErrorKind::NotFound, message)
         .with_hint("heeler session list --native")
 }
 
-/// Returns the directory of an agent's native sessions, and the agent's secrets.
+/// Returns the directory of an agent's native sessions.
 fn native_projects(
     setup: &DaemonSetup,
     agent: &AgentConfig,
     runtime: RuntimeType,
-) -> Result<(Option<Utf8PathBuf>, Vec<String>), DaemonCommandError> {
+) -> Result<Option<Utf8PathBuf>, DaemonCommandError> {
     let given = environment::select_environment(agent, &setup.env)
         .map_err(|error| internal_error(&error))?;
-    let projects =
-        setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory);
-    Ok((projects, given.secrets))
+    Ok(setup.fleet_environment().projects_folder(runtime, &given.env, &agent.working_directory))
 }
 
-/// Creates the transcript of a native session, without secrets. A file left by an interrupted
-/// attempt belongs to no record and may be outdated, so it is replaced.
+/// Creates the transcript of a native session. A file left by an interrupted attempt belongs to no
+/// record and may be outdated, so it is replaced.
 fn copy_native_log(
     dir: &StateDir,
-    source: &Utf8Path,
+    mut rows: NativeRows,
     relative: &Utf8Path,
-    cleaner: DisplayRedactor,
 ) -> Result<(), DaemonCommandError> {
     let log =
         resolve_inside(dir.root(), relative.as_str()).map_err(|error| internal_error(&error))?;
@@ -259,47 +268,7 @@ fn copy_native_log(
     }
     let folder = log.parent().expect("a log is in its project's folder");
     create_folder(&OsDisk, folder).map_err(|error| internal_error(&error))?;
-    let scan = TranscriptScanner::open(source).map_err(|error| internal_error(&error))?;
-    let mut rows = RedactedSessionReader { scan, cleaner, pending_bytes: VecDeque::new() };
     write_new_file(&OsDisk, &log, &mut rows, ADOPTED_BYTES_MAX)
         .map_err(|error| internal_error(&error))?;
     Ok(())
-}
-
-/// Reads the message lines of a file, without secrets.
-struct RedactedSessionReader {
-    scan: TranscriptScanner,
-    cleaner: DisplayRedactor,
-    pending_bytes: VecDeque<u8>,
-}
-
-impl Read for RedactedSessionReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.pending_bytes.is_empty() {
-            match self.scan.next() {
-                None => return Ok(0),
-                Some(Err(error)) => return Err(error.source),
-                Some(Ok(TranscriptEntry::Record(record))) => {
-                    // A line that is no JSON is no message.
-                    let Ok(mut row) = serde_json::from_str::<serde_json::Value>(&record.text)
-                    else {
-                        continue;
-                    };
-                    if row["type"]
-                        .as_str()
-                        .is_some_and(|word| CONVERSATION_ROW_TYPES.contains(&word))
-                    {
-                        // Only Heeler may write its own keys; foreign ones could forge counts.
-                        remove_heeler_keys(&mut row);
-                        self.cleaner.json(&mut row);
-                        self.pending_bytes.extend(row.to_string().as_bytes());
-                        self.pending_bytes.push_back(b'\n');
-                    }
-                }
-                // Other lines are not messages.
-                Some(Ok(_)) => {}
-            }
-        }
-        self.pending_bytes.read(buffer)
-    }
 }

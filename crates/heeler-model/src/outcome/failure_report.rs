@@ -255,6 +255,7 @@ const NETWORK_ERROR_PHRASES: &[&str] = &[
     "connection to the api was lost",
     "request timed out",
     "socket hang up",
+    "socket connection was closed",
     "fetch failed",
     "unable to connect",
     "network error",

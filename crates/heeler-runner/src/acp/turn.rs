@@ -15,7 +15,7 @@ impl AcpRuntime {
         let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
         let reason = if self.state.is_ending { "interrupted" } else { "no result was reported" };
         effects.extend(self.state.calls.close_all(reason));
-        effects.extend(self.withdraw_questions());
+        effects.extend(self.state.questions.withdraw_all());
         match result {
             Ok(reply) => effects.extend(self.stopped(&reply)),
             // Some agents report the end of a cancelled turn as an error.

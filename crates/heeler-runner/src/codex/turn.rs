@@ -112,7 +112,7 @@ impl CodexRuntime {
             return Vec::new();
         }
         self.state.queued.clear();
-        let mut effects = self.cancel_questions();
+        let mut effects = self.state.questions.withdraw_all();
         effects.extend(self.interrupt_turn());
         effects
     }
@@ -125,7 +125,7 @@ impl CodexRuntime {
         let mut effects: Vec<RuntimeEffect> = self.state.text.flush().into_iter().collect();
         let reason = if self.state.is_ending { "interrupted" } else { "no result was reported" };
         effects.extend(self.state.items.close_all(reason));
-        effects.extend(self.cancel_questions());
+        effects.extend(self.state.questions.withdraw_all());
         let usage = self.state.usage.take();
         let model = self.state.model.clone();
         let text = self.state.text.last().to_owned();

@@ -339,14 +339,14 @@ async fn cleanup(
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AdoptSessionBody {
-    /// Claude's ID of the session, or a unique prefix.
-    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+    /// Claude's ID of the session or a unique prefix; `codex:ID` for a session of Codex.
+    #[schema(min_length = 1, max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9_:-]*$")]
     id: String,
     /// Agent to assign the session to.
     agent: String,
 }
 
-/// Adopt a session that was created with claude in a terminal.
+/// Adopt a session that was created with claude or codex in a terminal.
 #[utoipa::path(
     post, path = "/sessions/adopt", tag = "sessions", request_body = AdoptSessionBody,
     responses((status = OK, body = AdoptedSessionReply)),

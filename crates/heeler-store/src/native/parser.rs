@@ -14,9 +14,9 @@ use crate::json_selector::{JsonSelector, parse_selected};
 
 /// Bytes read from the beginning of a large file for a list: it holds the first prompt, the
 /// system prompt and the tools.
-const HEAD_BYTES_MAX: u64 = 1024 * 1024;
+pub(super) const HEAD_BYTES_MAX: u64 = 1024 * 1024;
 /// Bytes read from its end.
-const TAIL_BYTES_MAX: u64 = 1024 * 1024;
+pub(super) const TAIL_BYTES_MAX: u64 = 1024 * 1024;
 /// Longest title, in characters.
 const TITLE_CHARS_MAX: usize = 200;
 
@@ -80,29 +80,7 @@ struct NativeSessionParser {
 
 impl NativeSessionParser {
     fn of(file: &NativeSessionCandidate) -> Result<NativeSessionParser, DiskError> {
-        let path = file.path.clone();
-        let found = path.symlink_metadata();
-        let bytes = match found {
-            Ok(found) => found.len(),
-            Err(source) => return Err(DiskError { action: "read", path, source }),
-        };
-        // A file without a readable timestamp still has the time of its last change.
-        let last_at = jiff::Timestamp::try_from(file.modified_at).ok();
-        let session = NativeSession {
-            id: file.id.clone(),
-            path,
-            cwd: None,
-            title: None,
-            first_at: None,
-            last_at,
-            messages: 0,
-            is_estimate: false,
-            tokens: 0,
-            bytes,
-            git_branch: None,
-            version: None,
-            last_entry: None,
-        };
+        let session = NativeSession::unread(file)?;
         Ok(NativeSessionParser { session, count: MessageCounter::default() })
     }
 
@@ -174,7 +152,8 @@ impl NativeSessionParser {
         session.version = non_empty_text(&row["version"]).or(session.version.take());
         // Claude inserts messages of its own (`isMeta`), which a person would not recognize.
         if begins && session.title.is_none() && row["type"] == "user" && row["isMeta"] != true {
-            session.title = title(&record.text);
+            // Only the one line with the title is parsed completely.
+            session.title = message::parse_row(&record.text).and_then(|row| one_line_title(&row));
         }
     }
 
@@ -212,9 +191,7 @@ fn tokens(row: &Json) -> Option<u64> {
 
 /// Returns the text of a prompt on one line. Text that the program itself inserted is not a
 /// title.
-fn title(line: &str) -> Option<String> {
-    // Only the one line with the title is parsed completely.
-    let row = message::parse_row(line)?;
+pub(super) fn one_line_title(row: &Json) -> Option<String> {
     let text = match &row["message"]["content"] {
         Json::String(text) => text.as_str(),
         Json::Array(blocks) => blocks.iter().find_map(|block| block["text"].as_str())?,

@@ -47,8 +47,12 @@ impl ProjectsFixture {
         id.to_string().parse().unwrap()
     }
 
+    fn folder(&self) -> NativeFolder {
+        NativeFolder { program: NativeProgram::Claude, path: self.root.clone() }
+    }
+
     fn list(&self, filter: &NativeSessionFilter, limit: usize) -> Vec<String> {
-        let page = list(&self.root, filter, limit).unwrap();
+        let page = list(&[self.folder()], filter, limit).unwrap();
         page.sessions.into_iter().map(|session| session.title.unwrap_or_default()).collect()
     }
 }
@@ -62,7 +66,7 @@ fn a_directory_that_is_not_a_full_path_is_not_believed() {
         [(1, "/work/a", Some("/work/a")), (2, "../a", None), (3, "work", None)]
     {
         let id = projects.session(cwd, number, "Go.", 1000);
-        let found = find(&projects.root, id.as_str()).unwrap();
+        let found = find(&projects.folder(), id.as_str()).unwrap();
         assert_eq!(found.cwd.as_deref().map(Utf8Path::as_str), expected, "{cwd}");
     }
 }
@@ -91,7 +95,7 @@ fn a_session_is_found_by_a_beginning_of_its_id_and_told_with_all_that_a_record_n
     let projects = ProjectsFixture::new();
     let id = projects.session("/work/a", 0xabc, "Go.", 7);
     projects.session("/work/a", 0xabd, "Go.", 8);
-    let found = find(&projects.root, &id.as_str()[..8]).unwrap();
+    let found = find(&projects.folder(), &id.as_str()[..8]).unwrap();
     assert_eq!((found.messages, found.tokens, found.is_estimate), (2, 115, false));
     assert_eq!(found.cwd.as_deref(), Some(Utf8Path::new("/work/a")));
     assert_eq!(found.first_at, Some("2026-11-15T10:00:07Z".parse().unwrap()));
@@ -100,10 +104,10 @@ fn a_session_is_found_by_a_beginning_of_its_id_and_told_with_all_that_a_record_n
     assert_eq!(found.bytes, std::fs::metadata(&found.path).unwrap().len());
     let past = load_history(&found.path, Some(&found.path), None, 9).unwrap();
     assert_eq!(past.total, found.messages);
-    let ambiguous = find(&projects.root, "00000").unwrap_err();
+    let ambiguous = find(&projects.folder(), "00000").unwrap_err();
     assert!(matches!(ambiguous, NativeSessionError::Ambiguous { .. }), "{ambiguous}");
     for id in ["", "x", "../x"] {
-        let error = find(&projects.root, id).unwrap_err();
+        let error = find(&projects.folder(), id).unwrap_err();
         assert!(matches!(error, NativeSessionError::Unknown { .. }), "{error}");
     }
 }
@@ -120,13 +124,13 @@ fn of_a_large_file_the_beginning_and_the_end_are_read() {
         "timestamp": "2026-11-15T11:00:00Z", "message": {"usage": {"input_tokens": 900}}});
     text += &format!("{last}\n{{\"type\":\"torn");
     std::fs::write(&path, text).unwrap();
-    let page = list(&projects.root, &NativeSessionFilter::default(), 5).unwrap();
+    let page = list(&[projects.folder()], &NativeSessionFilter::default(), 5).unwrap();
     let [brief] = page.sessions.as_slice() else { panic!("{page:?}") };
     assert!(brief.is_estimate);
     assert_eq!((brief.tokens, brief.last_entry), (900, Some(Uuid::from_u128(9))));
     assert_eq!(brief.git_branch.as_deref(), Some("next"));
     assert_eq!(brief.last_at, Some("2026-11-15T11:00:00Z".parse().unwrap()));
-    let whole = find(&projects.root, id.as_str()).unwrap();
+    let whole = find(&projects.folder(), id.as_str()).unwrap();
     assert_eq!((whole.messages, whole.tokens, whole.last_entry), (3, 900, brief.last_entry));
 }
 
@@ -135,4 +139,137 @@ fn what_the_program_put_there_is_no_title() {
     let projects = ProjectsFixture::new();
     projects.session("/work/a", 1, "<command-name>/clear</command-name>", 7);
     assert_eq!(projects.list(&NativeSessionFilter::default(), 5), [""]);
+}
+
+/// Writes a rollout of Codex; returns the folder of its sessions.
+fn write_rollout(root: &Utf8Path, id: Uuid, client: &str, at: u64) -> NativeFolder {
+    let line = |kind: &str, payload: Json| json!({"timestamp": "2026-11-15T10:00:00.000Z", "type": kind, "payload": payload});
+    let item = |payload: Json| line("response_item", payload);
+    let message = |role: &str, text: &str| {
+        item(json!({"type": "message", "role": role, "content": [{"type": "text", "text": text}]}))
+    };
+    let marked = json!({"type": "message", "role": "user", "content": [{"text": "# Own note"}],
+        "internal_chat_message_metadata_passthrough": {"content_item_kinds": ["environment"]}});
+    let header = json!({"id": id, "cwd": "/work/a", "cli_version": "0.166.0",
+        "originator": client, "git": {"branch": "main"}});
+    let usage = json!({"type": "token_count", "info": {"last_token_usage": {"total_tokens": 42}}});
+    let key = format!("sk-proj-{}", "a1B2".repeat(10));
+    let rows = [
+        line("session_meta", header),
+        line("session_meta", json!({"cwd": "/work/source", "cli_version": "0"})),
+        message("developer", "You are Codex."),
+        message("user", "<environment_context>"),
+        item(marked),
+        message("user", &format!("Fix  it with {key}")),
+        item(json!({"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]})),
+        item(json!({"type": "function_call", "name": "exec", "call_id": "c1",
+            "arguments": "{\"cmd\":\"ls\"}"})),
+        item(json!({"type": "function_call_output", "call_id": "c1", "output": "a.txt"})),
+        item(json!({"type": "custom_tool_call", "name": "patch", "call_id": "c2", "input": "***"})),
+        item(json!({"type": "custom_tool_call_output", "call_id": "c2",
+            "output": [{"type": "input_text", "text": "done"}]})),
+        line("event_msg", usage),
+        message("assistant", "Done."),
+        json!(["no object"]),
+    ];
+    let lines: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let folder = root.join("sessions");
+    let day = folder.join("2026/11/15");
+    std::fs::create_dir_all(&day).unwrap();
+    let path = day.join(format!("rollout-2026-11-15T10-00-00-{id}.jsonl"));
+    std::fs::write(&path, lines + "damaged\n").unwrap();
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(at)).unwrap();
+    NativeFolder { program: NativeProgram::Codex, path: folder }
+}
+
+#[test]
+fn sessions_of_codex_are_listed_among_those_of_claude_and_found() {
+    let projects = ProjectsFixture::new();
+    projects.session("/work/a", 1, "Older.", 1000);
+    projects.session("/work/b", 2, "Newer.", 3000);
+    let root = projects.root.parent().unwrap();
+    let id = Uuid::from_u128(7 << 96);
+    let codex = write_rollout(root, id, "codex_cli_rs", 2000);
+    write_rollout(root, Uuid::from_u128(8 << 96), "heeler", 500);
+    std::os::unix::fs::symlink(root, codex.path.join("2027")).unwrap();
+    std::fs::write(codex.path.join("2026/11/15/rollout-x.jsonl"), "").unwrap();
+    let folders = [projects.folder(), codex.clone()];
+    let listed = |filter: &NativeSessionFilter| {
+        let page = list(&folders, filter, 9).unwrap();
+        let ids = page.sessions.iter().map(NativeSession::qualified_id);
+        let id = |id: String| id.trim_end_matches("0000-0000-0000-000000000000").to_owned();
+        ids.map(id).collect::<Vec<String>>()
+    };
+    let all = NativeSessionFilter::default();
+    let expected = ["00000002-", "codex:00000007-", "00000001-", "codex:00000008-"];
+    assert_eq!(listed(&all), expected.map(str::to_owned).to_vec());
+    let here = NativeSessionFilter { cwd: Some("/work/a".into()), ..all.clone() };
+    assert_eq!(listed(&here), expected[1..].iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
+    let after =
+        NativeSessionFilter { before: Some(id.to_string().parse().unwrap()), ..all.clone() };
+    assert_eq!(listed(&after).len(), 2);
+    let gone = NativeSessionFilter { before: Some("gone".parse().unwrap()), ..all };
+    let error = list(&folders, &gone, 9).unwrap_err();
+    assert!(matches!(error, NativeSessionError::UnknownPosition { .. }), "{error}");
+
+    let found = find(&codex, "00000007").unwrap();
+    assert_eq!((found.messages, found.tokens, found.is_heelers), (5, 42, false));
+    assert_eq!(found.cwd.as_deref(), Some(Utf8Path::new("/work/a")));
+    assert_eq!(found.git_branch.as_deref(), Some("main"));
+    assert_eq!(found.version.as_deref(), Some("0.166.0"));
+    assert!(found.title.as_deref().is_some_and(|title| title.starts_with("Fix it with")));
+    assert!(find(&codex, "00000008").unwrap().is_heelers);
+    let error = find(&codex, "00000001").unwrap_err();
+    assert!(error.to_string().contains("codex has no session"), "{error}");
+}
+
+#[test]
+fn messages_of_codex_become_rows_without_secrets() {
+    let temp = tempfile::tempdir().unwrap();
+    let id = Uuid::from_u128(7 << 96);
+    let folder = write_rollout(Utf8Path::from_path(temp.path()).unwrap(), id, "codex", 1000);
+    let session = find(&folder, &id.to_string()).unwrap();
+    let mut text = String::new();
+    let mut rows = NativeRows::open(&session, DisplayRedactor::new(&[])).unwrap();
+    io::Read::read_to_string(&mut rows, &mut text).unwrap();
+    let rows: Vec<Json> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let contents: Vec<String> =
+        rows.iter().map(|row| row["message"]["content"].to_string()).collect();
+    assert_eq!(
+        contents,
+        [
+            r#""Fix  it with [secret]""#,
+            r#"[{"type":"thinking","thinking":"Hm."}]"#,
+            r#"[{"type":"tool_use","id":"c1","name":"exec","input":{"cmd":"ls"}}]"#,
+            r#"[{"type":"tool_result","tool_use_id":"c1","content":"a.txt"}]"#,
+            r#"[{"type":"tool_use","id":"c2","name":"patch","input":{"input":"***"}}]"#,
+            r#"[{"type":"tool_result","tool_use_id":"c2","content":"done"}]"#,
+            r#"[{"type":"text","text":"Done."}]"#,
+            "null",
+        ]
+    );
+    let last = rows.last().unwrap();
+    assert_eq!((&last["nativeSessionId"], &last["nativeAgent"]), (&json!(id), &json!("codex")));
+    assert!(rows[..7].iter().all(|row| row["uuid"].is_string() && row["timestamp"].is_string()));
+}
+
+#[test]
+fn a_session_is_named_with_its_program() {
+    for (name, expected) in [
+        ("abc", (NativeProgram::Claude, "abc")),
+        ("claude:abc", (NativeProgram::Claude, "abc")),
+        ("codex:abc", (NativeProgram::Codex, "abc")),
+        ("codex", (NativeProgram::Claude, "codex")),
+        ("other:abc", (NativeProgram::Claude, "other:abc")),
+    ] {
+        assert_eq!(NativeProgram::split_id(name), expected, "{name}");
+    }
+    let env = |name: &str| (name == "HOME").then_some("/home/u");
+    let folder = NativeProgram::Codex.folder(env, Utf8Path::new("/work")).unwrap();
+    assert_eq!(folder.path, "/home/u/.codex/sessions");
+    let env = |name: &str| (name == "CODEX_HOME").then_some("own");
+    let folder = NativeProgram::Codex.folder(env, Utf8Path::new("/work")).unwrap();
+    assert_eq!(folder.path, "/work/own/sessions");
+    assert_eq!(native_folders(env, Utf8Path::new("/work")).len(), 1);
 }

@@ -15,11 +15,13 @@ use crate::shared_args;
 pub(crate) const ADOPT: &str = "Examples:
   heeler session list --native
   heeler session adopt 3f2a81c4 --as coder
+  heeler session adopt codex:01a1ec35 --as builder   # a session of Codex
   heeler session resume sess-1a2b -p 'Now the tests'
 
 The messages so far are copied, with secrets removed, and the session continues in the directory
-where it was made. Claude's own file is not changed.
-Exit codes: 0 adopted, 4 Claude has no such session, 5 refused: already adopted.";
+where it was made. The program's own file is not changed. A session of Codex that Heeler began is
+refused: a fleet has it already.
+Exit codes: 0 adopted, 4 the program has no such session, 5 refused: already adopted.";
 
 /// Help footer of `session import`.
 pub(crate) const IMPORT: &str = "Examples:
@@ -35,7 +37,7 @@ Exit codes: 0 imported, 2 the file is truncated or was changed, 5 refused: alrea
 /// Arguments of `session adopt`.
 #[derive(Args)]
 pub(crate) struct SessionAdoptArgs {
-    /// Claude's session ID or unique prefix
+    /// Claude's session ID or unique prefix; `codex:ID` for a session of Codex
     id: String,
     /// Agent to assign the session to
     #[arg(long = "as", value_name = "AGENT", add = shared_args::agents())]

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use clap::Args;
 use heeler_model::SessionStatus;
 use heeler_query::sessions::{SessionListQuery, SessionPage, SessionSummary};
-use heeler_store::native::NativeSessionFilter;
+use heeler_store::native::{NativeProgram, NativeSessionFilter};
 use jiff::Timestamp;
 
 use super::native;
@@ -21,7 +21,7 @@ pub(crate) const ABOUT: &str = "Examples:
   heeler session list --agent coder --status paused
   heeler session list --channel slack/C0123 --since 7d
   heeler session list --tree
-  heeler session list --native       # sessions made with claude in a terminal
+  heeler session list --native       # sessions made with claude or codex in a terminal
 
 Exit codes: 0 listed (even if the list is empty), 4 no such agent.";
 
@@ -43,7 +43,7 @@ pub(crate) struct SessionListArgs {
     /// Show forks and continuations of full sessions below their origin
     #[arg(long)]
     tree: bool,
-    /// List native Claude sessions made in a terminal, instead of Heeler's
+    /// List native sessions made with claude or codex in a terminal, instead of Heeler's
     #[arg(long, conflicts_with_all = ["status", "channel", "tree", "agent"])]
     native: bool,
     /// Show only sessions made in this directory
@@ -94,7 +94,8 @@ fn native_filter(
     since: Option<Timestamp>,
 ) -> CommandResult<NativeSessionFilter> {
     let usage = |error| CommandFailure::new(FailureCode::Usage, error);
-    let before = args.page.before.as_deref().map(str::parse).transpose().map_err(usage)?;
+    let before = args.page.before.as_deref().map(|id| NativeProgram::split_id(id).1.parse());
+    let before = before.transpose().map_err(usage)?;
     // Claude names its folders after real paths, with links resolved.
     let real = |path: &Utf8PathBuf| {
         let path = context.working_dir.join(path);

@@ -1,4 +1,5 @@
-//! Native sessions, made with `claude` in a terminal: `session list --native` and `session show`.
+//! Native sessions, made with `claude` or `codex` in a terminal: `session list --native` and
+//! `session show`.
 //! Start at [`NativeSessionReader`].
 
 use camino::Utf8PathBuf;
@@ -8,7 +9,8 @@ use heeler_query::sessions::build_resume_command;
 use heeler_store::StoreReader;
 use heeler_store::history::{HistoryPage, load_history};
 use heeler_store::native::{
-    self, DisplayRedactor, NativeSession, NativeSessionError, NativeSessionFilter,
+    self, DisplayRedactor, NativeFolder, NativeProgram, NativeSession, NativeSessionError,
+    NativeSessionFilter,
 };
 use serde_json::{Value, json};
 
@@ -19,34 +21,37 @@ use crate::output::{self, OutputTable, SafeText};
 use crate::process_env;
 use crate::shared_args::ListPageArgs;
 
-/// Claude's session folder, and the redactor applied to everything shown from it.
+/// Session folders of the agent programs, and the redactor applied to everything shown from them.
 pub(crate) struct NativeSessionReader {
+    /// Claude's folder.
     pub(crate) projects: Utf8PathBuf,
+    /// All folders.
+    folders: Vec<NativeFolder>,
     pub(crate) cleaner: DisplayRedactor,
 }
 
 impl NativeSessionReader {
-    /// Finds Claude's folder as Claude does: by `CLAUDE_CONFIG_DIR`, else in the user's home.
+    /// Finds the folders as the programs do: by a variable, else in the user's home.
     pub(crate) fn open(context: &CommandContext) -> CommandResult<NativeSessionReader> {
-        let folder = |name: &str| context.env.get(name).filter(|path| !path.is_empty());
-        let config = match (folder("CLAUDE_CONFIG_DIR"), folder("HOME")) {
-            // Claude resolves a relative path against the working directory.
-            (Some(config), _) => context.working_dir.join(config),
-            (None, Some(home)) => context.working_dir.join(home).join(".claude"),
-            (None, None) => {
-                let message = "HOME is not set, so Claude's session folder is unknown";
-                return Err(CommandFailure::message(FailureCode::Usage, message)
-                    .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
-            }
+        let variable = |name: &str| context.env.get(name).map(String::as_str);
+        let folders = native::native_folders(variable, &context.working_dir);
+        let claude = folders.iter().find(|folder| folder.program == NativeProgram::Claude);
+        let Some(projects) = claude.map(|folder| folder.path.clone()) else {
+            let message = "HOME is not set, so Claude's session folder is unknown";
+            return Err(CommandFailure::message(FailureCode::Usage, message)
+                .hint("CLAUDE_CONFIG_DIR=/some/folder heeler …"));
         };
         // These files are not Heeler's, so secrets of the fleet may stand in them in plain text.
         let cleaner = DisplayRedactor::new(&OptionalFleetConfig::load(context)?.secrets());
-        Ok(NativeSessionReader { projects: config.join("projects"), cleaner })
+        Ok(NativeSessionReader { projects, folders, cleaner })
     }
 
-    /// Finds a session; returns `None` if Claude has none with this ID.
+    /// Finds a session; returns `None` if the program has none with this ID.
     pub(super) fn find(&self, id: &str) -> CommandResult<Option<NativeSession>> {
-        match native::find(&self.projects, id) {
+        let (program, id) = NativeProgram::split_id(id);
+        let folder = self.folders.iter().find(|folder| folder.program == program);
+        let Some(folder) = folder else { return Ok(None) };
+        match native::find(folder, id) {
             Ok(mut session) => {
                 self.cleaner.session(&mut session);
                 Ok(Some(session))
@@ -62,6 +67,14 @@ impl NativeSessionReader {
         session: &NativeSession,
         page: &MessageListQuery,
     ) -> CommandResult<HistoryPage> {
+        if session.program != NativeProgram::Claude {
+            let message = format!(
+                "Heeler shows messages of {} only after it has copied them",
+                session.program
+            );
+            let adopt = format!("heeler session adopt {} --as AGENT", session.qualified_id());
+            return Err(CommandFailure::message(FailureCode::Refused, message).hint(adopt));
+        }
         // The native session is both transcript and context here, because Heeler has no copy.
         let past = load_history(&session.path, Some(&session.path), page.before, page.limit);
         let mut past = past.map_err(|error| CommandFailure::new(FailureCode::Failed, error))?;
@@ -72,7 +85,9 @@ impl NativeSessionReader {
 
 fn failure(error: NativeSessionError) -> CommandFailure {
     let code = match error {
-        NativeSessionError::Unknown { .. } => FailureCode::NotFound,
+        NativeSessionError::Unknown { .. } | NativeSessionError::UnknownPosition { .. } => {
+            FailureCode::NotFound
+        }
         NativeSessionError::Ambiguous { .. } => FailureCode::Usage,
         NativeSessionError::Disk(_) => FailureCode::Failed,
     };
@@ -86,7 +101,7 @@ pub(super) fn list(
 ) -> CommandResult {
     let natives = NativeSessionReader::open(context)?;
     let limit = args.limit.get() as usize;
-    let mut page = native::list(&natives.projects, &filter, limit).map_err(failure)?;
+    let mut page = native::list(&natives.folders, &filter, limit).map_err(failure)?;
     page.sessions.iter_mut().for_each(|session| natives.cleaner.session(session));
     let reader = context.open_reader()?;
     let mut listed = Vec::with_capacity(page.sessions.len());
@@ -108,9 +123,12 @@ pub(super) fn list(
         )?);
     }
     let Some((last, _)) = listed.last() else {
-        return Ok(output::print_line(format!("no native sessions in {}", natives.projects))?);
+        let folders: Vec<&str> =
+            natives.folders.iter().map(|folder| folder.path.as_str()).collect();
+        let folders = folders.join(" and ");
+        return Ok(output::print_line(format!("no native sessions in {folders}"))?);
     };
-    let next = args.next_page_command("session list --native", None, last.id.as_str());
+    let next = args.next_page_command("session list --native", None, &last.qualified_id());
     // The total counts from the first page on, so it says nothing about later ones.
     let more = (filter.before.is_none() && page.total > listed.len())
         .then(|| format!("showing {} of {}; older: {next}", listed.len(), page.total));
@@ -138,7 +156,7 @@ fn table(listed: &[(NativeSession, Option<SessionId>)]) -> CommandResult {
     );
     for (session, ours) in listed {
         lines.push(vec![
-            session.id.as_str().into(),
+            session.qualified_id().into(),
             session.last_at.map(|at| output::relative_time(at, now)).unwrap_or_default().into(),
             messages(session).into(),
             output::format_size(session.bytes).into(),
@@ -159,6 +177,7 @@ fn to_json(session: &NativeSession, ours: Option<&SessionId>) -> Value {
     json!({
         "id": ours,
         "native": true,
+        "program": session.program.as_str(),
         "agentSessionId": session.id,
         "title": session.title,
         "createdAt": session.first_at.map(iso_millis),
@@ -180,7 +199,9 @@ pub(super) fn print(
     json: bool,
 ) -> CommandResult {
     let cwd = session.cwd.as_deref();
-    let resume = cwd.map(|cwd| build_resume_command(&context.env, cwd, &session.id, &session.path));
+    let resume = cwd.filter(|_| session.program == NativeProgram::Claude);
+    let resume =
+        resume.map(|cwd| build_resume_command(&context.env, cwd, &session.id, &session.path));
     if json {
         let mut value = to_json(session, None);
         value["resumeCommand"] = json!(resume);
@@ -189,9 +210,13 @@ pub(super) fn print(
     let now = process_env::now();
     let when =
         |at| SafeText::from(format!("{} ({})", iso_millis(at), output::relative_time(at, now)));
+    let made_with = match session.is_heelers {
+        true => format!("{}, by Heeler", session.program),
+        false => format!("{}, in a terminal", session.program),
+    };
     let fields: [(&str, Option<SafeText>); 11] = [
         ("session", Some(session.id.as_str().into())),
-        ("made with", Some("claude, in a terminal".into())),
+        ("made with", Some(made_with.into())),
         ("title", session.title.as_deref().map(SafeText::from)),
         ("created", session.first_at.map(when)),
         ("last used", session.last_at.map(when)),
@@ -206,6 +231,12 @@ pub(super) fn print(
         output::print_field(name, value)?;
     }
     output::print_command("resume with", resume.as_deref())?;
-    output::print_note(&format!("messages: heeler session show {} --history", session.id))?;
-    Ok(output::print_note(&format!("take it over: heeler session adopt {}", session.id))?)
+    let id = session.qualified_id();
+    if session.program == NativeProgram::Claude {
+        output::print_note(&format!("messages: heeler session show {id} --history"))?;
+    }
+    if session.is_heelers {
+        return Ok(());
+    }
+    Ok(output::print_note(&format!("take it over: heeler session adopt {id}"))?)
 }

@@ -81,6 +81,75 @@ fn a_job_of_codex_is_shown_recorded_and_continued() {
 }
 
 #[test]
+fn a_session_of_codex_made_in_a_terminal_is_listed_adopted_and_continued() {
+    let (fleet, api) = mixed_fleet();
+    let home = fleet.file("agent-home");
+    let env =
+        TestedAgent::CODEX.write_settings(camino::Utf8Path::from_path(&home).unwrap(), api.url());
+    let elsewhere = fleet.file("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let prompt = |script: &ModelScript| format!("Please. {script}");
+    let listed = || {
+        let mut list = fleet.command(&["session", "list", "--native", "--json"]);
+        let listed = Ran::from(list.envs(&env).output().unwrap()).ok();
+        serde_json::from_str::<Json>(&listed).unwrap()
+    };
+    let qualified = |it: &Json| format!("codex:{}", it["agentSessionId"].as_str().unwrap());
+
+    // A thread that Heeler began belongs to a session already.
+    let hi = prompt(&ModelScript::new().text("Hi."));
+    run(&fleet, &api, &["trigger", "builder", "--prompt", &hi]).ok();
+    let natives = listed();
+    assert_eq!(natives["total"], 1, "{natives:#}");
+    let own = qualified(&natives["sessions"][0]);
+    let refused = run(&fleet, &api, &["session", "adopt", &own, "--as", "builder"]);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(refused.stderr.contains("Heeler began the session"), "{}", refused.stderr);
+
+    let by_hand = Command::new(codex())
+        .args(["exec", "--skip-git-repo-check", "-s", "danger-full-access"])
+        .arg(prompt(&ModelScript::new().text("By hand.")))
+        .envs(&env)
+        .current_dir(&elsewhere)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    assert!(by_hand.status.success(), "{}", String::from_utf8_lossy(&by_hand.stderr));
+
+    let natives = listed();
+    let is_new = |it: &&Json| qualified(it) != own;
+    let native = natives["sessions"].as_array().unwrap().iter().find(is_new).unwrap();
+    assert_eq!((&natives["total"], &native["program"]), (&json!(2), &json!("codex")));
+    assert_eq!(native["messageCount"], 2, "{natives:#}");
+    let id = qualified(native);
+    let mut show = fleet.command(&["session", "show", &id]);
+    let shown = Ran::from(show.envs(&env).output().unwrap()).ok();
+    assert!(shown.contains("codex, in a terminal"), "{shown}");
+
+    // Claude cannot continue it.
+    let refused = run(&fleet, &api, &["session", "adopt", &id, "--as", "planner"]);
+    assert_eq!(refused.code, Some(5), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the session is codex's"), "{}", refused.stderr);
+    let adopted = run(&fleet, &api, &["session", "adopt", &id, "--as", "builder", "--json"]).ok();
+    let adopted: Json = serde_json::from_str(&adopted).unwrap();
+    let session = adopted["id"].as_str().unwrap();
+    assert_eq!(adopted["messageCount"], 2, "{adopted}");
+    let past = fleet.run(&["session", "show", session, "--history"]).ok();
+    assert!(past.contains("By hand."), "{past}");
+    let again = run(&fleet, &api, &["session", "adopt", &id, "--as", "builder"]);
+    assert_eq!(again.code, Some(5), "{}", again.stderr);
+
+    let next = prompt(&ModelScript::new().step(shell("echo two > built.txt")).text("Built."));
+    run(&fleet, &api, &["session", "resume", session, "-p", &next]).ok();
+    let told = api.messages().last().unwrap().history().join("\n");
+    assert!(told.contains("By hand."), "Codex remembers the turn: {told}");
+    assert!(elsewhere.join("built.txt").exists(), "it continues where it was made");
+    let natives = listed();
+    let native = natives["sessions"].as_array().unwrap().iter().find(is_new).unwrap();
+    assert_eq!((&natives["total"], &native["id"]), (&json!(2), &json!(session)));
+}
+
+#[test]
 fn codex_works_in_a_sandbox_and_calls_tools_of_servers() {
     let (fleet, api) = (Fleet::empty(), MessagesApi::start());
     let home = fleet.file("agent-home");

@@ -6,7 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use heeler_model::AgentSessionId;
 use heeler_model::run::{ErrorClass, SessionStart};
 use heeler_store::history::{ForkSafety, find_fork_point, load_history};
-use heeler_store::native;
+use heeler_store::native::{self, NativeFolder, NativeProgram};
 use heeler_testkit::{ModelScript, ModelScriptStep};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value as Json, json};
@@ -187,8 +187,9 @@ fn read_as_it_is(end: &End, own: &Utf8Path) {
         let cut = find_fork_point(log, Some(own), Some(asked)).ok();
         assert_eq!(cut.map(|cut| cut.number), found, "{asked}");
     }
-    let native = native::find(own.parent().unwrap().parent().unwrap(), end.session_id().as_str());
-    let native = native.unwrap();
+    let projects = own.parent().unwrap().parent().unwrap().to_owned();
+    let folder = NativeFolder { program: NativeProgram::Claude, path: projects };
+    let native = native::find(&folder, end.session_id().as_str()).unwrap();
     assert_eq!((native.messages, native.is_estimate), (7, false));
     assert_eq!(native.last_entry, page.messages.last().unwrap().uuid);
     assert!(native.title.as_ref().unwrap().starts_with("one"), "{native:?}");
