@@ -5,6 +5,7 @@
 //! [`ChatLinks`] and [`ChatPost`].
 
 mod access_check;
+mod channel_gap;
 mod credential;
 mod discord_catch_up;
 mod discord_link;
@@ -21,6 +22,7 @@ mod speaker_names;
 mod telegram_link;
 
 pub use access_check::{ChatAccessReport, check_chat_access};
+pub(crate) use channel_gap::ChatGapChange;
 pub(crate) use credential::{
     ChatCredential, account_policies, find_bot_of_variable, find_credential,
 };

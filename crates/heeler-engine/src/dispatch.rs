@@ -353,6 +353,9 @@ impl Dispatcher {
                 }
                 Some((DispatchEvent::ChatEvent(event), Some(pending)))
             }
+            DispatchInput::ChatGap { change, pending } => {
+                Some((DispatchEvent::ChatGap(change), Some(pending)))
+            }
             DispatchInput::ChatPostAttempted(result) => {
                 Some((DispatchEvent::ChatPostAttempted(result), None))
             }

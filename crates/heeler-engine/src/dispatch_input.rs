@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use crate::caller::Caller;
-use crate::chat::{ChatPostResult, RunCardChange, SaidMessageResult};
+use crate::chat::{ChatGapChange, ChatPostResult, RunCardChange, SaidMessageResult};
 use crate::command::{DaemonCommand, DaemonCommandError, PendingReply};
 use crate::github::GithubTaskResult;
 use crate::hooks::HookOutcome;
@@ -71,6 +71,12 @@ pub(crate) enum DispatchInput {
     ChatEvent {
         event: Box<ChatEvent>,
         /// The link, which acknowledges the event after the commit.
+        pending: PendingReply,
+    },
+    /// A link begins or ends to read the messages of a gap.
+    ChatGap {
+        change: Box<ChatGapChange>,
+        /// The link, which goes on after the commit.
         pending: PendingReply,
     },
     /// A post to a chat was attempted.

@@ -106,6 +106,10 @@ apart: {
     ChatReceived = "chat-received",
     /// Events of a chat platform are recorded; they are not acknowledged.
     ChatRecorded = "chat-recorded",
+    /// A gap of a chat platform is recorded; the platform is not connected.
+    GapRecorded = "gap-recorded",
+    /// The messages of a gap are recorded; that the gap was read is not.
+    GapRead = "gap-read",
     /// A post to a chat was made; its result is not recorded.
     ChatPosted = "chat-posted",
     /// A running job has taken a message of a chat; that is not recorded.

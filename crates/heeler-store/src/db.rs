@@ -25,6 +25,7 @@ pub(crate) mod agents;
 pub(crate) mod answered_requests;
 pub(crate) mod approvals;
 pub(crate) mod chat;
+pub(crate) mod chat_gaps;
 pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod database_error;

@@ -53,6 +53,7 @@ pub use db::approvals::{ApprovalCursor, ApprovalFilter};
 pub use db::chat::{
     ChatMessageRecord, ChatQuestionRecord, ConversationPlace, InboxRecord, MessagingSessionRecord,
 };
+pub use db::chat_gaps::{ChatGapKey, ChatGapMark};
 pub use db::deleted_sessions::DeletedSession;
 pub use db::effects::EffectRecord;
 pub use db::imported_journal::{JournalPlace, UnplacedApproval, UnplacedExecution};

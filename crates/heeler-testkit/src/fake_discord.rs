@@ -99,6 +99,10 @@ struct DiscordState {
     failures: VecDeque<DiscordFailure>,
     /// Calls, with the time of each.
     calls: Vec<(String, Instant)>,
+    /// Milliseconds by which IDs of messages are later than the clock.
+    time_shift: i128,
+    /// Beginning of the calls of which each fails.
+    failing: Option<&'static str>,
 }
 
 impl FakeDiscord {
@@ -129,6 +133,8 @@ impl FakeDiscord {
             reactions: Vec::new(),
             failures: VecDeque::new(),
             calls: Vec::new(),
+            time_shift: 0,
+            failing: None,
         };
         let shared = Arc::new(SharedDiscord { state: Mutex::new(state), changed: Condvar::new() });
         let sockets = FakeSockets::start(Arc::clone(&shared));
@@ -202,6 +208,16 @@ impl FakeDiscord {
     /// Makes the next call of this kind fail.
     pub fn fail_next(&self, failure: DiscordFailure) {
         self.shared.lock().failures.push_back(failure);
+    }
+
+    /// Makes every call that begins so fail, as if Discord had a failure; `None` ends that.
+    pub fn set_failing(&self, call: Option<&'static str>) {
+        self.shared.lock().failing = call;
+    }
+
+    /// Dates further messages so many seconds later than the clock.
+    pub fn set_time_shift(&self, seconds: i64) {
+        self.shared.lock().time_shift = i128::from(seconds) * 1_000;
     }
 
     /// Ends all connections without a word. Sessions are kept.
@@ -298,6 +314,7 @@ impl DiscordState {
     fn new_snowflake(&mut self) -> String {
         self.last_id += 1;
         let ms = self.began_ms + self.began.elapsed().as_millis() - EPOCH;
+        let ms = i128::try_from(ms).unwrap() + self.time_shift;
         ((u64::try_from(ms).unwrap() << 22) | (self.last_id & 0x3f_ffff)).to_string()
     }
 }

@@ -108,6 +108,12 @@ struct SlackState {
     /// Number of acknowledgements that get lost.
     lost_acks: usize,
     is_frozen: bool,
+    /// Seconds by which IDs of messages are later than the clock.
+    time_shift: i64,
+    /// Method of which each call fails.
+    failing: Option<&'static str>,
+    /// True if the first page of a channel is shown and others are refused.
+    refuses_later_pages: bool,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +152,9 @@ impl FakeSlack {
             foreign_channels: BTreeSet::new(),
             lost_acks: 0,
             is_frozen: false,
+            time_shift: 0,
+            failing: None,
+            refuses_later_pages: false,
         };
         let shared = Arc::new(SharedSlack { state: Mutex::new(state), changed: Condvar::new() });
         let sockets = FakeSockets::start(Arc::clone(&shared));
@@ -236,6 +245,21 @@ impl FakeSlack {
     /// Makes the next call of a method fail.
     pub fn fail_next(&self, failure: SlackFailure) {
         self.shared.lock().failures.push_back(failure);
+    }
+
+    /// Makes every call of a method fail, as if Slack had a failure; `None` ends that.
+    pub fn set_failing(&self, method: Option<&'static str>) {
+        self.shared.lock().failing = method;
+    }
+
+    /// Sets whether pages of a channel after the first are refused.
+    pub fn refuse_later_pages(&self, refuses: bool) {
+        self.shared.lock().refuses_later_pages = refuses;
+    }
+
+    /// Dates further messages so many seconds later than the clock.
+    pub fn set_time_shift(&self, seconds: i64) {
+        self.shared.lock().time_shift = seconds;
     }
 
     /// Announces on all sockets that they will be closed.
@@ -359,7 +383,9 @@ impl SlackState {
     /// Returns the ID of a new message: the time, with a number that makes it unique.
     fn new_ts(&mut self) -> String {
         let number = self.new_id();
-        let seconds = self.started_at + i64::try_from(self.began.elapsed().as_secs()).unwrap();
+        let seconds = self.started_at
+            + self.time_shift
+            + i64::try_from(self.began.elapsed().as_secs()).unwrap();
         format!("{seconds}.{:06}", number % 1_000_000)
     }
 }

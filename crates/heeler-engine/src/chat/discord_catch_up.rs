@@ -8,9 +8,10 @@ use heeler_connect::{
     ChatApiError, ChatContent, ChatEvent, ChatPlatform, DiscordBot, DiscordDirectory,
 };
 use heeler_model::error_chain;
-use heeler_store::StoreReader;
+use heeler_store::{ChatGapKey, ChatGapMark, StoreReader};
 use serde_json::{Value as Json, json};
 
+use super::channel_gap::recorded_marks;
 use super::credential::account_policies;
 use super::earlier_messages::add_earlier_messages;
 use super::link_worker::{LinkWorker, wait_for_record};
@@ -35,7 +36,7 @@ const EPOCH: i64 = 1_420_070_400_000;
 
 /// The newest recorded message of each channel, before a gap.
 #[derive(Debug)]
-pub(super) struct DiscordMarks {
+struct DiscordMarks {
     /// Channels and threads, with the time of the newest known message.
     newest: BTreeMap<String, ChannelMark>,
     /// Channels with an open question, to which the answer may have been written.
@@ -43,6 +44,22 @@ pub(super) struct DiscordMarks {
     /// Time at which the newest event was received, in milliseconds since 1970; `None` if there was
     /// none yet.
     last_event: Option<i64>,
+}
+
+/// A gap on record, with the times from which it is read.
+#[derive(Debug)]
+pub(super) struct DiscordGap {
+    key: ChatGapKey,
+    marks: DiscordMarks,
+}
+
+impl DiscordGap {
+    /// Records a gap, before a session exists.
+    pub(super) fn begin(worker: &LinkWorker, account: &str) -> Result<DiscordGap, String> {
+        let marks = DiscordMarks::read(worker, account)?;
+        let key = worker.begin_gap(ChatPlatform::Discord, account, marks.to_record())?;
+        Ok(DiscordGap { key, marks })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -55,7 +72,7 @@ struct ChannelMark {
 }
 
 impl DiscordMarks {
-    pub(super) fn read(worker: &LinkWorker, account: &str) -> Result<DiscordMarks, String> {
+    fn read(worker: &LinkWorker, account: &str) -> Result<DiscordMarks, String> {
         let reader = StoreReader::open(worker.dir()).map_err(|error| error_chain(&error))?;
         let platform = ChatPlatform::Discord.as_str();
         let events = reader.recent_inbox_events(platform, account, EVENTS_MAX);
@@ -83,7 +100,55 @@ impl DiscordMarks {
                 last_event.get_or_insert(question.asked_at.as_millisecond());
             }
         }
-        Ok(DiscordMarks { newest, asked_in, last_event })
+        let mut marks = DiscordMarks { newest, asked_in, last_event };
+        marks.add_record(recorded_marks(&reader, ChatPlatform::Discord, account)?);
+        Ok(marks)
+    }
+
+    /// Adds the marks of gaps that were not read completely. The earlier time counts.
+    fn add_record(&mut self, recorded: Vec<ChatGapMark>) {
+        let all = recorded.iter().find(|mark| mark.chat.is_empty()).map(|mark| mark.since_ms);
+        let mut marked = BTreeMap::new();
+        for ChatGapMark { chat, thread, since_ms: at, is_unlisted } in recorded {
+            if !chat.is_empty() {
+                let channel = thread.unwrap_or_else(|| chat.clone());
+                marked.insert(channel, ChannelMark { chat, is_direct: is_unlisted, at });
+            }
+        }
+        if let Some(all) = all {
+            self.last_event = Some(self.last_event.map_or(all, |known| known.min(all)));
+            // Channels that had no event before the gap may have one since.
+            let unmarked = self.newest.iter_mut().filter(|(name, _)| !marked.contains_key(*name));
+            unmarked.for_each(|(_, mark)| mark.at = mark.at.min(all));
+        }
+        for (channel, mark) in marked {
+            // A channel of which Discord refused to show the messages has a mark and no event.
+            self.last_event.get_or_insert(mark.at);
+            let known = self.newest.entry(channel).or_insert_with(|| mark.clone());
+            known.at = known.at.min(mark.at);
+        }
+    }
+
+    fn to_record(&self) -> Vec<ChatGapMark> {
+        let all = self.last_event.map(|since_ms| ChatGapMark {
+            chat: String::new(),
+            thread: None,
+            since_ms,
+            is_unlisted: false,
+        });
+        let channels = self.newest.iter().map(|(channel, mark)| mark.to_record(channel));
+        all.into_iter().chain(channels).collect()
+    }
+}
+
+impl ChannelMark {
+    fn to_record(&self, channel: &str) -> ChatGapMark {
+        ChatGapMark {
+            chat: self.chat.clone(),
+            thread: (channel != self.chat).then(|| channel.to_owned()),
+            since_ms: self.at,
+            is_unlisted: self.is_direct,
+        }
     }
 }
 
@@ -96,23 +161,36 @@ pub(super) struct DiscordCatchUp {
 }
 
 impl DiscordCatchUp {
-    pub(super) fn run(mut self, marks: &DiscordMarks) {
+    /// Reads the messages of a gap, and records that they were read.
+    pub(super) fn run(mut self, gap: &DiscordGap) {
+        let kept = self.catch_up(&gap.marks);
+        self.worker.end_gap(&gap.key, &kept);
+    }
+
+    /// Reads the messages of a gap. Returns the marks of channels that Discord refused to show; they
+    /// are read again after the next gap.
+    fn catch_up(&mut self, marks: &DiscordMarks) -> Vec<ChatGapMark> {
         // Without any event there was no conversation that could have a gap.
-        let Some(last_event) = marks.last_event else { return };
+        let Some(last_event) = marks.last_event else { return Vec::new() };
         let earliest = self.worker.now().as_millisecond() - AGE_MAX;
         let mut listed = self.listed_chats();
         listed.extend(marks.asked_in.iter().cloned());
         let known = marks.newest.iter();
         let known = known.filter(|(_, mark)| mark.is_direct || listed.contains(&mark.chat));
-        let mut channels: BTreeMap<String, (i64, bool)> = known
-            .map(|(channel, mark)| (channel.clone(), (mark.at.max(earliest), mark.is_direct)))
-            .collect();
+        let mut channels: BTreeMap<String, ChannelMark> =
+            known.map(|(channel, mark)| (channel.clone(), mark.clone())).collect();
         for chat in listed {
-            channels.entry(chat).or_insert((last_event.max(earliest), false));
+            let mark = ChannelMark { chat: chat.clone(), is_direct: false, at: last_event };
+            channels.entry(chat).or_insert(mark);
         }
-        for (channel, (since, is_direct)) in channels.into_iter().take(CHANNELS_MAX) {
-            self.read_channel(&channel, since - OVERLAP, is_direct);
+        let mut kept = Vec::new();
+        for (channel, mark) in channels.into_iter().take(CHANNELS_MAX) {
+            let mark = ChannelMark { at: mark.at.max(earliest), ..mark };
+            if let Err(unread) = self.read_channel(&channel, &mark) {
+                kept.push(unread.to_record(&channel));
+            }
         }
+        kept
     }
 
     fn listed_chats(&self) -> BTreeSet<String> {
@@ -122,19 +200,25 @@ impl DiscordCatchUp {
         policies.iter().flat_map(|policy| &policy.chats).map(|chat| chat.id.to_owned()).collect()
     }
 
-    fn read_channel(&mut self, channel: &str, since: i64, is_direct: bool) {
-        let mut after = id_at(since).to_string();
+    /// Reads a channel, and passes its messages to the dispatcher. If Discord refuses to show them, the
+    /// mark of those that were not read is the error.
+    fn read_channel(&mut self, channel: &str, mark: &ChannelMark) -> Result<(), ChannelMark> {
+        let mut unread = mark.clone();
+        let mut after = id_at(mark.at - OVERLAP).to_string();
         while !self.worker.is_stopped() {
             match self.bot.messages_after(channel, &after) {
                 Ok(page) => {
+                    let is_direct = mark.is_direct;
                     page.messages.into_iter().for_each(|it| self.pass_message(it, is_direct));
-                    let Some(next) = page.next else { return };
+                    let Some(next) = page.next else { return Ok(()) };
+                    // A stopped link does not record that the messages were passed.
+                    unread.at = next.parse().map_or(unread.at, time_of).max(unread.at);
                     after = next;
                 }
                 Err(error @ ChatApiError::Refused { .. }) => {
                     let problem = format!("messages of {channel} may be missing: {error}");
                     self.worker.note_limitation(problem);
-                    return;
+                    return Err(unread);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "reading the messages of a channel again");
@@ -143,6 +227,7 @@ impl DiscordCatchUp {
                 }
             }
         }
+        Err(unread)
     }
 
     /// Passes a message until it is recorded.

@@ -15,7 +15,7 @@ use heeler_connect::{
 use serde_json::{Value as Json, json};
 
 use super::credential::{ChatCredential, account_policies};
-use super::discord_catch_up::{DiscordCatchUp, DiscordMarks, add_earlier, find_channel};
+use super::discord_catch_up::{DiscordCatchUp, DiscordGap, add_earlier, find_channel};
 use super::link_worker::{
     EventReply, LinkTasks, LinkWorker, PAUSE_MAX, done_message, wait_for_record,
 };
@@ -78,7 +78,7 @@ pub(super) fn run_discord(mut worker: LinkWorker, credential: &ChatCredential) {
         received: None,
         recorded: None,
         pending: Vec::new(),
-        marks: None,
+        gap: None,
     };
     link.run();
 }
@@ -98,8 +98,8 @@ struct DiscordLink {
     /// Number of the last event before which all are recorded.
     recorded: Option<u64>,
     pending: Vec<PendingEvent>,
-    /// Set while there is no session: the newest recorded messages before that.
-    marks: Option<DiscordMarks>,
+    /// Set while there is no session: the gap, which is on record.
+    gap: Option<DiscordGap>,
 }
 
 struct GatewaySession {
@@ -171,7 +171,7 @@ impl DiscordLink {
             // The address of the session may be gone; the session may still exist.
             Some(_) => self.gateway_address()?,
             None => {
-                self.read_marks()?;
+                self.begin_gap()?;
                 self.gateway_address()?
             }
         };
@@ -199,14 +199,14 @@ impl DiscordLink {
         })
     }
 
-    /// Notes the newest recorded messages, before a session exists.
-    fn read_marks(&mut self) -> Result<(), ConnectionEnd> {
-        if self.marks.is_none() {
-            let marks = DiscordMarks::read(&self.worker, &self.account).map_err(|reason| {
-                let reason = format!("cannot read the recorded messages: {reason}");
+    /// Records the gap, before a session exists.
+    fn begin_gap(&mut self) -> Result<(), ConnectionEnd> {
+        if self.gap.is_none() {
+            let gap = DiscordGap::begin(&self.worker, &self.account).map_err(|reason| {
+                let reason = format!("cannot record the time without a session: {reason}");
                 ConnectionEnd::Restart { reason, pause: PAUSE_MAX }
             })?;
-            self.marks = Some(marks);
+            self.gap = Some(gap);
         }
         Ok(())
     }
@@ -360,7 +360,7 @@ impl DiscordLink {
 
     /// Reads the messages of the time without a session, on another thread.
     fn catch_up(&mut self) {
-        let Some(marks) = self.marks.take() else { return };
+        let Some(gap) = self.gap.take() else { return };
         let catch_up = DiscordCatchUp {
             worker: self.worker.clone(),
             bot: self.bot.clone(),
@@ -368,7 +368,7 @@ impl DiscordLink {
             directory: DiscordDirectory::new(&self.own.id),
         };
         let thread = std::thread::Builder::new().name("heeler-catch-up".to_owned());
-        if let Err(error) = thread.spawn(move || catch_up.run(&marks)) {
+        if let Err(error) = thread.spawn(move || catch_up.run(&gap)) {
             self.worker.note_limitation(format!("cannot start a thread: {error}"));
         }
     }

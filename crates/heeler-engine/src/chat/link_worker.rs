@@ -12,6 +12,7 @@ use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
 use heeler_store::StateDir;
 use jiff::Timestamp;
 
+use super::channel_gap::ChatGapChange;
 use super::rate_limits::note_rate_limit;
 use crate::command::{
     CommandReply, DaemonCommandError, DispatcherStoppedError, PendingReply, ReplyCallback,
@@ -116,6 +117,17 @@ impl LinkWorker {
         });
         let pending = PendingReply { reply, key: None };
         let input = DispatchInput::ChatEvent { event: Box::new(event), pending };
+        // Without a dispatcher the receiver reports it.
+        let _stopped = self.dispatcher.send_input(input);
+        receiver
+    }
+
+    /// Passes a change of a gap to the dispatcher.
+    pub(super) fn pass_gap(&self, change: ChatGapChange) -> EventReply {
+        let (sender, receiver) = sync_channel(1);
+        let reply: ReplyCallback = Box::new(move |answer| drop(sender.send(answer)));
+        let pending = PendingReply { reply, key: None };
+        let input = DispatchInput::ChatGap { change: Box::new(change), pending };
         // Without a dispatcher the receiver reports it.
         let _stopped = self.dispatcher.send_input(input);
         receiver

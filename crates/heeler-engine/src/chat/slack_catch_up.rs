@@ -13,9 +13,10 @@ use heeler_connect::{
     message_event, sort_messages,
 };
 use heeler_model::error_chain;
-use heeler_store::{ChatQuestionRecord, StoreReader};
+use heeler_store::{ChatGapKey, ChatGapMark, ChatQuestionRecord, StoreReader};
 use serde_json::{Value as Json, json};
 
+use super::channel_gap::recorded_marks;
 use super::credential::account_policies;
 use super::earlier_messages::add_earlier_messages;
 use super::link_worker::{LinkWorker, wait_for_record};
@@ -30,11 +31,11 @@ const QUESTIONS_MAX: usize = 100;
 /// Age of the oldest message that is read, in seconds.
 const AGE_MAX: i64 = 24 * 3600;
 
-/// Time before the newest known message in which others may be missing, in seconds. Slack delivers
 /// Most messages of a gap that are read of one channel or thread. Slack lists the newest first, so all
 /// are in memory at once.
 const GAP_MESSAGES_MAX: usize = 10_000;
 
+/// Time before the newest known message in which others may be missing, in seconds. Slack delivers
 /// messages again for about six minutes, so they arrive in any order.
 const OVERLAP: i64 = 15 * 60;
 
@@ -58,8 +59,24 @@ pub(super) struct CatchUpMarks {
     last_event: Option<i64>,
 }
 
+/// A gap on record, with the times from which it is read.
+#[derive(Debug)]
+pub(super) struct SlackGap {
+    key: ChatGapKey,
+    marks: CatchUpMarks,
+}
+
+impl SlackGap {
+    /// Records a gap, before a socket exists.
+    pub(super) fn begin(worker: &LinkWorker, account: &str) -> Result<SlackGap, String> {
+        let marks = CatchUpMarks::read(worker, account)?;
+        let key = worker.begin_gap(ChatPlatform::Slack, account, marks.to_record())?;
+        Ok(SlackGap { key, marks })
+    }
+}
+
 impl CatchUpMarks {
-    pub(super) fn read(worker: &LinkWorker, account: &str) -> Result<CatchUpMarks, String> {
+    fn read(worker: &LinkWorker, account: &str) -> Result<CatchUpMarks, String> {
         let reader = StoreReader::open(worker.dir()).map_err(|error| error_chain(&error))?;
         let events = reader.recent_inbox_events(ChatPlatform::Slack.as_str(), account, EVENTS_MAX);
         let events = events.map_err(|error| error_chain(&error))?;
@@ -93,7 +110,54 @@ impl CatchUpMarks {
                 marks.add_question(&question, worker.now().as_second());
             }
         }
+        marks.add_record(recorded_marks(&reader, ChatPlatform::Slack, account)?);
         Ok(marks)
+    }
+
+    /// Adds the marks of gaps that were not read completely. The earlier time counts.
+    fn add_record(&mut self, recorded: Vec<ChatGapMark>) {
+        if let Some(all) = recorded.iter().find(|mark| mark.chat.is_empty()) {
+            // Places that had no event before the gap may have one since.
+            let all = all.since_ms.div_euclid(1_000);
+            let marked: BTreeSet<ListKey> =
+                recorded.iter().map(|mark| (mark.chat.clone(), mark.thread.clone())).collect();
+            let unmarked = self.newest.iter_mut().filter(|(place, _)| !marked.contains(*place));
+            unmarked.for_each(|(_, at)| *at = all.min(*at));
+        }
+        for ChatGapMark { chat, thread, since_ms, is_unlisted } in recorded {
+            let at = since_ms.div_euclid(1_000);
+            if chat.is_empty() {
+                self.last_event = Some(self.last_event.map_or(at, |known| known.min(at)));
+                continue;
+            }
+            if is_unlisted {
+                self.unlisted.insert(chat.clone());
+            }
+            // A channel of which Slack refused to show the messages has a mark and no event.
+            self.last_event.get_or_insert(at);
+            let since = self.newest.entry((chat, thread)).or_insert(at);
+            *since = at.min(*since);
+        }
+    }
+
+    fn to_record(&self) -> Vec<ChatGapMark> {
+        let all = self.last_event.map(|at| ChatGapMark {
+            chat: String::new(),
+            thread: None,
+            since_ms: at.saturating_mul(1_000),
+            is_unlisted: false,
+        });
+        let places = self.newest.iter().map(|(place, at)| self.mark(place, *at));
+        all.into_iter().chain(places).collect()
+    }
+
+    fn mark(&self, (chat, thread): &ListKey, at: i64) -> ChatGapMark {
+        ChatGapMark {
+            chat: chat.clone(),
+            thread: thread.clone(),
+            since_ms: at.saturating_mul(1_000),
+            is_unlisted: self.unlisted.contains(chat),
+        }
     }
 
     /// Notes the thread of an open question, in which its answer may have been written.
@@ -119,21 +183,32 @@ pub(super) struct SlackCatchUp {
     pub(super) names: SpeakerNames,
 }
 
+/// Messages of a channel or thread.
+struct FoundMessages {
+    messages: Vec<Json>,
+    /// False if Slack refused to show further ones.
+    is_complete: bool,
+}
+
 impl SlackCatchUp {
     /// Starts a thread that reads the messages of each gap. It ends with the sender.
-    pub(super) fn start(mut self, queue: usize) -> std::io::Result<SyncSender<CatchUpMarks>> {
-        let (sender, gaps) = sync_channel(queue);
+    pub(super) fn start(mut self, queue: usize) -> std::io::Result<SyncSender<SlackGap>> {
+        let (sender, gaps) = sync_channel::<SlackGap>(queue);
         std::thread::Builder::new().name("heeler-catch-up".to_owned()).spawn(move || {
-            for marks in gaps {
-                self.catch_up(&marks);
+            for gap in gaps {
+                let kept = self.catch_up(&gap.marks);
+                self.worker.end_gap(&gap.key, &kept);
             }
         })?;
         Ok(sender)
     }
 
-    fn catch_up(&mut self, marks: &CatchUpMarks) {
+    /// Reads the messages of a gap. Returns the marks of channels and threads that Slack refused to
+    /// show; they are read again after the next gap.
+    fn catch_up(&mut self, marks: &CatchUpMarks) -> Vec<ChatGapMark> {
+        let mut kept = Vec::new();
         // Without any event there was no conversation that could have a gap.
-        let Some(last_event) = marks.last_event else { return };
+        let Some(last_event) = marks.last_event else { return kept };
         let earliest = self.worker.now().as_second() - AGE_MAX;
         let mut threads: BTreeMap<ListKey, i64> = BTreeMap::new();
         for (place, at) in marks.newest.iter().filter(|((_, thread), _)| thread.is_some()) {
@@ -143,9 +218,13 @@ impl SlackCatchUp {
         }
         for chat in self.chats(marks) {
             let known = marks.newest.get(&(chat.clone(), None)).copied();
-            let oldest = known.unwrap_or(last_event).max(earliest) - OVERLAP;
-            let found = self.read_list(&(chat.clone(), None), oldest);
-            for message in found {
+            let since = known.unwrap_or(last_event).max(earliest);
+            let (place, oldest) = ((chat.clone(), None), since - OVERLAP);
+            let found = self.read_list(&place, oldest);
+            if !found.is_complete {
+                kept.push(marks.mark(&place, since));
+            }
+            for message in found.messages {
                 // A thread may have begun in the gap.
                 if let Some(thread) = message["thread_ts"].as_str() {
                     threads.entry((chat.clone(), Some(thread.to_owned()))).or_insert(oldest);
@@ -159,10 +238,11 @@ impl SlackCatchUp {
         };
         let chats = self.chats(marks);
         for (place, oldest) in newest_first.into_iter().take(THREADS_MAX) {
-            if chats.contains(&place.0) {
-                self.read_list(&place, oldest);
+            if chats.contains(&place.0) && !self.read_list(&place, oldest).is_complete {
+                kept.push(marks.mark(&place, oldest + OVERLAP));
             }
         }
+        kept
     }
 
     /// Lists the channels in which an agent answers, by the config of now.
@@ -176,7 +256,19 @@ impl SlackCatchUp {
     }
 
     /// Reads a channel or thread, and passes its messages to the dispatcher. Returns them.
-    fn read_list(&mut self, place: &ListKey, oldest: i64) -> Vec<Json> {
+    fn read_list(&mut self, place: &ListKey, oldest: i64) -> FoundMessages {
+        let mut found = self.list_messages(place, oldest);
+        sort_messages(&mut found.messages);
+        for message in &mut found.messages {
+            // A list of messages does not repeat its channel.
+            message["channel"] = json!(place.0);
+            self.pass_message(message);
+        }
+        found
+    }
+
+    /// Lists the messages of a channel or thread. Those before a refusal are kept.
+    fn list_messages(&mut self, place: &ListKey, oldest: i64) -> FoundMessages {
         let list = MessageList { chat: &place.0, thread: place.1.as_deref() };
         let oldest = format!("{}.000000", oldest.max(0));
         let (mut messages, mut cursor) = (Vec::new(), None);
@@ -195,18 +287,12 @@ impl SlackCatchUp {
                         );
                         self.worker.note_limitation(problem);
                     }
-                    sort_messages(&mut messages);
-                    for message in &mut messages {
-                        // A list of messages does not repeat its channel.
-                        message["channel"] = json!(place.0);
-                        self.pass_message(message);
-                    }
-                    return messages;
+                    return FoundMessages { messages, is_complete: true };
                 }
                 Err(error @ ChatApiError::Refused { .. }) => {
                     let problem = format!("messages of {} may be missing: {error}", place.0);
                     self.worker.note_limitation(problem);
-                    return Vec::new();
+                    return FoundMessages { messages, is_complete: false };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "reading the messages of a channel again");
@@ -215,7 +301,7 @@ impl SlackCatchUp {
                 }
             }
         }
-        Vec::new()
+        FoundMessages { messages, is_complete: false }
     }
 
     /// Passes a message until it is recorded.

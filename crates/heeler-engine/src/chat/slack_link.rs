@@ -5,7 +5,7 @@
 //! the first is served until it is closed. After a time without any socket, the messages of that time
 //! are read from the channels. Start at [`run_slack`].
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use heeler_connect::{
@@ -14,7 +14,7 @@ use heeler_connect::{
 
 use super::credential::ChatCredential;
 use super::link_worker::{EventReply, LinkTasks, LinkWorker, PAUSE_MAX, wait_for_record};
-use super::slack_catch_up::{CatchUpMarks, EarlierSlackMessages, SlackCatchUp};
+use super::slack_catch_up::{EarlierSlackMessages, SlackCatchUp, SlackGap};
 use super::speaker_names::SpeakerNames;
 use crate::fault::{self, FaultPoint};
 
@@ -36,7 +36,7 @@ const LEAVING_MAX: Duration = Duration::from_secs(60);
 /// Most envelopes of a socket that wait for their commit. Slack keeps the others.
 const PENDING_MAX: usize = 256;
 
-/// Most gaps that wait to be read. Further ones are dropped, because those that wait are read later.
+/// Most gaps that wait to be read. A further one is read after the next change of sockets.
 const GAPS_MAX: usize = 4;
 
 /// Receives envelopes until the link is stopped.
@@ -79,7 +79,7 @@ pub(super) fn run_slack(mut worker: LinkWorker, credential: &ChatCredential) {
         sockets: Vec::new(),
         opening: None,
         open_at,
-        marks: None,
+        gap: None,
     };
     link.run();
 }
@@ -91,15 +91,15 @@ struct SlackLink {
     account: String,
     names: SpeakerNames,
     /// Gaps that are to be read.
-    gaps: SyncSender<CatchUpMarks>,
+    gaps: SyncSender<SlackGap>,
     tasks: LinkTasks,
     sockets: Vec<SlackSocket>,
     /// A socket that is being opened on another thread.
     opening: Option<Receiver<Result<ChatSocket, ChatApiError>>>,
     /// Time from which the next socket may be opened.
     open_at: Instant,
-    /// Set while there is no socket: the newest recorded messages before that.
-    marks: Option<CatchUpMarks>,
+    /// A gap that is on record and will be read. It begins before the first socket is opened.
+    gap: Option<SlackGap>,
 }
 
 struct SlackSocket {
@@ -155,13 +155,13 @@ impl SlackLink {
         if self.has_lasting_socket() || self.opening.is_some() || Instant::now() < self.open_at {
             return;
         }
-        if !self.sockets.iter().any(|it| it.is_ready) && self.marks.is_none() {
+        if !self.sockets.iter().any(|it| it.is_ready) && self.gap.is_none() {
             // Before the socket exists: later messages must not hide those of the gap.
-            match CatchUpMarks::read(&self.worker, &self.account) {
-                Ok(marks) => self.marks = Some(marks),
+            match SlackGap::begin(&self.worker, &self.account) {
+                Ok(gap) => self.gap = Some(gap),
                 Err(reason) => {
                     self.worker
-                        .note_problem(format!("cannot read the recorded messages: {reason}"));
+                        .note_problem(format!("cannot record the time without a socket: {reason}"));
                     self.open_at = Instant::now() + PAUSE_MAX;
                     return;
                 }
@@ -244,9 +244,10 @@ impl SlackLink {
             SlackFrame::Hello => {
                 self.sockets[place].is_ready = true;
                 self.worker.note_contact();
-                if let Some(marks) = self.marks.take() {
-                    // If the queue is full, a gap that waits in it is read later than this one ended.
-                    drop(self.gaps.try_send(marks));
+                if let Some(gap) = self.gap.take()
+                    && let Err(TrySendError::Full(gap)) = self.gaps.try_send(gap)
+                {
+                    self.gap = Some(gap);
                 }
             }
             SlackFrame::Disconnect { reason } => self.take_disconnect(place, &reason),

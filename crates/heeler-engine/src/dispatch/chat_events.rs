@@ -18,7 +18,7 @@ use jiff::SignedDuration;
 use super::chat_posts::conversation_place;
 use super::event::DispatchEffect;
 use super::transaction::DispatchTransaction;
-use crate::chat::{ChatPost, ChatPostAction, account_policies};
+use crate::chat::{ChatGapChange, ChatPost, ChatPostAction, account_policies};
 use crate::command::CommandReply;
 use crate::dispatch_failure::DispatchFailure;
 
@@ -90,6 +90,18 @@ impl DispatchTransaction<'_, '_> {
         log_event(event, &policies, &outcome);
         self.record_event(event, outcome)?;
         Ok(Some(CommandReply::Done { message: notice }))
+    }
+
+    /// Records a change of a gap.
+    pub(super) fn record_gap(
+        &mut self,
+        change: &ChatGapChange,
+    ) -> Result<CommandReply, DatabaseError> {
+        match change {
+            ChatGapChange::Begin { key, marks } => self.tx.begin_chat_gap(key, marks)?,
+            ChatGapChange::End { key, kept } => self.tx.end_chat_gap(key, kept)?,
+        }
+        Ok(CommandReply::Done { message: String::new() })
     }
 
     /// Applies a message that answers no question.

@@ -11,7 +11,7 @@ use heeler_model::fleet::CancelRequest;
 use heeler_model::{ApprovalAnswer, ApprovalId, JobId, JobRequest, RunId};
 use jiff::Timestamp;
 
-use crate::chat::{ChatPostResult, RunCardChange, SaidMessageResult};
+use crate::chat::{ChatGapChange, ChatPostResult, RunCardChange, SaidMessageResult};
 use crate::command::DaemonCommand;
 use crate::dispatch_input::{PreparedJob, RunExit};
 use crate::github::GithubTaskResult;
@@ -52,6 +52,8 @@ pub(crate) enum DispatchEvent {
     },
     /// A chat platform delivered an event.
     ChatEvent(Box<ChatEvent>),
+    /// A link begins or ends to read the messages of a gap.
+    ChatGap(Box<ChatGapChange>),
     /// A post to a chat was attempted.
     ChatPostAttempted(Box<ChatPostResult>),
     /// A run card was posted or finished.

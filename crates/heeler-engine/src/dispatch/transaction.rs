@@ -71,6 +71,7 @@ impl DispatchTransaction<'_, '_> {
                 Ok(self.tx.set_meta(DELIVERIES_FETCHED_UNTIL, &until.to_string()).map(|()| None)?)
             }
             DispatchEvent::ChatEvent(event) => self.apply_chat_event(&event),
+            DispatchEvent::ChatGap(change) => Ok(self.record_gap(&change).map(Some)?),
             DispatchEvent::ChatPostAttempted(result) => {
                 Ok(self.apply_post_result(*result).map(|()| None)?)
             }

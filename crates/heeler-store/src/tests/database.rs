@@ -8,7 +8,7 @@ use rusqlite::types::Value;
 use super::*;
 use crate::db::{self, StateDatabase, migrate};
 use crate::views::sha256_hex;
-use crate::{DatabaseOpenError, LastLightTable, StoreOpenError};
+use crate::{ChatGapKey, ChatGapMark, DatabaseOpenError, LastLightTable, StoreOpenError};
 
 #[test]
 fn released_migrations_are_never_edited() {
@@ -30,7 +30,8 @@ fn released_migrations_are_never_edited() {
         chat 03790ca89cafcce7
         network_grants 6cfa0523acd72817
         notices e3622c9a09f0a626
-        permission_rules fec70fefa939cd6c"#]]
+        permission_rules fec70fefa939cd6c
+        chat_gaps a3109fcd6fd51fa8"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
@@ -45,6 +46,7 @@ pub(super) fn all_sql() -> Vec<(&'static str, &'static str)> {
         db::job_marks::ALL_SQL,
         db::lastlight_tables::ALL_SQL,
         db::chat::ALL_SQL,
+        db::chat_gaps::ALL_SQL,
         db::jobs::ALL_SQL,
         db::meta::ALL_SQL,
         db::spending::ALL_SQL,
@@ -359,4 +361,35 @@ fn a_damaged_row_is_named() {
     db.conn.execute("UPDATE executions SET status = 'odd'", [], "test").unwrap();
     let error = place.reader().job(&job_id(1)).unwrap_err().to_string();
     assert!(error.contains(job_id(1).as_str()) && error.contains("`odd`"), "{error}");
+}
+
+fn gap_key(gap: &str) -> ChatGapKey {
+    let (platform, account) = ("slack".to_owned(), "A1".to_owned());
+    ChatGapKey { platform, account, gap: gap.to_owned() }
+}
+
+fn gap_mark(chat: &str, thread: Option<&str>, since_ms: i64) -> ChatGapMark {
+    let (chat, thread) = (chat.to_owned(), thread.map(str::to_owned));
+    ChatGapMark { chat, thread, since_ms, is_unlisted: false }
+}
+
+#[test]
+fn only_the_newest_gap_of_a_bot_ends_its_marks() {
+    let place = place();
+    let store = place.store();
+    let both = [gap_mark("C1", None, 5), gap_mark("C1", Some("T1"), 6)];
+    let marks = both.clone();
+    commit(&store, move |tx| tx.begin_chat_gap(&gap_key("first"), &marks));
+    let other = ChatGapKey { account: "A2".to_owned(), ..gap_key("other") };
+    commit(&store, move |tx| tx.begin_chat_gap(&other, &[gap_mark("C9", None, 1)]));
+    assert_eq!(place.reader().chat_gap_marks("slack", "A1").unwrap(), both);
+    let marks = both.clone();
+    commit(&store, move |tx| tx.begin_chat_gap(&gap_key("second"), &marks));
+    commit(&store, |tx| tx.end_chat_gap(&gap_key("first"), &[]));
+    assert_eq!(place.reader().chat_gap_marks("slack", "A1").unwrap(), both);
+    commit(&store, |tx| tx.end_chat_gap(&gap_key("second"), &[gap_mark("C1", None, 7)]));
+    assert_eq!(place.reader().chat_gap_marks("slack", "A1").unwrap(), [gap_mark("C1", None, 7)]);
+    commit(&store, |tx| tx.end_chat_gap(&gap_key("second"), &[]));
+    assert_eq!(place.reader().chat_gap_marks("slack", "A1").unwrap(), []);
+    assert_eq!(place.reader().chat_gap_marks("slack", "A2").unwrap().len(), 1);
 }

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::StoreTransaction;
 use crate::db::chat::{ChatMessageRecord, ChatQuestionRecord, ConversationPlace, InboxRecord};
-use crate::db::{DatabaseError, chat};
+use crate::db::chat_gaps::{ChatGapKey, ChatGapMark};
+use crate::db::{DatabaseError, chat, chat_gaps};
 
 impl StoreTransaction<'_> {
     /// Records an event; one that is recorded already is an error.
@@ -48,6 +49,24 @@ impl StoreTransaction<'_> {
         session: Option<&str>,
     ) -> Result<(), DatabaseError> {
         chat::add_message(&self.conn, conversation, message, platform_id, session)
+    }
+
+    /// Records a gap. It replaces the earlier ones of the account, of which it has all marks.
+    pub fn begin_chat_gap(
+        &mut self,
+        key: &ChatGapKey,
+        marks: &[ChatGapMark],
+    ) -> Result<(), DatabaseError> {
+        chat_gaps::begin_gap(&self.conn, key, marks)
+    }
+
+    /// Ends a gap, except for the channels of which messages may still be missing.
+    pub fn end_chat_gap(
+        &mut self,
+        key: &ChatGapKey,
+        kept: &[ChatGapMark],
+    ) -> Result<(), DatabaseError> {
+        chat_gaps::end_gap(&self.conn, key, kept)
     }
 
     /// Records a question that is posted to a chat; returns true if it was not posted there yet.

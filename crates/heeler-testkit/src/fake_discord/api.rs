@@ -57,6 +57,9 @@ pub(super) async fn handle(
             (true, false) => Ok(Json::Null),
         };
         match (failure, result) {
+            _ if state.failing.is_some_and(|failing| call.starts_with(failing)) => {
+                (500, json!({"message": "internal error", "code": 0}), Vec::new())
+            }
             (Some(failure), _) => (failure.status, failure.body, failure.headers),
             (None, Ok(answer)) if answer.is_null() => (204, Json::Null, Vec::new()),
             (None, Ok(answer)) => (200, answer, Vec::new()),

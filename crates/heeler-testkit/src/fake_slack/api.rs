@@ -10,7 +10,7 @@ use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
 
-use super::{BOT_USER, SharedSlack, SlackPost, SlackState};
+use super::{BOT_USER, SharedSlack, SlackFailure, SlackPost, SlackState};
 
 /// Longest text of a section, in UTF-16 units.
 const SECTION_UNITS_MAX: usize = 3_000;
@@ -44,7 +44,9 @@ pub(super) async fn handle(
         let mut state = shared.lock();
         state.calls.push((method.clone(), Instant::now()));
         let failure = state.failures.iter().position(|failure| failure.method == method);
-        match failure.and_then(|place| state.failures.remove(place)) {
+        let failure = failure.and_then(|place| state.failures.remove(place));
+        let is_failing = state.failing.is_some_and(|failing| failing == method);
+        match failure.or_else(|| is_failing.then(|| constant_failure())) {
             Some(failure) => {
                 if failure.is_executed {
                     drop(state.execute(&method, bearer, &body));
@@ -72,6 +74,17 @@ pub(super) async fn handle(
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
+}
+
+/// A failure of Slack itself.
+fn constant_failure() -> SlackFailure {
+    SlackFailure {
+        method: "",
+        status: 500,
+        error: "internal_error",
+        retry_after: None,
+        is_executed: false,
+    }
 }
 
 /// Returns the arguments of a call. Slack ignores JSON in the calls that read.
@@ -131,6 +144,9 @@ impl SlackState {
             }
             "conversations.history" if self.foreign_channels.contains(&text("channel")) => {
                 Err("not_in_channel")
+            }
+            "conversations.history" if self.refuses_later_pages && !text("cursor").is_empty() => {
+                Err("access_denied")
             }
             "conversations.history" => Ok(self.list(body, false)),
             "conversations.replies" => Ok(self.list(body, true)),

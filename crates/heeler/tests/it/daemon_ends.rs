@@ -72,7 +72,11 @@ fn every_point_apart_has_a_test_here() {
         // In `github_deliveries`.
         &[FaultPoint::DeliveriesHandled],
         // In `telegram_kills` and `slack_kills`.
-        &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded, FaultPoint::ChatPosted],
+        &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded],
+        // In `chat_gaps`.
+        &[FaultPoint::GapRecorded, FaultPoint::GapRead],
+        // In `telegram_kills` and `slack_kills`.
+        &[FaultPoint::ChatPosted],
         // In `said_kills`.
         &[FaultPoint::MessageSaid],
         // In `notify`.
