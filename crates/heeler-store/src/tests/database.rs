@@ -30,7 +30,8 @@ fn released_migrations_are_never_edited() {
         chat 03790ca89cafcce7
         network_grants 6cfa0523acd72817
         notices e3622c9a09f0a626
-        permission_rules fec70fefa939cd6c"#]]
+        permission_rules fec70fefa939cd6c
+        run_terms 990b866c4cc5a662"#]]
     .assert_eq(&hashes.join("\n"));
 }
 
