@@ -71,6 +71,9 @@ section! {
         /// `working_directory` does not exist, the repository is cloned into it before the first
         /// job. A token in an `https` URL is passed to git and not stored in the clone.
         repo: Option<RepoConfig>,
+        /// Host that executes the agent's jobs, in a fleet with several hosts: the name of its `heeler start --host`. While it
+        /// is away, the jobs wait. Defaults to the host that leads. Described in `docs/hosts.md`.
+        host: Option<SpannedValue<LocalName>>,
         /// Name, role and personality of the agent in messages to people.
         identity: Option<AgentIdentity>,
         /// Instructions placed before every prompt.
@@ -286,6 +289,8 @@ pub struct AgentConfig {
     /// Clone settings of the working directory, if configured.
     pub checkout: Option<CheckoutConfig>,
     pub repo: Option<RepoConfig>,
+    /// Host that executes its jobs; `None` for the one that leads.
+    pub host: Option<LocalName>,
     pub identity: Option<AgentIdentity>,
     pub system_prompt: Option<String>,
     pub default_prompt: Option<String>,
@@ -423,6 +428,7 @@ impl AgentConfig {
             description: keys.description,
             claude_path: keys.claude_path,
             repo: keys.repo,
+            host: keys.host.map(|host| host.value),
             identity: keys.identity,
             system_prompt: keys.system_prompt,
             default_prompt: keys.default_prompt,

@@ -210,6 +210,8 @@ fn belongings(agent: &AgentConfig) -> AgentBelongings<'_> {
         has_explicit_working_directory: _,
         checkout: _,
         repo: _,
+        // A place, which gives no right: its host has the same config.
+        host: _,
         // Instructions and habits, which give no right. An agent that starts another chooses
         // neither its schedule nor its chat.
         name: _,

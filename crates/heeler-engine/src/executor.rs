@@ -5,6 +5,7 @@
 //! to the dispatcher as [`DispatchInput`]. Start at [`EffectExecutor`].
 
 mod answers;
+mod assigned_runs;
 mod cancels;
 mod changed_settings;
 mod chat_lane;
@@ -19,6 +20,7 @@ mod messages;
 mod missed_deliveries;
 mod notice_lane;
 mod preparation;
+mod run_launch;
 mod said_messages;
 
 use std::io;
@@ -28,9 +30,7 @@ use std::time::Duration;
 
 use camino::Utf8PathBuf;
 use heeler_model::redact::SecretRedactor;
-use heeler_model::run::{
-    ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, RunnerInput, file,
-};
+use heeler_model::run::{ErrorClass, QuestionPolicy, ResultPublicKey, RunEnd, RunResult, file};
 use heeler_model::{AgentName, ApprovalAnswer, ApprovalId, RunId, error_chain};
 use heeler_store::{ReaderPool, RunRecord, StoreReader, is_run_alive};
 use jiff::Timestamp;
@@ -38,9 +38,9 @@ use jiff::Timestamp;
 use self::chat_lane::ChatLanes;
 use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
-use self::lead_wait::await_lead;
 use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
+use self::run_launch::launch_recorded_run;
 pub(crate) use self::said_messages::SaidMessageDelivery;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
@@ -56,7 +56,7 @@ use crate::recovery;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::retention;
 use crate::run_questions::RunQuestionFiles;
-use crate::run_start::{self, LaunchedRunner, StartedRun};
+use crate::run_start::StartedRun;
 use crate::runner_watcher::RunnerWatcher;
 use crate::sessions::{self, SessionMoveLocks};
 use crate::setup::DaemonSetup;
@@ -123,6 +123,8 @@ struct WorkLimits {
     /// A run has one cancellation of each kind: graceful and immediate.
     cancels: WorkKeys<(RunId, bool)>,
     answers: WorkKeys<ApprovalId>,
+    /// Runs that the leader gave to this host, and that are being started.
+    assigned_runs: WorkKeys<RunId>,
     question_reads: WorkKeys<RunId>,
     retention: WorkSlots,
     move_requests: WorkSlots,
@@ -141,6 +143,7 @@ impl WorkLimits {
             messages_of_run: WorkKeys::new(limits::MESSAGES_PER_RUN_MAX),
             cancels: WorkKeys::new(1),
             answers: WorkKeys::new(1),
+            assigned_runs: WorkKeys::new(1),
             question_reads: WorkKeys::new(1),
             retention: WorkSlots::new(1),
             move_requests: WorkSlots::new(1),
@@ -263,7 +266,7 @@ impl EffectExecutor {
         let shared = Arc::clone(&self.shared);
         // Inspecting a run may take as long as settling it, so it is not done by the dispatcher.
         self.shared.collectors.submit(move || {
-            if shared.is_elsewhere(run) {
+            if shared.is_elsewhere(run) || shared.start_if_assigned(run) {
                 return;
             }
             let is_watched = shared.try_watch_run(run);
@@ -491,7 +494,7 @@ impl ExecutorContext {
     }
 
     fn adopt_run_batch(self: &Arc<Self>, mut runs: Vec<RunId>) {
-        runs.retain(|&run| !self.is_elsewhere(run));
+        runs.retain(|&run| !self.is_elsewhere(run) && !self.start_if_assigned(run));
         runs.retain(|&run| {
             let is_watched = self.try_watch_run(run);
             fault::reach(FaultPoint::TakenOver);
@@ -636,58 +639,6 @@ fn collect_run_exit(shared: &Arc<ExecutorContext>, run: RunId) {
         let seen = RunExitEvidence { alive_until, ..RunExitEvidence::default() };
         own.report_settled_run_exit(run, &seen);
     });
-}
-
-/// Starts the runner of a recorded run, and watches it.
-fn launch_recorded_run(
-    shared: &Arc<ExecutorContext>,
-    begun: StartedRun,
-    request: &ResolvedJobRequest,
-) {
-    let run = begun.run;
-    let is_attended = request.attendance != QuestionPolicy::Nobody;
-    fault::reach(FaultPoint::BeforeLaunch);
-    // Another host may lead by now. This one reports then that the run was not started.
-    if !await_lead(&shared.fleet.lead) {
-        tracing::warn!(%run, "a runner was not started: this host may have lost the lead");
-        let retry_after = SETTLE_RETRY_DELAY;
-        return shared.send_input(DispatchInput::RunUnsettled { run, why: None, retry_after });
-    }
-    let session = begun.spec.session.start.id();
-    let hand_over = |input: &RunnerInput| {
-        let Some(first) = shared.watcher().first_run_of_kept(session) else { return false };
-        shared.fleet.hook_grants.record_hand_over(run, first);
-        shared.watcher().hand_over(run, session, input)
-    };
-    match run_start::launch_run(&shared.fleet, request, &begun, hand_over) {
-        Ok(launched) => {
-            fault::reach(FaultPoint::RunnerStarted);
-            let watched = match launched {
-                LaunchedRunner::New(child, link) => {
-                    shared.watcher().add(run, child, link.map(|link| (session.clone(), link)))
-                }
-                LaunchedRunner::Kept => Ok(()),
-            };
-            if let Err(error) = watched {
-                tracing::error!(%run, %error, "cannot watch a runner");
-                // Collecting finds the live runner and tries to watch it again later.
-                collect_run_exit(shared, run);
-            }
-            if is_attended {
-                shared.watch_questions(run);
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%run, reason = error_chain(&error), "a runner was not started");
-            let class = match error.is_disk_full() {
-                true => ErrorClass::Disk,
-                false => ErrorClass::NotStarted,
-            };
-            let failed = FailedLaunch { why: error_chain(&error), class };
-            // The runner may have started and ended, so its folder is still looked at.
-            shared.report_run_exit(run, Some(&failed));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -128,6 +128,14 @@ apart: {
     AccessDone = "access-done",
     /// The files of a run's skills are written; its spec is not.
     SkillsPlaced = "skills-placed",
+    /// A run of the leader is prepared on its host; the host has not claimed it.
+    BeforeClaim = "before-claim",
+    /// A host has claimed a run of the leader; nothing of it is on disk.
+    RunClaimed = "run-claimed",
+    /// A part of a transcript is shipped to the other hosts; the host does not remember it.
+    PartShipped = "part-shipped",
+    /// A part of another host's transcript is copied; that is not on record.
+    PartCopied = "part-copied",
 }
 }
 

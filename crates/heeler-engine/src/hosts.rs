@@ -1,9 +1,11 @@
 //! Several hosts of one fleet: one leads, the others stand by.
 //!
 //! Hosts share a PostgreSQL database and nothing else. The leader is the daemon of a fleet with one
-//! machine, plus [`LeaderDuty`]. A [`StandbyDaemon`] serves reads, passes commands on to the leader, cares for
-//! the runs that it started while it led itself, and takes over if the leader dies.
+//! machine, plus [`LeaderDuty`]. A [`StandbyDaemon`] serves reads, passes commands on to the leader,
+//! executes the runs that the leader gives it, and takes over if the leader dies.
 
+mod file_copier;
+mod file_shipper;
 mod host_message;
 mod leader_duty;
 mod standby;

@@ -45,6 +45,7 @@ mod prepare;
 mod recovery;
 mod resolved_request;
 pub mod retention;
+mod run_assignment;
 mod run_clone;
 mod run_questions;
 mod run_start;

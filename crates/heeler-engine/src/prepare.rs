@@ -3,6 +3,7 @@
 //! Errors that can be detected before a job exists are reported here, with a remedy. Nothing is
 //! written. Start at [`prepare_request`].
 
+mod assigned;
 mod container;
 mod protection;
 mod runtime;
@@ -31,6 +32,7 @@ use indexmap::IndexMap;
 use thiserror::Error;
 
 use crate::resolved_request::ResolvedJobRequest;
+pub(crate) use assigned::prepare_assigned_request;
 use container::{ContainerError, run_container};
 pub use protection::{ProtectedFiles, StateDirFinder};
 use protection::{RunProtection, protect_run};
@@ -238,6 +240,7 @@ pub fn prepare_request(
         schedule: schedule.map(|schedule| schedule.name.clone()),
         runtime: agent.runtime.kind(),
         working_directory,
+        host: None,
         output_file: wanted.output_file || schedule.is_some_and(|it| it.output_to_file),
         home: around.home.to_owned(),
         sockets: around.sockets.to_owned(),

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 
 use camino::Utf8PathBuf;
 use heeler_config::{GithubPermission, workflow::SkillFile};
-use heeler_config::{RuntimeType, SessionRules};
+use heeler_config::{LocalName, RuntimeType, SessionRules};
 use heeler_model::run::{AgentLaunchSpec, KeptAgentLimits, QuestionPolicy, RunLimits};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{AgentName, ApprovalMode, JobId, TriggerType};
@@ -27,6 +27,10 @@ pub struct ResolvedJobRequest {
     pub runtime: RuntimeType,
     /// Canonical path of the working directory.
     pub working_directory: Utf8PathBuf,
+    /// Another host that executes the job. It resolves the request again for itself, so this one has
+    /// neither an environment nor a working directory that was looked at.
+    #[serde(default)]
+    pub host: Option<LocalName>,
     /// True if rows are also written as text.
     pub output_file: bool,
     /// The user's home directory.

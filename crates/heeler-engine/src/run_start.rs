@@ -34,6 +34,7 @@ use crate::fleet::EngineContext;
 use crate::launch::{self, LaunchError};
 use crate::named_session;
 use crate::resolved_request::ResolvedJobRequest;
+use crate::run_assignment;
 use crate::skill_folder::place_skills;
 
 /// Origin of a session that a caller named and that Heeler did not create.
@@ -59,6 +60,9 @@ pub enum RunStartError {
         /// Places that were searched.
         why: String,
     },
+    /// The files of the session are on another host.
+    #[error("session {session} is on host `{host}`, and {agent} works on `{place}`")]
+    SessionElsewhere { session: AgentSessionId, host: String, agent: String, place: String },
     /// The session that the caller named was deleted.
     #[error("session {session} is deleted: heeler session restore {session} brings it back")]
     Deleted { session: SessionId },
@@ -104,11 +108,11 @@ pub(crate) struct StartedRun {
     /// Signs the result. It exists only here and in the runner.
     pub(crate) result_key: Option<ResultSigningKey>,
     /// Secret of its capability.
-    secret: AccessSecret,
+    pub(crate) secret: AccessSecret,
     /// Hosts that people allowed.
-    granted_hosts: Vec<HostPattern>,
+    pub(crate) granted_hosts: Vec<HostPattern>,
     /// Rules that people gave the agent for all its runs.
-    kept_rules: Vec<String>,
+    pub(crate) kept_rules: Vec<String>,
 }
 
 /// Session in which a run will start.
@@ -134,11 +138,12 @@ pub(crate) fn plan_run_start(
 ) -> Result<RunStartPlan, RunStartError> {
     let known = match &request.session {
         SessionChoice::Fresh => None,
-        SessionChoice::Usual => default_session(db, request)?,
+        SessionChoice::Usual => run_assignment::usable_session(db, dir, request)?,
         SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. } => {
             named_session::find_named_session(db, request, id)?
         }
     };
+    run_assignment::check_session_host(db, dir, request)?;
     let mut session = plan_session(request, known.as_ref(), now);
     session.take_in = request.take_in;
     session.log = session_log(db, dir, request, session.start.id())?;
@@ -152,7 +157,7 @@ pub(crate) fn plan_run_start(
 
 /// Returns the hosts that people allowed for the agent, or for the session. A job that another agent
 /// started has none of them: delegation does not raise rights.
-fn granted_hosts(
+pub(crate) fn granted_hosts(
     db: &StateDatabase,
     request: &ResolvedJobRequest,
     start: &SessionStart,
@@ -177,7 +182,7 @@ fn granted_hosts(
 
 /// Returns the rules that people gave the agent for all its runs. A review asks about every call. A
 /// job that another agent started has none of them: delegation does not raise rights.
-fn kept_rules(
+pub(crate) fn kept_rules(
     db: &StateDatabase,
     request: &ResolvedJobRequest,
 ) -> Result<Vec<String>, DatabaseError> {
@@ -205,13 +210,17 @@ pub(crate) fn record_run_start(
     // Attempts are numbered by record, not by time, which a clock change would disturb.
     let attempt = tx.runs_of_job(job)?.last().map_or(1, |last| last.attempt + 1);
     let result_key = new_result_key();
-    tx.insert_run(&RunRecord {
-        // The key is on record before the runner exists, so the next daemon can check its result.
-        result_key: result_key.as_ref().map(ResultSigningKey::public_key),
-        host: host_name(dir),
-        ..new_run(run, job, attempt, tx.epoch()?, now)
-    })?;
-    tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
+    let row = new_run(run, job, attempt, tx.epoch()?, now);
+    match &request.host {
+        Some(host) => run_assignment::assign_run(tx, host, row, (&plan, &request.limits))?,
+        None => {
+            // The key is on record before the runner exists, so the next daemon can check its
+            // result.
+            let public_key = result_key.as_ref().map(ResultSigningKey::public_key);
+            tx.insert_run(&RunRecord { result_key: public_key, host: host_name(dir), ..row })?;
+            tx.set_run_capability(run, &capability::capability_hash(run, &secret))?;
+        }
+    }
     if let Some(known) = known {
         expire_session(tx, known, request, &plan.start, now)?;
     }
@@ -227,13 +236,13 @@ pub(crate) fn new_run_id(now: Timestamp) -> RunId {
 }
 
 #[cfg(not(test))]
-fn new_result_key() -> Option<ResultSigningKey> {
+pub(crate) fn new_result_key() -> Option<ResultSigningKey> {
     Some(random_result_key())
 }
 
 /// The runner of this crate's tests is a shell script, which cannot sign.
 #[cfg(test)]
-fn new_result_key() -> Option<ResultSigningKey> {
+pub(crate) fn new_result_key() -> Option<ResultSigningKey> {
     None
 }
 
@@ -402,7 +411,7 @@ fn is_unnamed_first_use(session: &Session) -> bool {
 }
 
 /// Returns the path of a known session's transcript.
-fn session_log(
+pub(crate) fn session_log(
     db: &StateDatabase,
     dir: &StateDir,
     request: &ResolvedJobRequest,
@@ -431,7 +440,7 @@ fn expire_session(
 }
 
 /// Returns the session that the agent's rules would continue.
-fn default_session(
+pub(crate) fn default_session(
     db: &StateDatabase,
     request: &ResolvedJobRequest,
 ) -> Result<Option<Session>, DatabaseError> {
@@ -581,7 +590,7 @@ fn mark_agent_running(
     tx.put_agent(name, &agent)
 }
 
-fn build_run_spec(
+pub(crate) fn build_run_spec(
     dir: &StateDir,
     request: &ResolvedJobRequest,
     job: &JobId,

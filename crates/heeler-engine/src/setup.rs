@@ -14,8 +14,8 @@ use heeler_config::workflow::{
     load_frozen_workflow,
 };
 use heeler_config::{
-    AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LogDurability,
-    RenderStyle, RuntimeConfig, is_secret_name,
+    AgentConfig, AgentLookupError, AgentProgram, FleetConfig, LoadedConfig, LocalName,
+    LogDurability, RenderStyle, RuntimeConfig, is_secret_name,
 };
 use heeler_model::config_change::ConfigContent;
 use heeler_model::redact::SecretRedactor;
@@ -203,8 +203,23 @@ impl DaemonSetup {
         wanted: &JobRequest,
         directory: Option<&Utf8Path>,
     ) -> Result<ResolvedJobRequest, PrepareError> {
+        prepare::prepare_request(agent, wanted, &self.prepare_context(directory))
+    }
+
+    /// Resolves a request for another host as far as its start needs it on record.
+    pub(crate) fn prepare_assigned_request(
+        &self,
+        (agent, host): (&AgentConfig, &LocalName),
+        wanted: &JobRequest,
+        directory: Option<&Utf8Path>,
+    ) -> Result<ResolvedJobRequest, PrepareError> {
+        let around = self.prepare_context(directory);
+        prepare::prepare_assigned_request(agent, host, wanted, &around)
+    }
+
+    fn prepare_context<'s>(&'s self, directory: Option<&'s Utf8Path>) -> PrepareContext<'s> {
         let root = self.root();
-        let around = PrepareContext {
+        PrepareContext {
             env: &self.env,
             home: &self.home,
             sockets: &self.sockets,
@@ -214,8 +229,7 @@ impl DaemonSetup {
             protected: &self.protected,
             is_root: rustix::process::geteuid().is_root(),
             directory,
-        };
-        prepare::prepare_request(agent, wanted, &around)
+        }
     }
 
     /// Returns a request without the agent's secrets, for storage.

@@ -171,6 +171,7 @@ impl EngineFixture {
             schedule: None,
             runtime: RuntimeType::Scripted,
             working_directory: self.root.clone(),
+            host: None,
             output_file: false,
             home: self.root.join("home"),
             sockets: self.root.clone(),

@@ -27,6 +27,9 @@ pub const START_RETRY_DELAY_MAX: Duration = Duration::from_secs(30);
 /// Delay before the next attempt if another run holds the session. Doubles each time. The job
 /// starts earlier if the other run belongs to this fleet and ends.
 pub const SESSION_WAIT: Duration = Duration::from_secs(2);
+
+/// Wait before looking again whether the host of an agent is there.
+pub(crate) const HOST_WAIT: Duration = Duration::from_secs(5);
 /// Upper bound of [`SESSION_WAIT`].
 pub const SESSION_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Most consecutive waits for a session: about a day.

@@ -17,6 +17,8 @@ use crate::db::postgres::{
 };
 use crate::db::postgres_error::PostgresError;
 use crate::db::{DatabaseError, DatabaseOpenError, StateDatabase};
+use crate::host_files::CREATE_FILES;
+use crate::host_runs::CREATE_REFUSALS;
 use crate::layout::StateDir;
 use crate::lead_lease::{LeadLease, boot_time};
 use crate::server_store;
@@ -40,6 +42,9 @@ const COMMAND_AGE_MAX_SECONDS: u32 = 120;
 /// Time for which an answer is kept for a host that does not fetch it.
 const ANSWER_AGE_MAX_SECONDS: u32 = 24 * 3600;
 
+/// Reason for which a result is refused.
+const STALE_RESULT: &str = "the fleet had given the run up before its result arrived";
+
 /// Number of the server's lock under which the tables are created.
 const CREATE_LOCK: i64 = 0x6865_656c_6873;
 
@@ -54,7 +59,9 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS hosts (\
     WHERE reply IS NULL; \
     CREATE TABLE IF NOT EXISTS host_reports (\
     run TEXT NOT NULL, kind TEXT NOT NULL, host TEXT NOT NULL, body TEXT NOT NULL, \
-    number BIGINT NOT NULL, created_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (run, kind))";
+    number BIGINT NOT NULL, created_at TIMESTAMPTZ NOT NULL, PRIMARY KEY (run, kind)); \
+    ALTER TABLE host_reports ADD COLUMN IF NOT EXISTS term BIGINT NOT NULL DEFAULT 0; \
+    ALTER TABLE hosts ADD COLUMN IF NOT EXISTS parts_read BIGINT NOT NULL DEFAULT 0";
 
 /// State of a host, as it reports it itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,15 +182,15 @@ pub struct HostLink {
     dir: StateDir,
 }
 
-fn number(row: &[Option<String>], at: usize) -> i64 {
+pub(crate) fn number(row: &[Option<String>], at: usize) -> i64 {
     text(row, at).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-fn text(row: &[Option<String>], at: usize) -> Option<String> {
+pub(crate) fn text(row: &[Option<String>], at: usize) -> Option<String> {
     row.get(at).cloned().flatten()
 }
 
-fn flag(row: &[Option<String>], at: usize) -> bool {
+pub(crate) fn flag(row: &[Option<String>], at: usize) -> bool {
     text(row, at).as_deref() == Some("t")
 }
 
@@ -213,10 +220,14 @@ impl HostLink {
                 reason: error.to_string(),
             }
         })?;
-        let is_there = link.conn().simple_query("SELECT to_regclass('host_reports') IS NOT NULL");
+        let newest = "SELECT to_regclass('refused_results') IS NOT NULL";
+        let is_there = link.conn().simple_query(newest);
         let is_there = is_there.map_err(refused)?;
         if !is_there.first().is_some_and(|row| flag(row, 0)) {
-            let create = format!("SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}");
+            let create = format!(
+                "SELECT pg_advisory_xact_lock({CREATE_LOCK}); {CREATE}; {CREATE_FILES}; \
+                 {CREATE_REFUSALS}"
+            );
             link.conn().simple_query(&create).map_err(refused)?;
         }
         Ok(link)
@@ -231,7 +242,15 @@ impl HostLink {
         self.db.is_closed()
     }
 
-    fn query(
+    pub(crate) fn host_name(&self) -> &str {
+        self.host.name.as_str()
+    }
+
+    pub(crate) fn host_id(&self) -> &str {
+        &self.host.id
+    }
+
+    pub(crate) fn query(
         &self,
         attempt: &'static str,
         sql: &str,
@@ -444,11 +463,16 @@ impl HostLink {
         self.query("answer a command", &sql).map(drop)
     }
 
-    /// Sends a report of a run of this host, or replaces the one before.
-    pub fn send_report(&self, run: RunId, kind: &str, body: &str) -> Result<(), DatabaseError> {
+    /// Sends a report of a run of this host under its term, or replaces the one before.
+    pub fn send_report(
+        &self,
+        (run, term): (RunId, i64),
+        kind: &str,
+        body: &str,
+    ) -> Result<(), DatabaseError> {
         let sql = format!(
-            "INSERT INTO host_reports (run, kind, host, body, number, created_at) VALUES \
-             ({}, {}, {}, {}, 1, clock_timestamp()) ON CONFLICT (run, kind) DO UPDATE SET \
+            "INSERT INTO host_reports (run, kind, host, body, number, term, created_at) VALUES \
+             ({}, {}, {}, {}, 1, {term}, clock_timestamp()) ON CONFLICT (run, kind) DO UPDATE SET \
              body = excluded.body, number = host_reports.number + 1",
             quote(&run.to_string()),
             quote(kind),
@@ -458,10 +482,16 @@ impl HostLink {
         self.query("report a run", &sql).map(drop)
     }
 
-    /// Reads reports, oldest first. Those of runs whose result is on record are removed.
+    /// Reads reports, oldest first. Those of runs whose result is on record are removed. A result under
+    /// an earlier term of its run is refused, and recorded as such.
     pub fn reports(&self) -> Result<Vec<HostReportRow>, DatabaseError> {
         let sql = format!(
-            "DELETE FROM host_reports WHERE run IN (SELECT id FROM runs WHERE committed = 1) OR \
+            "INSERT INTO refused_results (run, host, reason, refused_at) \
+             SELECT host_reports.run, host_reports.host, '{STALE_RESULT}', clock_timestamp() \
+             FROM host_reports JOIN runs ON runs.id = host_reports.run \
+             WHERE host_reports.kind = 'exit' AND host_reports.term < runs.term \
+             ON CONFLICT (run) DO NOTHING; \
+             DELETE FROM host_reports WHERE run IN (SELECT id FROM runs WHERE committed = 1) OR \
              run NOT IN (SELECT id FROM runs); \
              SELECT run, kind, host, body, number FROM host_reports ORDER BY created_at, run \
              LIMIT {REPORTS_AT_ONCE}"

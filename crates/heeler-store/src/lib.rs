@@ -16,7 +16,9 @@ mod failed_hooks;
 mod fleet_environment;
 mod herdctl_layout;
 pub mod history;
+mod host_files;
 mod host_link;
+mod host_runs;
 mod idle_session;
 mod json_selector;
 mod layout;
@@ -85,10 +87,12 @@ pub use db::{DatabaseError, DatabaseOpenError, IdLookupError, StateDatabase};
 pub use failed_hooks::{FailedHook, failed_hooks};
 pub use fleet_environment::FleetEnvironment;
 pub use herdctl_layout::{HERDCTL_ENTRIES, is_adoptable};
+pub use host_files::{PartReceipt, ReceivedPart, SharedPart};
 pub use host_link::{
     FleetPulse, HOST_COMMANDS_AT_ONCE, HOST_MESSAGE_BYTES_MAX, HostCommandRow, HostFacts, HostLink,
     HostRecord, HostReplyRow, HostReportRow, HostState,
 };
+pub use host_runs::{ASSIGNED_RUN, RefusedResult};
 pub use idle_session::{UNKNOWN_AGENT, idle_session};
 pub use layout::{StateDir, StateDirError, WRITER_LOCK_FILE};
 pub use lead_lease::LeadLease;

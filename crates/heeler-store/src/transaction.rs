@@ -338,6 +338,16 @@ impl<'c> StoreTransaction<'c> {
         runs::set_capability(&self.conn, id, hash)
     }
 
+    /// Stores what another host needs to start a run.
+    pub fn set_run_assignment(&mut self, id: RunId, body: &str) -> Result<(), DatabaseError> {
+        runs::set_assignment(&self.conn, id, body)
+    }
+
+    /// Raises the term of a run: what its host sends from now on is refused.
+    pub fn raise_run_term(&mut self, id: RunId) -> Result<(), DatabaseError> {
+        runs::raise_term(&self.conn, id)
+    }
+
     /// Sets the amount that a run spent for its agent, in millionths of a dollar.
     pub fn set_run_spent(
         &mut self,

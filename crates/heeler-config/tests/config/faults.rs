@@ -530,3 +530,14 @@ fn access_to_github_is_refused_where_it_would_be_sent_in_the_clear_or_to_agents(
         "github: {bot: b, token_env: T, api_url: 'http://127.0.0.1:80'}\nagents: [{name: a}]\n";
     assert!(!render(&[("heeler.yaml", fleet)], &[]).contains("error: "));
 }
+
+#[test]
+fn a_host_of_an_agent_needs_records_on_a_server() {
+    let agent = "agents: [{name: a, host: beta, runtime: scripted, script: [{say: hi}]}]";
+    let said = render(&[("heeler.yaml", agent)], &[]);
+    assert!(said.contains("host `beta` cannot be used: this fleet has one machine"), "{said}");
+    assert!(said.contains("set `store` to a PostgreSQL server"), "{said}");
+    let text = format!("store: postgres://me@/fleet?host=/run/pg\n{agent}");
+    let loaded = load_files(&[("heeler.yaml", &text)], &[]).unwrap();
+    assert_eq!(loaded.agents[0].host.as_ref().map(|host| host.as_str()), Some("beta"));
+}

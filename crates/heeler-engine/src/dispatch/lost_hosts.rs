@@ -3,14 +3,35 @@
 //! Start at [`DispatchTransaction::give_up_host`].
 
 use heeler_model::run::RunError;
+use heeler_store::DatabaseError;
 
 use super::transaction::DispatchTransaction;
 use crate::command::{CommandReply, DaemonCommandError, DaemonCommandErrorKind};
 use crate::dispatch_failure::DispatchFailure;
 use crate::dispatch_input::RunExit;
 use crate::recovery;
+use crate::resolved_request::ResolvedJobRequest;
 
 impl DispatchTransaction<'_, '_> {
+    /// Returns the reason for which a job's host cannot start it now.
+    pub(super) fn host_absence(
+        &self,
+        request: &ResolvedJobRequest,
+    ) -> Result<Option<String>, DatabaseError> {
+        let Some(host) = &request.host else { return Ok(None) };
+        let (agent, found) = (&request.agent, self.tx.hosts()?);
+        let found = found.into_iter().find(|known| known.name == host.as_str());
+        Ok(match found {
+            None => Some(format!(
+                "{agent} works on host `{host}`, which is not on record: heeler start --host {host}"
+            )),
+            Some(host) if !host.is_alive => {
+                Some(format!("{agent} works on host `{}`, which is away", host.name))
+            }
+            Some(_) => None,
+        })
+    }
+
     /// Ends all runs of a host that gives no sign of life. If the host returns, it ends what is left of
     /// them, and their results are not recorded.
     pub(super) fn give_up_host(
@@ -38,6 +59,8 @@ impl DispatchTransaction<'_, '_> {
             result.error = result.error.map(|error| RunError { cure, ..error });
             let exit = RunExit { result, metadata: None, closed_questions: Vec::new() };
             self.record_run_exit(exit)?;
+            // In the same commit: what the host still sends about it is refused.
+            self.tx.raise_run_term(run.id)?;
             ended += 1;
         }
         let message = match ended {

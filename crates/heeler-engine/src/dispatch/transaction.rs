@@ -322,8 +322,9 @@ impl DispatchTransaction<'_, '_> {
             Err(RunStartError::Db(error)) => return Err(error.into()),
             plan => plan,
         };
+        let absence = self.host_absence(&request)?;
         let session = match &plan {
-            Ok(_) => SessionReadiness::Free,
+            Ok(_) => absence.map_or(SessionReadiness::Free, SessionReadiness::HostAway),
             Err(error @ RunStartError::SessionBusy { .. }) => {
                 SessionReadiness::Busy(error_chain(error))
             }
@@ -408,6 +409,10 @@ impl DispatchTransaction<'_, '_> {
         self.write_schedule_state_of_job(job)?;
         let text = logs::job_start_line(job, request.schedule.as_deref(), trigger);
         self.effects.push(DispatchEffect::AppendLog { agent: agent.to_owned(), text });
+        // Its host finds the run on record, and starts it.
+        if request.host.is_some() {
+            return Ok(());
+        }
         // The runner starts after the commit: a crash must never leave a runner without a row.
         self.effects.push(DispatchEffect::LaunchRunner {
             started: Box::new(started),
@@ -496,9 +501,9 @@ fn start_refusal(error: &RunStartError) -> DaemonCommandError {
     let kind = match error {
         RunStartError::NoSession { .. } => DaemonCommandErrorKind::NotFound,
         RunStartError::SessionBusy { .. } => DaemonCommandErrorKind::Busy,
-        RunStartError::OthersSession { .. } | RunStartError::Deleted { .. } => {
-            DaemonCommandErrorKind::NotAllowed
-        }
+        RunStartError::OthersSession { .. }
+        | RunStartError::SessionElsewhere { .. }
+        | RunStartError::Deleted { .. } => DaemonCommandErrorKind::NotAllowed,
         _ => DaemonCommandErrorKind::Trouble,
     };
     let refused = DaemonCommandError::new(kind, error_chain(error));

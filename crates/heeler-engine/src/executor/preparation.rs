@@ -5,8 +5,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use camino::Utf8PathBuf;
-use heeler_config::AgentConfig;
 use heeler_config::workflow::{SkillFile, load_frozen_workflow};
+use heeler_config::{AgentConfig, LocalName};
 use heeler_model::session_choice::SessionChoice;
 use heeler_model::{JobId, JobRequest, PhaseJobKind, Session, SessionId, error_chain};
 use heeler_store::ReaderPool;
@@ -121,8 +121,11 @@ impl ExecutorContext {
             }
             _ => needs_clone(agent),
         };
-        let is_missing = self.setup().find_agent(wanted.agent.as_str()).is_ok_and(needs_clone)
-            || needs_worktree();
+        let setup = self.setup();
+        let agent = setup.find_agent(wanted.agent.as_str()).ok();
+        // Another host makes them for itself.
+        let is_here = agent.is_none_or(|agent| other_host(&self.fleet, agent).is_none());
+        let is_missing = is_here && (agent.is_some_and(needs_clone) || needs_worktree());
         if !is_missing {
             return self.prepare(preparation);
         }
@@ -143,7 +146,12 @@ impl ExecutorContext {
 
     fn prepare(&self, preparation: JobPreparation) {
         let JobPreparation { job, wanted, owed, claim } = preparation;
-        let request = resolve_request(&self.fleet, &self.readers, &self.setup(), &wanted);
+        let setup = self.setup();
+        let agent = setup.agent_for(&wanted);
+        let request = agent.and_then(|agent| match other_host(&self.fleet, &agent) {
+            Some(host) => resolve_for_host(&self.readers, &setup, (&agent, host), &wanted),
+            None => resolve_request(&self.fleet, &self.readers, &setup, &wanted),
+        });
         let prepared = Box::new(PreparedJob { job, job_request: wanted, resolved: request });
         drop(claim);
         self.send_input(DispatchInput::JobPrepared { prepared, pending: owed });
@@ -192,7 +200,50 @@ impl Drop for SessionFilesLock {
     }
 }
 
-fn resolve_request(
+/// Returns the host that executes an agent's jobs, if it is another one.
+fn other_host<'a>(fleet: &EngineContext, agent: &'a AgentConfig) -> Option<&'a LocalName> {
+    let own = fleet.dir.host().map(|host| &host.name);
+    agent.host.as_ref().filter(|host| Some(*host) != own)
+}
+
+/// Resolves a request as far as the record of its start needs it. The other host does the rest.
+fn resolve_for_host(
+    readers: &ReaderPool,
+    setup: &DaemonSetup,
+    (agent, host): (&AgentConfig, &LocalName),
+    wanted: &JobRequest,
+) -> Result<Box<ResolvedJobRequest>, DaemonCommandError> {
+    let refuse = |what: &str, hint: &str| {
+        let text = format!("{} works on host `{host}`, {what}", agent.name);
+        Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, text).with_hint(hint))
+    };
+    if wanted.conversation_pid.is_some() {
+        return refuse("and conversations are only possible without `host`", "heeler trigger");
+    }
+    if wanted.phase.as_ref().is_some_and(|phase| phase.run_clone.is_some()) {
+        let what = "but the clone of its workflow run is on the host that leads";
+        return refuse(what, "use an agent without `host` for this phase");
+    }
+    let session = session_with_own_directory(readers, wanted)?;
+    let directory = session.and_then(|session| session.working_directory);
+    setup
+        .prepare_assigned_request((agent, host), wanted, directory.as_deref())
+        .map(Box::new)
+        .map_err(|error| prepare_refusal(&error))
+}
+
+fn prepare_refusal(error: &PrepareError) -> DaemonCommandError {
+    let kind = match error {
+        PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
+        PrepareError::Container { .. } | PrepareError::PermissionMode { .. } => {
+            DaemonCommandErrorKind::NotAllowed
+        }
+        _ => DaemonCommandErrorKind::Usage,
+    };
+    DaemonCommandError::new(kind, error_chain(error))
+}
+
+pub(super) fn resolve_request(
     fleet: &EngineContext,
     readers: &ReaderPool,
     setup: &DaemonSetup,
@@ -208,17 +259,9 @@ fn resolve_request(
         None => None,
     };
     let directory = own_clone.or_else(|| session.and_then(|session| session.working_directory));
-    let mut request =
-        setup.prepare_request(agent, wanted, directory.as_deref()).map_err(|error| {
-            let kind = match &error {
-                PrepareError::Schedule { .. } => DaemonCommandErrorKind::NotFound,
-                PrepareError::Container { .. } | PrepareError::PermissionMode { .. } => {
-                    DaemonCommandErrorKind::NotAllowed
-                }
-                _ => DaemonCommandErrorKind::Usage,
-            };
-            DaemonCommandError::new(kind, error_chain(&error))
-        })?;
+    let mut request = setup
+        .prepare_request(agent, wanted, directory.as_deref())
+        .map_err(|error| prepare_refusal(&error))?;
     request.note = note;
     request.forked_from = sessions::find_forked_job(&fleet.dir, readers, wanted);
     request.skill_files = skill_files(readers, setup, wanted)?;

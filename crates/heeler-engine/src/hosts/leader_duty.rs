@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use heeler_model::{RunId, error_chain};
 use heeler_store::{
     DatabaseError, DatabaseOpenError, HOST_COMMANDS_AT_ONCE, HostCommandRow, HostFacts, HostLink,
-    HostReportRow, HostState, StoreOpenError,
+    HostReportRow, HostState, StoreOpenError, StoreReader,
 };
 
+use super::file_copier::FileCopier;
+use super::file_shipper::FileShipper;
 use super::host_message::{
     BEAT_INTERVAL, EXIT_REPORT, ForwardedCommand, ForwardedReply, QUESTIONS_REPORT, QuestionsReport,
 };
@@ -64,6 +66,7 @@ impl LeaderDuty {
     ) -> Result<LeaderDuty, DaemonOpenError> {
         let (events, received) = sync_channel(DUTY_EVENTS_MAX);
         let answers = events.clone();
+        let dir = fleet.dir.clone();
         let mut duty = DutyThread {
             fleet,
             instance,
@@ -71,6 +74,9 @@ impl LeaderDuty {
             dispatcher,
             answers,
             link: None,
+            shipper: FileShipper::start(dir.clone()).map_err(DaemonOpenError::Thread)?,
+            _copier: FileCopier::start(dir).map_err(DaemonOpenError::Thread)?,
+            commits: None,
             executing: HashSet::new(),
             sent_reports: HashMap::new(),
         };
@@ -108,6 +114,10 @@ struct DutyThread {
     answers: SyncSender<DutyEvent>,
     /// `None` while the server cannot be reached.
     link: Option<HostLink>,
+    shipper: FileShipper,
+    _copier: FileCopier,
+    /// Number of commits when the runs of this host were looked at.
+    commits: Option<i64>,
     /// Commands that have no answer yet.
     executing: HashSet<String>,
     /// Reports that the dispatcher has, with their number and the time.
@@ -175,6 +185,14 @@ impl DutyThread {
         let pulse = link.beat(HostState::Leader, Some(lead)).map_err(failed)?;
         if !pulse.is_own {
             return Ok(false);
+        }
+        if self.commits != Some(pulse.commits)
+            && let Ok(reader) = StoreReader::open(&self.fleet.dir)
+        {
+            let open = reader.uncommitted_runs().map_err(failed)?;
+            let own = open.iter().filter(|run| !run.is_elsewhere(&self.fleet.dir));
+            self.shipper.set_runs(own.map(|run| run.id).collect());
+            self.commits = Some(pulse.commits);
         }
         if pulse.open_commands > 0 && self.executing.len() < COMMANDS_MAX {
             let taken = link.take_commands(&self.instance).map_err(failed)?;

@@ -1,7 +1,8 @@
 //! A host that does not lead: it passes commands on, cares for its own runs, and takes over.
 //!
-//! It decides nothing and changes no record. Runs that it started while it led continue; it reports
-//! their ends and questions to the leader, and delivers answers and cancellations that are on record.
+//! It decides nothing, and changes no record but the claim of a run that the leader gave it. It starts
+//! such runs, ships their transcripts, reports their ends and questions to the leader, and delivers
+//! answers and cancellations that are on record. Runs that it started while it led continue.
 //! Start at [`StandbyDaemon::open`].
 
 mod pending_commands;
@@ -22,9 +23,9 @@ use heeler_transcript::{LockFile, LockHolder};
 use jiff::Timestamp;
 
 use self::pending_commands::PendingCommands;
-use super::host_message::{
-    BEAT_INTERVAL, EXIT_REPORT, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport,
-};
+use super::file_copier::FileCopier;
+use super::file_shipper::FileShipper;
+use super::host_message::{BEAT_INTERVAL, ForwardedCommand, QUESTIONS_REPORT, QuestionsReport};
 use crate::caller::Caller;
 use crate::cancel;
 use crate::command::{
@@ -83,6 +84,8 @@ pub struct StandbyDaemon {
     monitor: FleetMonitor,
     executor: EffectExecutor,
     watchdog: Option<RunnerWatchdog>,
+    shipper: FileShipper,
+    _copier: FileCopier,
     link: Option<HostLink>,
     pulse: FleetPulse,
     commands: PendingCommands,
@@ -97,6 +100,8 @@ pub struct StandbyDaemon {
     link_failed_at: Option<Instant>,
     /// True if runs that were given up have been looked for.
     has_swept_runs: bool,
+    /// True if the leader has committed something since runs were looked at.
+    is_check_due: bool,
 }
 
 impl StandbyDaemon {
@@ -130,6 +135,8 @@ impl StandbyDaemon {
             move || known.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
         let watchdog = RunnerWatchdog::start(fleet.clone(), silence_max, live)
             .map_err(DaemonOpenError::Thread)?;
+        let shipper = FileShipper::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
+        let copier = FileCopier::start(fleet.dir.clone()).map_err(DaemonOpenError::Thread)?;
         Ok(StandbyDaemon {
             fleet,
             load,
@@ -141,6 +148,8 @@ impl StandbyDaemon {
             monitor,
             executor,
             watchdog: Some(watchdog),
+            shipper,
+            _copier: copier,
             link: Some(link),
             pulse: FleetPulse::default(),
             commands: PendingCommands::default(),
@@ -150,6 +159,7 @@ impl StandbyDaemon {
             unsettled: Vec::new(),
             link_failed_at: None,
             has_swept_runs: false,
+            is_check_due: false,
         })
     }
 
@@ -195,7 +205,8 @@ impl StandbyDaemon {
                 }
                 next_beat = Instant::now() + BEAT_INTERVAL;
             }
-            if Instant::now() >= next_check {
+            if Instant::now() >= next_check || self.is_check_due {
+                self.is_check_due = false;
                 self.check_runs();
                 next_check = Instant::now() + RUN_CHECK_INTERVAL;
             }
@@ -242,6 +253,7 @@ impl StandbyDaemon {
         }
         let before = std::mem::replace(&mut self.pulse, pulse);
         if before.commits != self.pulse.commits {
+            self.is_check_due = true;
             let notice = CommitNotice { duration: Duration::ZERO, ended_runs: Vec::new() };
             self.monitor.notify_listeners(&notice);
         }
@@ -289,6 +301,7 @@ impl StandbyDaemon {
         if !std::mem::replace(&mut self.has_swept_runs, true) || !known.is_subset(&own) {
             self.executor.end_given_up_runs();
         }
+        self.shipper.set_runs(own.iter().copied().collect());
         for run in own.difference(&known) {
             tracing::info!(%run, "a run of this host has no result yet");
             self.executor.adopt_run(*run);
@@ -337,7 +350,8 @@ impl StandbyDaemon {
     fn report(&mut self, input: DispatchInput) {
         let (run, kind, body) = match &input {
             DispatchInput::RunEnded(exit) => {
-                (exit.result.run, EXIT_REPORT.to_owned(), serde_json::to_string(exit))
+                let body = serde_json::to_string(exit).expect("a report is JSON");
+                return self.shipper.report_exit(exit.result.run, body);
             }
             DispatchInput::QuestionsChanged { run, delivered, .. } => {
                 // The leader checks the signatures, so it gets the files as they are.
@@ -352,7 +366,7 @@ impl StandbyDaemon {
             _ => return,
         };
         let body = body.expect("a report is JSON");
-        let sent = self.link.as_ref().map(|link| link.send_report(run, &kind, &body));
+        let sent = self.link.as_ref().map(|link| link.send_report((run, 0), &kind, &body));
         match sent {
             Some(Ok(())) => tracing::info!(%run, kind, "reported to the leader"),
             Some(Err(error)) => {

@@ -9,7 +9,7 @@ use super::records::{QueuedJobRecord, ReservationRecord};
 use super::state::{FleetState, UnfinishedRun, later};
 use super::wait_reason::{FleetRefusal, WaitReason};
 use crate::budget_ledger::{BudgetDecision, RESERVATION_MIN};
-use crate::rerun::SESSION_WAIT;
+use crate::rerun::{HOST_WAIT, SESSION_WAIT};
 use crate::{JobId, JobRequest};
 
 impl FleetState {
@@ -58,6 +58,9 @@ impl FleetState {
             (Some(reason), _) => (reason, None),
             (None, SessionReadiness::Busy(holder)) => {
                 (WaitReason::SessionBusy(holder.clone()), Some(later(now, SESSION_WAIT)))
+            }
+            (None, SessionReadiness::HostAway(why)) => {
+                (WaitReason::HostAway(why.clone()), Some(later(now, HOST_WAIT)))
             }
             (None, SessionReadiness::Unusable(why)) => {
                 let refused = FleetRefusal::SessionUnusable(why.clone());

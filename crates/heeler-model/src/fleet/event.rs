@@ -153,6 +153,8 @@ pub enum SessionReadiness {
     Free,
     /// Another run uses it. Waiting helps.
     Busy(String),
+    /// The host of its agent is away, or starts no runs. Waiting helps.
+    HostAway(String),
     /// It does not exist or may not be used. Waiting does not help.
     Unusable(String),
 }

@@ -335,6 +335,7 @@ impl FleetSimulation {
         let session = match self.random.u32(0..20) {
             0 if self.is_wild => SessionReadiness::Busy("another run uses it".to_owned()),
             1 if self.is_wild => SessionReadiness::Unusable("it is deleted".to_owned()),
+            2 if self.is_wild => SessionReadiness::HostAway("host `beta` is away".to_owned()),
             _ => SessionReadiness::Free,
         };
         let start = JobStart {

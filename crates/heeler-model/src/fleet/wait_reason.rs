@@ -31,6 +31,8 @@ pub enum WaitReason {
     },
     /// Another run uses the session.
     SessionBusy(String),
+    /// The host of its agent is away, or starts no runs.
+    HostAway(String),
     /// A person stopped the fleet.
     Held,
 }
@@ -50,7 +52,7 @@ impl fmt::Display for WaitReason {
                 write!(f, "{reason} (until {})", iso_millis(*until))
             }
             WaitReason::Budget { agent, decision } => f.write_str(&budget_text(agent, *decision)),
-            WaitReason::SessionBusy(text) => f.write_str(text),
+            WaitReason::SessionBusy(text) | WaitReason::HostAway(text) => f.write_str(text),
             WaitReason::Held => f.write_str("the fleet was stopped; `heeler start` resumes it"),
         }
     }

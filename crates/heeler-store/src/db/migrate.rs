@@ -27,6 +27,7 @@ pub(crate) const MIGRATIONS: &[SchemaMigration] = &[
     ("network_grants", include_str!("../../migrations/012_network_grants.sql")),
     ("notices", include_str!("../../migrations/013_notices.sql")),
     ("permission_rules", include_str!("../../migrations/014_permission_rules.sql")),
+    ("run_terms", include_str!("../../migrations/015_run_terms.sql")),
     ("chat_gaps", include_str!("../../migrations/016_chat_gaps.sql")),
 ];
 

@@ -2,7 +2,7 @@
 
 use camino::Utf8Path;
 use heeler_model::run::{ResultPublicKey, RunResult, TranscriptHashRecord, file};
-use heeler_model::{JobId, JobStatus, RunId, iso_millis};
+use heeler_model::{AgentSessionId, JobId, JobStatus, RunId, iso_millis};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use rusqlite::{named_params, params};
@@ -30,6 +30,13 @@ sql! {
     // The secret of a run that has ended identifies nobody.
     CAPABILITY = "SELECT capability FROM runs WHERE id = ?1 AND committed = 0 \
         AND capability IS NOT NULL";
+    ASSIGNMENT = "SELECT term, assignment FROM runs WHERE id = ?1 AND assignment IS NOT NULL";
+    SET_ASSIGNMENT = "UPDATE runs SET assignment = ?2 WHERE id = ?1";
+    TERM = "SELECT term FROM runs WHERE id = ?1";
+    RAISE_TERM = "UPDATE runs SET term = term + 1 WHERE id = ?1";
+    // The newest job of a session has its files; `started_at` and `id` are the order of the index.
+    SESSION_JOB = "SELECT id FROM executions WHERE session_id = ?1 ORDER BY started_at DESC, id DESC \
+        LIMIT 1";
     SET_CAPABILITY = "UPDATE runs SET capability = ?2 WHERE id = ?1";
     SET_SPENT = "UPDATE runs SET spent = ?2, spent_by = ?3, spent_day = ?4 WHERE id = ?1";
     SPENT = "SELECT spent_by, spent_day, spent FROM runs WHERE id = ?1 AND spent_day IS NOT NULL";
@@ -191,6 +198,32 @@ impl StateDatabase {
             let agent = columns.get::<Option<String>>()?.unwrap_or_default();
             Ok(CountedRunCost { agent, day: columns.parsed()?, micros: columns.get()? })
         })
+    }
+
+    /// Returns the term of a run, and what another host needs to start it.
+    pub fn run_assignment(&self, id: RunId) -> Result<Option<(i64, String)>, DatabaseError> {
+        query_first(&self.conn, ASSIGNMENT, [id.to_string()], "read an assignment", |row| {
+            let mut columns = ColumnReader::new("runs", row);
+            Ok((columns.get()?, columns.get()?))
+        })
+    }
+
+    /// Returns the term of a run; 0 for one that is not on record.
+    pub fn run_term(&self, id: RunId) -> Result<i64, DatabaseError> {
+        let term = query_first(&self.conn, TERM, [id.to_string()], "read a run's term", |row| {
+            ColumnReader::new("runs", row).get()
+        })?;
+        Ok(term.unwrap_or(0))
+    }
+
+    /// Returns the host on which a session was used last.
+    pub fn session_host(&self, session: &AgentSessionId) -> Result<Option<String>, DatabaseError> {
+        let attempt = "find the host of a session";
+        let job = query_first(&self.conn, SESSION_JOB, [session.as_str()], attempt, |row| {
+            ColumnReader::new("executions", row).parsed::<JobId>()
+        })?;
+        let Some(job) = job else { return Ok(None) };
+        Ok(self.runs_of_job(&job)?.pop().map(|run| run.host))
     }
 
     /// Returns the amount spent by the runs of a job, in millionths of a dollar.
@@ -356,6 +389,19 @@ pub(crate) fn set_capability(
 ) -> Result<(), DatabaseError> {
     let values = params![id.to_string(), hash];
     execute(conn, SET_CAPABILITY, values, "write a run's capability").map(|_| ())
+}
+
+pub(crate) fn set_assignment(
+    conn: &DatabaseConnection,
+    id: RunId,
+    assignment: &str,
+) -> Result<(), DatabaseError> {
+    let values = params![id.to_string(), assignment];
+    execute(conn, SET_ASSIGNMENT, values, "assign a run").map(|_| ())
+}
+
+pub(crate) fn raise_term(conn: &DatabaseConnection, id: RunId) -> Result<(), DatabaseError> {
+    execute(conn, RAISE_TERM, [id.to_string()], "raise a run's term").map(|_| ())
 }
 
 pub(crate) fn set_result(

@@ -31,6 +31,7 @@ fn released_migrations_are_never_edited() {
         network_grants 6cfa0523acd72817
         notices e3622c9a09f0a626
         permission_rules fec70fefa939cd6c
+        run_terms 990b866c4cc5a662
         chat_gaps a3109fcd6fd51fa8"#]]
     .assert_eq(&hashes.join("\n"));
 }

@@ -15,7 +15,10 @@ use super::database::all_sql;
 use super::*;
 use crate::db::StateDatabase;
 use crate::db::dialect::translate;
-use crate::{HostFacts, HostLink, HostState, JobFilter, LeadLease, RunRecord, StoreWriteError};
+use crate::{
+    ASSIGNED_RUN, HostFacts, HostLink, HostState, JobFilter, LeadLease, PartReceipt, RunRecord,
+    SharedPart, StoreWriteError,
+};
 
 /// Tests of SQLite's own files, locks, plans and failures, by the beginning of their names.
 const SQLITE_ONLY: &[(&str, &str)] = &[
@@ -548,20 +551,7 @@ fn a_report_stays_until_its_run_has_a_result_or_is_replaced() {
     let store = place.store();
     insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
     let id = RunId::mint(now(), [1; 10]);
-    let record = RunRecord {
-        id,
-        job_id: job_id(1),
-        attempt: 1,
-        host: "beta".to_owned(),
-        epoch: 1,
-        status: "created".to_owned(),
-        created_at: now(),
-        started_at: None,
-        finished_at: None,
-        committed: false,
-        version: 1,
-        result_key: None,
-    };
+    let record = run_of_host(id, "created");
     assert!(record.is_elsewhere(&place.dir) && !record.is_elsewhere(&server.place.dir));
     let inserted = record.clone();
     let written: Result<_, StoreWriteError<DatabaseError>> =
@@ -570,15 +560,91 @@ fn a_report_stays_until_its_run_has_a_result_or_is_replaced() {
     let link = HostLink::connect(&place.dir).unwrap();
     assert!(place.reader().is_job_alive(&place.dir, &job_id(1)).unwrap());
     assert!(!place.reader().is_job_orphaned(&place.dir, &job_id(1)).unwrap());
-    link.send_report(id, "exit", "one").unwrap();
+    link.send_report((id, 0), "exit", "one").unwrap();
     let first = link.reports().unwrap();
-    link.send_report(id, "exit", "two").unwrap();
+    link.send_report((id, 0), "exit", "two").unwrap();
     link.forget_report(&first[0]).unwrap();
     let second = link.reports().unwrap();
     assert_eq!((first[0].body.as_str(), second[0].body.as_str()), ("one", "two"));
     // A run that is not on record is of another fleet, or was restored away.
-    link.send_report(RunId::mint(now(), [2; 10]), "exit", "none").unwrap();
+    link.send_report((RunId::mint(now(), [2; 10]), 0), "exit", "none").unwrap();
     assert_eq!(link.reports().unwrap().len(), 1);
     server.cluster.query("fleet", "UPDATE runs SET committed = 1");
     assert!(link.reports().unwrap().is_empty());
+}
+
+fn run_of_host(id: RunId, status: &str) -> RunRecord {
+    RunRecord {
+        id,
+        job_id: job_id(1),
+        attempt: 1,
+        host: "beta".to_owned(),
+        epoch: 1,
+        status: status.to_owned(),
+        created_at: now(),
+        started_at: None,
+        finished_at: None,
+        committed: false,
+        version: 1,
+        result_key: None,
+    }
+}
+
+#[test]
+fn a_host_claims_its_run_once_and_ships_each_part_once_until_it_is_given_up() {
+    let server = server_place();
+    let (first, second) = (host_place(&server, "alpha"), host_place(&server, "beta"));
+    let store = first.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Running)]);
+    let id = RunId::mint(now(), [1; 10]);
+    let written: Result<_, StoreWriteError<DatabaseError>> = store.write(move |tx| {
+        tx.insert_run(&run_of_host(id, ASSIGNED_RUN))?;
+        tx.set_run_assignment(id, "{}")
+    });
+    written.unwrap();
+    let (leader, host) =
+        (HostLink::connect(&first.dir).unwrap(), HostLink::connect(&second.dir).unwrap());
+    for (link, state) in [(&leader, HostState::Leader), (&host, HostState::Standby)] {
+        link.register(&HostFacts::default(), state).unwrap();
+    }
+    assert!(!leader.claim_run(id, 0, None, "hash").unwrap(), "it is another host's");
+    assert!(!host.claim_run(id, 1, None, "hash").unwrap(), "that is another term");
+    assert!(host.claim_run(id, 0, None, "hash").unwrap());
+    assert!(!host.claim_run(id, 0, None, "hash").unwrap(), "it was claimed");
+    assert_eq!(second.reader().run(id).unwrap().unwrap().status, "created");
+
+    let path = "jobs/job-2024-01-19-abc123.jsonl";
+    let part =
+        |start: u64, bytes: &'static [u8]| SharedPart { run: id, term: 0, path, start, bytes };
+    assert_eq!(leader.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::Fenced);
+    assert_eq!(host.send_part(&part(5, b"{}\n")).unwrap(), PartReceipt::OtherLength(0));
+    assert_eq!(host.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::Stored);
+    assert_eq!(host.send_part(&part(0, b"{}\n")).unwrap(), PartReceipt::OtherLength(3));
+    assert_eq!(host.send_part(&part(3, b"{\"a\":\"\\\'\"}\n")).unwrap(), PartReceipt::Stored);
+    assert_eq!(host.unshipped_runs().unwrap(), [id]);
+    let parts = leader.parts_after(0).unwrap();
+    let bytes: Vec<&[u8]> = parts.iter().map(|part| part.bytes.as_slice()).collect();
+    assert_eq!(bytes, [&b"{}\n"[..], b"{\"a\":\"\\\'\"}\n"]);
+    assert_eq!(leader.parts_after(parts[0].number).unwrap(), &parts[1..]);
+
+    // Parts stay until every host has them, and the run has a result.
+    leader.note_parts_read(parts[1].number).unwrap();
+    host.note_parts_read(parts[1].number).unwrap();
+    leader.remove_read_parts().unwrap();
+    assert_eq!(leader.parts_after(0).unwrap().len(), 2);
+    let given_up: Result<_, StoreWriteError<DatabaseError>> =
+        store.write(move |tx| tx.raise_run_term(id));
+    given_up.unwrap();
+    assert_eq!(host.send_part(&part(12, b"{}\n")).unwrap(), PartReceipt::Fenced);
+    host.send_report((id, 0), "exit", "late").unwrap();
+    server.cluster.query("fleet", "UPDATE runs SET committed = 1");
+    assert!(leader.reports().unwrap().is_empty());
+    let refused = first.reader().refused_results("beta").unwrap();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].run, id.to_string());
+    leader.remove_read_parts().unwrap();
+    assert!(leader.parts_after(0).unwrap().is_empty());
+    assert_eq!(leader.parts_read().unwrap(), parts[1].number);
+    host.finish_files(id).unwrap();
+    assert!(host.unshipped_runs().unwrap().is_empty());
 }

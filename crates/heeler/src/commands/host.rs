@@ -26,7 +26,7 @@ const SHOW: &str = "Examples:
   heeler host show alpha
   heeler host show alpha --json
 
-Exit codes: 0 shown, 4 no such host.";
+Results of the host that were refused are listed, newest first. Exit codes: 0 shown, 4 no such host.";
 
 /// Help footer of `host lost`.
 const LOST: &str = "Examples:
@@ -163,8 +163,10 @@ fn find(context: &CommandContext, name: &str) -> CommandResult<HostRecord> {
 
 fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     let host = find(context, &args.host)?;
+    let reader = StoreReader::open(&context.dir()?)?;
+    let refused = reader.refused_results(&host.name).map_err(anyhow::Error::from)?;
     if args.json {
-        return Ok(output::print_json(&json!({ "host": host }))?);
+        return Ok(output::print_json(&json!({ "host": host, "refused": refused }))?);
     }
     let lines = [
         ("host", host.name.clone()),
@@ -179,6 +181,11 @@ fn show(context: &CommandContext, args: &HostShowArgs) -> CommandResult {
     ];
     for (name, value) in lines {
         output::print_line(output::one_line(&format!("{name}: {value}")))?;
+    }
+    for refused in refused {
+        let (run, at, reason) = (refused.run, refused.refused_at, refused.reason);
+        let line = format!("refused result of run {run} at {at}: {reason}");
+        output::print_line(output::one_line(&line))?;
     }
     Ok(())
 }

@@ -89,6 +89,9 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::AccessDone],
         // In `workflow_skills`.
         &[FaultPoint::SkillsPlaced],
+        // In `host_runs`.
+        &[FaultPoint::BeforeClaim, FaultPoint::RunClaimed],
+        &[FaultPoint::PartShipped, FaultPoint::PartCopied],
     ]
     .concat();
     assert_eq!(here, FaultPoint::APART);

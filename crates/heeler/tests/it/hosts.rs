@@ -27,14 +27,14 @@ fn herd(cluster: &PostgresCluster) -> Herd {
     Herd::of(&format!("store: {}\nweb: {{enabled: false}}\n{AGENTS}", cluster.url("fleet")))
 }
 
-fn cluster() -> PostgresCluster {
+pub(crate) fn cluster() -> PostgresCluster {
     let cluster = PostgresCluster::start();
     cluster.create_database("fleet");
     cluster
 }
 
 #[track_caller]
-fn status(client: &mut DaemonClient) -> DaemonStatus {
+pub(crate) fn status(client: &mut DaemonClient) -> DaemonStatus {
     match client.send_command(&DaemonCommand::Status, None).unwrap() {
         CommandReply::Status(status) => *status,
         other => panic!("{other:?}"),
@@ -43,7 +43,7 @@ fn status(client: &mut DaemonClient) -> DaemonStatus {
 
 /// Runs a command that must succeed; returns its JSON.
 #[track_caller]
-fn json_of(herd: &Herd, args: &[&str]) -> Json {
+pub(crate) fn json_of(herd: &Herd, args: &[&str]) -> Json {
     let output = herd.command(args[0]).args(&args[1..]).arg("--json").output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
@@ -65,25 +65,25 @@ fn leader(herd: &Herd) -> Option<String> {
 }
 
 #[track_caller]
-fn wait_for_leader(herd: &Herd, name: &str) {
+pub(crate) fn wait_for_leader(herd: &Herd, name: &str) {
     wait_for(&format!("{name} leads"), || (leader(herd).as_deref() == Some(name)).then_some(()));
 }
 
 #[track_caller]
-fn stop(client: &mut DaemonClient, mut life: Life) {
+pub(crate) fn stop(client: &mut DaemonClient, mut life: Life) {
     client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
     assert!(life.child.wait().unwrap().success());
 }
 
 /// Lists the runs that were started on a host.
-fn ran(herd: &Herd) -> Vec<String> {
+pub(crate) fn ran(herd: &Herd) -> Vec<String> {
     let text = std::fs::read_to_string(herd.fleet.file("ran")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
 /// Sends a command, to the daemon that runs by now if the one before has ended.
 #[track_caller]
-fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
+pub(crate) fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     wait_for("a daemon that answers", || {
         let mut client = herd.connect(life)?;
         let command = DaemonCommand::Trigger(Box::new(wanted(agent)));

@@ -1,0 +1,129 @@
+//! Starts runs that the leader gave to this host.
+//!
+//! The host prepares the run with its own config and environment, claims it by one conditional change of
+//! its row, and starts the ordinary runner. If it dies before the claim, the next daemon begins again; if
+//! it dies after it, the run has no spec and ends as not started. Start at
+//! [`ExecutorContext::start_if_assigned`].
+
+use std::sync::Arc;
+
+use heeler_model::run::{ErrorClass, ResultSigningKey};
+use heeler_model::{RunId, error_chain};
+use heeler_store::{HostLink, StoreReader};
+
+use super::preparation::resolve_request;
+use super::run_launch::launch_claimed_run;
+use super::{ExecutorContext, FailedLaunch, SETTLE_RETRY_DELAY};
+use crate::cancel;
+use crate::capability;
+use crate::dispatch_input::DispatchInput;
+use crate::fault::{self, FaultPoint};
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_assignment::AssignedRun;
+use crate::run_start::StartedRun;
+
+impl ExecutorContext {
+    /// Begins to start a run, if it waits for this host to do so.
+    pub(super) fn start_if_assigned(self: &Arc<Self>, run: RunId) -> bool {
+        if self.fleet.dir.host().is_none() {
+            return false;
+        }
+        let found = self.read_assigned_run(run);
+        let assigned = match found {
+            Ok(None) => return false,
+            Ok(Some(assigned)) => assigned,
+            Err(why) => {
+                self.retry_assigned_run(run, why);
+                return true;
+            }
+        };
+        // It is being started already.
+        let Some(claim) = self.limits.assigned_runs.claim(run) else { return true };
+        let shared = Arc::clone(self);
+        // A clone may be missing, which takes long.
+        self.cloners.submit(move || {
+            let _claim = claim;
+            if let Err(why) = shared.start_assigned_run(run, assigned) {
+                shared.retry_assigned_run(run, why);
+            }
+        });
+        true
+    }
+
+    fn retry_assigned_run(&self, run: RunId, why: String) {
+        let (why, retry_after) = (Some(why), SETTLE_RETRY_DELAY);
+        self.send_input(DispatchInput::RunUnsettled { run, why, retry_after });
+    }
+
+    fn read_assigned_run(&self, run: RunId) -> Result<Option<Result<AssignedRun, String>>, String> {
+        let reader = self.readers.reader().map_err(|error| error_chain(&error))?;
+        let record = reader.run(run).map_err(|error| error_chain(&error))?;
+        let Some(record) = record else { return Ok(None) };
+        AssignedRun::read(&reader, record).map_err(|error| error_chain(&error))
+    }
+
+    /// Prepares, claims and starts a run. An error means that it was not claimed.
+    fn start_assigned_run(
+        self: &Arc<Self>,
+        run: RunId,
+        assigned: Result<AssignedRun, String>,
+    ) -> Result<(), String> {
+        let reader = StoreReader::open(&self.fleet.dir).map_err(|error| error_chain(&error))?;
+        let requests = cancel::pending_requests(&reader).map_err(|error| error_chain(&error))?;
+        let is_cancelled = requests.iter().any(|(cancelled, _)| *cancelled == run);
+        let prepared = match (assigned, is_cancelled) {
+            (Err(why), _) => (0, Err(why)),
+            (Ok(assigned), true) => {
+                (assigned.term, Err("it was cancelled before its host started it".to_owned()))
+            }
+            (Ok(assigned), false) => (assigned.term, self.prepare_assigned_run(&reader, &assigned)),
+        };
+        drop(reader);
+        fault::reach(FaultPoint::BeforeClaim);
+        let (term, prepared) = prepared;
+        let keys = prepared.as_ref().ok().map(|(begun, _)| begun);
+        if !self.claim_run(run, term, keys)? {
+            tracing::warn!(%run, "a run was taken from this host before it was started");
+            return Ok(());
+        }
+        fault::reach(FaultPoint::RunClaimed);
+        match prepared {
+            Ok((begun, request)) => {
+                tracing::info!(%run, job = %begun.job, "starts a run for the leader");
+                launch_claimed_run(self, begun, &request);
+            }
+            Err(why) => {
+                tracing::warn!(%run, why, "a run of the leader was not started");
+                let failed = FailedLaunch { why, class: ErrorClass::NotStarted };
+                self.report_run_exit(run, Some(&failed));
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_assigned_run(
+        &self,
+        reader: &StoreReader,
+        assigned: &AssignedRun,
+    ) -> Result<(StartedRun, Box<ResolvedJobRequest>), String> {
+        let setup = self.setup();
+        let request = resolve_request(&self.fleet, &self.readers, &setup, &assigned.wanted)
+            .map_err(|refused| refused.message)?;
+        if !request.github_token.is_empty() {
+            let what = "a token for GitHub is only created on the host that leads";
+            return Err(format!("{what}; remove `host` of {}", request.agent));
+        }
+        let begun = assigned.start(reader, &self.fleet.dir, &request);
+        Ok((begun.map_err(|error| error_chain(&error))?, request))
+    }
+
+    /// Claims a run on record. Returns false if it does not wait for this host any more.
+    fn claim_run(&self, run: RunId, term: i64, begun: Option<&StartedRun>) -> Result<bool, String> {
+        let link = HostLink::connect(&self.fleet.dir).map_err(|error| error_chain(&error))?;
+        let key = begun.and_then(|begun| begun.result_key.as_ref());
+        let key = key.map(ResultSigningKey::public_key);
+        let hash =
+            begun.map_or_else(String::new, |begun| capability::capability_hash(run, &begun.secret));
+        link.claim_run(run, term, key.as_ref(), &hash).map_err(|error| error_chain(&error))
+    }
+}

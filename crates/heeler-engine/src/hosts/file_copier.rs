@@ -1,0 +1,222 @@
+//! Keeps copies of the transcripts of other hosts' runs, so that every host shows the rows of every job.
+//!
+//! A copy is synced before the database records that this host has it. A part that was copied in part, or
+//! twice, is recognized by the length of the copy. Start at [`FileCopier::start`].
+
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use camino::Utf8Path;
+use heeler_model::error_chain;
+use heeler_store::{HostLink, ReceivedPart, StateDir};
+use heeler_transcript::{
+    AppendError, OsDisk, TranscriptOpenError, TranscriptWriter, TranscriptWriterOptions,
+    create_folder, untrusted_file,
+};
+
+use crate::fault::{self, FaultPoint};
+
+/// Interval at which new parts are looked for.
+const COPY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Delay after an error.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// Interval at which parts that all hosts have are removed from the database.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Handle to the thread.
+#[derive(Debug)]
+pub(super) struct FileCopier {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FileCopier {
+    pub(super) fn start(dir: StateDir) -> io::Result<FileCopier> {
+        let (stop, stopped) = sync_channel(0);
+        let mut copier = CopierThread { dir, link: None, last: 0, removed_at: Instant::now() };
+        let thread = std::thread::Builder::new()
+            .name("heeler-copy".to_owned())
+            .spawn(move || copier.run(&stopped))?;
+        Ok(FileCopier { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for FileCopier {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the copier's thread had panicked");
+        }
+    }
+}
+
+struct CopierThread {
+    dir: StateDir,
+    link: Option<HostLink>,
+    /// Number of the last part that is copied.
+    last: i64,
+    removed_at: Instant,
+}
+
+impl CopierThread {
+    fn run(&mut self, stopped: &Receiver<()>) {
+        let mut wait = COPY_INTERVAL;
+        // The handle only drops its end.
+        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            wait = match self.copy_new() {
+                Ok(true) => Duration::ZERO,
+                Ok(false) => COPY_INTERVAL,
+                Err(why) => {
+                    tracing::warn!(why, "transcripts of other hosts are copied later");
+                    self.link = None;
+                    RETRY_DELAY
+                }
+            };
+        }
+    }
+
+    /// Copies the next parts. Returns true if there may be more.
+    fn copy_new(&mut self) -> Result<bool, String> {
+        let failed = |error: heeler_store::DatabaseError| error_chain(&error);
+        let link = match self.link.take().filter(|link| !link.is_closed()) {
+            Some(link) => link,
+            None => {
+                let link = HostLink::connect(&self.dir).map_err(|error| error_chain(&error))?;
+                self.last = link.parts_read().map_err(failed)?;
+                link
+            }
+        };
+        let link = self.link.insert(link);
+        let parts = link.parts_after(self.last).map_err(failed)?;
+        let Some(last) = parts.last().map(|part| part.number) else {
+            if self.removed_at.elapsed() >= REMOVAL_INTERVAL {
+                self.removed_at = Instant::now();
+                link.remove_read_parts().map_err(failed)?;
+            }
+            return Ok(false);
+        };
+        let own = self.dir.host().map(|host| host.name.to_string());
+        for part in parts.iter().filter(|part| Some(&part.host) != own.as_ref()) {
+            copy_part(&self.dir, part)?;
+            fault::reach(FaultPoint::PartCopied);
+        }
+        link.note_parts_read(last).map_err(failed)?;
+        self.last = last;
+        Ok(true)
+    }
+}
+
+/// Appends a part to this host's copy, unless the copy is another file by now.
+fn copy_part(dir: &StateDir, part: &ReceivedPart) -> Result<(), String> {
+    let Some(path) = dir.shared_file(&part.path) else {
+        tracing::error!(path = part.path, host = part.host, "no transcript is at this path");
+        return Ok(());
+    };
+    match append_part(&path, part) {
+        Err(CopyFault::Other(why)) => {
+            tracing::warn!(%path, host = part.host, why, "a transcript is not copied");
+            Ok(())
+        }
+        Err(CopyFault::Disk(why)) => Err(why),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Failure to copy a part.
+#[derive(Debug)]
+enum CopyFault {
+    /// It may succeed later.
+    Disk(String),
+    /// The copy is another file, so it is left alone.
+    Other(String),
+}
+
+fn append_part(path: &Utf8Path, part: &ReceivedPart) -> Result<(), CopyFault> {
+    let disk = |error: &(dyn std::error::Error + 'static)| CopyFault::Disk(error_chain(error));
+    let other = |why: &str| Err(CopyFault::Other(why.to_owned()));
+    if let Some(folder) = path.parent() {
+        create_folder(&OsDisk, folder).map_err(|error| disk(&error))?;
+    }
+    // A file of the wrong length is not opened, because that may repair it.
+    let length = match path.symlink_metadata() {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(disk(&error)),
+    };
+    if length < part.start {
+        return other("its beginning is not here");
+    }
+    let end = part.start + part.bytes.len() as u64;
+    if length >= end {
+        return Ok(());
+    }
+    // A copy that ends within the part was interrupted, if it has the same bytes.
+    let there = &part.bytes[..(length - part.start) as usize];
+    let mut found = vec![0; there.len()];
+    if !there.is_empty() {
+        let file = untrusted_file::open(path).map_err(|error| disk(&error))?;
+        file.read_exact_at(&mut found, part.start).map_err(|error| disk(&error))?;
+    }
+    if found != there {
+        return other("this host has another transcript of that name");
+    }
+    let opened = TranscriptWriter::open(path, TranscriptWriterOptions::default());
+    let mut writer = match opened {
+        Ok(opened) => opened.writer,
+        Err(TranscriptOpenError::Busy { .. }) => return other("a run of this host writes it"),
+        Err(error) => return Err(disk(&error)),
+    };
+    // The repair may have cut a half line.
+    let rest = match writer.end().checked_sub(part.start) {
+        Some(there) if there as usize <= part.bytes.len() => &part.bytes[there as usize..],
+        _ => return Err(CopyFault::Disk(format!("{path} changed meanwhile"))),
+    };
+    let lines = rest.split_inclusive(|byte| *byte == b'\n');
+    let lines: Vec<&[u8]> = lines.map(|line| line.strip_suffix(b"\n").unwrap_or(line)).collect();
+    match writer.append_all(&lines) {
+        Ok(()) => writer.close().map_err(|error| disk(&error)),
+        Err(AppendError::NotARecord { .. }) => other("a line is no record"),
+        Err(error) => Err(disk(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use camino::Utf8PathBuf;
+
+    use super::*;
+
+    fn part(start: u64, text: &str) -> ReceivedPart {
+        let bytes = text.as_bytes().to_vec();
+        ReceivedPart { number: 1, host: "beta".to_owned(), path: String::new(), start, bytes }
+    }
+
+    #[test]
+    fn a_copy_grows_by_each_part_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Utf8PathBuf::from_path_buf(folder.path().join("jobs/log.jsonl")).unwrap();
+        let content = || std::fs::read_to_string(&path).unwrap();
+        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
+        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
+        append_part(&path, &part(19, "{\"c\":3}\n")).unwrap();
+        assert_eq!(content(), "{\"a\":1}\n{\"b\": 2}  \n{\"c\":3}\n");
+        // It was interrupted within a line.
+        std::fs::write(&path, "{\"a\":1}\n{\"b").unwrap();
+        append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap();
+        assert_eq!(content(), "{\"a\":1}\n{\"b\": 2}  \n");
+        // A gap, and another file, are left alone.
+        let gap = append_part(&path, &part(500, "{}\n")).unwrap_err();
+        assert!(matches!(gap, CopyFault::Other(_)), "{gap:?}");
+        std::fs::write(&path, "{\"x\":9}\n").unwrap();
+        let foreign = append_part(&path, &part(0, "{\"a\":1}\n{\"b\": 2}  \n")).unwrap_err();
+        assert!(matches!(foreign, CopyFault::Other(_)), "{foreign:?}");
+        assert_eq!(content(), "{\"x\":9}\n");
+    }
+}

@@ -1,0 +1,160 @@
+//! Runs that another host executes: the leader records them, and the host claims and starts them.
+//!
+//! No secret is in the record. The host resolves the request from its own config and environment, and
+//! makes the keys of the run. Start at [`assign_run`] and [`AssignedRun::read`].
+
+use heeler_config::LocalName;
+use heeler_model::run::{ResultPublicKey, RunLimits, SessionPlan};
+use heeler_model::session_choice::SessionChoice;
+use heeler_model::{AgentSessionId, JobRequest, Session};
+use heeler_store::{
+    ASSIGNED_RUN, DatabaseError, RunRecord, StateDatabase, StateDir, StoreTransaction,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::access::AccessSecret;
+use crate::resolved_request::ResolvedJobRequest;
+use crate::run_start::{self, RunStartError, StartedRun};
+
+/// What the leader decided about a run of another host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct RunAssignment {
+    session: SessionPlan,
+    /// Limits of the run, with the budget that is reserved for it.
+    limits: RunLimits,
+}
+
+/// Records a run for another host. Until the host claims it, no signature fits its key.
+pub(crate) fn assign_run(
+    tx: &mut StoreTransaction<'_>,
+    host: &LocalName,
+    row: RunRecord,
+    (session, limits): (&SessionPlan, &RunLimits),
+) -> Result<(), DatabaseError> {
+    let assignment = RunAssignment { session: session.clone(), limits: limits.clone() };
+    let body = serde_json::to_string(&assignment).expect("an assignment is JSON");
+    let run = row.id;
+    tx.insert_run(&RunRecord {
+        host: host.to_string(),
+        status: ASSIGNED_RUN.to_owned(),
+        result_key: Some(unfit_key()),
+        ..row
+    })?;
+    tx.set_run_assignment(run, &body)
+}
+
+/// Returns a key that fits no signature.
+fn unfit_key() -> ResultPublicKey {
+    run_start::random_result_key().public_key().without_spec()
+}
+
+/// A run that the leader gave to this host.
+pub(crate) struct AssignedRun {
+    pub(crate) record: RunRecord,
+    pub(crate) term: i64,
+    /// The request, as it is on record.
+    pub(crate) wanted: JobRequest,
+    assignment: RunAssignment,
+}
+
+impl AssignedRun {
+    /// Reads a run that waits for its host. Returns `None` if it does not.
+    pub(crate) fn read(
+        db: &StateDatabase,
+        record: RunRecord,
+    ) -> Result<Option<Result<AssignedRun, String>>, DatabaseError> {
+        if record.status != ASSIGNED_RUN || record.committed {
+            return Ok(None);
+        }
+        let Some((term, body)) = db.run_assignment(record.id)? else { return Ok(None) };
+        let Some(queued) = db.queued_job(&record.job_id)? else {
+            return Ok(Some(Err("the request of its job is not on record".to_owned())));
+        };
+        let read = || -> serde_json::Result<AssignedRun> {
+            let assignment = serde_json::from_str(&body)?;
+            let wanted = serde_json::from_str(&queued.request_json)?;
+            Ok(AssignedRun { record, term, wanted, assignment })
+        };
+        Ok(Some(read().map_err(|error| format!("its assignment cannot be read: {error}"))))
+    }
+
+    /// Returns the start of the run on this host, with new keys.
+    pub(crate) fn start(
+        &self,
+        db: &StateDatabase,
+        dir: &StateDir,
+        request: &ResolvedJobRequest,
+    ) -> Result<StartedRun, RunStartError> {
+        let mut session = self.assignment.session.clone();
+        // Each host has the transcript in its own state directory.
+        session.log = run_start::session_log(db, dir, request, session.start.id())?;
+        let granted_hosts = run_start::granted_hosts(db, request, &session.start)?;
+        let (job, run) = (&self.record.job_id, self.record.id);
+        let attempt = self.record.attempt;
+        let mut spec = run_start::build_run_spec(dir, request, job, run, attempt, session);
+        spec.limits = self.assignment.limits.clone();
+        spec.keep_agent = None;
+        Ok(StartedRun {
+            job: job.clone(),
+            run,
+            spec,
+            result_key: run_start::new_result_key(),
+            secret: AccessSecret::new()?,
+            granted_hosts,
+            kept_rules: run_start::kept_rules(db, request)?,
+        })
+    }
+}
+
+/// Returns the name of the host on which a request will be executed, in a fleet with several hosts.
+fn place(dir: &StateDir, request: &ResolvedJobRequest) -> Option<String> {
+    let own = dir.host().map(|host| host.name.to_string());
+    request.host.as_ref().map(ToString::to_string).or(own)
+}
+
+/// Returns the host of a session, if it is not the one on which the request will be executed.
+fn other_host_of(
+    db: &StateDatabase,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+    session: &AgentSessionId,
+) -> Result<Option<(String, String)>, DatabaseError> {
+    let Some(place) = place(dir, request) else { return Ok(None) };
+    let hosts = db.session_host(session)?.map(|host| (host, place));
+    // A run from before the fleet had several hosts has the name of its machine.
+    let names = db.hosts()?;
+    Ok(hosts.filter(|(host, place)| host != place && names.iter().any(|it| it.name == *host)))
+}
+
+/// Returns the session that the agent's rules would continue, if its files are on the right host.
+pub(crate) fn usable_session(
+    db: &StateDatabase,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+) -> Result<Option<Session>, DatabaseError> {
+    let known = run_start::default_session(db, request)?;
+    let Some(id) = known.as_ref().and_then(|session| session.agent_session_id.as_ref()) else {
+        return Ok(known);
+    };
+    let is_elsewhere = other_host_of(db, dir, request, id)?.is_some();
+    Ok(known.filter(|_| !is_elsewhere))
+}
+
+/// Refuses a session that the caller named, if its files are on another host than the agent works on.
+pub(crate) fn check_session_host(
+    db: &StateDatabase,
+    dir: &StateDir,
+    request: &ResolvedJobRequest,
+) -> Result<(), RunStartError> {
+    let (SessionChoice::Given { id } | SessionChoice::Fork { source: id, .. }) = &request.session
+    else {
+        return Ok(());
+    };
+    match other_host_of(db, dir, request, id)? {
+        None => Ok(()),
+        Some((host, place)) => {
+            let (session, agent) = (id.clone(), request.agent.to_string());
+            Err(RunStartError::SessionElsewhere { session, host, agent, place })
+        }
+    }
+}
