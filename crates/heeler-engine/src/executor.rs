@@ -40,7 +40,6 @@ use self::control_loop::{ControlLoop, ControlQueue};
 use self::github_lane::GithubLanes;
 use self::live_lane::LiveLane;
 use self::notice_lane::NoticeLane;
-use self::run_launch::launch_recorded_run;
 pub(crate) use self::said_messages::SaidMessageDelivery;
 use crate::command::ReplyCallback;
 use crate::daemon_handle::DaemonHandle;
@@ -244,14 +243,14 @@ impl EffectExecutor {
     pub(crate) fn launch_runner(&self, begun: StartedRun, mut request: Box<ResolvedJobRequest>) {
         let shared = Arc::clone(&self.shared);
         if request.github_token.is_empty() {
-            return self.starters.submit(move || launch_recorded_run(&shared, begun, &request));
+            return self.starters.submit(move || shared.launch_recorded_run(begun, &request));
         }
         let connections = self.github.connections();
         // GitHub may be slow. The next daemon starts a run whose runner was not started.
         self.shared.cloners.submit(move || {
             let setup = shared.setup();
             match add_agent_token(&connections, &setup, &mut request, shared.fleet.now) {
-                Ok(()) => launch_recorded_run(&shared, begun, &request),
+                Ok(()) => shared.launch_recorded_run(begun, &request),
                 Err(why) => {
                     tracing::warn!(run = %begun.run, why, "a runner was not started");
                     let failed = FailedLaunch { why, class: ErrorClass::NotStarted };

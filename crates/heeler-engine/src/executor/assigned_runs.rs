@@ -12,7 +12,6 @@ use heeler_model::{RunId, error_chain};
 use heeler_store::{HostLink, StoreReader};
 
 use super::preparation::resolve_request;
-use super::run_launch::launch_claimed_run;
 use super::{ExecutorContext, FailedLaunch, SETTLE_RETRY_DELAY};
 use crate::cancel;
 use crate::capability;
@@ -90,7 +89,7 @@ impl ExecutorContext {
         match prepared {
             Ok((begun, request)) => {
                 tracing::info!(%run, job = %begun.job, "starts a run for the leader");
-                launch_claimed_run(self, begun, &request);
+                self.launch_claimed_run(begun, &request);
             }
             Err(why) => {
                 tracing::warn!(%run, why, "a run of the leader was not started");

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,51 +30,54 @@ const PART_BYTES: usize = 256 << 10;
 /// Reason of a refusal that this host records itself.
 const GIVEN_UP: &str = "the fleet had given the run up when its host wanted to report its result";
 
-#[derive(Debug)]
-enum ShipRequest {
-    /// The runs of this host that have no result on record.
-    Runs(Vec<RunId>),
-    /// A run has ended; its result is reported when its files are shipped.
-    Exit {
-        run: RunId,
-        body: String,
-    },
-    Stop,
+/// What the daemon asks for. It has one entry for each run, so it is as small as the list of runs.
+#[derive(Debug, Default)]
+struct ShipRequests {
+    /// The runs of this host that have no result on record, if that has changed.
+    runs: Option<Vec<RunId>>,
+    /// Results that are reported when the files of their runs are shipped.
+    exits: BTreeMap<RunId, String>,
 }
 
 /// Handle to the thread.
 #[derive(Debug)]
 pub(super) struct FileShipper {
-    requests: Sender<ShipRequest>,
+    requests: Arc<Mutex<ShipRequests>>,
+    stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl FileShipper {
     pub(super) fn start(dir: StateDir) -> io::Result<FileShipper> {
-        let (requests, received) = channel();
-        let mut shipper =
-            ShipperThread { dir, link: None, runs: BTreeMap::new(), has_looked_back: false };
+        let requests = Arc::<Mutex<ShipRequests>>::default();
+        let (stop, stopped) = sync_channel(0);
+        let mut shipper = ShipperThread {
+            dir,
+            requests: Arc::clone(&requests),
+            link: None,
+            runs: BTreeMap::new(),
+            has_looked_back: false,
+        };
         let thread = std::thread::Builder::new()
             .name("heeler-ship".to_owned())
-            .spawn(move || shipper.run(&received))?;
-        Ok(FileShipper { requests, thread: Some(thread) })
+            .spawn(move || shipper.run(&stopped))?;
+        Ok(FileShipper { requests, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Replaces the list of runs without a result. Those that are missing now are shipped to their end.
     pub(super) fn set_runs(&self, runs: Vec<RunId>) {
-        // The thread ends with this handle.
-        let _ended = self.requests.send(ShipRequest::Runs(runs));
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).runs = Some(runs);
     }
 
     /// Reports the result of a run after its files.
     pub(super) fn report_exit(&self, run: RunId, body: String) {
-        let _ended = self.requests.send(ShipRequest::Exit { run, body });
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).exits.insert(run, body);
     }
 }
 
 impl Drop for FileShipper {
     fn drop(&mut self) {
-        let _ended = self.requests.send(ShipRequest::Stop);
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -107,6 +111,7 @@ struct ShippedRun {
 
 struct ShipperThread {
     dir: StateDir,
+    requests: Arc<Mutex<ShipRequests>>,
     link: Option<HostLink>,
     runs: BTreeMap<RunId, ShippedRun>,
     /// True if runs of an earlier daemon were looked for.
@@ -114,16 +119,17 @@ struct ShipperThread {
 }
 
 impl ShipperThread {
-    fn run(&mut self, requests: &Receiver<ShipRequest>) {
+    fn run(&mut self, stopped: &Receiver<()>) {
         let mut wait = SHIP_INTERVAL;
-        loop {
-            match requests.recv_timeout(wait) {
-                Ok(ShipRequest::Runs(runs)) => self.note_runs(&runs),
-                Ok(ShipRequest::Exit { run, body }) => {
-                    self.runs.entry(run).or_default().exit = Some(body);
-                }
-                Ok(ShipRequest::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => {}
+        // The handle only drops its end.
+        while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            let asked =
+                std::mem::take(&mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner));
+            if let Some(runs) = asked.runs {
+                self.note_runs(&runs);
+            }
+            for (run, body) in asked.exits {
+                self.runs.entry(run).or_default().exit = Some(body);
             }
             wait = match self.ship_all() {
                 Ok(()) => SHIP_INTERVAL,

@@ -1,13 +1,16 @@
 //! Runs on the host that their agent names: the leader decides, the host executes, and every host has the
 //! rows.
 
-use heeler_engine::DaemonCommand;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use heeler_engine::{CommandReply, DaemonCommand, DaemonStatus, StopMode};
 use heeler_model::{JobId, JobStatus, RunId};
+use heeler_store::{HostLink, PartReceipt, SharedPart};
 use heeler_testkit::PostgresCluster;
 
-use crate::daemon_kills::Herd;
-use crate::daemon_lives::{ask, wanted};
-use crate::hosts::{cluster, json_of, ran, send, status, stop, wait_for_leader};
+use crate::daemon_kills::{Herd, Life};
+use crate::daemon_lives::wanted;
+use crate::hosts::{cluster, json_of, leader, ran, wait_for_leader};
 use crate::trigger::wait_for;
 
 /// An agent on the second host that waits at its gate, and a short one there.
@@ -28,8 +31,61 @@ fn rows(herd: &Herd, job: &JobId) -> String {
     std::fs::read_to_string(herd.dir().job_transcript(job)).unwrap_or_default()
 }
 
-fn cancel(job: &JobId) -> DaemonCommand {
-    DaemonCommand::Cancel { job: job.clone(), now: false, by: "a test".to_owned() }
+/// Sends a command, again if the host changes its role just then.
+#[track_caller]
+fn send(herd: &Herd, life: &mut Life, command: &DaemonCommand, key: Option<&str>) -> CommandReply {
+    wait_for("an answer", || {
+        let mut client = herd.connect(life)?;
+        client.send_command_once(command, key, None).ok()
+    })
+}
+
+#[track_caller]
+fn trigger(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
+    // The key lets a repeated command create no second job.
+    static KEYS: AtomicUsize = AtomicUsize::new(0);
+    let key = format!("host-runs-{}", KEYS.fetch_add(1, Ordering::Relaxed));
+    let command = DaemonCommand::Trigger(Box::new(wanted(agent)));
+    match send(herd, life, &command, Some(&key)) {
+        CommandReply::Job { job, .. } => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn status(herd: &Herd, life: &mut Life) -> DaemonStatus {
+    match send(herd, life, &DaemonCommand::Status, None) {
+        CommandReply::Status(status) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn stop(herd: &Herd, mut life: Life) {
+    let command = DaemonCommand::Stop(StopMode::Wait { timeout: None });
+    wait_for("the end of a host", || {
+        if let Some(mut client) = herd.connect(&mut life) {
+            // It may change its role just then.
+            let _refused = client.send_command(&command, None);
+        }
+        life.has_ended().then_some(())
+    });
+    assert!(life.child.wait().unwrap().success());
+}
+
+/// Waits until the other hosts know that a host is not there.
+#[track_caller]
+fn wait_for_absence(herd: &Herd, name: &str) {
+    wait_for(&format!("{name} is away"), || {
+        let hosts = herd.reader().hosts().unwrap();
+        hosts.iter().any(|host| host.name == name && !host.is_alive).then_some(())
+    });
+}
+
+/// Returns the reason for which the only queued job waits.
+#[track_caller]
+fn reason(herd: &Herd, life: &mut Life) -> String {
+    wait_for("a queued job", || status(herd, life).queue.pop().map(|queued| queued.reason))
 }
 
 #[track_caller]
@@ -51,13 +107,13 @@ fn wait_for_copy(one: &Herd, other: &Herd, job: &JobId) {
 fn an_agent_works_on_the_host_that_it_names() {
     let cluster = cluster();
     let (first, mut second) = (herd(&cluster), herd(&cluster));
-    let (alpha, mut client) = first.begin(&["--host", "alpha"]);
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
     wait_for_leader(&first, "alpha");
 
     // While the host is not there, the job waits and says why.
-    let job = ask(&mut client, wanted("there"));
-    let queue = status(&mut client).queue;
-    assert!(queue[0].reason.contains("host `beta`, which is not on record"), "{queue:?}");
+    let job = trigger(&first, &mut alpha, "there");
+    let why = reason(&first, &mut alpha);
+    assert!(why.contains("host `beta`, which is not on record"), "{why}");
     let (mut beta, _) = second.begin(&["--host", "beta"]);
     wait_for_runs(&second, 1);
     assert_eq!(first.reader().runs_of_job(&job).unwrap()[0].host, "beta");
@@ -78,43 +134,44 @@ fn an_agent_works_on_the_host_that_it_names() {
     });
 
     // A cancellation reaches the run by its record.
-    let job = ask(&mut client, wanted("there"));
+    let job = trigger(&first, &mut alpha, "there");
     wait_for_runs(&second, 2);
-    client.send_command(&cancel(&job), None).unwrap();
+    let cancel = DaemonCommand::Cancel { job: job.clone(), now: false, by: "a test".to_owned() };
+    send(&first, &mut alpha, &cancel, None);
     assert_eq!(first.ends(&job).head.status, JobStatus::Cancelled);
 
     // The host's daemon dies; the agent works on, and the next daemon reports its end.
-    let job = ask(&mut client, wanted("there"));
+    let job = trigger(&first, &mut alpha, "there");
     wait_for_runs(&second, 3);
     beta.kill();
     second.let_through(1);
-    let (beta, mut standby) = second.begin(&[]);
+    let (beta, _) = second.begin(&[]);
     assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
     wait_for_copy(&second, &first, &job);
 
     // Without its host a job waits; when the host returns it is executed.
-    stop(&mut standby, beta);
-    let job = ask(&mut client, wanted("brief"));
-    let queue = status(&mut client).queue;
-    assert!(queue[0].reason.contains("host `beta`, which is away"), "{queue:?}");
-    let (beta, mut standby) = second.begin(&[]);
+    stop(&second, beta);
+    wait_for_absence(&first, "beta");
+    let job = trigger(&first, &mut alpha, "brief");
+    let why = reason(&first, &mut alpha);
+    assert!(why.contains("host `beta`, which is away"), "{why}");
+    let (beta, _) = second.begin(&[]);
     assert_eq!(first.ends(&job).head.status, JobStatus::Completed);
     assert_eq!(ran(&second).len(), 4);
-    stop(&mut standby, beta);
-    stop(&mut client, alpha);
+    stop(&second, beta);
+    stop(&first, alpha);
 }
 
 #[test]
 fn a_run_of_a_lost_host_ends_and_its_late_result_is_refused_and_listed() {
     let cluster = cluster();
     let (first, mut second) = (herd(&cluster), herd(&cluster));
-    let (mut alpha, mut client) = first.begin(&["--host", "alpha"]);
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
     let (mut beta, _) = second.begin(&["--host", "beta"]);
-    wait_for_leader(&first, "alpha");
-    let job = ask(&mut client, wanted("there"));
+    let job = trigger(&first, &mut alpha, "there");
     wait_for_runs(&second, 1);
     beta.kill();
-    wait_for("beta is away", || {
+    wait_for("beta is given up", || {
         let output = first.command("host").args(["lost", "beta", "--yes"]).output().unwrap();
         output.status.success().then_some(())
     });
@@ -123,17 +180,12 @@ fn a_run_of_a_lost_host_ends_and_its_late_result_is_refused_and_listed() {
     let run: RunId = first.reader().runs_of_job(&job).unwrap()[0].id;
     assert_eq!(first.reader().run_term(run).unwrap(), 1);
 
-    // A report under the earlier term, as a host sends it that was paused.
-    let link = heeler_store::HostLink::connect(&second.dir()).unwrap();
+    // A report and rows under the earlier term, as a host sends them that was paused.
+    let link = HostLink::connect(&second.dir()).unwrap();
     link.send_report((run, 0), "exit", "{}").unwrap();
-    let part = heeler_store::SharedPart {
-        run,
-        term: 0,
-        path: &format!("jobs/{job}.jsonl"),
-        start: 0,
-        bytes: b"{}\n",
-    };
-    assert_eq!(link.send_part(&part).unwrap(), heeler_store::PartReceipt::Fenced);
+    let path = format!("jobs/{job}.jsonl");
+    let part = SharedPart { run, term: 0, path: &path, start: 0, bytes: b"{}\n" };
+    assert_eq!(link.send_part(&part).unwrap(), PartReceipt::Fenced);
     let refused = wait_for("the refusal", || {
         let shown = json_of(&first, &["host", "show", "beta"]);
         let refused = shown["refused"].as_array().unwrap().clone();
@@ -142,33 +194,54 @@ fn a_run_of_a_lost_host_ends_and_its_late_result_is_refused_and_listed() {
     assert_eq!(refused[0]["run"], run.to_string(), "{refused:?}");
     drop(link);
     // The host returns, and ends what is left.
-    let (beta, mut standby) = second.begin(&[]);
+    let (beta, _) = second.begin(&[]);
     wait_for("the end of the old run", || second.runners().is_empty().then_some(()));
     assert_eq!(first.job(&job).head.status, JobStatus::Failed);
     second.let_through(1);
-    let next = send(&first, &mut alpha, "brief");
+    let next = trigger(&first, &mut alpha, "brief");
     assert_eq!(first.ends(&next).head.status, JobStatus::Completed);
-    stop(&mut standby, beta);
-    stop(&mut client, alpha);
+    stop(&second, beta);
+    stop(&first, alpha);
 }
 
 #[test]
 fn a_host_killed_at_any_point_starts_each_job_once_and_loses_no_row() {
     let cluster = cluster();
     let (first, second) = (herd(&cluster), herd(&cluster));
-    let (alpha, mut client) = first.begin(&["--host", "alpha"]);
+    let (mut alpha, _) = first.begin(&["--host", "alpha"]);
     wait_for_leader(&first, "alpha");
-    let (beta, mut standby) = second.begin(&["--host", "beta"]);
-    stop(&mut standby, beta);
-    for (count, point) in ["before-claim", "run-claimed", "part-shipped"].into_iter().enumerate() {
+    let (beta, _) = second.begin(&["--host", "beta"]);
+    stop(&second, beta);
+    let mut started = 0;
+    for point in ["before-claim", "run-claimed", "part-shipped"] {
+        wait_for_leader(&first, "alpha");
         let mut beta = second.start(&["--fault", point]);
-        let job = ask(&mut client, wanted("brief"));
-        wait_for(&format!("a death at {point}"), || beta.has_ended().then_some(()));
-        let (beta, mut standby) = second.begin(&[]);
+        let job = trigger(&first, &mut alpha, "brief");
+        wait_for(&format!("a death at {point}"), || {
+            // A host that leads starts its run without a claim.
+            let has_led = leader(&first).as_deref() == Some("beta");
+            let is_over = first.job(&job).head.status.is_final() && has_led;
+            (beta.has_ended() || is_over).then_some(())
+        });
+        beta.kill();
+        let (beta, _) = second.begin(&[]);
         assert_eq!(first.ends(&job).head.status, JobStatus::Completed, "{point}");
-        assert_eq!(ran(&second).len(), count + 1, "{point}: {job} was started once");
+        started += 1;
+        assert_eq!(ran(&second).len(), started, "{point}: {job} was started once");
         wait_for_copy(&second, &first, &job);
-        stop(&mut standby, beta);
+        stop(&second, beta);
     }
-    stop(&mut client, alpha);
+
+    // A host dies while it copies the rows of the one that leads.
+    stop(&first, alpha);
+    let (mut beta, _) = second.begin(&[]);
+    wait_for_leader(&second, "beta");
+    let mut alpha = first.start(&["--fault", "part-copied"]);
+    let job = trigger(&second, &mut beta, "brief");
+    wait_for("a death at part-copied", || alpha.has_ended().then_some(()));
+    let (alpha, _) = first.begin(&[]);
+    assert_eq!(second.ends(&job).head.status, JobStatus::Completed);
+    wait_for_copy(&second, &first, &job);
+    stop(&first, alpha);
+    stop(&second, beta);
 }

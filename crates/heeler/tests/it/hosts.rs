@@ -34,7 +34,7 @@ pub(crate) fn cluster() -> PostgresCluster {
 }
 
 #[track_caller]
-pub(crate) fn status(client: &mut DaemonClient) -> DaemonStatus {
+fn status(client: &mut DaemonClient) -> DaemonStatus {
     match client.send_command(&DaemonCommand::Status, None).unwrap() {
         CommandReply::Status(status) => *status,
         other => panic!("{other:?}"),
@@ -59,7 +59,7 @@ fn failure_of(herd: &Herd, args: &[&str]) -> (i32, String) {
 }
 
 /// Returns the host that leads, as another one sees it.
-fn leader(herd: &Herd) -> Option<String> {
+pub(crate) fn leader(herd: &Herd) -> Option<String> {
     let hosts = herd.reader().hosts().unwrap();
     hosts.into_iter().find(|host| host.is_leader && host.is_alive).map(|host| host.name)
 }
@@ -70,7 +70,7 @@ pub(crate) fn wait_for_leader(herd: &Herd, name: &str) {
 }
 
 #[track_caller]
-pub(crate) fn stop(client: &mut DaemonClient, mut life: Life) {
+fn stop(client: &mut DaemonClient, mut life: Life) {
     client.send_command(&DaemonCommand::Stop(StopMode::Wait { timeout: None }), None).unwrap();
     assert!(life.child.wait().unwrap().success());
 }
@@ -83,7 +83,7 @@ pub(crate) fn ran(herd: &Herd) -> Vec<String> {
 
 /// Sends a command, to the daemon that runs by now if the one before has ended.
 #[track_caller]
-pub(crate) fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
+fn send(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     wait_for("a daemon that answers", || {
         let mut client = herd.connect(life)?;
         let command = DaemonCommand::Trigger(Box::new(wanted(agent)));
