@@ -10,6 +10,7 @@ mod credential;
 mod discord_catch_up;
 mod discord_link;
 mod earlier_messages;
+mod gap_change;
 mod link;
 mod link_worker;
 mod post;
@@ -22,10 +23,10 @@ mod speaker_names;
 mod telegram_link;
 
 pub use access_check::{ChatAccessReport, check_chat_access};
-pub(crate) use channel_gap::ChatGapChange;
 pub(crate) use credential::{
     ChatCredential, account_policies, find_bot_of_variable, find_credential,
 };
+pub(crate) use gap_change::ChatGapChange;
 pub(crate) use link::ChatLinks;
 pub(crate) use post::{
     ChatPost, ChatPostAction, ChatPostOutcome, ChatPostResult, channel_place, event_place,

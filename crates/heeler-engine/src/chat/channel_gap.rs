@@ -8,17 +8,9 @@ use heeler_connect::ChatPlatform;
 use heeler_model::error_chain;
 use heeler_store::{ChatGapKey, ChatGapMark, StoreReader};
 
+use super::gap_change::ChatGapChange;
 use super::link_worker::{LinkWorker, wait_for_record};
 use crate::fault::{self, FaultPoint};
-
-/// A change of the record of gaps.
-#[derive(Debug)]
-pub(crate) enum ChatGapChange {
-    /// A gap whose messages are to be read. It has the marks of earlier gaps that were not read.
-    Begin { key: ChatGapKey, marks: Vec<ChatGapMark> },
-    /// The messages of a gap are recorded, except those that the platform does not show.
-    End { key: ChatGapKey, kept: Vec<ChatGapMark> },
-}
 
 /// Returns the marks of gaps that were not read completely.
 pub(super) fn recorded_marks(

@@ -12,7 +12,7 @@ use heeler_model::daemon_status::{ChatLinkState, ChatLinkStatus};
 use heeler_store::StateDir;
 use jiff::Timestamp;
 
-use super::channel_gap::ChatGapChange;
+use super::gap_change::ChatGapChange;
 use super::rate_limits::note_rate_limit;
 use crate::command::{
     CommandReply, DaemonCommandError, DispatcherStoppedError, PendingReply, ReplyCallback,

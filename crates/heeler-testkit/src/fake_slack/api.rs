@@ -46,7 +46,7 @@ pub(super) async fn handle(
         let failure = state.failures.iter().position(|failure| failure.method == method);
         let failure = failure.and_then(|place| state.failures.remove(place));
         let is_failing = state.failing.is_some_and(|failing| failing == method);
-        match failure.or_else(|| is_failing.then(|| constant_failure())) {
+        match failure.or_else(|| is_failing.then(constant_failure)) {
             Some(failure) => {
                 if failure.is_executed {
                     drop(state.execute(&method, bearer, &body));
