@@ -251,6 +251,7 @@ const NETWORK_ERROR_PHRASES: &[&str] = &[
     "ehostunreach",
     "enetunreach",
     "connection refused",
+    "connection reset",
     "connection error",
     "connection to the api was lost",
     "request timed out",

@@ -65,6 +65,7 @@ fn every_way_in_which_the_api_fails_has_its_class() {
         ("API Error: Connection to the API was lost (ECONNRESET)", None, ErrorClass::Network),
         ("getaddrinfo ENOTFOUND api.anthropic.com", None, ErrorClass::Network),
         ("The socket connection was closed unexpectedly.", None, ErrorClass::Network),
+        ("Internal error: Connection reset by server", None, ErrorClass::Network),
         (
             "API Error: 401 OAuth token has expired. · Please run /login",
             Some(401),
