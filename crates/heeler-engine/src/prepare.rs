@@ -233,7 +233,33 @@ pub fn prepare_request(
     let file_limits = sandbox::run_file_limits(agent, around, &env, &working_directory);
     let allow_new_privileges = agent.allow_new_privileges;
     let authority = RunAuthority { allow_new_privileges, daemon_lock: None, file_limits };
+    let brief = AgentLaunchSpec {
+        protocol: PROTOCOL,
+        prompt,
+        env,
+        secrets,
+        shared_secrets,
+        work,
+        send_files_to: None,
+        authority,
+        may_start_jobs: agent.spawn.allows_jobs(),
+        sandbox,
+    };
     Ok(ResolvedJobRequest {
+        keep_agent: kept_agent_limits(agent, wanted),
+        github_token: agent.github_token.clone(),
+        ..configured_request((agent, schedule), wanted, around, (working_directory, brief))
+    })
+}
+
+/// Returns a request with the values that come from the config and the request alone.
+fn configured_request(
+    (agent, schedule): (&AgentConfig, Option<&ScheduleConfig>),
+    wanted: &JobRequest,
+    around: &PrepareContext<'_>,
+    (working_directory, brief): (Utf8PathBuf, AgentLaunchSpec),
+) -> ResolvedJobRequest {
+    ResolvedJobRequest {
         agent: agent.name.clone(),
         fleet_agents: around.agents.iter().map(|agent| agent.name.clone()).collect(),
         trigger: wanted.trigger.clone(),
@@ -258,22 +284,11 @@ pub fn prepare_request(
         sync_each_row: around.durability == LogDurability::Event,
         // The answer to a message is posted.
         keep_output: wanted.phase.is_some() || wanted.trigger == TriggerType::Chat,
-        keep_agent: kept_agent_limits(agent, wanted),
+        keep_agent: None,
         skill_files: Vec::new(),
-        github_token: agent.github_token.clone(),
-        brief: AgentLaunchSpec {
-            protocol: PROTOCOL,
-            prompt,
-            env,
-            secrets,
-            shared_secrets,
-            work,
-            send_files_to: None,
-            authority,
-            may_start_jobs: agent.spawn.allows_jobs(),
-            sandbox,
-        },
-    })
+        github_token: Vec::new(),
+        brief,
+    }
 }
 
 /// Returns the limits of the agent's process if it may stay for the next turn of a conversation.

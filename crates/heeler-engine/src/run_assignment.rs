@@ -16,7 +16,7 @@ use crate::access::AccessSecret;
 use crate::resolved_request::ResolvedJobRequest;
 use crate::run_start::{self, RunStartError, StartedRun};
 
-/// What the leader decided about a run of another host.
+/// The session and the limits that the leader chose for a run of another host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct RunAssignment {
     session: SessionPlan,

@@ -9,6 +9,7 @@ use heeler_model::RunId;
 use crate::db::DatabaseError;
 use crate::db::postgres::quote;
 use crate::host_link::{HostLink, number, text};
+use crate::views::hex;
 
 /// Most parts that a host reads at once.
 const PARTS_AT_ONCE: usize = 4;
@@ -175,16 +176,6 @@ impl HostLink {
         );
         self.query("remove transcripts that all hosts have", &sql).map(drop)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }
 
 fn from_hex(text: &str) -> Vec<u8> {

@@ -30,7 +30,7 @@ const PART_BYTES: usize = 256 << 10;
 /// Reason of a refusal that this host records itself.
 const GIVEN_UP: &str = "the fleet had given the run up when its host wanted to report its result";
 
-/// What the daemon asks for. It has one entry for each run, so it is as small as the list of runs.
+/// Requests of the daemon. There is at most one entry for each run.
 #[derive(Debug, Default)]
 struct ShipRequests {
     /// The runs of this host that have no result on record, if that has changed.

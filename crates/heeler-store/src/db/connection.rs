@@ -18,7 +18,7 @@ pub(crate) enum DatabaseConnection {
     Postgres(Box<PostgresConnection>),
 }
 
-/// Whether a commit waits for the disk.
+/// Durability of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommitSync {
     /// A commit is durable when it returns.
