@@ -201,17 +201,16 @@ impl Store {
         }
     }
 
-    /// Writes those of the views that are due. Calls `in_place` when their files are written, before
-    /// that is recorded; not at all if nothing can be written.
+    /// Writes the files of those views that are due. They stay due until
+    /// [`Store::publish_views`] makes them durable.
     pub(crate) fn publish_some_views(
         &self,
         paths: &[String],
         now: Timestamp,
-        in_place: impl FnOnce(),
     ) -> Result<PublishReport, views::PublishError> {
         let _one_at_a_time = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         match self.is_directory_intact() {
-            true => views::publish_some(&self.writer, paths, now, in_place),
+            true => views::publish_some(&self.writer, paths, now),
             false => Ok(PublishReport::default()),
         }
     }

@@ -101,9 +101,10 @@ fn keep_publishing(store: &Store, clock: impl Fn() -> Timestamp) {
         match store.due().next_task(pause_end, retry_at) {
             PublishTask::Requested(mut wanted) => {
                 let paths: Vec<String> = std::mem::take(&mut wanted.paths).into_iter().collect();
-                // The callers wait for the files, not for the record of their publication.
-                let done = store.publish_some_views(&paths, clock(), || wanted.call_back());
+                let done = store.publish_some_views(&paths, clock());
                 wanted.call_back();
+                // The callers waited for the files. The next round makes them durable.
+                store.due().signal();
                 if !report(done) {
                     retry_at = Some(Instant::now() + RETRY_EVERY);
                 }

@@ -13,6 +13,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use thiserror::Error;
 
 use crate::line_reader::read_at;
+use crate::untrusted_file;
 
 // Transcripts hold everything that an agent reads and prints, so no other user may open them.
 const FILE_MODE: u32 = 0o600;
@@ -272,6 +273,53 @@ pub fn place_files<'a>(
     placed
 }
 
+/// Makes existing files durable, with their names. Each has its own result, in the order of the files.
+///
+/// The files are on one file system.
+pub fn sync_files(disk: &dyn DiskBackend, files: &[Utf8PathBuf]) -> Vec<Result<(), DiskError>> {
+    let paths: Vec<&Utf8Path> = files.iter().map(Utf8PathBuf::as_path).collect();
+    let opened: Vec<Result<File, DiskError>> = paths
+        .iter()
+        .map(|path| untrusted_file::open(path).map_err(DiskError::at("open", path)))
+        .collect();
+    let handles: Vec<&File> = opened.iter().flatten().collect();
+    let Some(first) = paths.first().filter(|_| !handles.is_empty()) else {
+        return opened.into_iter().map(|file| file.map(drop)).collect();
+    };
+    let synced = disk.sync_all(folder_of(first), &handles);
+    let mut results: Vec<Result<(), DiskError>> = opened
+        .into_iter()
+        .zip(&paths)
+        .map(|(file, path)| match (file, &synced) {
+            (Ok(_), Err(error)) => Err(DiskError::at("sync", path)(duplicate_error(error))),
+            (file, _) => file.map(drop),
+        })
+        .collect();
+    sync_folders(disk, &paths, &mut results);
+    results
+}
+
+/// Makes the names of files durable.
+fn sync_folders(
+    disk: &dyn DiskBackend,
+    paths: &[&Utf8Path],
+    results: &mut [Result<(), DiskError>],
+) {
+    let mut folders: Vec<&Utf8Path> = paths.iter().map(|path| folder_of(path)).collect();
+    folders.sort_unstable();
+    folders.dedup();
+    // One sync per folder covers all names in it.
+    for folder in folders {
+        let Err(error) = disk.sync_folder(folder) else { continue };
+        // A power loss may undo a rename, so these files count as failed.
+        for (path, result) in paths.iter().zip(results.iter_mut()) {
+            if folder_of(path) == folder && result.is_ok() {
+                *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
+            }
+        }
+    }
+}
+
 /// Files that have their names and are not durable yet.
 pub struct PlacedFiles<'a> {
     disk: &'a dyn DiskBackend,
@@ -285,26 +333,18 @@ impl PlacedFiles<'_> {
         self.drafts.get(number).is_some_and(Result::is_ok)
     }
 
+    /// Leaves it to a later [`sync_files`] to make the files durable. Each has its own result.
+    pub fn leave_unsynced(self) -> Vec<Result<(), DiskError>> {
+        self.drafts.into_iter().map(|draft| draft.map(drop)).collect()
+    }
+
     /// Makes the files durable. Each has its own result, in the order of the files.
     pub fn sync(mut self) -> Vec<Result<(), DiskError>> {
         self.sync_bytes(&|_| true);
-        let mut folders: Vec<&Utf8Path> =
-            self.files.iter().map(|(path, _)| folder_of(path)).collect();
-        folders.sort_unstable();
-        folders.dedup();
-        let mut results: Vec<Result<(), DiskError>> =
-            self.drafts.into_iter().map(|draft| draft.map(drop)).collect();
-        // One sync per folder covers all renames in it.
-        for folder in folders {
-            let Err(error) = self.disk.sync_folder(folder) else { continue };
-            // The rename happened, but it may be undone by a power loss, so these files count as
-            // failed.
-            for ((path, _), result) in self.files.iter().zip(&mut results) {
-                if folder_of(path) == folder && result.is_ok() {
-                    *result = Err(DiskError::at("sync folder", folder)(duplicate_error(&error)));
-                }
-            }
-        }
+        let paths: Vec<&Utf8Path> = self.files.iter().map(|(path, _)| path.as_path()).collect();
+        let disk = self.disk;
+        let mut results = self.leave_unsynced();
+        sync_folders(disk, &paths, &mut results);
         results
     }
 

@@ -41,3 +41,56 @@ fn whoever_waits_for_a_view_finds_it_in_place_however_busy_the_fleet_is() {
     });
     assert_eq!(marked.unwrap(), [""; 0]);
 }
+
+#[test]
+fn a_view_written_for_a_caller_stays_due_until_it_is_durable() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+    let path = PublishedView::Job(job_id(1)).path();
+    let wanted = [path.clone()];
+    let report = store.publish_some_views(&wanted, now()).unwrap();
+    assert_eq!((report.written, report.failed.len()), (1, 0));
+    let before = place.read(&path);
+    let is_due = || place.reader().due_view(&path).unwrap().is_some();
+    assert!(is_due());
+    // The file is no edit of a person: a second request and the next round keep it.
+    let report = store.publish_some_views(&wanted, now()).unwrap();
+    assert_eq!((report.written, report.unchanged), (0, 1));
+    assert!(is_due());
+    let report = store.publish_views(now()).unwrap();
+    assert_eq!(report.failed, []);
+    assert!(report.moved_aside.is_empty() && report.unchanged >= 1, "{report:?}");
+    assert!(!is_due());
+    assert_eq!(place.read(&path), before);
+}
+
+#[test]
+fn a_view_written_for_a_caller_and_lost_with_the_power_is_written_again() {
+    let place = place();
+    let store = place.store();
+    insert_jobs(&store, vec![job(1, "coder", JobStatus::Pending)]);
+    let path = PublishedView::Job(job_id(1)).path();
+    store.publish_some_views(&[path.clone()], now()).unwrap();
+    let before = place.read(&path);
+    std::fs::write(place.dir.root().join(&path), "").unwrap();
+    let report = store.publish_views(now()).unwrap();
+    assert!(report.moved_aside.is_empty() && report.failed.is_empty(), "{report:?}");
+    assert_eq!(place.read(&path), before);
+}
+
+#[test]
+fn the_session_file_of_an_agent_is_recorded_before_the_caller_is_answered() {
+    let place = place();
+    let store = place.store();
+    commit(&store, |tx| {
+        let session = session(1, "coder");
+        tx.put_session(&session)?;
+        tx.set_agent_session("coder", Some(&session.id))
+    });
+    let path = PublishedView::AgentSession("coder".parse().unwrap()).path();
+    store.publish_some_views(&[path.clone()], now()).unwrap();
+    assert!(place.has(&path));
+    // A person may delete it at once, which ends the session.
+    assert!(place.reader().due_view(&path).unwrap().is_none());
+}

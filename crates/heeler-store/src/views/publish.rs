@@ -3,7 +3,8 @@
 //!
 //! Order of steps: read the due views; commit the hashes of their new content; replace the
 //! files; wait for the disk; commit that they are published. A crash leaves the view due, and its
-//! file recognized as published by Heeler.
+//! file recognized as published by Heeler. If a caller waits for a file, the last two steps are left
+//! to a later round, which syncs many files at once.
 //!
 //! The commits do not wait for the disk. After a loss of power a file may be newer than the commit
 //! of its hash. It then shows the records as they are, because every change of them is durable
@@ -14,7 +15,9 @@
 use std::io;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use heeler_transcript::{DiskError, OsDisk, PlacedFiles, create_folder, place_files, temp_name};
+use heeler_transcript::{
+    DiskError, OsDisk, PlacedFiles, create_folder, place_files, sync_files, temp_name,
+};
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -96,6 +99,15 @@ enum PublishAction {
     },
 }
 
+/// What a round does after its files are in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RoundEnd {
+    /// It makes them durable and records them as published.
+    Published,
+    /// It leaves them due, so the next round does that.
+    StillDue,
+}
+
 struct PublishPlan {
     row: ViewRow,
     action: PublishAction,
@@ -103,6 +115,22 @@ struct PublishPlan {
     found: Option<String>,
     sha256: Option<String>,
     subject: Option<String>,
+}
+
+impl PublishPlan {
+    /// Returns true if the file may be recorded as published later than it is in place.
+    fn may_stay_due(&self) -> bool {
+        let view = PublishedView::from_path(&self.row.path);
+        // Only the deletion of a recorded session file ends the session.
+        let has_time = !matches!(view, Some(PublishedView::AgentSession(_)));
+        has_time && (self.keeps_file() || matches!(self.action, PublishAction::Write { .. }))
+    }
+
+    /// Returns true if the file already has the content of the plan. An earlier round may have left
+    /// it unsynced.
+    fn keeps_file(&self) -> bool {
+        matches!(self.action, PublishAction::Keep { .. }) && self.sha256.is_some()
+    }
 }
 
 /// Writes every due view, in rounds.
@@ -118,34 +146,28 @@ pub(crate) fn publish(store: &StoreWriter, now: Timestamp) -> Result<PublishRepo
         let Some(last) = due.last() else { return Ok(report) };
         after.clone_from(&last.path);
         let round = plan_round(dir, &db, due, now, &mut report);
-        publish_round(store, round, now, &mut report, || {})?;
+        publish_round(store, round, RoundEnd::Published, now, &mut report)?;
     }
 }
 
-/// Writes those of the views that are due. Calls `in_place` when their files are written, before
-/// that is recorded.
+/// Writes the files of those views that are due. Most of them stay due until [`publish`] makes them
+/// durable and records them.
 pub(crate) fn publish_some(
     store: &StoreWriter,
     paths: &[String],
     now: Timestamp,
-    in_place: impl FnOnce(),
 ) -> Result<PublishReport, PublishError> {
     let dir = store.dir();
     let db = store.reader()?;
     let mut report = PublishReport::default();
-    let mut in_place = Some(in_place);
-    let last = paths.len().div_ceil(ROUND_MAX);
-    for (number, paths) in paths.chunks(ROUND_MAX).enumerate() {
+    for paths in paths.chunks(ROUND_MAX) {
         let due: Result<Vec<Option<ViewRow>>, DatabaseError> =
             paths.iter().map(|path| db.due_view(path)).collect();
         let due = due?.into_iter().flatten().collect();
         let round = plan_round(dir, &db, due, now, &mut report);
-        let is_last = number + 1 == last;
-        publish_round(store, round, now, &mut report, || {
-            if let Some(in_place) = in_place.take_if(|_| is_last) {
-                in_place();
-            }
-        })?;
+        let (later, at_once) = round.into_iter().partition(PublishPlan::may_stay_due);
+        publish_round(store, later, RoundEnd::StillDue, now, &mut report)?;
+        publish_round(store, at_once, RoundEnd::Published, now, &mut report)?;
     }
     Ok(report)
 }
@@ -172,9 +194,9 @@ fn plan_round(
 fn publish_round(
     store: &StoreWriter,
     round: Vec<PublishPlan>,
+    end: RoundEnd,
     now: Timestamp,
     report: &mut PublishReport,
-    in_place: impl FnOnce(),
 ) -> Result<(), PublishError> {
     // Committed before the files change. A crash after a rename must not make Heeler's own file
     // look like a hand edit.
@@ -205,12 +227,18 @@ fn publish_round(
     let linked: Vec<Result<(), DiskError>> = writes
         .iter()
         .enumerate()
-        // The error of a file without its name comes from `sync`.
+        // The error of a file without its name comes with the others below.
         .map(|(number, planned)| if placed.is_placed(number) { finish(planned) } else { Ok(()) })
         .collect();
-    let finished: Vec<Result<(), DiskError>> = others.iter().map(finish).collect();
-    in_place();
-    let written = placed.sync().into_iter().zip(linked).map(|(synced, linked)| synced.and(linked));
+    let mut finished: Vec<Result<(), DiskError>> = others.iter().map(finish).collect();
+    let placed = match end {
+        RoundEnd::Published => {
+            sync_kept(store.dir(), &others, &mut finished);
+            placed.sync()
+        }
+        RoundEnd::StillDue => placed.leave_unsynced(),
+    };
+    let written = placed.into_iter().zip(linked).map(|(placed, linked)| placed.and(linked));
     let mut done = Vec::new();
     for (planned, result) in writes.into_iter().zip(written).chain(others.into_iter().zip(finished))
     {
@@ -225,7 +253,7 @@ fn publish_round(
             }
         }
     }
-    if done.is_empty() {
+    if done.is_empty() || end == RoundEnd::StillDue {
         return Ok(());
     }
     // A view that changed meanwhile has another generation and stays due.
@@ -319,7 +347,7 @@ fn plan_write(
     let has_foreign_keys = own.is_some_and(|own| own != value);
     let bytes = format.write(&value)?.into_bytes();
     let sha256 = Some(sha256_hex(&bytes));
-    // An unchanged file is not written again, which keeps its time and saves a sync.
+    // An unchanged file is not written again, which keeps its time.
     let is_there = found.as_ref().is_some_and(|found| *found == bytes);
     let found = found.map(|found| sha256_hex(&found));
     let action = if is_there {
@@ -370,6 +398,20 @@ fn place_views<'a>(files: &'a [(Utf8PathBuf, Vec<u8>)], writes: &[PublishPlan]) 
         }
     };
     place_files(&OsDisk, files, &syncs_first, &may_replace)
+}
+
+/// Makes those files durable that an earlier round left as they should be.
+fn sync_kept(dir: &StateDir, kept: &[PublishPlan], finished: &mut [Result<(), DiskError>]) {
+    let (mut files, mut results) = (Vec::new(), Vec::new());
+    for (planned, result) in kept.iter().zip(finished) {
+        if planned.keeps_file() && result.is_ok() {
+            files.push(dir.root().join(&planned.row.path));
+            results.push(result);
+        }
+    }
+    for (result, synced) in results.into_iter().zip(sync_files(&OsDisk, &files)) {
+        *result = synced;
+    }
 }
 
 /// Performs the remaining part of an action, after the files of the round have their names.

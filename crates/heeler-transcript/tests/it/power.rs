@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use heeler_testkit::{CrashState, SimDisk};
 use heeler_transcript::{
-    CopyLimit, DiskBackend as _, TranscriptDurability, TranscriptWriter, TranscriptWriterOptions,
-    copy_prefix, create_folder, place_files, replace_file, replace_files,
+    CopyLimit, DiskBackend, DiskError, PlacedFiles, TranscriptDurability, TranscriptWriter,
+    TranscriptWriterOptions, copy_prefix, create_folder, place_files, replace_file, replace_files,
+    sync_files,
 };
 
 use crate::{folder, open, read_all, texts};
@@ -175,6 +176,25 @@ fn proof_power_loss_during_many_replacements_leaves_each_file_old_or_new() {
 
 #[test]
 fn proof_placed_files_are_durable_once_they_are_synced() {
+    check_placed_files(&|_, _, placed| placed.sync());
+}
+
+#[test]
+fn proof_placed_files_are_durable_once_they_are_synced_by_name() {
+    check_placed_files(&|disk, files, placed| {
+        placed.leave_unsynced().into_iter().for_each(Result::unwrap);
+        let paths: Vec<_> = files.iter().map(|(path, _)| path.clone()).collect();
+        sync_files(disk, &paths)
+    });
+}
+
+type SyncStep = dyn Fn(
+    &dyn DiskBackend,
+    &[(Utf8PathBuf, Vec<u8>)],
+    PlacedFiles<'_>,
+) -> Vec<Result<(), DiskError>>;
+
+fn check_placed_files(sync: &SyncStep) {
     let (_temp, root, disk) = start(|root| {
         std::fs::write(root.join("kept"), "old").unwrap();
         std::fs::write(root.join("own"), "old").unwrap();
@@ -184,7 +204,7 @@ fn proof_placed_files_are_durable_once_they_are_synced() {
     for (path, bytes) in &files {
         assert_eq!(std::fs::read(path).unwrap(), *bytes, "{path} has its bytes before the sync");
     }
-    placed.sync().into_iter().for_each(Result::unwrap);
+    sync(disk.as_ref(), &files, placed).into_iter().for_each(Result::unwrap);
     disk.mark(1);
     let states = disk.crashes(&mut |crash| {
         let found = |name: &str| std::fs::read_to_string(crash.root.join(name));
