@@ -87,7 +87,7 @@ pub fn job_end_line(job: &JobHead, error: Option<&str>) -> String {
         }
     }
     if let Some(cost) = job.cost_usd {
-        text.push_str(&format!(", ${cost:.4}"));
+        text.push_str(&format!(", {}", heeler_model::format_usd(cost)));
     }
     let failure = error.filter(|_| job.status != JobStatus::Completed);
     let first =

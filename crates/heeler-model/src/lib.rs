@@ -24,6 +24,7 @@ mod job;
 mod job_request;
 pub mod job_row;
 pub mod message;
+mod money;
 pub mod native_chain;
 mod native_prefix_hash;
 mod native_sessions;
@@ -63,6 +64,7 @@ pub use job::{
     UsageTotals, job_title,
 };
 pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
+pub use money::{format_micros, format_usd};
 pub use native_prefix_hash::NativePrefixHash;
 pub use native_sessions::{
     NATIVE_AGENT_KEY, NATIVE_SESSION_KEY, NATIVE_SESSION_SUBTYPE, NativeSessionLocation,

@@ -1,5 +1,6 @@
 //! Components that many pages share: status, times, money, names, links.
 
+pub use heeler_model::format_usd;
 use std::fmt::Write as _;
 
 use heeler_config::reveal_hidden;
@@ -152,16 +153,6 @@ pub fn format_clock_duration(seconds: f64) -> String {
         s if s < 9.95 => format!("{s:.1} s"),
         s if s < 60.0 => format!("{s:.0} s"),
         s => format_clock(s as i64),
-    }
-}
-
-/// Returns an amount of money: `$0`, `$0.0042`, `$1.20`.
-pub fn format_usd(usd: f64) -> String {
-    match usd {
-        // Smaller amounts would be shown as `$0.0000`.
-        usd if usd.abs() < 0.000_05 => "$0".to_owned(),
-        usd if usd.abs() < 0.1 => format!("${usd:.4}"),
-        usd => format!("${usd:.2}"),
     }
 }
 

@@ -401,7 +401,10 @@ fn times_and_figures_read_as_people_say_them() {
     );
     assert_eq!([format_clock_duration(0.084), format_clock_duration(1.84)], ["84 ms", "1.8 s"]);
     assert_eq!([format_clock_duration(12.4), format_clock_duration(65.0)], ["12 s", "1:05"]);
-    assert_eq!([format_usd(0.0), format_usd(0.0042), format_usd(1.2)], ["$0", "$0.0042", "$1.20"]);
+    assert_eq!(
+        [format_usd(0.0), format_usd(0.0042), format_usd(1.2)],
+        ["$0.00", "$0.0042", "$1.20"]
+    );
     assert_eq!(
         [format_grouped(999), format_grouped(1_234_567)],
         ["999", "1\u{202f}234\u{202f}567"]

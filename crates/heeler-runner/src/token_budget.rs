@@ -3,6 +3,7 @@
 //! Agents besides Claude report tokens and no cost. With the prices of the model, Heeler estimates the
 //! cost of each turn, and ends the run that reaches its budget. Start at [`TokenBudget`].
 
+use heeler_model::format_usd;
 use heeler_model::run::TokenRates;
 
 use crate::program_rows::TurnUsage;
@@ -46,7 +47,8 @@ impl TokenBudget {
         let budget = self.budget_usd?;
         let spent = self.spent_usd + running.and_then(|usage| self.price(usage)).unwrap_or(0.0);
         (spent >= budget).then(|| {
-            format!("the run reached its budget of ${budget}: its tokens cost about ${spent:.4}")
+            let (budget, spent) = (format_usd(budget), format_usd(spent));
+            format!("the run reached its budget of {budget}: its tokens cost about {spent}")
         })
     }
 }
@@ -67,7 +69,7 @@ mod tests {
         assert_eq!(budget.exhaustion(Some(&turn)), None);
         let more = TurnUsage { output: 60_000, ..TurnUsage::default() };
         let reason = budget.exhaustion(Some(&more)).unwrap();
-        assert!(reason.contains("budget of $1:") && reason.contains("$1.0000"), "{reason}");
+        assert!(reason.contains("budget of $1.00:") && reason.contains("about $1.00"), "{reason}");
         budget.add_turn(Some(&more));
         assert!(budget.exhaustion(None).is_some());
     }

@@ -57,7 +57,7 @@ pub(crate) fn status_line(
         // The usual mode needs no mention.
         status.mode.as_deref().filter(|mode| *mode != "default").map(one_line),
         status.model.as_deref().map(one_line),
-        (status.cost_usd > 0.0).then(|| format!("${:.2}", status.cost_usd)),
+        (status.cost_usd > 0.0).then(|| heeler_model::format_usd(status.cost_usd)),
         status.context_tokens.map(|tokens| format!("{} tokens", format_count(tokens))),
         counted(status.attached, "output").map(|it| it + " attached"),
         counted(status.tasks, "task"),

@@ -217,11 +217,11 @@ mod tests {
         );
         check(
             r#"{"type":"result","subtype":"success","num_turns":7,"total_cost_usd":0.13}"#,
-            "--:--:-- end of turn success, 7 turns, $0.1300",
+            "--:--:-- end of turn success, 7 turns, $0.13",
         );
         check(
             r#"{"type":"tool_result","subtype":"success","result":"Hi","success":true,"num_turns":1,"duration_ms":1200,"total_cost_usd":0.05}"#,
-            "--:--:-- end of turn success, 1 turn, 1.2s, $0.0500",
+            "--:--:-- end of turn success, 1 turn, 1.2s, $0.05",
         );
         check(
             r#"{"type":"tool_result","subtype":"error_during_execution","error":"no login","success":false}"#,

@@ -461,10 +461,12 @@ pub(crate) fn format_short_duration(length: SignedDuration) -> String {
     }
 }
 
+/// Smallest price that is shown in lists; less rounds to zero.
+const PRICE_MIN: f64 = 0.000_05;
+
 /// Formats a price; returns `None` if it rounds to zero.
 pub(crate) fn format_price(usd: Option<f64>) -> Option<String> {
-    // Compare the formatted text, so that an amount that rounds to zero is hidden too.
-    usd.map(|usd| format!("${usd:.4}")).filter(|usd| usd != "$0.0000")
+    usd.filter(|usd| *usd >= PRICE_MIN).map(heeler_model::format_usd)
 }
 
 /// Formats a number with thousands separators.

@@ -179,10 +179,12 @@ impl Conversation {
         let coordinator = self.jobs.cost_of(&ChatSpeaker::Coordinator);
         self.display.show_notice(match coordinator < all {
             true => format!(
-                "${all:.4}: ${coordinator:.4} for this conversation, ${:.4} for its workers",
-                all - coordinator
+                "{}: {} for this conversation, {} for its workers",
+                heeler_model::format_usd(all),
+                heeler_model::format_usd(coordinator),
+                heeler_model::format_usd(all - coordinator)
             ),
-            false => format!("${all:.4}"),
+            false => heeler_model::format_usd(all),
         });
     }
 
@@ -225,14 +227,14 @@ impl Conversation {
         let model = status.model.as_deref().unwrap_or("the agent's default");
         let text = format!(
             "session  {}\nagent    {} ({busy}), native session: {session}\nmodel    {model}\ncontext  {context}\n\
-             workers  {} ({at_work} running)\nloops    {} active, {} paused\ntasks    {} open\ncost     ${:.4}",
+             workers  {} ({at_work} running)\nloops    {} active, {} paused\ntasks    {} open\ncost     {}",
             status.id,
             state.agent(),
             self.workers.len(),
             status.loops,
             state.loops.len() - status.loops,
             status.tasks,
-            status.cost_usd,
+            heeler_model::format_usd(status.cost_usd),
         );
         self.display.show_notice(text);
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use heeler_model::{AgentSessionId, JobId};
+use heeler_model::{AgentSessionId, JobId, format_usd};
 
 use crate::{ChatJobInfo, ChatJobState, ChatQuestion, ChatWorkerInfo, ChatWorkerStatus};
 
@@ -79,10 +79,9 @@ impl ConversationWorker {
             ChatJobState::Done => "done",
             ChatJobState::Failed => "failed",
         };
-        // The sum of no floats is -0.
-        let cost = self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>() + 0.0;
+        let cost = format_usd(self.facts.jobs.iter().filter_map(|job| job.cost_usd).sum::<f64>());
         let task = self.facts.task.lines().next().unwrap_or_default();
-        let line = format!("{:<width$}  {state:<7}  ${cost:.4}  {task}", self.facts.name);
+        let line = format!("{:<width$}  {state:<7}  {cost}  {task}", self.facts.name);
         line.trim_end().to_owned()
     }
 }

@@ -98,7 +98,7 @@ impl RunCard {
         };
         let mut facts = vec![format!("**{word}**")];
         facts.extend(job.head.duration_ms.map(format_duration));
-        facts.extend(job.head.cost_usd.map(|usd| format!("${usd:.4}")));
+        facts.extend(job.head.cost_usd.map(heeler_model::format_usd));
         facts.push(format!("`{}`", job.head.id));
         let tools = self.tool_line();
         [facts.join(" · ")].into_iter().chain(tools).collect::<Vec<_>>().join("\n")

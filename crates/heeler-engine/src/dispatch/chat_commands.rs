@@ -258,7 +258,8 @@ fn job_list(jobs: &[Job]) -> String {
 fn usage_text(jobs: &[Job]) -> String {
     let costs: Vec<f64> = jobs.iter().filter_map(|job| job.head.cost_usd).collect();
     let total: f64 = costs.iter().sum();
-    format!("{} jobs of this conversation cost ${total:.4}.", jobs.len())
+    let total = heeler_model::format_usd(total);
+    format!("{} jobs of this conversation cost {total}.", jobs.len())
 }
 
 fn agent_list(event: &ChatEvent, policies: &[ChatPolicy<'_>]) -> String {

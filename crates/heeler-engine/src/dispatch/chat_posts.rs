@@ -122,7 +122,7 @@ impl DispatchTransaction<'_, '_> {
             }
         };
         if policy.shows_cost {
-            let cost = job.head.cost_usd.map(|usd| format!("${usd:.4}"));
+            let cost = job.head.cost_usd.map(heeler_model::format_usd);
             let time = job.head.duration_ms.map(|ms| format!("{:.0} s", ms as f64 / 1000.0));
             let parts: Vec<String> = cost.into_iter().chain(time).collect();
             text.push_str(&format!("\n\n{}", parts.join(" · ")));

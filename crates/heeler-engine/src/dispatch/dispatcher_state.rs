@@ -141,8 +141,9 @@ impl DispatcherState {
                     "spending was removed from the database"
                 );
                 self.spending_faults.push(format!(
-                    "${missing:.2} that {agent} has spent was removed from the database; the budgets \
-                     count it: heeler doctor"
+                    "{} that {agent} has spent was removed from the database; the budgets count it: \
+                     heeler doctor",
+                    heeler_model::format_usd(missing)
                 ));
             }
             self.fleet.load_spending(&account.agent, account.today, account.total);

@@ -3,7 +3,7 @@
 //! Start at [`DispatchTransaction::set_job_cost`].
 
 use heeler_model::fleet::{FleetEvent, micros};
-use heeler_model::{JobId, JobStatus};
+use heeler_model::{JobId, JobStatus, format_micros};
 
 use super::commands::job_not_found;
 use super::transaction::DispatchTransaction;
@@ -49,8 +49,8 @@ impl DispatchTransaction<'_, '_> {
         if cost < least {
             let text = format!(
                 "the agents of job {id} reported {} already, so it cannot cost {}",
-                dollars(least),
-                dollars(cost)
+                format_micros(least),
+                format_micros(cost)
             );
             return refuse(DaemonCommandErrorKind::NotAllowed, text);
         }
@@ -60,13 +60,12 @@ impl DispatchTransaction<'_, '_> {
         job.head.cost_usd = Some(cost as f64 / 1e6);
         self.tx.update_job(&job)?;
         self.step(FleetEvent::CostCorrected { agent, day, micros: change })?;
-        let message =
-            format!("job {id} counts with {}; before, {}", dollars(cost), dollars(before));
+        let message = format!(
+            "job {id} counts with {}; before, {}",
+            format_micros(cost),
+            format_micros(before)
+        );
         tracing::info!(job = %id, by, message, "a person set a cost");
         Ok(Some(CommandReply::Done { message }))
     }
-}
-
-fn dollars(micros: i64) -> String {
-    format!("${:.4}", micros as f64 / 1e6)
 }

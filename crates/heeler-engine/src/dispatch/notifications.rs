@@ -10,6 +10,7 @@ use std::sync::Arc;
 use heeler_config::{NotifyConfig, NotifyEvent};
 use heeler_model::budget_ledger::{BudgetAccount, RESERVATION_MIN, is_in_fleet};
 use heeler_model::fleet::ParkedCredentialRecord;
+use heeler_model::format_micros;
 use heeler_model::{
     Approval, ApprovalId, ApprovalKind, ApprovalStatus, Job, JobId, JobStatus, TriggerType,
     iso_millis,
@@ -274,7 +275,7 @@ impl DispatchTransaction<'_, '_> {
                     if is_spent { ("spent", "spent") } else { ("near", "nearly spent") };
                 // A daily budget is new each day, and a total one when its limit is raised.
                 let since = if period == "day" { day.clone() } else { limit.to_string() };
-                let (spent, limit) = (spent as f64 / 1e6, limit as f64 / 1e6);
+                let (spent, limit) = (format_micros(spent), format_micros(limit));
                 let of_day = if period == "day" { " of the day" } else { "" };
                 let effect = match is_spent {
                     true => "Jobs do not start until there is budget again.",
@@ -285,7 +286,7 @@ impl DispatchTransaction<'_, '_> {
                     subject: format!("{owner} {period} {level} {since}"),
                     agent,
                     title: format!("The budget{of_day} of {owner} is {how}"),
-                    text: format!("${spent:.2} of ${limit:.2} are spent. {effect}\nheeler costs"),
+                    text: format!("{spent} of {limit} are spent. {effect}\nheeler costs"),
                     quote: None,
                     page: "/".to_owned(),
                     wait: SignedDuration::ZERO,

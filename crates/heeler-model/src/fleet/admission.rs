@@ -48,7 +48,7 @@ impl FleetState {
         if let Some((budget, left)) = budget
             && left < RESERVATION_MIN.min(budget)
         {
-            let why = format!("its runs have spent its budget of ${:.2}", budget as f64 / 1e6);
+            let why = format!("its runs have spent its budget of {}", crate::format_micros(budget));
             self.fail_job(&start.job, why, step);
             return JobDecision::Ended;
         }

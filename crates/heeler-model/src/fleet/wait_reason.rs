@@ -131,7 +131,7 @@ impl fmt::Display for FleetRefusal {
 fn budget_text(agent: &str, decision: BudgetDecision) -> String {
     let text = |is_fleet: bool, limit: i64, period: &str| {
         let spender = if is_fleet { "the fleet" } else { agent };
-        format!("{spender} has spent its budget of ${:.2} {period}", limit as f64 / 1e6)
+        format!("{spender} has spent its budget of {} {period}", crate::format_micros(limit))
     };
     match decision {
         BudgetDecision::DayLimitReached { is_fleet_limit, limit } => {

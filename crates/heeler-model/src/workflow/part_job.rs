@@ -191,7 +191,7 @@ impl WorkflowRun {
             share if share > 0 => Ok(Some(share)),
             _ => {
                 let budget = self.workflow.budget.map_or(0, |budget| budget.micros());
-                Err(format!("the run has spent its budget of ${:.2}", budget as f64 / 1e6))
+                Err(format!("the run has spent its budget of {}", crate::format_micros(budget)))
             }
         }
     }

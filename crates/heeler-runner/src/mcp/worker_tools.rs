@@ -205,7 +205,8 @@ impl WorkerTools {
             return Ok("there are no workers in this conversation".to_owned());
         }
         let line = |worker: &WorkerSnapshot| {
-            let cost = worker.cost_usd.map(|usd| format!(", ${usd:.4}")).unwrap_or_default();
+            let cost = worker.cost_usd.map(heeler_model::format_usd);
+            let cost = cost.map(|cost| format!(", {cost}")).unwrap_or_default();
             let task = first_line(&worker.task);
             let WorkerSnapshot { name, agent, job, state, .. } = worker;
             format!("{name} (agent {agent}, {job}{cost}) {}; task: {task}", describe_state(state))

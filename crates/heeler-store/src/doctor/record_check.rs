@@ -24,9 +24,9 @@ pub(crate) fn examine(
     // The day does not matter: all days are compared.
     for account in db.spend_accounts(jiff::civil::Date::MIN)? {
         if account.missing > 0 {
-            let usd = account.missing as f64 / 1e6;
+            let missing = heeler_model::format_micros(account.missing);
             let problem = format!(
-                "its daily spending lacks ${usd:.2} that its runs have spent; the budgets count it \
+                "its daily spending lacks {missing} that its runs have spent; the budgets count it \
                  when the daemon starts"
             );
             findings.push(warning(account.agent, problem));

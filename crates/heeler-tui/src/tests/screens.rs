@@ -71,7 +71,7 @@ fn a_conversation_is_shown_with_its_tools_folded() {
         critic: I doubt it
         ──────────────────────────────────────────────────
         ›
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks"#]]);
     rig.keys("<C-o>");
     rig.check(expect![[r#"
 
@@ -97,7 +97,7 @@ fn a_conversation_is_shown_with_its_tools_folded() {
         critic: I doubt it
         ──────────────────────────────────────────────────
         ›
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks"#]]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
         * Bash car… 1m 05s · 2 queued · Esc interrupts
         ──────────────────────────────────────────────
         ›
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks"#]]);
     rig.screen.handle_output(ChatOutput::DeltaEnded { of: ChatSpeaker::Coordinator });
     rig.screen.handle_output(ChatOutput::Status(Box::new(status())));
     assert!(!rig.screen.is_ticking());
@@ -149,7 +149,7 @@ fn words_come_as_they_are_said_and_the_time_goes_on() {
         ! cannot do that
         ──────────────────────────────────────────────
         ›
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks"#]]);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         ────────────────────────────────────────────────────────────
         ›
         [main] coder-1 ▶ +3  coder-2 ✓  tester-1 ✗ +12
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks · 1 loop"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks · 1 loop"#]]);
     assert_eq!(
         rig.keys("<Tab><BackTab>"),
         [UserAction::ViewNext { back: false }, UserAction::CycleMode]
@@ -236,7 +236,7 @@ fn workers_are_chips_and_one_is_looked_at_and_talked_to() {
         ─ to coder-1 ───────────────────────────────────────────────
         ›
          main [coder-1 ▶ +3] coder-2 ✓  tester-1 ✗ +12
-        lead · sonnet · $0.12 · 34k tokens · 3 tasks · 1 loop"#]]);
+        lead · sonnet · $0.1234 · 34k tokens · 3 tasks · 1 loop"#]]);
     assert_eq!(rig.keys("hi<Enter>"), [UserAction::SendLine("hi".to_owned())]);
     assert_eq!(rig.keys("<Esc>"), [UserAction::Interrupt], "it is at work");
     rig.screen.handle_output(ChatOutput::ViewChanged(ChatSpeaker::Worker("coder-2".to_owned())));
@@ -377,7 +377,7 @@ fn messages_that_wait_are_shown_and_taken_back() {
         ↳ queued: and\u{1b}[2J that
         ────────────────────────────────────────
         ›
-        lead · sonnet · $0.12 · 34k tokens"#]]);
+        lead · sonnet · $0.1234 · 34k tokens"#]]);
     assert_eq!(rig.keys("<Up>"), [UserAction::EditQueued]);
     assert_eq!(rig.keys("x<Up>"), [], "with text, the key recalls history");
 }
@@ -498,7 +498,7 @@ fn narrow_and_tiny_terminals_show_what_they_can() {
         › some words that take more than one row
            here
         [main] coder-1 ▶ +3  coder-2 ✓ ›
-        lead · sonnet · $0.12 · 34k tokens"#]]);
+        lead · sonnet · $0.1234 · 34k tokens"#]]);
     rig.terminal.backend_mut().resize(10, 3);
     rig.check(expect![[r#"
         doubt it

@@ -9,12 +9,11 @@ mod install;
 use clap::{Args, Subcommand};
 use heeler_config::AgentLookupError;
 use heeler_engine::{AgentChange, DaemonCommand};
-use heeler_model::AgentStatus;
+use heeler_model::{AgentStatus, format_usd};
 use heeler_query::agents::AgentSummary;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::commands::costs::dollars;
 use crate::commands::session::resume;
 use crate::commands::status::StateWriterInfo;
 use crate::context::CommandContext;
@@ -156,7 +155,7 @@ fn list(global: &GlobalArgs, args: &AgentListArgs) -> CommandResult {
             it.runtime.as_str().into(),
             job.map_or("", String::as_str).into(),
             it.next_trigger_at.map(|at| output::due_text(at, now)).unwrap_or_default().into(),
-            dollars(it.spent_today_usd).into(),
+            format_usd(it.spent_today_usd).into(),
             output::one_line(it.description.as_deref().unwrap_or_default()).into(),
         ]);
     }
@@ -206,8 +205,8 @@ fn status(agent: &AgentSummary) -> SafeText {
 
 fn print(agent: &AgentSummary, now: Timestamp) -> CommandResult {
     let spent_of = |spent: f64, limit: Option<f64>| match limit {
-        Some(limit) => format!("{} of ${limit}", dollars(spent)),
-        None => dollars(spent),
+        Some(limit) => format!("{} of {}", format_usd(spent), format_usd(limit)),
+        None => format_usd(spent),
     };
     let text = |text: &Option<String>| text.as_deref().map(SafeText::from);
     let next = agent.next_trigger_at.map(|at| {

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use heeler_engine::DaemonCommand;
+use heeler_model::format_usd;
 use heeler_query::costs::CostGrouping;
 
 use crate::context::CommandContext;
@@ -127,11 +128,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
         let share = if total > 0 { item.micros * 100 / total } else { 0 };
         lines.push(vec![
             output::one_line(item.name()).into(),
-            dollars(item.cost_usd).into(),
+            format_usd(item.cost_usd).into(),
             format!("{share}%").into(),
         ]);
     }
-    lines.push(vec![SafeText::from("total"), dollars(costs.total_usd).into(), SafeText::default()]);
+    lines.push(vec![
+        SafeText::from("total"),
+        format_usd(costs.total_usd).into(),
+        SafeText::default(),
+    ]);
     lines.print()?;
     // Costs without a model are those that no agent has reported.
     let by_model = records.costs(CostGrouping::Model, since)?;
@@ -140,7 +145,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CostsArgs) -> CommandResult {
             "{} of it was reported by no agent: a run that ended before it reported its cost \
              counts with its whole reservation; heeler jobs show ID says so, and heeler costs set ID USD \
              replaces it",
-            dollars(unknown.cost_usd)
+            format_usd(unknown.cost_usd)
         ))?),
         None => Ok(()),
     }
@@ -159,8 +164,3 @@ fn set(context: &CommandContext, args: &CostSetArgs) -> CommandResult {
 
 /// Model of costs that belong to none.
 const MODEL_UNKNOWN: &str = "unknown";
-
-/// Formats an amount with four decimals.
-pub(crate) fn dollars(usd: f64) -> String {
-    format!("${usd:.4}")
-}

@@ -157,8 +157,8 @@ fn workers_are_seen_looked_at_talked_to_and_stopped_one_by_one() {
 
         ● All is done.
 
-          ada  failed   $0.0000  talk to me
-          bob  done     $0.0000  a long one
+          ada  failed   $0.00  talk to me
+          bob  done     $0.00  a long one
         ────────────────────────────────────────────────────────────────────────────────────────────────────
         ›
         [main] ada ✗  bob ✓

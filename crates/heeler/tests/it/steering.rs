@@ -548,10 +548,10 @@ fn costs_are_summed_up_by_agent_day_and_model() {
         .unwrap();
     drop(store);
     expect_test::expect![[r#"
-        AGENT   COST     SHARE
-        worker  $1.5000  75%
-        quick   $0.5000  25%
-        total   $2.0000
+        AGENT   COST   SHARE
+        worker  $1.50  75%
+        quick   $0.50  25%
+        total   $2.00
     "#]]
     .assert_eq(&fleet.run(&["costs"]).ok());
     let by_day = fleet.json(&["costs", "--by", "day", "--since", "2026-11-15", "--json"]);
@@ -560,7 +560,7 @@ fn costs_are_summed_up_by_agent_day_and_model() {
     });
     assert_eq!(by_day, expected);
     let models = fleet.run(&["costs", "--by", "model"]).ok();
-    assert!(models.starts_with("MODEL  COST     SHARE\nopus   $1.7500  87%\n"), "{models}");
+    assert!(models.starts_with("MODEL  COST   SHARE\nopus   $1.75  87%\n"), "{models}");
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_job_is_run_shown_and_recorded() {
     assert!(told.starts_with(&format!("coder: {}\n", job.head.id)), "{told}");
     assert!(told.contains("  ✓ Bash echo found"), "{told}");
     assert!(
-        told.contains("✓ completed in ") && told.contains(&format!(", $0.2500, {session}")),
+        told.contains("✓ completed in ") && told.contains(&format!(", $0.25, {session}")),
         "{told}"
     );
     assert!(told.contains(&format!("next: heeler trigger coder --session {session} -p")), "{told}");

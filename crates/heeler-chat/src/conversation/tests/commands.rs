@@ -239,7 +239,7 @@ fn workers_are_listed_in_columns_with_what_they_cost() {
     rig.conversation().handle_fleet_event(worker(ChatJobState::Running), now);
     rig.shown();
     rig.say("/workers");
-    assert_eq!(rig.shown(), ["coder-1  running  $0.0000  Fix it."]);
+    assert_eq!(rig.shown(), ["coder-1  running  $0.00  Fix it."]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn workers_of_another_program_are_listed_viewed_and_searched() {
     let mut rig = ConversationFixture::new();
     open_foreign(&mut rig);
     rig.say("/workers");
-    assert_eq!(rig.shown(), ["scout  done     $0.0000"]);
+    assert_eq!(rig.shown(), ["scout  done     $0.00"]);
     rig.say("/view scout");
     assert_eq!(rig.shown()[1..], ["System Worker spawned | Assistant I found paint."]);
     rig.say("/search paint");

@@ -61,7 +61,7 @@ async fn workers_are_listed_with_what_they_do() {
         worker("coder-3", WorkerState::Failed("cancelled".to_owned())),
     ];
     let listed = call(&workers, LIST_WORKERS, json!({})).await.unwrap();
-    let about = "(agent coder, job-2026-01-02-abc123, $0.2500)";
+    let about = "(agent coder, job-2026-01-02-abc123, $0.25)";
     let expected = format!(
         "coder-1 {about} is still working; task: write it\n\
          coder-2 {about} waits to start: coder is at its limit of 1; task: write it\n\

@@ -3,7 +3,7 @@
 use anstyle::Style;
 use heeler_engine::{BudgetStatus, DaemonMode};
 use heeler_model::config_change::HeldConfigChange;
-use heeler_model::{JobStatus, ScheduleStatus};
+use heeler_model::{JobStatus, ScheduleStatus, format_micros};
 use heeler_query::fleet::{FleetAgentSummary, OpenWorkflowRun, QueuedJobSummary};
 use heeler_query::jobs::JobSummary;
 use jiff::Timestamp;
@@ -221,8 +221,8 @@ fn budget_lines(budget: &BudgetStatus) -> Vec<String> {
             agent => format!(" of {}", output::one_line(agent)),
         };
         let state = if spent >= limit { format!(", spent; {then}") } else { String::new() };
-        let (spent, limit) = (spent as f64 / 1e6, limit as f64 / 1e6);
-        let text = format!("Budget{whose}: ${spent:.2} of ${limit:.2} {when}{state}");
+        let (spent_text, limit_text) = (format_micros(spent), format_micros(limit));
+        let text = format!("Budget{whose}: {spent_text} of {limit_text} {when}{state}");
         // A limit of zero is spent from the start, even if nothing was spent yet.
         (is_shown || spent >= limit).then_some(text)
     };
