@@ -52,6 +52,7 @@ mod loopback_forwards;
 mod mcp;
 mod names;
 mod notify;
+mod notify_person;
 mod policy;
 mod reader;
 mod reference;

@@ -14,6 +14,7 @@ use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::cron::ConfigTimeZone;
 use crate::duration::ConfigDuration;
 use crate::github::is_safe_for_credentials;
+use crate::notify_person::{NotifyPeople, add_person_rules};
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
 use crate::text::did_you_mean;
@@ -70,6 +71,8 @@ section! {
         smtp: Option<SpannedValue<SmtpKeys>>,
         /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, `email` and `desktop`.
         channels: IndexMap<String, SpannedValue<NotifyChannelKeys>>,
+        /// People by name, with their channels and the rules that hold for all of these.
+        people: NotifyPeople,
     }
 }
 
@@ -114,7 +117,7 @@ section! {
         quiet_hours: Option<SpannedValue<QuietHours>>,
         /// Collect events for this long and send them in one message. Questions are sent at once.
         digest: Option<ConfigDuration>,
-        /// Channel that receives a question that is still open after some time.
+        /// Channel or person that receives a question that is still open after some time.
         escalate: Option<SpannedValue<NotifyEscalation>>,
     }
 }
@@ -207,11 +210,11 @@ section! {
 }
 
 section! {
-    /// Channel that receives a question that is still open after some time.
+    /// Channel or person that receives a question that is still open after some time.
     pub struct NotifyEscalation ("escalate") {
         /// Time after the question was sent.
         after: ConfigDuration,
-        /// Name of the channel.
+        /// Name of the channel or person.
         to: String,
     }
 }
@@ -274,6 +277,8 @@ pub struct SmtpConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotifyChannel {
     pub name: String,
+    /// Person to whom it belongs. The rules of the person are in the other fields.
+    pub person: Option<String>,
     pub target: NotifyTarget,
     pub events: Vec<NotifyEvent>,
     pub quiet_hours: Option<QuietHours>,
@@ -334,9 +339,21 @@ impl NotifyTarget {
     }
 }
 
+impl NotifyChannel {
+    /// Returns true if a name is that of the channel or of its person.
+    pub fn is_receiver(&self, name: &str) -> bool {
+        self.name == name || self.person.as_deref() == Some(name)
+    }
+}
+
 impl NotifyConfig {
     pub fn channel(&self, name: &str) -> Option<&NotifyChannel> {
         self.channels.iter().find(|channel| channel.name == name)
+    }
+
+    /// Returns the channel of a name, or the channels of a person.
+    pub fn receivers<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c NotifyChannel> {
+        self.channels.iter().filter(move |channel| channel.is_receiver(name))
     }
 
     /// Returns the variables that hold secrets.
@@ -380,6 +397,7 @@ impl NotifyKeys {
         for (name, channel) in &self.channels {
             self.check_channel(name, channel, reader);
         }
+        self.check_people(reader);
         self.check_escalations(reader);
     }
 
@@ -438,38 +456,16 @@ impl NotifyKeys {
         }
     }
 
-    /// Refuses channels that escalate to none or to each other.
-    fn check_escalations(&self, reader: &mut ConfigReader) {
-        for (name, channel) in &self.channels {
-            let Some(SpannedValue { value: first, at, .. }) = &channel.value.escalate else {
-                continue;
-            };
-            if !self.channels.contains_key(&first.to) {
-                report_unknown(&first.to, *at, self.channels.keys(), reader);
-                continue;
-            }
-            let (mut next, mut steps) = (first.to.as_str(), 0);
-            while next != name && steps <= self.channels.len() {
-                steps += 1;
-                match self.channels.get(next).and_then(|it| it.value.escalate.as_ref()) {
-                    Some(further) => next = further.value.to.as_str(),
-                    None => break,
-                }
-            }
-            if next == name || steps > self.channels.len() {
-                let message = format!("the channel `{name}` escalates to itself");
-                reader.error(*at, message).expected("one channel of a chain must be the last");
-            }
-        }
-    }
-
     pub(crate) fn into_config(self) -> NotifyConfig {
         let channels = self.channels.into_iter();
+        let mut channels: Vec<NotifyChannel> =
+            channels.filter_map(|(name, keys)| keys.value.into_channel(name)).collect();
+        add_person_rules(&self.people, &mut channels);
         NotifyConfig {
             link_base: self.link_base,
             budget_percent: u8::try_from(self.budget_percent.get()).unwrap_or(80),
             smtp: self.smtp.map(|smtp| smtp.value.into_config()),
-            channels: channels.filter_map(|(name, keys)| keys.value.into_channel(name)).collect(),
+            channels,
         }
     }
 }
@@ -520,6 +516,7 @@ impl NotifyChannelKeys {
             .or(self.desktop.filter(|is_on| *is_on).map(|_| NotifyTarget::Desktop))?;
         Some(NotifyChannel {
             name,
+            person: None,
             target,
             events: self.events,
             quiet_hours: self.quiet_hours.map(|quiet| quiet.value),
@@ -606,20 +603,24 @@ pub(crate) fn check_channel_names(
 ) {
     let channels = config.map(|config| config.channels.as_slice()).unwrap_or_default();
     for SpannedValue { value: name, at, .. } in written {
-        if !channels.iter().any(|channel| channel.name == *name) {
-            report_unknown(name, *at, channels.iter().map(|channel| &channel.name), reader);
+        if !channels.iter().any(|channel| channel.is_receiver(name)) {
+            let people = channels.iter().filter_map(|channel| channel.person.as_ref());
+            let known = channels.iter().map(|channel| &channel.name).chain(people);
+            report_unknown(name, *at, known, reader);
         }
     }
 }
 
-fn report_unknown<'n>(
+/// Reports a name that is neither of a channel nor of a person.
+pub(crate) fn report_unknown<'n>(
     name: &str,
     at: SourceSpan,
     known: impl Iterator<Item = &'n String>,
     reader: &mut ConfigReader,
 ) {
-    let message = format!("there is no channel `{name}`");
-    let fault = reader.error(at, message).expected("expected a name in `notify.channels`");
+    let message = format!("there is no channel or person `{name}`");
+    let expected = "expected a name in `notify.channels` or `notify.people`";
+    let fault = reader.error(at, message).expected(expected);
     if let Some(near) = did_you_mean(name, known.map(String::as_str)) {
         fault.help(format!("did you mean `{near}`?"));
     }

@@ -534,3 +534,59 @@ fn a_password_is_not_sent_to_a_mail_server_without_tls() {
         "{commands:?}"
     );
 }
+
+#[test]
+fn a_question_reaches_all_channels_of_a_person_and_then_the_next_person() {
+    let hook = FakeWebhook::start();
+    let url = hook.url();
+    let channels = format!(
+        "channels:
+    ann-phone: {{webhook: {{url: '{url}/ann-phone'}}}}
+    ann-mail: {{webhook: {{url: '{url}/ann-mail'}}}}
+    bob-phone: {{webhook: {{url: '{url}/bob-phone'}}}}
+    eve-phone: {{webhook: {{url: '{url}/eve-phone'}}}}
+  people:
+    ann: {{channels: [ann-phone, ann-mail], events: [question], escalate: {{after: 10ms, to: bob}}}}
+    bob: {{channels: [bob-phone], events: [question], escalate: {{after: 5h, to: eve}}}}
+    eve: {{channels: [eve-phone], events: [question]}}"
+    );
+    let herd = herd(&channels, &ASKER.replace("{name: asker,", "{name: asker, notify: [ann],"));
+    let sorted_paths = |received: &[ReceivedNotice]| {
+        let mut paths: Vec<String> = received.iter().map(|it| it.path.clone()).collect();
+        paths.sort_unstable();
+        paths
+    };
+    let test = herd.command("notify").args(["test", "ann"]).output().unwrap();
+    let said = String::from_utf8_lossy(&test.stdout);
+    assert_eq!(said, "ann-phone: sent\nann-mail: sent\n");
+    assert_eq!(sorted_paths(&hook.wait_for(2)), ["/ann-mail", "/ann-phone"]);
+    let (_life, mut client) = herd.begin(&[]);
+    trigger(&mut client, "asker");
+    let asked = hook.wait_for(5);
+    assert_eq!(sorted_paths(&asked[2..]), ["/ann-mail", "/ann-phone", "/bob-phone"]);
+    // A notice is closed where it was sent, so each result must be on record.
+    wait_until_told(&herd);
+    allow(&herd, &mut client);
+    let closed = hook.wait_for(8);
+    assert_eq!(sorted_paths(&closed[5..]), ["/ann-mail", "/ann-phone", "/bob-phone"]);
+    assert!(closed[5..].iter().all(|it| it.body["closed"] == true), "{closed:?}");
+    let unknown = herd.command("notify").args(["test", "anne"]).output().unwrap();
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    assert!(said.contains("there is no channel or person `anne`"), "{said}");
+    let list = herd.command("notify").arg("list").output().unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let rows: Vec<Vec<&str>> =
+        list.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(
+        rows[..2],
+        [["CHANNEL", "KIND", "PERSON"], ["ann-phone", "webhook", "ann"]],
+        "{list}"
+    );
+    let list = herd.command("notify").args(["list", "--json"]).output().unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!(
+        (&list["channels"][1]["name"], &list["channels"][1]["person"]),
+        (&"ann-mail".into(), &"ann".into())
+    );
+}
