@@ -5,6 +5,7 @@
 
 use std::str::FromStr;
 
+use camino::Utf8PathBuf;
 use indexmap::IndexMap;
 use jiff::civil::Time;
 use serde_json::json;
@@ -85,6 +86,9 @@ section! {
         port: Option<BoundedInt<1, 65535>>,
         /// Protection of the connection: `starttls`, `tls`, or `none` for a server on this machine.
         security: SmtpSecurity = "starttls",
+        /// File with the certificates of the authorities that the server's certificate must come from, in
+        /// PEM form, relative to this file. Defaults to the public authorities.
+        ca_file: Option<Utf8PathBuf>,
         /// Name of the account, if the server asks for one.
         user: Option<String>,
         /// Environment variable that holds the password.
@@ -267,6 +271,8 @@ pub struct SmtpConfig {
     pub host: String,
     pub port: u16,
     pub security: SmtpSecurity,
+    /// Authorities of the server's certificate, instead of the public ones.
+    pub ca_file: Option<Utf8PathBuf>,
     pub user: Option<String>,
     /// Variable that holds the password.
     pub password_env: Option<String>,
@@ -482,6 +488,7 @@ impl SmtpKeys {
             host: self.host,
             port,
             security: self.security,
+            ca_file: self.ca_file,
             user: self.user,
             password_env: self.password_env.map(|name| name.as_str().to_owned()),
             from: self.from,
@@ -531,6 +538,10 @@ fn check_smtp(smtp: &SpannedValue<SmtpKeys>, reader: &mut ConfigReader) {
     let is_local = matches!(keys.host.as_str(), "localhost" | "127.0.0.1" | "::1");
     if keys.security == SmtpSecurity::None && !is_local {
         let message = format!("mail is not sent to {} without TLS", keys.host);
+        reader.error(*at, message).expected("set `security` to `starttls` or `tls`");
+    }
+    if keys.security == SmtpSecurity::None && keys.ca_file.is_some() {
+        let message = "`ca_file` has no effect without TLS".to_owned();
         reader.error(*at, message).expected("set `security` to `starttls` or `tls`");
     }
     if keys.user.is_some() != keys.password_env.is_some() {

@@ -216,3 +216,21 @@ agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [dan, dna]}]
     );
     assert_eq!(said, ["there is no channel or person `dna`"]);
 }
+
+#[test]
+fn the_authorities_of_a_mail_server_are_beside_the_config_and_need_tls() {
+    let config = |security: &str| {
+        format!(
+            "
+notify:
+  smtp: {{host: localhost, security: {security}, ca_file: own/ca.pem, from: heeler@fleet.example}}
+  channels: {{mail: {{email: {{to: [ann@fleet.example]}}}}}}
+"
+        )
+    };
+    let loaded = load_files(&[("heeler.yaml", &config("tls"))], &[]).unwrap();
+    let smtp = loaded.fleets[0].notify.as_ref().unwrap().smtp.as_ref().unwrap();
+    let beside = loaded.fleets[0].file.parent().unwrap().join("own/ca.pem");
+    assert_eq!(smtp.ca_file.as_ref(), Some(&beside));
+    assert_eq!(faults(&config("none")), ["`ca_file` has no effect without TLS"]);
+}

@@ -4,7 +4,9 @@ use heeler_engine::DaemonCommand;
 use heeler_model::{ApprovalAnswer, JobRequest};
 use heeler_server::DaemonClient;
 use heeler_store::NoticeRecord;
-use heeler_testkit::{FakeSmtp, FakeTelegram, FakeWebhook, ReceivedNotice};
+use heeler_testkit::{
+    FakeSmtp, FakeTelegram, FakeWebhook, ReceivedNotice, SmtpEncryption, TestCertificates,
+};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -589,4 +591,32 @@ fn a_question_reaches_all_channels_of_a_person_and_then_the_next_person() {
         (&list["channels"][1]["name"], &list["channels"][1]["person"]),
         (&"ann-mail".into(), &"ann".into())
     );
+}
+
+#[test]
+fn mail_needs_the_authority_that_the_config_names() {
+    let certificates = TestCertificates::create("IP:127.0.0.1");
+    let smtp = FakeSmtp::start_encrypted(SmtpEncryption::Implicit, &certificates);
+    let port = smtp.port();
+    let channels = |ca_file: &str| {
+        format!(
+            "smtp: {{host: 127.0.0.1, port: {port}, security: tls, user: fleet, password_env: HOOK_SECRET,
+    from: 'Heeler <heeler@fleet.example>'{ca_file}}}
+  channels:
+    mail: {{email: {{to: [ann@example.com]}}}}"
+        )
+    };
+    let without = herd(&channels(""), &broken(""));
+    let test = without.command("notify").arg("test").output().unwrap();
+    let said = String::from_utf8_lossy(&test.stdout);
+    assert!(said.contains("mail: not sent: ") && said.contains("UnknownIssuer"), "{said}");
+    let with = herd(&channels(", ca_file: mail-ca.pem"), &broken(""));
+    let check = with.command("doctor").arg("notify").output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout);
+    assert!(said.contains("mail-ca.pem, the `ca_file` of `notify.smtp`: No such file"), "{said}");
+    std::fs::copy(certificates.ca_file(), with.fleet.file("mail-ca.pem")).unwrap();
+    let test = with.command("notify").arg("test").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&test.stdout), "mail: sent\n");
+    let received = smtp.wait_for(1);
+    assert!(received.len() == 1 && received[0].is_encrypted, "{received:?}");
 }
