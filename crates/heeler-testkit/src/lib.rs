@@ -8,6 +8,7 @@ mod disk;
 mod disk_crash;
 mod disk_hook;
 mod fake_discord;
+mod fake_files;
 mod fake_form;
 mod fake_github;
 mod fake_server;
