@@ -168,7 +168,7 @@ section! {
         work_source: Option<SpannedValue<WorkSource>>,
         /// Chats in which the agent answers.
         chat: Option<ChatConfig>,
-        /// Channels of the fleet's `notify` that are told when a person is needed for this agent. Defaults to all of them;
+        /// Channels and people of the fleet's `notify` that receive notices about this agent. Defaults to all of them;
         /// `[]` means none. Described in `docs/notifications.md`.
         notify: Option<Vec<SpannedValue<String>>>,
         /// Container in which the agent runs. It is described in `docs/isolation.md`.

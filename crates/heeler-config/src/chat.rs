@@ -275,16 +275,84 @@ section! {
         /// Accept files.
         enabled: bool = "false",
         /// Largest accepted file, in megabytes.
-        max_file_size_mb: NonZeroU32 = "10",
+        max_file_size_mb: AttachmentLimit<100> = "10",
         /// Maximum number of files per message.
-        max_files_per_message: NonZeroU32 = "5",
-        /// Accepted media types.
+        max_files_per_message: AttachmentLimit<20> = "5",
+        /// Accepted media types: a type, all of a kind (`image/*`), or all (`*/*`).
         allowed_types: Vec<String> = "[image/*, application/pdf, text/*]",
-        /// Directory for downloaded files, within the working directory.
-        download_dir: String = ".discord-attachments",
+        /// Directory for received files, within the working directory. Defaults to `.discord-attachments`, `.slack-attachments` or `.telegram-attachments`.
+        download_dir: Option<DownloadFolder>,
         /// Remove the files after processing.
         cleanup_after_processing: bool = "true",
     }
+}
+
+/// A limit of received files: 1 to `MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachmentLimit<const MAX: u32>(u32);
+
+impl<const MAX: u32> AttachmentLimit<MAX> {
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl<const MAX: u32> ConfigValue for AttachmentLimit<MAX> {
+    fn shape() -> ValueShape {
+        ValueShape::Int { min: 1, max: i64::from(MAX) }
+    }
+    fn read(node: &YamlNode, reader: &mut ConfigReader) -> Option<AttachmentLimit<MAX>> {
+        let limit = read_int(node, reader, 1, i64::from(MAX))?;
+        u32::try_from(limit).ok().map(AttachmentLimit)
+    }
+    fn show(&self) -> Json {
+        json!(self.0)
+    }
+}
+
+impl AttachmentConfig {
+    /// Returns the largest accepted file, in bytes.
+    pub fn file_bytes_max(&self) -> u64 {
+        u64::from(self.max_file_size_mb.get()) * 1024 * 1024
+    }
+}
+
+/// A directory within the working directory, for files of strangers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DownloadFolder(String);
+
+impl DownloadFolder {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for DownloadFolder {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<DownloadFolder, &'static str> {
+        let is_plain = |part: &str| {
+            let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+            !part.is_empty() && part.len() <= 64 && part.bytes().all(is_allowed)
+        };
+        let parts: Vec<&str> =
+            text.trim_start_matches("./").trim_end_matches('/').split('/').collect();
+        if parts.len() > 8 || !parts.iter().all(|part| is_plain(part)) {
+            return Err("it may have letters, digits, `-`, `_`, `.` and at most 8 parts");
+        }
+        if parts.iter().any(|part| part.bytes().all(|b| b == b'.')) {
+            return Err("it must be within the working directory");
+        }
+        // Programs take settings and instructions from files there.
+        if parts.iter().any(|part| [".git", ".claude", ".heeler", ".herdctl"].contains(part)) {
+            return Err("files of strangers are not stored in a directory of settings");
+        }
+        Ok(DownloadFolder(parts.join("/")))
+    }
+}
+
+text_value! {
+    DownloadFolder: "a directory within the working directory", "`.chat-files`", None, |folder| json!(folder.0);
 }
 
 section! {

@@ -44,7 +44,7 @@ section! {
         output: DiscordOutput = "{}",
         /// Voice messages.
         voice: Option<VoiceConfig>,
-        /// Files sent to the bot.
+        /// Files sent to the bot. Without this key they are refused.
         attachments: Option<AttachmentConfig>,
         /// Scope in which slash commands are registered.
         command_registration: Option<CommandRegistration>,

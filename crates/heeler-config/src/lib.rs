@@ -52,6 +52,7 @@ mod loopback_forwards;
 mod mcp;
 mod names;
 mod notify;
+mod notify_person;
 mod policy;
 mod reader;
 mod reference;
@@ -101,9 +102,10 @@ pub use amount::{ByteSize, SIZE_MAX, USD_MAX, UsdAmount};
 pub use capabilities::{CapabilityOffer, RuntimeCapability};
 pub use changes::{ConfigChange, diff_configs};
 pub use chat::{
-    ActivityType, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
-    CommandRegistration, CommandScope, ContextLength, DirectMessages, GuildConfig, PresenceConfig,
-    ReactionEmoji, ResultLength, SkillConfig, VoiceConfig, WhileBusy,
+    ActivityType, AssistantMessages, AttachmentConfig, AttachmentLimit, ChannelConfig,
+    ChatLogLevel, ChatMode, CommandRegistration, CommandScope, ContextLength, DirectMessages,
+    DownloadFolder, GuildConfig, PresenceConfig, ReactionEmoji, ResultLength, SkillConfig,
+    VoiceConfig, WhileBusy,
 };
 pub use chat_config::ChatConfig;
 pub use chat_token::{ChatApiUrl, TokenVariable};

@@ -5,6 +5,7 @@
 
 use std::str::FromStr;
 
+use camino::Utf8PathBuf;
 use indexmap::IndexMap;
 use jiff::civil::Time;
 use serde_json::json;
@@ -14,6 +15,7 @@ use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::cron::ConfigTimeZone;
 use crate::duration::ConfigDuration;
 use crate::github::is_safe_for_credentials;
+use crate::notify_person::{NotifyPeople, add_person_rules};
 use crate::reader::{ConfigReader, SourceSpan};
 use crate::shape::section;
 use crate::text::did_you_mean;
@@ -70,6 +72,8 @@ section! {
         smtp: Option<SpannedValue<SmtpKeys>>,
         /// Channels by name. Each has exactly one of `webhook`, `ntfy`, `telegram`, `slack`, `discord`, `email` and `desktop`.
         channels: IndexMap<String, SpannedValue<NotifyChannelKeys>>,
+        /// People by name, with their channels and the rules that hold for all of these.
+        people: NotifyPeople,
     }
 }
 
@@ -82,6 +86,9 @@ section! {
         port: Option<BoundedInt<1, 65535>>,
         /// Protection of the connection: `starttls`, `tls`, or `none` for a server on this machine.
         security: SmtpSecurity = "starttls",
+        /// File with the certificates of the authorities that the server's certificate must come from, in
+        /// PEM form, relative to this file. Defaults to the public authorities.
+        ca_file: Option<Utf8PathBuf>,
         /// Name of the account, if the server asks for one.
         user: Option<String>,
         /// Environment variable that holds the password.
@@ -114,7 +121,7 @@ section! {
         quiet_hours: Option<SpannedValue<QuietHours>>,
         /// Collect events for this long and send them in one message. Questions are sent at once.
         digest: Option<ConfigDuration>,
-        /// Channel that receives a question that is still open after some time.
+        /// Channel or person that receives a question that is still open after some time.
         escalate: Option<SpannedValue<NotifyEscalation>>,
     }
 }
@@ -207,11 +214,11 @@ section! {
 }
 
 section! {
-    /// Channel that receives a question that is still open after some time.
+    /// Channel or person that receives a question that is still open after some time.
     pub struct NotifyEscalation ("escalate") {
         /// Time after the question was sent.
         after: ConfigDuration,
-        /// Name of the channel.
+        /// Name of the channel or person.
         to: String,
     }
 }
@@ -264,6 +271,8 @@ pub struct SmtpConfig {
     pub host: String,
     pub port: u16,
     pub security: SmtpSecurity,
+    /// Authorities of the server's certificate, instead of the public ones.
+    pub ca_file: Option<Utf8PathBuf>,
     pub user: Option<String>,
     /// Variable that holds the password.
     pub password_env: Option<String>,
@@ -274,6 +283,8 @@ pub struct SmtpConfig {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NotifyChannel {
     pub name: String,
+    /// Person to whom it belongs. The rules of the person are in the other fields.
+    pub person: Option<String>,
     pub target: NotifyTarget,
     pub events: Vec<NotifyEvent>,
     pub quiet_hours: Option<QuietHours>,
@@ -334,9 +345,21 @@ impl NotifyTarget {
     }
 }
 
+impl NotifyChannel {
+    /// Returns true if a name is that of the channel or of its person.
+    pub fn is_receiver(&self, name: &str) -> bool {
+        self.name == name || self.person.as_deref() == Some(name)
+    }
+}
+
 impl NotifyConfig {
     pub fn channel(&self, name: &str) -> Option<&NotifyChannel> {
         self.channels.iter().find(|channel| channel.name == name)
+    }
+
+    /// Returns the channel of a name, or the channels of a person.
+    pub fn receivers<'c>(&'c self, name: &'c str) -> impl Iterator<Item = &'c NotifyChannel> {
+        self.channels.iter().filter(move |channel| channel.is_receiver(name))
     }
 
     /// Returns the variables that hold secrets.
@@ -380,6 +403,7 @@ impl NotifyKeys {
         for (name, channel) in &self.channels {
             self.check_channel(name, channel, reader);
         }
+        self.check_people(reader);
         self.check_escalations(reader);
     }
 
@@ -438,38 +462,16 @@ impl NotifyKeys {
         }
     }
 
-    /// Refuses channels that escalate to none or to each other.
-    fn check_escalations(&self, reader: &mut ConfigReader) {
-        for (name, channel) in &self.channels {
-            let Some(SpannedValue { value: first, at, .. }) = &channel.value.escalate else {
-                continue;
-            };
-            if !self.channels.contains_key(&first.to) {
-                report_unknown(&first.to, *at, self.channels.keys(), reader);
-                continue;
-            }
-            let (mut next, mut steps) = (first.to.as_str(), 0);
-            while next != name && steps <= self.channels.len() {
-                steps += 1;
-                match self.channels.get(next).and_then(|it| it.value.escalate.as_ref()) {
-                    Some(further) => next = further.value.to.as_str(),
-                    None => break,
-                }
-            }
-            if next == name || steps > self.channels.len() {
-                let message = format!("the channel `{name}` escalates to itself");
-                reader.error(*at, message).expected("one channel of a chain must be the last");
-            }
-        }
-    }
-
     pub(crate) fn into_config(self) -> NotifyConfig {
         let channels = self.channels.into_iter();
+        let mut channels: Vec<NotifyChannel> =
+            channels.filter_map(|(name, keys)| keys.value.into_channel(name)).collect();
+        add_person_rules(&self.people, &mut channels);
         NotifyConfig {
             link_base: self.link_base,
             budget_percent: u8::try_from(self.budget_percent.get()).unwrap_or(80),
             smtp: self.smtp.map(|smtp| smtp.value.into_config()),
-            channels: channels.filter_map(|(name, keys)| keys.value.into_channel(name)).collect(),
+            channels,
         }
     }
 }
@@ -486,6 +488,7 @@ impl SmtpKeys {
             host: self.host,
             port,
             security: self.security,
+            ca_file: self.ca_file,
             user: self.user,
             password_env: self.password_env.map(|name| name.as_str().to_owned()),
             from: self.from,
@@ -520,6 +523,7 @@ impl NotifyChannelKeys {
             .or(self.desktop.filter(|is_on| *is_on).map(|_| NotifyTarget::Desktop))?;
         Some(NotifyChannel {
             name,
+            person: None,
             target,
             events: self.events,
             quiet_hours: self.quiet_hours.map(|quiet| quiet.value),
@@ -534,6 +538,10 @@ fn check_smtp(smtp: &SpannedValue<SmtpKeys>, reader: &mut ConfigReader) {
     let is_local = matches!(keys.host.as_str(), "localhost" | "127.0.0.1" | "::1");
     if keys.security == SmtpSecurity::None && !is_local {
         let message = format!("mail is not sent to {} without TLS", keys.host);
+        reader.error(*at, message).expected("set `security` to `starttls` or `tls`");
+    }
+    if keys.security == SmtpSecurity::None && keys.ca_file.is_some() {
+        let message = "`ca_file` has no effect without TLS".to_owned();
         reader.error(*at, message).expected("set `security` to `starttls` or `tls`");
     }
     if keys.user.is_some() != keys.password_env.is_some() {
@@ -606,20 +614,24 @@ pub(crate) fn check_channel_names(
 ) {
     let channels = config.map(|config| config.channels.as_slice()).unwrap_or_default();
     for SpannedValue { value: name, at, .. } in written {
-        if !channels.iter().any(|channel| channel.name == *name) {
-            report_unknown(name, *at, channels.iter().map(|channel| &channel.name), reader);
+        if !channels.iter().any(|channel| channel.is_receiver(name)) {
+            let people = channels.iter().filter_map(|channel| channel.person.as_ref());
+            let known = channels.iter().map(|channel| &channel.name).chain(people);
+            report_unknown(name, *at, known, reader);
         }
     }
 }
 
-fn report_unknown<'n>(
+/// Reports a name that is neither of a channel nor of a person.
+pub(crate) fn report_unknown<'n>(
     name: &str,
     at: SourceSpan,
     known: impl Iterator<Item = &'n String>,
     reader: &mut ConfigReader,
 ) {
-    let message = format!("there is no channel `{name}`");
-    let fault = reader.error(at, message).expected("expected a name in `notify.channels`");
+    let message = format!("there is no channel or person `{name}`");
+    let expected = "expected a name in `notify.channels` or `notify.people`";
+    let fault = reader.error(at, message).expected(expected);
     if let Some(near) = did_you_mean(name, known.map(String::as_str)) {
         fault.help(format!("did you mean `{near}`?"));
     }

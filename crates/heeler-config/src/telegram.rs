@@ -4,7 +4,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::chat::{ChatMode, DirectMessages, WhileBusy};
+use crate::chat::{AttachmentConfig, ChatMode, DirectMessages, WhileBusy};
 use crate::chat_token::{ChatApiUrl, TokenVariable};
 use crate::shape::section;
 
@@ -29,6 +29,8 @@ section! {
         while_busy: WhileBusy = "queue",
         /// Most messages that the agent takes from one person within a minute. Further ones are refused.
         messages_per_minute: NonZeroU32 = "60",
+        /// Files sent to the bot. Without this key they are refused.
+        attachments: Option<AttachmentConfig>,
         /// Output shown in a conversation.
         output: TelegramOutput = "{}",
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use ureq::http::{HeaderMap, Request};
+use ureq::http::{HeaderMap, Request, request};
 
 use crate::outgoing_post::PostedFile;
 
@@ -151,27 +151,9 @@ pub(crate) fn post_body(
 /// Makes a call; returns the reason if no usable response arrived.
 pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, String> {
     let PlatformRequest { method, url, authorization, user_agent, body, timeout } = call;
-    let host = url.parse::<url::Url>().ok().and_then(|url| url.host_str().map(str::to_owned));
-    let host = host.unwrap_or_else(|| "the address".to_owned());
-    let agent = ureq::Agent::new_with_config(
-        ureq::Agent::config_builder()
-            .timeout_global(Some(timeout))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            // By default the library reads proxy settings from the environment.
-            .proxy(None)
-            .user_agent(user_agent)
-            .build(),
-    );
-    let mut request = Request::builder().method(method).uri(url);
-    if let Some(value) = authorization {
-        let value = HeaderValue::try_from(value);
-        let mut value = value.map_err(|_| "the token cannot be sent".to_owned())?;
-        // Sensitive values are left out when headers are logged.
-        value.set_sensitive(true);
-        request = request.header(AUTHORIZATION, value);
-    }
+    let host = host_of(url);
+    let agent = http_agent(user_agent, timeout);
+    let request = authorized(Request::builder().method(method).uri(url), authorization)?;
     let needs_json = !matches!(body, Some(RequestBody::Text(_)));
     let invalid = |_| format!("the address of {host} is invalid");
     let sent = match body {
@@ -195,6 +177,89 @@ pub(crate) fn call_api(call: PlatformRequest<'_>) -> Result<PlatformAnswer, Stri
     };
     let scopes = header_text(&headers, "x-oauth-scopes").map(str::to_owned);
     Ok(PlatformAnswer { status, retry_after, bucket_wait: bucket_wait(&headers), scopes, body })
+}
+
+/// Returns the host of an address, for errors.
+fn host_of(url: &str) -> String {
+    let host = url.parse::<url::Url>().ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.unwrap_or_else(|| "the address".to_owned())
+}
+
+fn http_agent(user_agent: &str, timeout: Duration) -> ureq::Agent {
+    ureq::Agent::new_with_config(
+        ureq::Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // By default the library reads proxy settings from the environment.
+            .proxy(None)
+            .user_agent(user_agent)
+            .build(),
+    )
+}
+
+/// Adds the header `authorization` to a request.
+fn authorized(
+    request: request::Builder,
+    authorization: Option<String>,
+) -> Result<request::Builder, String> {
+    let Some(value) = authorization else { return Ok(request) };
+    let value = HeaderValue::try_from(value);
+    let mut value = value.map_err(|_| "the token cannot be sent".to_owned())?;
+    // Sensitive values are left out when headers are logged.
+    value.set_sensitive(true);
+    Ok(request.header(AUTHORIZATION, value))
+}
+
+/// A download.
+pub(crate) struct FetchRequest<'a> {
+    pub(crate) url: &'a str,
+    /// Value of the header `authorization`.
+    pub(crate) authorization: Option<String>,
+    /// Most bytes of the body.
+    pub(crate) bytes_max: u64,
+    pub(crate) timeout: Duration,
+}
+
+/// Response to a download.
+#[derive(Debug)]
+pub(crate) struct FetchedBody {
+    pub(crate) status: u16,
+    /// Seconds of the header `retry-after`.
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) content_type: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Reason why a download failed.
+#[derive(Debug)]
+pub(crate) enum FetchFailure {
+    TooLarge,
+    Other(String),
+}
+
+/// Downloads a body.
+pub(crate) fn fetch_bytes(fetch: FetchRequest<'_>) -> Result<FetchedBody, FetchFailure> {
+    let FetchRequest { url, authorization, bytes_max, timeout } = fetch;
+    let host = host_of(url);
+    let failed = |error: &ureq::Error| match error {
+        ureq::Error::BodyExceedsLimit(_) => FetchFailure::TooLarge,
+        error => FetchFailure::Other(describe(error, &host)),
+    };
+    let request = authorized(Request::get(url), authorization).map_err(FetchFailure::Other)?;
+    let invalid = |_| FetchFailure::Other(format!("the address of {host} is invalid"));
+    let request = request.body(()).map_err(invalid)?;
+    let sent = http_agent(USER_AGENT, timeout).run(request);
+    let mut response = sent.map_err(|error| failed(&error))?;
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let bytes = response.body_mut().with_config().limit(bytes_max).read_to_vec();
+    Ok(FetchedBody {
+        status,
+        retry_after: header_text(&headers, "retry-after").and_then(|text| text.parse().ok()),
+        content_type: header_text(&headers, "content-type").unwrap_or_default().to_owned(),
+        bytes: bytes.map_err(|error| failed(&error))?,
+    })
 }
 
 /// Returns the time for which a kind of call is used up, as Discord tells it.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::chat_file::ChatFile;
 use crate::earlier_message::EarlierMessage;
 
 heeler_config::words! {
@@ -122,14 +123,16 @@ pub enum ChatContent {
     Message {
         /// ID of the message within its chat.
         id: String,
-        /// Text without the mention of the bot.
+        /// Text without the mention of the bot. Empty if the message has only files.
         text: String,
         /// True if the message mentions the bot or replies to it.
         addresses_bot: bool,
         /// ID of the message that it replies to.
         replies_to: Option<String>,
+        /// Files in the message. Without a text, there is at least one.
+        files: Vec<ChatFile>,
     },
-    /// A message without text: a picture, a file, a voice message.
+    /// A message without text and without files, such as a place or a sticker.
     Wordless { addresses_bot: bool },
     /// A click on a button.
     Click {

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use heeler_config::{
-    AgentConfig, AssistantMessages, ChannelConfig, ChatLogLevel, ChatMode, DirectMessages,
-    DiscordConfig, ResultLength, TelegramChat, WhileBusy,
+    AgentConfig, AssistantMessages, AttachmentConfig, ChannelConfig, ChatLogLevel, ChatMode,
+    DirectMessages, DiscordConfig, ResultLength, TelegramChat, WhileBusy,
 };
 
 use crate::chat_event::{ChatPlace, ChatPlatform, ChatSender};
@@ -40,6 +40,10 @@ pub struct ChatPolicy<'c> {
     pub while_busy: WhileBusy,
     /// Most messages of one person within a minute.
     pub messages_per_minute: usize,
+    /// Rules for files; `None` if the agent takes none.
+    pub files: Option<&'c AttachmentConfig>,
+    /// Folder of received files, within the working directory.
+    pub files_folder: &'c str,
     pub live: LiveOutput<'c>,
 }
 
@@ -92,6 +96,11 @@ impl<'c> ChatPolicy<'c> {
                     log_level: ChatLogLevel::Standard,
                     while_busy: telegram.while_busy,
                     messages_per_minute: count(telegram.messages_per_minute.get()),
+                    files: taken_files(telegram.attachments.as_ref()),
+                    files_folder: files_folder(
+                        telegram.attachments.as_ref(),
+                        ".telegram-attachments",
+                    ),
                     live: LiveOutput {
                         shows_card: telegram.output.progress_indicator,
                         shows_typing: telegram.output.typing_indicator,
@@ -120,6 +129,8 @@ impl<'c> ChatPolicy<'c> {
                     log_level: slack.log_level,
                     while_busy: slack.while_busy,
                     messages_per_minute: count(slack.messages_per_minute.get()),
+                    files: taken_files(slack.attachments.as_ref()),
+                    files_folder: files_folder(slack.attachments.as_ref(), ".slack-attachments"),
                     live: LiveOutput {
                         shows_card: slack.output.progress_indicator,
                         // Slack has no indicator for apps in channels.
@@ -163,6 +174,8 @@ impl<'c> ChatPolicy<'c> {
             log_level: discord.log_level,
             while_busy: discord.while_busy,
             messages_per_minute: count(discord.messages_per_minute.get()),
+            files: taken_files(discord.attachments.as_ref()),
+            files_folder: files_folder(discord.attachments.as_ref(), ".discord-attachments"),
             live: LiveOutput {
                 shows_card: discord.output.progress_indicator,
                 shows_typing: discord.output.typing_indicator,
@@ -240,6 +253,15 @@ impl<'c> ChatPolicy<'c> {
 
 fn is_listed(list: &[String], id: &str) -> bool {
     list.iter().any(|entry| entry == id || entry == EVERYONE)
+}
+
+fn taken_files(attachments: Option<&AttachmentConfig>) -> Option<&AttachmentConfig> {
+    attachments.filter(|it| it.enabled)
+}
+
+fn files_folder<'c>(attachments: Option<&'c AttachmentConfig>, usual: &'static str) -> &'c str {
+    let written = attachments.and_then(|it| it.download_dir.as_ref());
+    written.map_or(usual, |folder| folder.as_str())
 }
 
 fn result_chars(is_shown: bool, length: ResultLength) -> Option<usize> {

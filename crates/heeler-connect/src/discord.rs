@@ -340,6 +340,10 @@ impl DiscordBot {
         Ok(messages)
     }
 
+    pub(crate) fn api_url(&self) -> &str {
+        &self.api_url
+    }
+
     fn get(
         &self,
         path: &str,

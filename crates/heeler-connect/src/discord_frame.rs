@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value as Json, json};
 
 use crate::chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
+use crate::chat_file::{ChatFile, FILES_MAX};
 use crate::discord::{is_thread_type, snowflake};
 use crate::person_name::person_name;
 
@@ -110,6 +111,11 @@ fn dispatch(kind: &str, data: Json) -> DiscordDispatch {
     }
 }
 
+fn attached_file(file: &Json) -> Option<ChatFile> {
+    let (name, kind) = (file["filename"].as_str(), file["content_type"].as_str());
+    Some(ChatFile::new(name, kind, file["size"].as_u64(), file["url"].as_str()?))
+}
+
 /// Channels and roles that the gateway has told about.
 #[derive(Debug, Clone, Default)]
 pub struct DiscordDirectory {
@@ -183,6 +189,8 @@ impl DiscordDirectory {
         let replied = &message["referenced_message"]["author"]["id"];
         let addresses_bot = is_mentioned || *replied == self.own.as_str();
         let replies_to = message["message_reference"]["message_id"].as_str().map(str::to_owned);
+        let files = message["attachments"].as_array().into_iter().flatten().take(FILES_MAX);
+        let files: Vec<ChatFile> = files.filter_map(attached_file).collect();
         let place = self.place(message, sender)?;
         let name = author["global_name"].as_str().or(author["username"].as_str());
         Some(ChatEvent {
@@ -195,10 +203,11 @@ impl DiscordDirectory {
                 name: person_name(name.unwrap_or_default(), sender),
                 is_bot,
             },
-            content: match text.is_empty() {
+            content: match text.is_empty() && files.is_empty() {
                 true => ChatContent::Wordless { addresses_bot },
                 false => {
-                    ChatContent::Message { id: id.to_owned(), text, addresses_bot, replies_to }
+                    let id = id.to_owned();
+                    ChatContent::Message { id, text, addresses_bot, replies_to, files }
                 }
             },
             earlier: Vec::new(),

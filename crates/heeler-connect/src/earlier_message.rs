@@ -26,7 +26,7 @@ impl EarlierMessage {
     /// Returns the message of an event; `None` if a bot wrote it, or if it has no text.
     pub fn of_event(event: ChatEvent) -> Option<EarlierMessage> {
         match event.content {
-            ChatContent::Message { text, .. } if !event.sender.is_bot => {
+            ChatContent::Message { text, .. } if !event.sender.is_bot && !text.is_empty() => {
                 Some(EarlierMessage { sender: event.sender.name, text })
             }
             _ => None,

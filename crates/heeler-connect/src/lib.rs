@@ -12,11 +12,13 @@ mod channel_page;
 mod chat_bot;
 mod chat_error;
 mod chat_event;
+mod chat_file;
 mod chat_policy;
 mod chat_socket;
 mod discord;
 mod discord_frame;
 mod earlier_message;
+mod file_download;
 #[cfg(any(test, feature = "fuzz-entry"))]
 pub mod frame_fuzz;
 mod outgoing_post;
@@ -36,11 +38,13 @@ pub use channel_page::ChannelPage;
 pub use chat_bot::{ChatBot, post_parts};
 pub use chat_error::ChatApiError;
 pub use chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
+pub use chat_file::{ChatFile, FileVerdict, describe_files, judge_files};
 pub use chat_policy::{ChatPolicy, ListedChat, LiveOutput};
 pub use chat_socket::{ChatSocket, SocketInput};
 pub use discord::{DiscordBot, DiscordChannel, DiscordGateway, DiscordUser, discord_account};
 pub use discord_frame::{DiscordDirectory, DiscordDispatch, DiscordFrame};
 pub use earlier_message::{EarlierMessage, quote_earlier};
+pub use file_download::FileRequest;
 pub use outgoing_post::{ChatButton, OutgoingPost, PostMark, PostedFile};
 pub use routing::{ChatRoute, route_message};
 pub use slack::{

@@ -421,6 +421,15 @@ impl SlackBot {
         self.call("chat.postEphemeral", "answer a click", &body).map(drop)
     }
 
+    pub(crate) fn api_url(&self) -> &str {
+        &self.api_url
+    }
+
+    /// Returns the value of the header `authorization`.
+    pub(crate) fn authorization(&self) -> String {
+        format!("Bearer {}", self.tokens.bot_token)
+    }
+
     fn bot_token(&self) -> CallToken<'_> {
         CallToken { token: &self.tokens.bot_token, variable: &self.tokens.bot_variable }
     }

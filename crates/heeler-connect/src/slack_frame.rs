@@ -5,6 +5,7 @@
 use serde_json::{Value as Json, json};
 
 use crate::chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
+use crate::chat_file::{ChatFile, FILES_MAX};
 use crate::person_name::person_name;
 use crate::slack::SlackUser;
 use crate::slack_text::plain_text;
@@ -80,9 +81,11 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
     let thread = thread.or((!is_direct).then_some(ts));
     let text = message["text"].as_str().unwrap_or_default();
     let (text, addresses_bot) = take_mention(text, &own.id);
-    let content = match text.is_empty() {
+    let files = message["files"].as_array().into_iter().flatten().take(FILES_MAX);
+    let files: Vec<ChatFile> = files.map(shared_file).collect();
+    let content = match text.is_empty() && files.is_empty() {
         true => ChatContent::Wordless { addresses_bot },
-        false => ChatContent::Message { id: ts.to_owned(), text, addresses_bot, replies_to },
+        false => ChatContent::Message { id: ts.to_owned(), text, addresses_bot, replies_to, files },
     };
     Some(ChatEvent {
         platform: ChatPlatform::Slack,
@@ -104,6 +107,17 @@ pub fn message_event(message: &Json, own: &SlackUser, account: &str) -> Option<C
         content,
         earlier: Vec::new(),
     })
+}
+
+/// Returns a file of a message. Without an address, it is refused when it is fetched.
+fn shared_file(file: &Json) -> ChatFile {
+    let source = file["url_private_download"].as_str().or(file["url_private"].as_str());
+    ChatFile::new(
+        file["name"].as_str(),
+        file["mimetype"].as_str(),
+        file["size"].as_u64(),
+        source.unwrap_or_default(),
+    )
 }
 
 fn click_event(payload: &Json, account: &str) -> Option<ChatEvent> {

@@ -227,7 +227,12 @@ impl TelegramBot {
         }
     }
 
-    fn call(
+    /// Returns the address of a file.
+    pub(crate) fn file_url(&self, path: &str) -> String {
+        format!("{}/file/bot{}/{path}", self.api_url, self.token)
+    }
+
+    pub(crate) fn call(
         &self,
         method: &str,
         attempt: &'static str,

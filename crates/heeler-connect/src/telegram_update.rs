@@ -5,6 +5,7 @@
 use serde_json::Value as Json;
 
 use crate::chat_event::{ChatContent, ChatEvent, ChatPlace, ChatPlatform, ChatSender};
+use crate::chat_file::ChatFile;
 use crate::person_name::person_name;
 use crate::telegram::TelegramUser;
 
@@ -57,17 +58,42 @@ fn message_content(message: &Json, bot: &TelegramUser) -> Option<ChatContent> {
     let is_reply = message["reply_to_message"]["from"]["id"].as_i64().map(|id| id.to_string())
         == Some(bot.id.clone());
     let text = message["text"].as_str().or(message["caption"].as_str()).unwrap_or_default();
-    let has_media = message["text"].is_null();
+    let files = message_files(message);
     let (text, is_mentioned) = take_mention(text, &bot.username);
     let addresses_bot = is_reply || is_mentioned;
-    Some(match has_media || text.is_empty() {
+    Some(match text.is_empty() && files.is_empty() {
         true => ChatContent::Wordless { addresses_bot },
         false => {
             let replies_to = message["reply_to_message"]["message_id"].as_i64();
             let replies_to = replies_to.map(|id| id.to_string());
-            ChatContent::Message { id, text, addresses_bot, replies_to }
+            ChatContent::Message { id, text, addresses_bot, replies_to, files }
         }
     })
+}
+
+/// Kinds of media that are files, each with the type of those that have none.
+const FILE_KINDS: [(&str, &str); 6] = [
+    ("document", "application/octet-stream"),
+    ("voice", "audio/ogg"),
+    ("audio", "audio/mpeg"),
+    ("video", "video/mp4"),
+    ("video_note", "video/mp4"),
+    ("animation", "video/mp4"),
+];
+
+/// Returns the file of a message. Each message has one at most: an album is several messages.
+fn message_files(message: &Json) -> Vec<ChatFile> {
+    // Pictures come in several sizes, the largest last.
+    let sizes = message["photo"].as_array().and_then(|sizes| sizes.last());
+    let picture = sizes.map(|picture| (picture, "image/jpeg"));
+    // An animation is a document too.
+    let media = FILE_KINDS.iter().find_map(|(key, kind)| Some((message.get(key)?, *kind)));
+    let found = picture.or(media).and_then(|(file, kind)| {
+        let kind = file["mime_type"].as_str().unwrap_or(kind);
+        let name = file["file_name"].as_str();
+        Some(ChatFile::new(name, Some(kind), file["file_size"].as_u64(), file["file_id"].as_str()?))
+    });
+    found.into_iter().collect()
 }
 
 /// Removes the mention of the bot from a text; returns true if there was one.

@@ -15,6 +15,7 @@ mod link;
 mod link_worker;
 mod post;
 mod rate_limits;
+mod received_files;
 mod run_card;
 mod said_message;
 mod slack_catch_up;
@@ -33,5 +34,6 @@ pub(crate) use post::{
     execute_post, post_effect_kind, question_options,
 };
 pub(crate) use rate_limits::note_rate_limit;
+pub(crate) use received_files::receive_files;
 pub(crate) use run_card::{RunCard, RunCardChange};
 pub(crate) use said_message::SaidMessageResult;

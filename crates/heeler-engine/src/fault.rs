@@ -106,6 +106,8 @@ apart: {
     ChatReceived = "chat-received",
     /// Events of a chat platform are recorded; they are not acknowledged.
     ChatRecorded = "chat-recorded",
+    /// The files of a chat message are stored; the run of its job is not recorded.
+    FilesReceived = "files-received",
     /// A gap of a chat platform is recorded; the platform is not connected.
     GapRecorded = "gap-recorded",
     /// The messages of a gap are recorded; that the gap was read is not.

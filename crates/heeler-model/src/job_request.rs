@@ -66,6 +66,33 @@ pub struct JobRequest {
     /// Part of a workflow run that the job executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Box<PhaseJobRequest>>,
+    /// Files of a chat message, which are fetched before the agent starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Box<MessageFiles>>,
+}
+
+/// Files of a chat message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageFiles {
+    /// Chat platform that has them.
+    pub platform: String,
+    /// Account of the bot.
+    pub account: String,
+    /// Directory for them, within the working directory.
+    pub folder: String,
+    /// Most bytes of one file.
+    pub bytes_max: u64,
+    pub files: Vec<MessageFile>,
+}
+
+/// A file of a chat message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MessageFile {
+    /// Name under which it is stored. Heeler chose it.
+    pub name: String,
+    pub media_type: String,
+    /// ID or address by which the platform hands it out.
+    pub source: String,
 }
 
 /// Job that executes a part of a workflow run.
@@ -142,6 +169,7 @@ impl JobRequest {
             prompt_by: None,
             conversation_pid: None,
             phase: None,
+            files: None,
         }
     }
 

@@ -63,7 +63,10 @@ pub use job::{
     ExitReason, Job, JobHead, JobStatus, JobTransition, SUMMARY_BYTES_MAX, TriggerType,
     UsageTotals, job_title,
 };
-pub use job_request::{JobRequest, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest, SkillSource};
+pub use job_request::{
+    JobRequest, MessageFile, MessageFiles, PROMPT_BYTES_MAX, PhaseJobKind, PhaseJobRequest,
+    SkillSource,
+};
 pub use money::{format_micros, format_usd};
 pub use native_prefix_hash::NativePrefixHash;
 pub use native_sessions::{

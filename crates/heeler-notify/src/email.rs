@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use heeler_config::{SmtpConfig, SmtpSecurity};
 use lettre::message::Mailbox;
 use lettre::message::header::ContentType;
-use lettre::transport::smtp::SmtpTransportBuilder;
 use lettre::transport::smtp::authentication::Credentials;
+use lettre::transport::smtp::client::{Certificate, CertificateStore, Tls, TlsParameters};
 use lettre::{Message, SmtpTransport, Transport as _};
 use ring::digest::{SHA256, digest};
 
@@ -24,6 +24,42 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct SmtpServer {
     pub config: SmtpConfig,
     pub password: Option<String>,
+    /// Authorities of the server's certificate. `None` means the public ones.
+    pub authorities: Option<MailAuthorities>,
+}
+
+/// Certificates of authorities. No others count then.
+#[derive(Debug, Clone)]
+pub struct MailAuthorities(Certificate);
+
+impl MailAuthorities {
+    /// Reads certificates in PEM form; fails with the reason.
+    pub fn parse(pem: &[u8]) -> Result<MailAuthorities, String> {
+        // A text without a certificate is valid PEM.
+        const BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+        if !pem.windows(BEGIN.len()).any(|part| part == BEGIN) {
+            return Err("it holds no certificate".to_owned());
+        }
+        let invalid = |_| "it holds an invalid certificate".to_owned();
+        let authorities = MailAuthorities(Certificate::from_pem(pem).map_err(invalid)?);
+        // The content of the certificates is read only here.
+        tls_parameters("localhost", Some(&authorities)).map_err(invalid)?;
+        Ok(authorities)
+    }
+}
+
+fn tls_parameters(
+    host: &str,
+    authorities: Option<&MailAuthorities>,
+) -> Result<TlsParameters, lettre::transport::smtp::Error> {
+    let builder = TlsParameters::builder(host.to_owned());
+    let builder = match authorities {
+        None => builder.certificate_store(CertificateStore::WebpkiRoots),
+        Some(MailAuthorities(certificate)) => builder
+            .certificate_store(CertificateStore::None)
+            .add_root_certificate(certificate.clone()),
+    };
+    builder.build()
 }
 
 impl fmt::Debug for SmtpServer {
@@ -55,15 +91,20 @@ pub(crate) fn send_mail(
 }
 
 fn connect(server: &SmtpServer) -> Result<SmtpTransport, NoticeSendError> {
-    let SmtpServer { config, password } = server;
-    let wrong = |error| NoticeSendError::permanent(format!("cannot use {}: {error}", config.host));
-    let builder: SmtpTransportBuilder = match config.security {
-        SmtpSecurity::Tls => SmtpTransport::relay(&config.host).map_err(wrong)?,
-        // It fails if the server does not offer TLS, before anything is sent.
-        SmtpSecurity::StartTls => SmtpTransport::starttls_relay(&config.host).map_err(wrong)?,
-        // The config allows it only for this machine.
-        SmtpSecurity::None => SmtpTransport::builder_dangerous(&config.host),
+    let SmtpServer { config, password, authorities } = server;
+    let parameters = || {
+        tls_parameters(&config.host, authorities.as_ref()).map_err(|error| {
+            NoticeSendError::permanent(format!("cannot use {}: {error}", config.host))
+        })
     };
+    let tls = match config.security {
+        SmtpSecurity::Tls => Tls::Wrapper(parameters()?),
+        // It fails if the server does not offer TLS, before anything is sent.
+        SmtpSecurity::StartTls => Tls::Required(parameters()?),
+        // The config allows it only for this machine.
+        SmtpSecurity::None => Tls::None,
+    };
+    let builder = SmtpTransport::builder_dangerous(&config.host).tls(tls);
     let builder = builder.port(config.port).timeout(Some(STEP_TIMEOUT));
     Ok(match (&config.user, password) {
         (Some(user), Some(password)) => {
@@ -116,4 +157,99 @@ fn message_id(subject: &str, domain: &str) -> String {
     let hash = digest(&SHA256, subject.as_bytes());
     let hex: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     format!("<{hex}@{domain}>")
+}
+
+#[cfg(test)]
+mod tests {
+    use heeler_config::NotifyEvent;
+    use heeler_testkit::{FakeSmtp, SmtpEncryption, TestCertificates};
+
+    use super::*;
+
+    fn server(
+        smtp: &FakeSmtp,
+        security: SmtpSecurity,
+        authorities: Option<&TestCertificates>,
+    ) -> SmtpServer {
+        let config = SmtpConfig {
+            host: "127.0.0.1".to_owned(),
+            port: smtp.port(),
+            security,
+            ca_file: None,
+            user: Some("fleet".to_owned()),
+            password_env: Some("MAIL_PASSWORD".to_owned()),
+            from: "heeler@fleet.example".to_owned(),
+        };
+        let pem = authorities.map(|it| std::fs::read(it.ca_file()).unwrap());
+        let authorities = pem.map(|pem| MailAuthorities::parse(&pem).unwrap());
+        SmtpServer { config, password: Some("canary-password".to_owned()), authorities }
+    }
+
+    fn send(server: &SmtpServer) -> Result<(), NoticeSendError> {
+        let notice = PersonNotice {
+            event: NotifyEvent::Failed,
+            agent: None,
+            title: "A job failed".to_owned(),
+            text: "Look at it.".to_owned(),
+            quote: None,
+            link: None,
+            is_closing: false,
+            subject: "job 1".to_owned(),
+            at: "2026-01-05T12:00:00Z".parse().unwrap(),
+        };
+        send_mail(server, &["ann@example.com".to_owned()], "1", &notice)
+    }
+
+    const WAYS: [(SmtpEncryption, SmtpSecurity); 2] = [
+        (SmtpEncryption::StartTls, SmtpSecurity::StartTls),
+        (SmtpEncryption::Implicit, SmtpSecurity::Tls),
+    ];
+
+    #[test]
+    fn mail_is_sent_to_a_server_with_an_own_authority() {
+        let certificates = TestCertificates::create("IP:127.0.0.1");
+        for (encryption, security) in WAYS {
+            let smtp = FakeSmtp::start_encrypted(encryption, &certificates);
+            send(&server(&smtp, security, Some(&certificates))).unwrap();
+            let mail = &smtp.wait_for(1)[0];
+            assert!(mail.is_encrypted, "{mail:?}");
+            assert_eq!(mail.receivers, ["ann@example.com"]);
+            assert!(mail.login.as_ref().unwrap().starts_with("PLAIN "), "{mail:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_server_with_another_authority_or_name() {
+        let certificates = TestCertificates::create("IP:127.0.0.1");
+        let others = TestCertificates::create("IP:127.0.0.1");
+        let of_other_name = TestCertificates::create("DNS:mail.example");
+        let cases = [
+            (&certificates, None, "UnknownIssuer"),
+            (&certificates, Some(&others), "BadSignature"),
+            (&of_other_name, Some(&of_other_name), "not valid for name"),
+        ];
+        for (encryption, security) in WAYS {
+            for (own, authorities, reason) in cases {
+                let smtp = FakeSmtp::start_encrypted(encryption, own);
+                let error = send(&server(&smtp, security, authorities)).unwrap_err().to_string();
+                assert!(error.contains(reason), "{encryption:?}: {error}");
+                assert!(!error.contains("canary-password"), "{error}");
+                let commands = smtp.commands();
+                assert!(
+                    commands.iter().all(|it| matches!(it.as_str(), "EHLO" | "STARTTLS" | "QUIT")),
+                    "{commands:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_without_certificates_is_refused() {
+        let parse = |text: &str| MailAuthorities::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(parse(""), "it holds no certificate");
+        assert_eq!(parse("-----BEGIN PRIVATE KEY-----"), "it holds no certificate");
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert_eq!(parse(broken), "it holds an invalid certificate");
+        assert_eq!(parse("-----BEGIN CERTIFICATE-----\nAA"), "it holds an invalid certificate");
+    }
 }

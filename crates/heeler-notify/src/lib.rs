@@ -12,7 +12,7 @@ mod notice_error;
 mod web_post;
 
 pub use agent_quote::{AgentQuote, QUOTE_CHARS_MAX};
-pub use email::SmtpServer;
+pub use email::{MailAuthorities, SmtpServer};
 pub use notice::{PersonNotice, combine_notices};
 pub use notice_client::{NoticeClient, SIGNATURE_HEADER};
 pub use notice_error::NoticeSendError;

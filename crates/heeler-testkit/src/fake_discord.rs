@@ -16,6 +16,7 @@ use serde_json::{Value as Json, json};
 
 use self::gateway::{GatewaySessionState, GatewaySocketState};
 use crate::WAIT_MAX;
+use crate::fake_files::FakeFiles;
 use crate::fake_server::FakeServer;
 use crate::fake_sockets::FakeSockets;
 
@@ -101,6 +102,7 @@ struct DiscordState {
     calls: Vec<(String, Instant)>,
     /// Milliseconds by which IDs of messages are later than the clock.
     time_shift: i128,
+    files: FakeFiles,
     /// Beginning of the calls of which each fails.
     failing: Option<&'static str>,
 }
@@ -134,6 +136,7 @@ impl FakeDiscord {
             failures: VecDeque::new(),
             calls: Vec::new(),
             time_shift: 0,
+            files: FakeFiles::default(),
             failing: None,
         };
         let shared = Arc::new(SharedDiscord { state: Mutex::new(state), changed: Condvar::new() });
@@ -183,6 +186,15 @@ impl FakeDiscord {
     /// Creates a thread of a channel, of which the gateway does not tell.
     pub fn add_thread(&self, thread: &str, channel: &str) {
         self.shared.lock().threads.insert(thread.to_owned(), channel.to_owned());
+    }
+
+    /// Adds a file; returns its description in a message. Its address is refused if a token is sent to it.
+    pub fn add_file(&self, name: &str, media_type: &str, content: &[u8]) -> Json {
+        let number = self.shared.lock().files.add(content);
+        json!({
+            "id": number.to_string(), "filename": name, "content_type": media_type,
+            "size": content.len(), "url": format!("{}/attachments/{number}?ex=1&hm=2", self.server.url()),
+        })
     }
 
     /// Lets a person click on a button of a post, with this value; returns the ID of the click.

@@ -19,12 +19,13 @@ use serde_json::{Value as Json, json};
 
 use self::delivery::SlackDelivery;
 use crate::WAIT_MAX;
+use crate::fake_files::FakeFiles;
 use crate::fake_server::FakeServer;
 use crate::fake_sockets::FakeSockets;
 
 /// Scopes of the bot token, unless a test sets others.
 const SCOPES: &str =
-    "app_mentions:read,chat:write,im:history,channels:history,groups:history,users:read";
+    "app_mentions:read,chat:write,files:read,im:history,channels:history,groups:history,users:read";
 
 /// ID of the app's user.
 const BOT_USER: &str = "UBOT";
@@ -110,6 +111,7 @@ struct SlackState {
     is_frozen: bool,
     /// Seconds by which IDs of messages are later than the clock.
     time_shift: i64,
+    files: FakeFiles,
     /// Method of which each call fails.
     failing: Option<&'static str>,
     /// True if the first page of a channel is shown and others are refused.
@@ -153,6 +155,7 @@ impl FakeSlack {
             lost_acks: 0,
             is_frozen: false,
             time_shift: 0,
+            files: FakeFiles::default(),
             failing: None,
             refuses_later_pages: false,
         };
@@ -223,6 +226,22 @@ impl FakeSlack {
             state.add_event(message);
         }
         ts
+    }
+
+    /// Adds a file; returns its description in a message. Its address needs the bot token and the scope
+    /// `files:read`.
+    pub fn add_file(&self, name: &str, media_type: &str, content: &[u8]) -> Json {
+        let mut state = self.shared.lock();
+        let number = state.files.add(content);
+        json!({
+            "id": format!("F{number}"), "name": name, "mimetype": media_type, "size": content.len(),
+            "url_private_download": format!("{}/files/{number}", state.http_url),
+        })
+    }
+
+    /// Returns the number of downloads of files.
+    pub fn file_fetches(&self) -> usize {
+        self.shared.lock().files.fetch_count()
     }
 
     /// Lets a person click on a button of a post, with this value; returns the ID of the click.

@@ -1,15 +1,18 @@
-//! A mail server: it speaks SMTP without TLS, checks a login, and records messages.
+//! A mail server: it speaks SMTP, with TLS or without it, takes a login, and records messages.
 //!
 //! Start at [`FakeSmtp`].
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
 use crate::WAIT_MAX;
+use crate::test_certificates::TestCertificates;
 
 /// A running server; dropping it stops it.
 #[derive(Debug)]
@@ -19,9 +22,20 @@ pub struct FakeSmtp {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Way in which a connection is encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SmtpEncryption {
+    /// By the command `STARTTLS`. Before it, the server takes no login and no mail.
+    StartTls,
+    /// From the first byte on.
+    Implicit,
+}
+
 /// A message that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReceivedMail {
+    /// True if it came over TLS.
+    pub is_encrypted: bool,
     /// Argument of `AUTH`, such as `PLAIN` with the login in base 64.
     pub login: Option<String>,
     pub sender: String,
@@ -55,8 +69,17 @@ struct SmtpState {
 }
 
 impl FakeSmtp {
-    /// Starts a server on a free local port.
+    /// Starts a server without TLS on a free local port.
     pub fn start() -> Self {
+        FakeSmtp::serve(None)
+    }
+
+    /// Starts a server with TLS on a free local port.
+    pub fn start_encrypted(encryption: SmtpEncryption, certificates: &TestCertificates) -> Self {
+        FakeSmtp::serve(Some((encryption, certificates.server_config())))
+    }
+
+    fn serve(tls: Option<(SmtpEncryption, Arc<ServerConfig>)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::<SharedSmtp>::default();
@@ -68,7 +91,7 @@ impl FakeSmtp {
                 }
                 // A client that goes away is no fault of the test.
                 if let Ok(stream) = stream {
-                    drop(serve(&served, stream));
+                    drop(serve(&served, stream, tls.as_ref()));
                 }
             }
         });
@@ -114,61 +137,159 @@ impl Drop for FakeSmtp {
 }
 
 impl SharedSmtp {
+    /// Takes the next reply to a `MAIL` command that is refused.
+    fn refusal(&self) -> Option<&'static str> {
+        let mut state = self.lock();
+        (!state.refusals.is_empty()).then(|| state.refusals.remove(0))
+    }
+
     fn lock(&self) -> MutexGuard<'_, SmtpState> {
         self.state.lock().unwrap()
     }
 }
 
-fn serve(shared: &SharedSmtp, stream: TcpStream) -> std::io::Result<()> {
+/// A connection, with TLS or without it.
+trait SmtpStream: Read + Write {}
+
+impl<S: Read + Write> SmtpStream for S {}
+
+/// A connection that is read line by line.
+struct SmtpConnection(BufReader<Box<dyn SmtpStream>>);
+
+impl SmtpConnection {
+    fn new(stream: Box<dyn SmtpStream>) -> Self {
+        SmtpConnection(BufReader::new(stream))
+    }
+
+    /// Makes the server's side of a TLS connection. The handshake is made with the first bytes.
+    fn encrypted(stream: TcpStream, config: &Arc<ServerConfig>) -> std::io::Result<Self> {
+        let tls = ServerConnection::new(Arc::clone(config)).map_err(std::io::Error::other)?;
+        Ok(SmtpConnection::new(Box::new(StreamOwned::new(tls, stream))))
+    }
+
+    fn reply(&mut self, text: &str) -> std::io::Result<()> {
+        let stream = self.0.get_mut();
+        stream.write_all(format!("{text}\r\n").as_bytes())?;
+        stream.flush()
+    }
+
+    /// Returns the next line, or `None` at the end.
+    fn line(&mut self) -> std::io::Result<Option<String>> {
+        let mut line = String::new();
+        let count = self.0.read_line(&mut line)?;
+        Ok((count > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned()))
+    }
+}
+
+fn serve(
+    shared: &SharedSmtp,
+    stream: TcpStream,
+    tls: Option<&(SmtpEncryption, Arc<ServerConfig>)>,
+) -> std::io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let mut writer = stream.try_clone()?;
-    let mut lines = BufReader::new(stream).lines();
-    let mut reply = |text: &str| writer.write_all(format!("{text}\r\n").as_bytes());
-    reply("220 fake ESMTP")?;
+    let raw = stream.try_clone()?;
+    let mut connection = match tls {
+        Some((SmtpEncryption::Implicit, config)) => SmtpConnection::encrypted(stream, config)?,
+        _ => SmtpConnection::new(Box::new(stream)),
+    };
+    let is_implicit = matches!(tls, Some((SmtpEncryption::Implicit, _)));
+    connection.reply("220 fake ESMTP")?;
+    let Some((SmtpEncryption::StartTls, config)) = tls else {
+        return converse(
+            shared,
+            &mut connection,
+            SmtpOffer { is_encrypted: is_implicit, starttls: false },
+        )
+        .map(drop);
+    };
+    let offer = SmtpOffer { is_encrypted: false, starttls: true };
+    if converse(shared, &mut connection, offer)? == ConversationEnd::StartTls {
+        // Bytes that came before the handshake do not count: they are dropped with the buffer.
+        let mut connection = SmtpConnection::encrypted(raw, config)?;
+        converse(shared, &mut connection, SmtpOffer { is_encrypted: true, starttls: false })?;
+    }
+    Ok(())
+}
+
+/// State of the encryption, and whether the client can change it.
+#[derive(Clone, Copy)]
+struct SmtpOffer {
+    is_encrypted: bool,
+    starttls: bool,
+}
+
+#[derive(PartialEq, Eq)]
+enum ConversationEnd {
+    Quit,
+    StartTls,
+}
+
+/// Answers commands until the client leaves or begins TLS.
+fn converse(
+    shared: &SharedSmtp,
+    connection: &mut SmtpConnection,
+    offer: SmtpOffer,
+) -> std::io::Result<ConversationEnd> {
     let mut mail = ReceivedMail::default();
-    while let Some(line) = lines.next().transpose()? {
+    while let Some(line) = connection.line()? {
         let (command, rest) = line.split_at(line.find([' ', ':']).unwrap_or(line.len()));
-        shared.lock().commands.push(command.to_ascii_uppercase());
-        match command.to_ascii_uppercase().as_str() {
-            "EHLO" | "HELO" => reply("250-fake\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN")?,
+        let command = command.to_ascii_uppercase();
+        shared.lock().commands.push(command.clone());
+        match command.as_str() {
+            "EHLO" | "HELO" if offer.starttls => {
+                connection.reply("250-fake\r\n250-8BITMIME\r\n250 STARTTLS")?;
+            }
+            "EHLO" | "HELO" => {
+                connection.reply("250-fake\r\n250-8BITMIME\r\n250 AUTH PLAIN LOGIN")?;
+            }
+            "STARTTLS" if offer.starttls => {
+                connection.reply("220 ready")?;
+                return Ok(ConversationEnd::StartTls);
+            }
+            "AUTH" | "MAIL" | "RCPT" | "DATA" if offer.starttls => {
+                connection.reply("530 Must issue a STARTTLS command first")?;
+            }
             "AUTH" => {
                 mail.login = Some(rest.trim().to_owned());
-                reply("235 ok")?;
+                connection.reply("235 ok")?;
             }
             "MAIL" => {
-                let refusal = {
-                    let mut state = shared.lock();
-                    (!state.refusals.is_empty()).then(|| state.refusals.remove(0))
-                };
                 mail.sender = address(rest);
-                reply(refusal.unwrap_or("250 ok"))?;
+                connection.reply(shared.refusal().unwrap_or("250 ok"))?;
             }
             "RCPT" => {
                 mail.receivers.push(address(rest));
-                reply("250 ok")?;
+                connection.reply("250 ok")?;
             }
             "DATA" => {
-                reply("354 go on")?;
-                let mut content = Vec::new();
-                for line in lines.by_ref() {
-                    let line = line?;
-                    if line == "." {
-                        break;
-                    }
-                    // A dot at the start of a line is doubled.
-                    content.push(line.strip_prefix('.').unwrap_or(&line).to_owned());
-                }
-                mail.content = content.join("\n");
+                connection.reply("354 go on")?;
+                mail.content = read_content(connection)?;
+                mail.is_encrypted = offer.is_encrypted;
                 shared.lock().received.push(std::mem::take(&mut mail));
                 shared.changed.notify_all();
-                reply("250 accepted")?;
+                connection.reply("250 accepted")?;
             }
-            "RSET" | "NOOP" => reply("250 ok")?,
-            "QUIT" => return reply("221 bye"),
-            _ => reply("500 unknown")?,
+            "RSET" | "NOOP" => connection.reply("250 ok")?,
+            "QUIT" => {
+                connection.reply("221 bye")?;
+                return Ok(ConversationEnd::Quit);
+            }
+            _ => connection.reply("500 unknown")?,
         }
     }
-    Ok(())
+    Ok(ConversationEnd::Quit)
+}
+
+/// Reads a message up to the line with a dot.
+fn read_content(connection: &mut SmtpConnection) -> std::io::Result<String> {
+    let mut content = Vec::new();
+    while let Some(line) = connection.line()?
+        && line != "."
+    {
+        // A dot at the start of a line is doubled.
+        content.push(line.strip_prefix('.').unwrap_or(&line).to_owned());
+    }
+    Ok(content.join("\n"))
 }
 
 /// Returns the address between angle brackets.

@@ -17,6 +17,7 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
 
 use crate::WAIT_MAX;
+use crate::fake_files::FakeFiles;
 use crate::fake_form::form_parts;
 use crate::fake_server::FakeServer;
 
@@ -81,6 +82,7 @@ struct TelegramState {
     calls: Vec<(String, Instant)>,
     /// Number of the newest poller.
     poller: u64,
+    files: FakeFiles,
     /// Number of times that each update was delivered.
     deliveries: BTreeMap<i64, u32>,
 }
@@ -124,6 +126,32 @@ impl FakeTelegram {
         drop(state);
         self.shared.changed.notify_all();
         id
+    }
+
+    /// Lets a person send a file directly; returns the ID of the update.
+    pub fn send_document(
+        &self,
+        user: i64,
+        caption: &str,
+        file: (&str, &str),
+        content: &[u8],
+    ) -> i64 {
+        let (name, media_type) = file;
+        let number = self.shared.lock().files.add(content);
+        let document = json!({
+            "file_id": format!("F-{number}"), "file_name": name, "mime_type": media_type,
+            "file_size": content.len(),
+        });
+        let mut fields = json!({"document": document, "text": null});
+        if !caption.is_empty() {
+            fields["caption"] = json!(caption);
+        }
+        self.write(user, json!({"id": user, "type": "private"}), "", &fields)
+    }
+
+    /// Returns the number of downloads of files.
+    pub fn file_fetches(&self) -> usize {
+        self.shared.lock().files.fetch_count()
     }
 
     /// Lets a person click on a button of a post, with this value.
@@ -223,6 +251,12 @@ async fn handle(State(shared): State<Arc<SharedTelegram>>, request: Request<Body
         None => serde_json::from_slice(&bytes).unwrap_or_default(),
     };
     let token = shared.lock().token.clone();
+    if let Some(file) = path.strip_prefix(&format!("/file/bot{token}/documents/file_")) {
+        return match shared.lock().files.fetch(file) {
+            Some(content) => content.into_response(),
+            None => error(404, "Not Found", None),
+        };
+    }
     let Some(method) = path.strip_prefix(&format!("/bot{token}/")).map(str::to_owned) else {
         return error(401, "Unauthorized", None);
     };
@@ -302,6 +336,15 @@ impl TelegramState {
     fn execute(&mut self, method: &str, body: &Json) -> Result<Json, (u16, String)> {
         let bot = self.token.split(':').next().unwrap().parse::<i64>().unwrap();
         match method {
+            "getFile" => {
+                let id = body["file_id"].as_str().and_then(|id| id.strip_prefix("F-"));
+                match id.filter(|id| self.files.has(id)) {
+                    Some(id) => Ok(
+                        json!({"file_id": body["file_id"], "file_path": format!("documents/file_{id}")}),
+                    ),
+                    None => Err((400, "Bad Request: invalid file_id".to_owned())),
+                }
+            }
             "getMe" => Ok(json!({"id": bot, "is_bot": true, "username": "heeler_bot"})),
             "sendDocument" if body["document"].as_str().is_none_or(str::is_empty) => {
                 Err((400, "Bad Request: there is no document in the request".to_owned()))

@@ -8,6 +8,7 @@ mod disk;
 mod disk_crash;
 mod disk_hook;
 mod fake_discord;
+mod fake_files;
 mod fake_form;
 mod fake_github;
 mod fake_server;
@@ -21,6 +22,7 @@ mod messages_api;
 mod podman_engine;
 mod postgres;
 mod proof;
+mod test_certificates;
 mod test_engine;
 
 use std::time::Duration;
@@ -32,7 +34,7 @@ pub use disk_hook::{DiskHook, HookedDisk};
 pub use fake_discord::{DiscordFailure, DiscordPost, FakeDiscord};
 pub use fake_github::{FakeGithub, GithubFailure};
 pub use fake_slack::{FakeSlack, SlackFailure, SlackPost};
-pub use fake_smtp::{FakeSmtp, ReceivedMail};
+pub use fake_smtp::{FakeSmtp, ReceivedMail, SmtpEncryption};
 pub use fake_telegram::{FakeTelegram, TelegramFailure, TelegramPost};
 pub use fake_webhook::{FakeWebhook, ReceivedNotice};
 pub use git_server::GitServer;
@@ -43,6 +45,7 @@ pub use postgres::{
     wait_for_transactions,
 };
 pub use proof::ProofSettings;
+pub use test_certificates::TestCertificates;
 pub use test_engine::{TEST_IMAGE, TEST_VOLUME, TestEngine};
 
 /// Longest time that a test waits for an event before it fails. It ends tests that hang, so it is

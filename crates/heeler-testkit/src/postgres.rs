@@ -13,6 +13,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use tempfile::TempDir;
 
 use crate::WAIT_MAX;
+use crate::test_certificates::make_certificates;
 
 /// Name of the superuser of the cluster.
 const USER: &str = "heeler";
@@ -57,32 +58,11 @@ impl PostgresCluster {
         let rule = "host all all 127.0.0.1/32 scram-sha-256\n";
         let path = cluster.data().join("pg_hba.conf");
         std::fs::write(path, format!("local all all trust\n{rule}")).unwrap();
-        cluster.make_certificates();
+        // A client takes this address for one of another machine, and the kernel for this machine.
+        make_certificates(cluster.root(), "IP:0.0.0.0", program);
         drop(free);
         cluster.start_server();
         cluster
-    }
-
-    /// Makes an authority, and a certificate for the address 0.0.0.0. A client takes that address for
-    /// one of another machine, and the kernel for this machine.
-    fn make_certificates(&self) {
-        let root = self.root();
-        let new = |name: &str, more: &[&str]| {
-            let (key, certificate) = (format!("{root}/{name}.key"), format!("{root}/{name}.crt"));
-            let made = program("openssl")
-                .args(["req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"])
-                .args(["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", &format!("/CN={name}")])
-                .args(["-keyout", &key, "-out", &certificate])
-                .args(more)
-                .output()
-                .unwrap();
-            assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        };
-        new("authority", &[]);
-        let (authority, key) = (format!("{root}/authority.crt"), format!("{root}/authority.key"));
-        let name = ["-addext", "subjectAltName=IP:0.0.0.0"];
-        let kind = ["-addext", "basicConstraints=critical,CA:FALSE"];
-        new("server", &[&["-CA", &authority, "-CAkey", &key][..], &name[..], &kind[..]].concat());
     }
 
     /// Returns the certificate of the authority that signed the server's certificate.

@@ -49,6 +49,9 @@ pub(crate) fn protected_files(
     let passwords = loaded.fleets.first().and_then(|fleet| fleet.store.as_ref());
     let passwords = passwords.and_then(|_| credentials(context).password_file);
     paths.extend(passwords.iter().cloned());
+    // With an authority of its own, an agent could receive the password of the mail server.
+    let mail = loaded.fleets.iter().filter_map(|fleet| fleet.notify.as_ref()?.smtp.as_ref());
+    paths.extend(mail.filter_map(|smtp| smtp.ca_file.clone()));
     let secrets = keys.into_iter().chain(passwords).chain([dotenv]);
     Ok(ProtectedFiles {
         unwritable: with_real_names(paths),

@@ -79,7 +79,7 @@ fn a_herdctl_project_loads_as_it_stands() {
            |
            = help: set `github` in the fleet file, with `token_env` or `app`, and `repos`
 
-        warning: these keys have no effect yet: `identity.role`, `chat.discord.attachments`
+        warning: `identity.role` has no effect yet
          --> agents/helper.yaml:4:3
           |
         4 |   role: support

@@ -77,7 +77,7 @@ notify:
         "`general` is not the ID of a Discord channel",
         "the channel `mail` has no valid receiver",
         "`quiet_hours` begins and ends at the same time",
-        "there is no channel `tow`",
+        "there is no channel or person `tow`",
         "the channel `loop` escalates to itself",
         "the channel `x` escalates to itself",
         "the channel `y` escalates to itself",
@@ -88,7 +88,7 @@ notify:
 #[test]
 fn an_agent_names_channels_that_exist() {
     let agent = "agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [phon]}]";
-    assert_eq!(faults(agent), ["there is no channel `phon`"]);
+    assert_eq!(faults(agent), ["there is no channel or person `phon`"]);
     let near = format!("notify: {{channels: {{phone: {{desktop: true}}}}}}\n{agent}");
     let said = render(&[("heeler.yaml", &near)], &[]);
     assert!(said.contains("did you mean `phone`?"), "{said}");
@@ -139,4 +139,98 @@ agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
     assert_eq!(notify.channels[2].target.chat(), None, "a webhook is no chat");
     let secrets = loaded.agents[0].fleet_secrets.values();
     assert_eq!(secrets, ["discord-secret", "hook-secret", "xoxb-secret"]);
+}
+
+#[test]
+fn people_share_their_rules_with_their_channels() {
+    let text = "
+notify:
+  channels:
+    phone: {desktop: true, events: [question, failed]}
+    mail: {desktop: true, digest: 1h}
+    team: {desktop: true}
+  people:
+    ann: {channels: [phone, mail], events: [question, budget], digest: 5m, escalate: {after: 5m, to: team}}
+agents:
+  - {name: a, runtime: scripted, script: [{say: hi}], notify: [ann, team]}
+";
+    let loaded = load_files(&[("heeler.yaml", text)], &[]).unwrap();
+    let notify = loaded.fleets[0].notify.as_ref().unwrap();
+    let [phone, mail, team] = &notify.channels[..] else { panic!("{notify:?}") };
+    assert_eq!(phone.events, [NotifyEvent::Question]);
+    assert_eq!(mail.events, [NotifyEvent::Question, NotifyEvent::Budget]);
+    let minutes =
+        |digest: Option<heeler_config::ConfigDuration>| digest.unwrap().get().as_secs() / 60;
+    assert_eq!((minutes(phone.digest), minutes(mail.digest)), (5, 60));
+    assert_eq!(mail.escalate.as_ref().unwrap().to, "team");
+    assert_eq!((phone.person.as_deref(), team.person.as_deref()), (Some("ann"), None));
+    let names: Vec<&str> = notify.receivers("ann").map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["phone", "mail"]);
+}
+
+#[test]
+fn a_person_who_cannot_be_reached_as_written_is_refused() {
+    let said = faults(
+        "
+notify:
+  channels:
+    phone: {desktop: true, escalate: {after: 5m, to: bob}}
+    mail: {desktop: true, events: [failed]}
+    team: {desktop: true}
+  people:
+    team: {channels: [phone]}
+    'a b': {channels: [phone]}
+    bob: {channels: []}
+    cat: {channels: [mial]}
+    dan: {channels: [mail], events: [question], quiet_hours: {from: '07:00', to: '07:00'}}
+    eve: {channels: [team], escalate: {after: 5m, to: fay}}
+    fay: {channels: [], escalate: {after: 5m, to: team}}
+    guy: {channels: [], escalate: {after: 5m, to: non}}
+",
+    );
+    let expected = [
+        "`team` is the name of a channel and of a person",
+        "the channel `phone` of `team` has its own `escalate`",
+        "`a b` is not a name of a person",
+        "the channel `phone` belongs to `team` already",
+        "the channel `phone` of `a b` has its own `escalate`",
+        "`bob` has no channel",
+        "there is no channel `mial`",
+        "`quiet_hours` begins and ends at the same time",
+        "the channel `mail` receives no event of `dan`",
+        "`fay` has no channel",
+        "`guy` has no channel",
+        "the person `eve` escalates to itself",
+        "the person `fay` escalates to itself",
+        "there is no channel or person `non`",
+    ];
+    for message in expected {
+        assert!(said.iter().any(|it| it.contains(message)), "{message}: {said:#?}");
+    }
+    assert_eq!(said.len(), expected.len(), "{said:#?}");
+    let said = faults(
+        "
+notify: {channels: {phone: {desktop: true}}, people: {dan: {channels: [phone]}}}
+agents: [{name: a, runtime: scripted, script: [{say: hi}], notify: [dan, dna]}]
+",
+    );
+    assert_eq!(said, ["there is no channel or person `dna`"]);
+}
+
+#[test]
+fn the_authorities_of_a_mail_server_are_beside_the_config_and_need_tls() {
+    let config = |security: &str| {
+        format!(
+            "
+notify:
+  smtp: {{host: localhost, security: {security}, ca_file: own/ca.pem, from: heeler@fleet.example}}
+  channels: {{mail: {{email: {{to: [ann@fleet.example]}}}}}}
+"
+        )
+    };
+    let loaded = load_files(&[("heeler.yaml", &config("tls"))], &[]).unwrap();
+    let smtp = loaded.fleets[0].notify.as_ref().unwrap().smtp.as_ref().unwrap();
+    let beside = loaded.fleets[0].file.parent().unwrap().join("own/ca.pem");
+    assert_eq!(smtp.ca_file.as_ref(), Some(&beside));
+    assert_eq!(faults(&config("none")), ["`ca_file` has no effect without TLS"]);
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use heeler_config::{ChatLogLevel, WhileBusy};
 use heeler_connect::{
-    BotCommand, ChatContent, ChatEvent, ChatPolicy, ChatRoute, quote_earlier, route_message,
+    BotCommand, ChatContent, ChatEvent, ChatFile, ChatPolicy, ChatRoute, FileVerdict,
+    describe_files, judge_files, quote_earlier, route_message,
 };
 use heeler_model::session_choice::SessionChoice;
-use heeler_model::{ChannelKey, JobId, JobRequest, TriggerType};
+use heeler_model::{ChannelKey, JobId, JobRequest, MessageFile, MessageFiles, TriggerType};
 use heeler_store::{ChatMessageRecord, DatabaseError, InboxRecord};
 use jiff::SignedDuration;
 
@@ -68,8 +69,13 @@ impl DispatchTransaction<'_, '_> {
         let setup = Arc::clone(&self.state.setup);
         let policies = account_policies(&setup.loaded, &setup.env, *platform, account);
         let outcome = match &event.content {
-            ChatContent::Message { text, addresses_bot, replies_to, .. } => {
-                match self.answer_by_reply(event, &policies, text, replies_to.as_deref())? {
+            ChatContent::Message { text, addresses_bot, replies_to, files, .. } => {
+                let answered = match files.is_empty() {
+                    true => self.answer_by_reply(event, &policies, text, replies_to.as_deref())?,
+                    // An answer is a text.
+                    false => None,
+                };
+                match answered {
                     Some(outcome) => outcome,
                     None => self.apply_written_message(event, &policies, text, *addresses_bot)?,
                 }
@@ -188,8 +194,15 @@ impl DispatchTransaction<'_, '_> {
         if let Some(command) = BotCommand::parse(text) {
             return self.apply_chat_command(event, policies, policy, &command);
         }
-        if let Some(outcome) = self.answer_open_question(event, policy, text)? {
+        let files = message_files(event);
+        if files.is_empty()
+            && let Some(outcome) = self.answer_open_question(event, policy, text)?
+        {
             return Ok(outcome);
+        }
+        let verdicts = judge_files(files, policy.files);
+        if text.is_empty() && verdicts.iter().all(|verdict| verdict.outcome.is_err()) {
+            return self.refuse_files(event, &verdicts);
         }
         let channel = event.place.channel(event.platform);
         if channel.parse::<ChannelKey>().is_err() || text.len() > MESSAGE_BYTES_MAX {
@@ -202,14 +215,16 @@ impl DispatchTransaction<'_, '_> {
         if policy.while_busy == WhileBusy::Interrupt {
             self.cancel_conversation(event, policy.agent.name.as_str(), &channel)?;
         }
+        // A running job receives texts only.
         if policy.while_busy == WhileBusy::Say
+            && files.is_empty()
             && let Some(job) = self.job_to_talk_to(policy.agent.name.as_str(), &channel)
             && let Some(outcome) = self.say_to_job(event, &job, &spoken_prompt(event, text))?
         {
             self.record_said(event, policy, text)?;
             return Ok(outcome);
         }
-        match self.create_chat_job(event, policy, text, channel) {
+        match self.create_chat_job(event, policy, (text, &verdicts), channel) {
             Ok(job) => Ok(ChatOutcome { job: Some(job), ..ChatOutcome::new("job") }),
             // The reason is posted, because no one watches the daemon's log here.
             Err(DispatchFailure::Refused(refused)) => {
@@ -253,16 +268,37 @@ impl DispatchTransaction<'_, '_> {
         )))
     }
 
+    /// Refuses a message of which nothing is left.
+    fn refuse_files(
+        &mut self,
+        event: &ChatEvent,
+        verdicts: &[FileVerdict<'_>],
+    ) -> Result<ChatOutcome, DispatchFailure> {
+        let reasons: Vec<String> = verdicts
+            .iter()
+            .filter_map(|FileVerdict { file, outcome }| {
+                let reason = outcome.as_ref().err()?;
+                Some(format!("\"{}\": {reason}", file.shown_name()))
+            })
+            .collect();
+        let reasons = reasons.join("; ");
+        self.answer_event(event, &format!("I cannot take this file. {reasons}"))?;
+        Ok(ChatOutcome::refused(format!("it has no text, and its files are not taken: {reasons}")))
+    }
+
     /// Queues the job of a message.
     fn create_chat_job(
         &mut self,
         event: &ChatEvent,
         policy: &ChatPolicy<'_>,
-        text: &str,
+        (text, verdicts): (&str, &[FileVerdict<'_>]),
         channel: String,
     ) -> Result<JobId, DispatchFailure> {
         let agent = policy.agent;
         let name = agent.name.as_str();
+        let job = self.tx.new_job_id(self.now)?;
+        let folder = format!("{}/{job}", policy.files_folder);
+        let text = &text_with_files(text, verdicts, &folder);
         let mut prompt = spoken_prompt(event, text);
         let place = conversation_place(name, event.platform.as_str(), &event.place);
         let known = self.tx.chat_conversation(place)?;
@@ -275,6 +311,7 @@ impl DispatchTransaction<'_, '_> {
             trigger: TriggerType::Chat,
             // Questions reach the people who may answer them.
             attended: !policy.approvers.is_empty(),
+            files: accepted_files(event, policy, verdicts, folder),
             session: match &known {
                 // A person has ended the conversation.
                 Some(known) if !known.is_active => SessionChoice::Fresh,
@@ -284,7 +321,6 @@ impl DispatchTransaction<'_, '_> {
         };
         self.check_admissible(&wanted)?;
         self.check_queue_space()?;
-        let job = self.tx.new_job_id(self.now)?;
         self.enqueue_job(&job, agent, &wanted)?;
         self.effects.push(DispatchEffect::ShowChatJob { job: job.clone() });
         let conversation = match known.filter(|known| known.is_active) {
@@ -374,6 +410,40 @@ impl DispatchTransaction<'_, '_> {
         };
         self.add_chat_post(id, &post)
     }
+}
+
+fn message_files(event: &ChatEvent) -> &[ChatFile] {
+    match &event.content {
+        ChatContent::Message { files, .. } => files,
+        _ => &[],
+    }
+}
+
+/// Returns the text of a message with the list of its files.
+fn text_with_files(text: &str, verdicts: &[FileVerdict<'_>], folder: &str) -> String {
+    match (verdicts, text) {
+        ([], text) => text.to_owned(),
+        (verdicts, "") => describe_files(verdicts, folder),
+        (verdicts, text) => format!("{text}\n\n{}", describe_files(verdicts, folder)),
+    }
+}
+
+/// Returns the files that are fetched before the job starts.
+fn accepted_files(
+    event: &ChatEvent,
+    policy: &ChatPolicy<'_>,
+    verdicts: &[FileVerdict<'_>],
+    folder: String,
+) -> Option<Box<MessageFiles>> {
+    let files = verdicts.iter().filter_map(|FileVerdict { file, outcome }| {
+        let name = outcome.as_ref().ok()?.clone();
+        Some(MessageFile { name, media_type: file.media_type.clone(), source: file.source.clone() })
+    });
+    let files: Vec<MessageFile> = files.collect();
+    let bytes_max = policy.files?.file_bytes_max();
+    let (platform, account) = (event.platform.to_string(), event.account.clone());
+    (!files.is_empty())
+        .then(|| Box::new(MessageFiles { platform, account, folder, bytes_max, files }))
 }
 
 /// Returns the prompt of a message. Several people speak in a group, so each message names its speaker.

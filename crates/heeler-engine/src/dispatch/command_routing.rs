@@ -336,6 +336,12 @@ impl Dispatcher {
             return owed
                 .send(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
         }
+        // The bot fetches them with its token.
+        if wanted.files.is_some() {
+            let message = "only a chat message has files";
+            return owed
+                .send(Err(DaemonCommandError::new(DaemonCommandErrorKind::NotAllowed, message)));
+        }
         if let Some(refused) = self.stopping_error() {
             return owed.send(Err(refused));
         }

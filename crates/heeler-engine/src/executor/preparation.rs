@@ -1,4 +1,5 @@
-//! Prepares runs of jobs and session operations. Both may have to create a clone or a worktree.
+//! Prepares runs of jobs and session operations. Both may have to create a clone or a worktree, and runs
+//! may have to fetch files.
 
 use std::collections::HashSet;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -14,9 +15,11 @@ use heeler_store::ReaderPool;
 use super::changed_settings::refuse_changed_settings;
 use super::limits::limit_error;
 use super::{EffectExecutor, ExecutorContext};
+use crate::chat::receive_files;
 use crate::checkout::{ensure_checkout, needs_clone};
 use crate::command::{DaemonCommandError, DaemonCommandErrorKind, PendingReply, ReplyCallback};
 use crate::dispatch_input::{DispatchInput, PreparedJob};
+use crate::fault::{self, FaultPoint};
 use crate::fleet::EngineContext;
 use crate::prepare::PrepareError;
 use crate::resolved_request::ResolvedJobRequest;
@@ -105,8 +108,8 @@ impl EffectExecutor {
 }
 
 impl ExecutorContext {
-    /// Prepares a job now, or on a thread of its own kind if that needs a clone or a worktree,
-    /// because other starts must not wait for it.
+    /// Prepares a job now, or on a thread of its own kind if that needs a clone, a worktree or files of
+    /// a chat message, because other starts must not wait for it.
     fn prepare_or_clone(self: &Arc<Self>, preparation: JobPreparation) {
         let wanted = &preparation.wanted;
         let needs_worktree = || {
@@ -125,7 +128,9 @@ impl ExecutorContext {
         let agent = setup.find_agent(wanted.agent.as_str()).ok();
         // Another host makes them for itself.
         let is_here = agent.is_none_or(|agent| other_host(&self.fleet, agent).is_none());
-        let is_missing = is_here && (agent.is_some_and(needs_clone) || needs_worktree());
+        let has_files = wanted.files.is_some();
+        let is_missing =
+            is_here && (has_files || agent.is_some_and(needs_clone) || needs_worktree());
         if !is_missing {
             return self.prepare(preparation);
         }
@@ -265,6 +270,13 @@ pub(super) fn resolve_request(
     request.note = note;
     request.forked_from = sessions::find_forked_job(&fleet.dir, readers, wanted);
     request.skill_files = skill_files(readers, setup, wanted)?;
+    if let Some(files) = &wanted.files {
+        for problem in receive_files(setup, files, &request.working_directory) {
+            request.brief.prompt.push('\n');
+            request.brief.prompt.push_str(&problem);
+        }
+        fault::reach(FaultPoint::FilesReceived);
+    }
     Ok(Box::new(request))
 }
 

@@ -17,6 +17,8 @@ pub struct ChannelReport {
     pub name: String,
     /// Kind of place, such as `ntfy`.
     pub kind: &'static str,
+    /// Person to whom it belongs.
+    pub person: Option<String>,
     /// Reason why it cannot be used, with the cure.
     pub problem: Option<String>,
 }
@@ -31,6 +33,7 @@ pub fn check_channels(loaded: &LoadedConfig, env: &BTreeMap<String, String>) -> 
         .map(|(config, channel)| ChannelReport {
             name: channel.name.clone(),
             kind: channel.target.kind(),
+            person: channel.person.clone(),
             problem: ChannelClient::new(config, channel, env).err(),
         })
         .collect()

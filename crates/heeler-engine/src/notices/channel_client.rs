@@ -3,16 +3,21 @@
 //! Start at [`ChannelClient::new`].
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 
+use camino::Utf8Path;
 use heeler_config::{NotifyChannel, NotifyConfig, NotifySlack, NotifyTarget, SmtpConfig};
 use heeler_connect::{
     ChatBot, ChatPlace, ChatPlatform, DiscordBot, SlackBot, SlackTokens, TelegramBot,
     is_slack_bot_token,
 };
-use heeler_notify::{NoticeClient, NoticeSendError, PersonNotice, SmtpServer};
+use heeler_notify::{MailAuthorities, NoticeClient, NoticeSendError, PersonNotice, SmtpServer};
 use url::Url;
 
 use super::desktop;
+
+/// Largest file with certificates of authorities. All public ones have about 230 KB.
+const CA_FILE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Client of one channel.
 pub(super) enum ChannelClient<'e> {
@@ -142,7 +147,31 @@ fn slack_url(text: &str, variable: &str) -> Result<Url, String> {
 
 fn smtp_server(config: &SmtpConfig, env: &BTreeMap<String, String>) -> Result<SmtpServer, String> {
     let password = optional_secret(env, config.password_env.as_deref())?;
-    Ok(SmtpServer { config: config.clone(), password })
+    let authorities = config.ca_file.as_deref().map(mail_authorities).transpose()?;
+    Ok(SmtpServer { config: config.clone(), password, authorities })
+}
+
+fn mail_authorities(path: &Utf8Path) -> Result<MailAuthorities, String> {
+    let problem = |reason: String| {
+        format!("cannot use {path}, the `ca_file` of `notify.smtp`: {reason}: set it to a PEM file")
+    };
+    let pem = read_authorities(path).map_err(|error| problem(error.to_string()))?;
+    if pem.len() > CA_FILE_BYTES_MAX {
+        return Err(problem(format!("it has more than {CA_FILE_BYTES_MAX} bytes")));
+    }
+    MailAuthorities::parse(&pem).map_err(problem)
+}
+
+/// Reads a file, up to one byte more than the limit.
+fn read_authorities(path: &Utf8Path) -> std::io::Result<Vec<u8>> {
+    // To open anything else, such as a pipe, could wait forever.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
+    let mut pem = Vec::new();
+    let limit = u64::try_from(CA_FILE_BYTES_MAX + 1).unwrap_or(u64::MAX);
+    std::fs::File::open(path)?.take(limit).read_to_end(&mut pem)?;
+    Ok(pem)
 }
 
 fn optional_secret(

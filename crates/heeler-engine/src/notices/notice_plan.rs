@@ -26,29 +26,43 @@ pub(crate) fn plan_notices(
 ) -> Vec<NoticePlan> {
     let named = agent.and_then(|agent| agent.notify.as_ref());
     let is_receiver = |channel: &&NotifyChannel| {
-        let is_named = named.is_none_or(|names| names.contains(&channel.name));
+        let is_named = named.is_none_or(|names| names.iter().any(|name| channel.is_receiver(name)));
         is_named && channel.events.contains(&event)
     };
     let direct: Vec<&NotifyChannel> = config.channels.iter().filter(is_receiver).collect();
-    let mut plans: Vec<NoticePlan> = direct.iter().map(|it| plan(it, event, now, zone)).collect();
-    if event != NotifyEvent::Question {
-        return plans;
+    let mut receivers: Vec<(&NotifyChannel, Timestamp)> =
+        direct.iter().map(|channel| (*channel, now)).collect();
+    if event == NotifyEvent::Question {
+        for channel in direct {
+            add_escalations(config, channel, now, &mut receivers);
+        }
     }
-    for channel in direct {
-        let mut at = now;
-        let mut next = channel.escalate.as_ref();
-        // The config has no circle, so the chain ends.
-        while let Some(escalation) = next {
-            at = at.checked_add(escalation.after.get()).unwrap_or(Timestamp::MAX);
-            let Some(further) = config.channel(&escalation.to) else { break };
-            // A channel that receives it earlier does not receive it again.
-            if !plans.iter().any(|plan| plan.channel == further.name) {
-                plans.push(plan(further, event, at, zone));
+    receivers.into_iter().map(|(channel, at)| plan(channel, event, at, zone)).collect()
+}
+
+/// Adds the channels to which a question of a channel escalates. A channel receives a question once,
+/// at the earliest time.
+fn add_escalations<'c>(
+    config: &'c NotifyConfig,
+    channel: &'c NotifyChannel,
+    now: Timestamp,
+    receivers: &mut Vec<(&'c NotifyChannel, Timestamp)>,
+) {
+    let mut at = now;
+    let mut next = channel.escalate.as_ref();
+    // The config has no circle, so the chain ends.
+    while let Some(escalation) = next {
+        at = at.checked_add(escalation.after.get()).unwrap_or(Timestamp::MAX);
+        next = None;
+        for further in config.receivers(&escalation.to) {
+            match receivers.iter_mut().find(|(known, _)| known.name == further.name) {
+                Some((_, earlier)) => *earlier = at.min(*earlier),
+                None => receivers.push((further, at)),
             }
+            // All channels of a person escalate to the same.
             next = further.escalate.as_ref();
         }
     }
-    plans
 }
 
 fn plan(channel: &NotifyChannel, event: NotifyEvent, at: Timestamp, zone: &TimeZone) -> NoticePlan {
@@ -116,8 +130,39 @@ agents:
   - {name: c, runtime: scripted, script: [{say: hi}], notify: []}
 ";
 
+    const PEOPLE: &str = "
+notify:
+  channels:
+    ann-phone: {desktop: true, quiet_hours: {from: '01:00', to: '02:00'}}
+    ann-mail: {desktop: true, digest: 5m, events: [question, failed]}
+    bob-phone: {desktop: true}
+    bob-mail: {desktop: true}
+    team: {desktop: true, events: [takeover]}
+  people:
+    ann:
+      channels: [ann-phone, ann-mail]
+      events: [question, failed, budget]
+      quiet_hours: {from: '22:00', to: '07:00', except: [question]}
+      digest: 30m
+      escalate: {after: 10m, to: bob}
+    bob: {channels: [bob-phone, bob-mail], events: [question], escalate: {after: 20m, to: team}}
+agents:
+  - {name: a, runtime: scripted, script: [{say: hi}]}
+  - {name: b, runtime: scripted, script: [{say: hi}], notify: [ann]}
+  - {name: c, runtime: scripted, script: [{say: hi}], notify: [bob-mail, team]}
+";
+
     fn plans(agent: Option<&str>, event: NotifyEvent, at: &str) -> Vec<(String, String, bool)> {
-        let loaded = config(FLEET);
+        plans_of(FLEET, agent, event, at)
+    }
+
+    fn plans_of(
+        fleet: &str,
+        agent: Option<&str>,
+        event: NotifyEvent,
+        at: &str,
+    ) -> Vec<(String, String, bool)> {
+        let loaded = config(fleet);
         let notify = loaded.fleets[0].notify.as_ref().unwrap();
         let agent = agent.map(|name| loaded.agent(name).unwrap());
         let found = plan_notices(notify, agent, event, (at.parse().unwrap(), &TimeZone::UTC));
@@ -166,5 +211,69 @@ agents:
         // Events of an agent that names its channels go to those alone.
         let budget = plans(Some("b"), NotifyEvent::Budget, "2026-01-05T12:00:00Z");
         assert_eq!(budget, [told("boss", "2026-01-05T12:00:00Z", false)]);
+    }
+
+    #[test]
+    fn a_question_goes_to_all_channels_of_a_person_and_then_to_the_next_person() {
+        let noon = "2026-01-05T12:00:00Z";
+        assert_eq!(
+            plans_of(PEOPLE, Some("b"), NotifyEvent::Question, noon),
+            [
+                told("ann-phone", noon, false),
+                told("ann-mail", noon, false),
+                told("bob-phone", "2026-01-05T12:10:00Z", false),
+                told("bob-mail", "2026-01-05T12:10:00Z", false),
+                told("team", "2026-01-05T12:30:00Z", false),
+            ]
+        );
+        // An agent may name one channel of a person.
+        assert_eq!(
+            plans_of(PEOPLE, Some("c"), NotifyEvent::Question, noon),
+            [told("bob-mail", noon, false), told("team", "2026-01-05T12:20:00Z", false)]
+        );
+    }
+
+    #[test]
+    fn a_channel_of_two_chains_receives_a_question_at_the_earlier_time() {
+        let fleet = "
+notify:
+  channels:
+    slow: {desktop: true, escalate: {after: 1h, to: boss}}
+    fast: {desktop: true, escalate: {after: 5m, to: boss}}
+    boss: {desktop: true, events: [takeover]}
+agents: [{name: a, runtime: scripted, script: [{say: hi}]}]
+";
+        let noon = "2026-01-05T12:00:00Z";
+        let expected = [
+            told("slow", noon, false),
+            told("fast", noon, false),
+            told("boss", "2026-01-05T12:05:00Z", false),
+        ];
+        assert_eq!(plans_of(fleet, Some("a"), NotifyEvent::Question, noon), expected);
+    }
+
+    #[test]
+    fn the_rules_of_a_person_hold_for_the_channels_that_have_none() {
+        let failed = |at| plans_of(PEOPLE, Some("a"), NotifyEvent::Failed, at);
+        assert_eq!(
+            failed("2026-01-05T12:00:00Z"),
+            [
+                told("ann-phone", "2026-01-05T12:30:00Z", true),
+                told("ann-mail", "2026-01-05T12:05:00Z", true),
+            ]
+        );
+        // The phone has quiet hours of its own.
+        assert_eq!(
+            failed("2026-01-05T23:00:00Z"),
+            [
+                told("ann-phone", "2026-01-05T23:30:00Z", true),
+                told("ann-mail", "2026-01-06T07:00:00Z", true),
+            ]
+        );
+        // Both the person and the channel must list an event.
+        let budget = plans_of(PEOPLE, Some("a"), NotifyEvent::Budget, "2026-01-05T12:00:00Z");
+        assert_eq!(budget, [told("ann-phone", "2026-01-05T12:30:00Z", true)]);
+        let parked = plans_of(PEOPLE, Some("a"), NotifyEvent::Parked, "2026-01-05T12:00:00Z");
+        assert_eq!(parked, []);
     }
 }

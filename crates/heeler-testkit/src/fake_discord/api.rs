@@ -38,6 +38,13 @@ pub(super) async fn handle(
         }
         None => serde_json::from_slice(&bytes).unwrap_or_default(),
     };
+    if let Some(file) = head.uri.path().strip_prefix("/attachments/") {
+        let found = shared.lock().files.fetch(file);
+        return match found.filter(|_| !head.headers.contains_key(AUTHORIZATION)) {
+            Some(content) => content.into_response(),
+            None => StatusCode::FORBIDDEN.into_response(),
+        };
+    }
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let Some(path) = path.strip_prefix("/api/v10") else {
         return StatusCode::NOT_FOUND.into_response();

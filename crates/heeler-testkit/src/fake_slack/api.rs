@@ -6,8 +6,8 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{Request, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderValue, Request, StatusCode};
+use axum::response::{Html, IntoResponse as _, Response};
 use serde_json::{Value as Json, json};
 
 use super::{BOT_USER, SharedSlack, SlackFailure, SlackPost, SlackState};
@@ -32,6 +32,9 @@ pub(super) async fn handle(
         };
         upload.1 = Some(content);
         return "OK".into_response();
+    }
+    if let Some(file) = head.uri.path().strip_prefix("/files/") {
+        return serve_file(&shared, file, head.headers.get(AUTHORIZATION));
     }
     let Some(method) = head.uri.path().strip_prefix("/api/").map(str::to_owned) else {
         return StatusCode::NOT_FOUND.into_response();
@@ -74,6 +77,20 @@ pub(super) async fn handle(
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
+}
+
+/// Hands out a file. Without the right to read it, Slack shows its login page.
+fn serve_file(shared: &SharedSlack, file: &str, authorization: Option<&HeaderValue>) -> Response {
+    let mut state = shared.lock();
+    let bearer = format!("Bearer {}", state.bot_token);
+    let may_read = state.scopes.split(',').any(|scope| scope.trim() == "files:read");
+    if !may_read || authorization.is_none_or(|value| value.as_bytes() != bearer.as_bytes()) {
+        return Html("<html>Sign in to Slack</html>").into_response();
+    }
+    match state.files.fetch(file) {
+        Some(content) => content.into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 /// A failure of Slack itself.

@@ -25,9 +25,11 @@ channel fails. Exit codes: 0 listed.";
 const TEST: &str = "Examples:
   heeler notify test
   heeler notify test phone
+  heeler notify test ann
 
+A name of a person sends to all channels of the person.
 The message is sent by this command, with the environment of this command and the `.env` beside the config.
-Exit codes: 0 all were sent, 1 one was not sent, 4 no such channel.";
+Exit codes: 0 all were sent, 1 one was not sent, 4 no such channel or person.";
 
 /// Most waiting notices that are counted.
 const WAITING_MAX: usize = 2_000;
@@ -37,7 +39,7 @@ pub(crate) enum NotifyCommand {
     /// List the channels, with their last notice and their problems
     #[command(after_help = LIST)]
     List(NotifyListArgs),
-    /// Send a test message to one channel or to all
+    /// Send a test message to one channel, to one person or to all channels
     #[command(after_help = TEST)]
     Test(NotifyTestArgs),
 }
@@ -53,8 +55,8 @@ pub(crate) struct NotifyListArgs {
 /// Arguments of `notify test`.
 #[derive(Args)]
 pub(crate) struct NotifyTestArgs {
-    /// Name of the channel [default: all]
-    channel: Option<String>,
+    /// Name of a channel or person [default: all channels]
+    name: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -109,6 +111,7 @@ impl ChannelSummary {
         json!({
             "name": self.report.name,
             "kind": self.report.kind,
+            "person": self.report.person,
             "waiting": self.waiting,
             "lastSentAt": sent_at,
             "lastFailedAt": failed.and_then(|notice| notice.ended_at),
@@ -133,7 +136,7 @@ fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) 
         return Ok(output::print_line("no channels; see docs/notifications.md")?);
     }
     let now = process_env::now();
-    let headings = ["CHANNEL", "KIND", "WAITING", "LAST SENT", "PROBLEM"];
+    let headings = ["CHANNEL", "KIND", "PERSON", "WAITING", "LAST SENT", "PROBLEM"];
     let mut lines = OutputTable::new(&headings, &["PROBLEM"]).keep_column("CHANNEL");
     for channel in &channels {
         let sent_at = channel.last_sent.as_ref().and_then(|notice| notice.ended_at);
@@ -142,6 +145,7 @@ fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) 
         lines.push(vec![
             output::one_line(&channel.report.name).into(),
             channel.report.kind.into(),
+            output::one_line(channel.report.person.as_deref().unwrap_or("-")).into(),
             channel.waiting.to_string().into(),
             sent.into(),
             output::one_line(&problem).into(),
@@ -152,21 +156,20 @@ fn list(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyListArgs) 
 
 fn test(context: &CommandContext, loaded: &LoadedConfig, args: &NotifyTestArgs) -> CommandResult {
     let env = fleet_config::environment(context, context.config_file()?)?;
-    let mut names: Vec<String> =
-        check_channels(loaded, &env).into_iter().map(|report| report.name).collect();
-    if let Some(wanted) = &args.channel {
-        names.retain(|name| name == wanted);
+    let mut reports = check_channels(loaded, &env);
+    if let Some(wanted) = &args.name {
+        reports.retain(|it| it.name == *wanted || it.person.as_ref() == Some(wanted));
     }
-    if names.is_empty() {
-        let message = match &args.channel {
-            Some(wanted) => format!("there is no channel `{wanted}`"),
+    if reports.is_empty() {
+        let message = match &args.name {
+            Some(wanted) => format!("there is no channel or person `{wanted}`"),
             None => "the config has no channels".to_owned(),
         };
         return Err(CommandFailure::message(FailureCode::NotFound, message)
             .hint("set `notify.channels` in the fleet file: docs/notifications.md"));
     }
     let mut results = Vec::new();
-    for name in names {
+    for ChannelReport { name, .. } in reports {
         let sent = send_test_notice(loaded, &env, &name, process_env::now());
         if !args.json {
             let text = match &sent {

@@ -73,6 +73,8 @@ fn every_point_apart_has_a_test_here() {
         &[FaultPoint::DeliveriesHandled],
         // In `telegram_kills` and `slack_kills`.
         &[FaultPoint::ChatReceived, FaultPoint::ChatRecorded],
+        // In `chat_files`.
+        &[FaultPoint::FilesReceived],
         // In `chat_gaps`.
         &[FaultPoint::GapRecorded, FaultPoint::GapRead],
         // In `telegram_kills` and `slack_kills`.

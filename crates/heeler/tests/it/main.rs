@@ -18,6 +18,7 @@ mod browser_pages;
 mod browser_work;
 mod canary;
 mod chat_context;
+mod chat_files;
 mod chat_gaps;
 mod chat_lines;
 mod chat_loops;

@@ -4,7 +4,9 @@ use heeler_engine::DaemonCommand;
 use heeler_model::{ApprovalAnswer, JobRequest};
 use heeler_server::DaemonClient;
 use heeler_store::NoticeRecord;
-use heeler_testkit::{FakeSmtp, FakeTelegram, FakeWebhook, ReceivedNotice};
+use heeler_testkit::{
+    FakeSmtp, FakeTelegram, FakeWebhook, ReceivedNotice, SmtpEncryption, TestCertificates,
+};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
@@ -533,4 +535,88 @@ fn a_password_is_not_sent_to_a_mail_server_without_tls() {
         !commands.iter().any(|it| ["AUTH", "MAIL", "DATA"].contains(&it.as_str())),
         "{commands:?}"
     );
+}
+
+#[test]
+fn a_question_reaches_all_channels_of_a_person_and_then_the_next_person() {
+    let hook = FakeWebhook::start();
+    let url = hook.url();
+    let channels = format!(
+        "channels:
+    ann-phone: {{webhook: {{url: '{url}/ann-phone'}}}}
+    ann-mail: {{webhook: {{url: '{url}/ann-mail'}}}}
+    bob-phone: {{webhook: {{url: '{url}/bob-phone'}}}}
+    eve-phone: {{webhook: {{url: '{url}/eve-phone'}}}}
+  people:
+    ann: {{channels: [ann-phone, ann-mail], events: [question], escalate: {{after: 10ms, to: bob}}}}
+    bob: {{channels: [bob-phone], events: [question], escalate: {{after: 5h, to: eve}}}}
+    eve: {{channels: [eve-phone], events: [question]}}"
+    );
+    let herd = herd(&channels, &ASKER.replace("{name: asker,", "{name: asker, notify: [ann],"));
+    let sorted_paths = |received: &[ReceivedNotice]| {
+        let mut paths: Vec<String> = received.iter().map(|it| it.path.clone()).collect();
+        paths.sort_unstable();
+        paths
+    };
+    let test = herd.command("notify").args(["test", "ann"]).output().unwrap();
+    let said = String::from_utf8_lossy(&test.stdout);
+    assert_eq!(said, "ann-phone: sent\nann-mail: sent\n");
+    assert_eq!(sorted_paths(&hook.wait_for(2)), ["/ann-mail", "/ann-phone"]);
+    let (_life, mut client) = herd.begin(&[]);
+    trigger(&mut client, "asker");
+    let asked = hook.wait_for(5);
+    assert_eq!(sorted_paths(&asked[2..]), ["/ann-mail", "/ann-phone", "/bob-phone"]);
+    // A notice is closed where it was sent, so each result must be on record.
+    wait_until_told(&herd);
+    allow(&herd, &mut client);
+    let closed = hook.wait_for(8);
+    assert_eq!(sorted_paths(&closed[5..]), ["/ann-mail", "/ann-phone", "/bob-phone"]);
+    assert!(closed[5..].iter().all(|it| it.body["closed"] == true), "{closed:?}");
+    let unknown = herd.command("notify").args(["test", "anne"]).output().unwrap();
+    let said = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(4), "{said}");
+    assert!(said.contains("there is no channel or person `anne`"), "{said}");
+    let list = herd.command("notify").arg("list").output().unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let rows: Vec<Vec<&str>> =
+        list.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(
+        rows[..2],
+        [["CHANNEL", "KIND", "PERSON"], ["ann-phone", "webhook", "ann"]],
+        "{list}"
+    );
+    let list = herd.command("notify").args(["list", "--json"]).output().unwrap();
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    assert_eq!(
+        (&list["channels"][1]["name"], &list["channels"][1]["person"]),
+        (&"ann-mail".into(), &"ann".into())
+    );
+}
+
+#[test]
+fn mail_needs_the_authority_that_the_config_names() {
+    let certificates = TestCertificates::create("IP:127.0.0.1");
+    let smtp = FakeSmtp::start_encrypted(SmtpEncryption::Implicit, &certificates);
+    let port = smtp.port();
+    let channels = |ca_file: &str| {
+        format!(
+            "smtp: {{host: 127.0.0.1, port: {port}, security: tls, user: fleet, password_env: HOOK_SECRET,
+    from: 'Heeler <heeler@fleet.example>'{ca_file}}}
+  channels:
+    mail: {{email: {{to: [ann@example.com]}}}}"
+        )
+    };
+    let without = herd(&channels(""), &broken(""));
+    let test = without.command("notify").arg("test").output().unwrap();
+    let said = String::from_utf8_lossy(&test.stdout);
+    assert!(said.contains("mail: not sent: ") && said.contains("UnknownIssuer"), "{said}");
+    let with = herd(&channels(", ca_file: mail-ca.pem"), &broken(""));
+    let check = with.command("doctor").arg("notify").output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout);
+    assert!(said.contains("mail-ca.pem, the `ca_file` of `notify.smtp`: No such file"), "{said}");
+    std::fs::copy(certificates.ca_file(), with.fleet.file("mail-ca.pem")).unwrap();
+    let test = with.command("notify").arg("test").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&test.stdout), "mail: sent\n");
+    let received = smtp.wait_for(1);
+    assert!(received.len() == 1 && received[0].is_encrypted, "{received:?}");
 }

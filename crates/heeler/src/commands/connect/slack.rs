@@ -32,7 +32,7 @@ features:
   app_home: {messages_tab_enabled: true, messages_tab_read_only_enabled: false}
 oauth_config:
   scopes:
-    bot: [app_mentions:read, chat:write, files:write, im:history, channels:history, groups:history, users:read]
+    bot: [app_mentions:read, chat:write, files:read, files:write, im:history, channels:history, groups:history, users:read]
 settings:
   event_subscriptions:
     bot_events: [app_mention, message.im, message.channels, message.groups]

@@ -21,11 +21,11 @@ pub(super) fn run(context: &CommandContext, is_json: bool) -> CommandResult {
             .hint("set `notify.channels` in the fleet file: docs/notifications.md"));
     }
     if is_json {
-        let one = |report: &ChannelReport| json!({"name": report.name, "kind": report.kind, "problem": report.problem});
+        let one = |ChannelReport { name, kind, person, problem }: &ChannelReport| json!({"name": name, "kind": kind, "person": person, "problem": problem});
         let channels: Vec<Value> = reports.iter().map(one).collect();
         output::print_json(&json!({ "channels": channels }))?;
     } else {
-        for ChannelReport { name, kind, problem } in &reports {
+        for ChannelReport { name, kind, problem, .. } in &reports {
             let state = problem.as_deref().unwrap_or("ready; send a test: heeler notify test");
             output::print_line(format!("{name} ({kind}): {state}"))?;
         }
