@@ -8,7 +8,8 @@ use heeler_model::RunId;
 
 use crate::db::DatabaseError;
 use crate::db::postgres::quote;
-use crate::host_link::{HostLink, number, text};
+use crate::host_link::HostLink;
+use crate::host_row::{number, text};
 use crate::views::hex;
 
 /// Most parts that a host reads at once.

@@ -184,7 +184,7 @@ impl StandbyDaemon {
         }
         if ended == StandbyExit::Stopped
             && let Some(link) = &self.link
-            && let Err(error) = link.beat(HostState::Stopped, None)
+            && let Err(error) = link.beat(HostState::Stopped, None, (self.fleet.now)())
         {
             tracing::debug!(reason = error_chain(&error), "the end is not on record");
         }
@@ -243,7 +243,9 @@ impl StandbyDaemon {
             }
         };
         let link = self.link.insert(link);
-        let pulse = link.beat(HostState::Standby, None).map_err(|it| error_chain(&it))?;
+        let pulse = link
+            .beat(HostState::Standby, None, (self.fleet.now)())
+            .map_err(|it| error_chain(&it))?;
         if let Some(to) = &pulse.moved_to {
             return Err(format!("the records were moved to {to}"));
         }

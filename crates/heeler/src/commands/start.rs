@@ -1,6 +1,7 @@
 //! `heeler start`: runs the daemon in this process or in the background. Start at [`run`].
 
 mod container_init;
+mod host_facts;
 mod memory_trimmer;
 mod open_standby;
 mod serving;
@@ -28,7 +29,7 @@ use heeler_engine::{
 use heeler_model::redact::SecretRedactor;
 use heeler_model::{LocalName, error_chain};
 use heeler_server::ConnectionCounter;
-use heeler_store::{DaemonFile, DatabaseOpenError, HostFacts, StateDir, StoreOpenError};
+use heeler_store::{DaemonFile, DatabaseOpenError, StoreOpenError};
 use heeler_transcript::LockError;
 use serde_json::json;
 
@@ -48,7 +49,6 @@ use crate::trust::{self, UnlistedFleet};
 use self::open_standby::OpenStandby;
 use self::socket_server::SocketServer;
 use self::start_failure::DaemonStartFailure;
-use self::web_listener::WebListener;
 
 /// Help footer of `start`.
 pub(crate) const ABOUT: &str = "In the foreground, the daemon logs to stderr. Ctrl-C ends it after its running jobs have finished. A
@@ -64,7 +64,7 @@ schedules and serves no dashboard; `heeler start` replaces it. See docs/daemon.m
 containers.
 
 With --host, several machines share a fleet on PostgreSQL: one leads, the others stand by. The name is
-recorded, so later starts need it no more. See docs/hosts.md.
+recorded, so later starts need it no more. So are --label and --max-concurrent. See docs/hosts.md.
 
 Exit codes: 0 the daemon ended or, with -d, is ready; 2 invalid config; 5 another daemon runs, the dashboard's port is
 taken, or the state directory was moved or removed while the daemon ran; 6 not trusted (see heeler trust), or
@@ -87,6 +87,12 @@ const WEB_PORT: &str = "HEELER_WEB_PORT";
 
 /// Variable with the effect of `--host`, for the background process.
 const HOST: &str = "HEELER_HOST";
+
+/// Variable with the effect of `--label`, for the background process.
+const LABELS: &str = "HEELER_HOST_LABELS";
+
+/// Variable with the effect of `--max-concurrent`, for the background process.
+const MAX_CONCURRENT: &str = "HEELER_HOST_MAX_CONCURRENT";
 
 /// Version as reported to other processes.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -112,6 +118,12 @@ pub(crate) struct StartArgs {
     /// Run as this host of a fleet on PostgreSQL: lead it, or stand by (see docs/hosts.md)
     #[arg(long, value_name = "NAME", env = HOST, hide_env = true, conflicts_with = "until_idle")]
     host: Option<LocalName>,
+    /// Label of this host, for agents with `host: {labels: …}`; `none` removes all; repeatable
+    #[arg(long = "label", value_name = "LABEL", env = LABELS, hide_env = true, value_delimiter = ',')]
+    labels: Vec<String>,
+    /// Most runs at once on this host; 0 removes the limit
+    #[arg(long, value_name = "NUMBER", env = MAX_CONCURRENT, hide_env = true)]
+    max_concurrent: Option<u32>,
     /// Log JSON; with -d, print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -269,6 +281,8 @@ fn start_detached(global: &GlobalArgs, args: &StartArgs) -> CommandResult {
         (WITH_WEB, args.web.then(|| "1".to_owned())),
         (WEB_PORT, args.web_port.map(|port| port.to_string())),
         (HOST, args.host.as_ref().map(ToString::to_string)),
+        (LABELS, Some(args.labels.join(",")).filter(|labels| !labels.is_empty())),
+        (MAX_CONCURRENT, args.max_concurrent.map(|limit| limit.to_string())),
     ];
     let given = options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     context.env.extend(given);
@@ -451,7 +465,7 @@ impl OpenDaemon {
             version: VERSION.to_owned(),
             lock_timeout: patience,
             silence_max: args.silence_max(),
-            host: host_facts(&dir, web.as_ref()),
+            host: host_facts::host_facts(&dir, web.as_ref(), args)?,
         };
         // From here on this process holds the state lock.
         let mut daemon = Daemon::open(settings).map_err(to_start_failure)?;
@@ -499,13 +513,6 @@ impl OpenDaemon {
         }
         Ok(ended)
     }
-}
-
-/// Returns the facts of this daemon for other hosts; `None` for a fleet with one machine.
-fn host_facts(dir: &StateDir, web: Option<&WebListener>) -> Option<HostFacts> {
-    let url = web.map(|web| web.reach.url());
-    let facts = HostFacts { version: VERSION.to_owned(), pid: std::process::id(), url };
-    dir.host().map(|_| facts)
 }
 
 /// Keeps the token file if the config asks for it, and otherwise revokes the token of an earlier

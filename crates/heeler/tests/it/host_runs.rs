@@ -33,7 +33,12 @@ fn rows(herd: &Herd, job: &JobId) -> String {
 
 /// Sends a command, again if the host changes its role just then.
 #[track_caller]
-fn send(herd: &Herd, life: &mut Life, command: &DaemonCommand, key: Option<&str>) -> CommandReply {
+pub(crate) fn send(
+    herd: &Herd,
+    life: &mut Life,
+    command: &DaemonCommand,
+    key: Option<&str>,
+) -> CommandReply {
     wait_for("an answer", || {
         let mut client = herd.connect(life)?;
         client.send_command_once(command, key, None).ok()
@@ -41,7 +46,7 @@ fn send(herd: &Herd, life: &mut Life, command: &DaemonCommand, key: Option<&str>
 }
 
 #[track_caller]
-fn trigger(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
+pub(crate) fn trigger(herd: &Herd, life: &mut Life, agent: &str) -> JobId {
     // The key lets a repeated command create no second job.
     static KEYS: AtomicUsize = AtomicUsize::new(0);
     let key = format!("host-runs-{}", KEYS.fetch_add(1, Ordering::Relaxed));
@@ -61,7 +66,7 @@ fn status(herd: &Herd, life: &mut Life) -> DaemonStatus {
 }
 
 #[track_caller]
-fn stop(herd: &Herd, mut life: Life) {
+pub(crate) fn stop(herd: &Herd, mut life: Life) {
     let command = DaemonCommand::Stop(StopMode::Wait { timeout: None });
     wait_for("the end of a host", || {
         if let Some(mut client) = herd.connect(&mut life) {
@@ -89,7 +94,7 @@ fn reason(herd: &Herd, life: &mut Life) -> String {
 }
 
 #[track_caller]
-fn wait_for_runs(herd: &Herd, count: usize) {
+pub(crate) fn wait_for_runs(herd: &Herd, count: usize) {
     wait_for("the start of a run", || (ran(herd).len() >= count).then_some(()));
     assert_eq!(ran(herd).len(), count, "no run is started twice");
 }
